@@ -7,7 +7,7 @@ import pytest
 
 from rankhouse.cli import main as cli
 from rankhouse.cli.commands.run import Program
-from rankhouse.recipes.read import commands as stations
+from rankhouse.recipes.read.commands import _NOT_STEPS, StepCommand
 
 GOOD = """title = "Two rankings"
 
@@ -147,13 +147,13 @@ def test_a_folder_that_has_a_steps_name_where_one_stands_is_in_nobodys_way(world
 
 
 def test_every_option_that_takes_a_path_is_known_as_read_or_written():
-    context = click.Context(cli.cli)
     for name in cli.COMMANDS:
-        if name in stations._NOT_STEPS:
+        if name in _NOT_STEPS:
             continue
-        for key, parameter in stations.named(cli.cli.get_command(context, name)).items():
-            if isinstance(parameter.type, click.Path) or stations.writes(Program(), parameter):
-                assert (key in INPUTS) != stations.writes(Program(), parameter), f"{name}: {key}"
+        command = StepCommand(Program(), name)
+        for key, parameter in command.keys.items():
+            if isinstance(parameter.type, click.Path) or command.writes(key):
+                assert (key in INPUTS) != command.writes(key), f"{name}: {key}"
 
 
 def test_a_stopped_run_has_finished_seeds(world, run):

@@ -198,7 +198,7 @@ def test_an_output_changed_by_hand_is_made_again(world, run):
 
 
 def test_an_input_changed_during_the_run_is_refused(world, run, monkeypatch):
-    call = work._call
+    call = work.call
 
     def meddling(task, out):
         said = call(task, out)
@@ -207,7 +207,7 @@ def test_an_input_changed_during_the_run_is_refused(world, run, monkeypatch):
                 queries.write('{"id": "late", "text": "one more"}\n')
         return said
 
-    monkeypatch.setattr(work, "_call", meddling)
+    monkeypatch.setattr(work, "call", meddling)
     done = run("run", "r.toml")
     assert done.returncode == 1
     assert "queries.jsonl: changed during the run" in done.stderr

@@ -23,10 +23,9 @@ from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, ray_
 from rankhouse.cluster.worker import beacon, locked, sees
 from rankhouse.core.errors import MissingInput, RankhouseError, RankhouseWarning, WrongUse
 from rankhouse.recipes.execute.execute import Call, State, call, conclude, of_step, standing
-from rankhouse.recipes.read import commands
 from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.loops import Pass
-from rankhouse.recipes.read.plan import Plan, Task
+from rankhouse.recipes.read.plan import Plan, Task, TaskInputs
 
 _TURN: Final = 1.0  # seconds between two looks at whether something has become possible
 
@@ -153,12 +152,12 @@ class _Passes:
         for which, task in [*self._left.items()]:
             if len(self._running) >= self._most:
                 return
-            if any(need in self._left or need in self._at_work for need in task.needs):
+            if any(need in self._left or need in self._at_work for need in task.inputs.needs):
                 continue
             del self._left[which]
             where = f"[{self._numbers[which]}/{len(self._plan.tasks)}] {task.title}"
-            self._say(f"{where}: rankhouse {task.command}")
-            setup = PassSetup(replace(task, sources=()), self._out, self._token)
+            self._say(f"{where}: rankhouse {task.command.name}")
+            setup = PassSetup(replace(task, inputs=TaskInputs()), self._out, self._token)
             resources = self._capacity.resources | ({} if _may_use_gpu(task) else {"num_gpus": 0})
             actor, _ = start_actor(self._actors, setup, resources, self._capacity.cpus)
             ref = actor.run.remote(None)
@@ -209,11 +208,9 @@ def _width(tasks: dict[Pass, Task]) -> int:
     """Return how many tasks may be at work at the same time: the most on one level of who needs whom."""
     levels: dict[Pass, int] = {}
     for which, task in tasks.items():  # in order of work: needs come first
-        levels[which] = 1 + max((levels[need] for need in task.needs if need in levels), default=0)
+        levels[which] = 1 + max((levels[need] for need in task.inputs.needs if need in levels), default=0)
     return max(Counter(levels.values()).values(), default=1)
 
 
 def _may_use_gpu(task: Task) -> bool:
-    command = commands.open_command(task.program, task.command)
-    options = task.program.read(command, task.arguments)
-    return commands.takes(command, "device") and "cpu" not in options.values()
+    return task.command.takes("device") and "cpu" not in task.command.read(task.arguments).values()

@@ -18,7 +18,7 @@ from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, real_path
 from rankhouse.io.scratch import tidy
 from rankhouse.recipes.execute.execute import HASHES, State, carry_out, standing
-from rankhouse.recipes.execute.manifest import make_manifest, write_manifest
+from rankhouse.recipes.execute.manifest import write_manifest
 from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.parse import read_recipe
 from rankhouse.recipes.read.plan import Plan, make_plan
@@ -101,7 +101,7 @@ def command(
         states = _carried_out(plan, folder, contents, where)
         results = Results(plan, states, folder)
         result = Result(plan, states, make_tables(plan, results), make_figures(plan, results))
-        write_manifest(make_manifest(plan, states), folder)
+        write_manifest(plan, states, folder)
         files = write_results(result, folder)
     if as_json:
         console.emit_json(record(result) | {"files": [str(path) for path in files]})
@@ -137,7 +137,7 @@ def show_plan(plan: Plan, folder: Path, contents: Contents, *, as_json: bool) ->
                 "out": str(folder),
                 "steps": [
                     {"step": s.task.step, "loop": dict(s.task.labels), "state": s.state}
-                    | {"key": s.task.key, "command": s.task.command_line, "inputs": dict(s.task.inputs)}
+                    | {"key": s.task.key, "command": s.task.command_line, "inputs": s.task.inputs.identities}
                     for s in states
                 ],
                 "absent": plan.absent,

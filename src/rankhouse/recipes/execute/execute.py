@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import click
 import msgspec
@@ -18,7 +18,6 @@ import msgspec
 from rankhouse import __version__
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUse
 from rankhouse.io.outputs import replacing_folder, write_json, writing
-from rankhouse.recipes.read import commands
 from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.plan import SAID, Plan, Task
 
@@ -29,40 +28,27 @@ HASHES = ".hashes.json"
 class Record(
     msgspec.Struct, frozen=True, kw_only=True, rename={"command": "station", "command_line": "command"}
 ):
-    """What was done, as it stands in the step's folder.
-
-    Attributes:
-        loop: Loop variable -> value.
-        command_line: Its command line, for the result's folder.
-        options: All options that can change the result, defaults too.
-        key: The hash of command, options and inputs.
-        inputs: Reference -> identity.
-        output: What other steps refer to.
-        files: Files in the step's folder -> hash.
-        started: When, in UTC.
-        seconds: How long it took, of the last sitting.
-        rankhouse: The version that did it.
-    """
+    """What was done, as it stands in the step's folder."""
 
     step: str
-    loop: dict[str, str]
+    loop: dict[str, str]  # loop variable -> value
     command: str
-    command_line: str
-    options: dict[str, str]
-    key: str
-    inputs: dict[str, str]
-    output: str
-    files: dict[str, str]
-    started: str
-    seconds: float
-    rankhouse: str = __version__
+    command_line: str  # for the result's folder
+    options: dict[str, str]  # all that can change the result, defaults too
+    key: str  # the hash of command, options and inputs
+    inputs: dict[str, str]  # reference -> identity
+    output: str  # what other steps refer to
+    files: dict[str, str]  # files in the step's folder -> hash
+    started: str  # in UTC
+    seconds: float  # of the last start, where an earlier one was killed
+    rankhouse: str = __version__  # the version that did it
 
 
 class State(msgspec.Struct, frozen=True):
-    """How a task stands: "kept", "made", "to do", or "data absent"."""
+    """How a task stands."""
 
     task: Task
-    state: str
+    state: Literal["kept", "made", "to do", "data absent"]
     record: Record | None = None
 
 
@@ -71,18 +57,14 @@ def standing(task: Task, out: Path, contents: Contents) -> State:
     record = _finished(task, out, contents)
     if record is not None:
         return State(task, "kept", record)
-    return State(task, "data absent" if task.absent else "to do")
+    return State(task, "data absent" if task.inputs.absent else "to do")
 
 
 def carry_out(plan: Plan, out: Path, contents: Contents, say: Callable[[str], None]) -> list[State]:
-    """Do every task that is not done.
+    """Do every task that is not done, in the result's folder.
 
-    Args:
-        out: The result's folder; commands run inside it.
-
-    Raises:
-        RankhouseError: A command failed; says which step and its line.
-        BadData: An input changed while a step read it.
+    Raises RankhouseError where a command fails, with its step and line; BadData where an input changed while
+    a step read it.
     """
     states: list[State] = []
     tasks = list(plan.tasks.values())
@@ -90,7 +72,7 @@ def carry_out(plan: Plan, out: Path, contents: Contents, say: Callable[[str], No
         now = standing(task, out, contents)
         where = f"[{number}/{len(tasks)}] {task.title}"
         if now.state == "to do":
-            say(f"{where}: rankhouse {task.command}")
+            say(f"{where}: rankhouse {task.command.name}")
             record = _run(plan, task, out, contents)
             say(f"{where}: done in {record.seconds:.1f} s")
             now = State(task, "made", record)
@@ -103,15 +85,16 @@ def carry_out(plan: Plan, out: Path, contents: Contents, say: Callable[[str], No
 
 def _finished(task: Task, out: Path, contents: Contents) -> Record | None:
     """Return the record of a finished task whose files are as they were left; None if it has to be done."""
-    path = out / task.folder / DONE
-    if not path.exists():
-        return None
     try:
-        record = msgspec.json.decode(path.read_bytes(), type=Record)
-    except msgspec.DecodeError:
+        record = msgspec.json.decode((out / task.folder / DONE).read_bytes(), type=Record)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
         return None
-    there = {name: digest for name, digest in contents.files(out / task.folder).items() if name != DONE}
-    return record if there == record.files else None
+    return record if _made(task, out, contents) == record.files else None
+
+
+def _made(task: Task, out: Path, contents: Contents) -> dict[str, str]:
+    """Return the files of a task's folder with their hashes, but for its record."""
+    return {name: digest for name, digest in contents.files(out / task.folder).items() if name != DONE}
 
 
 def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
@@ -138,43 +121,45 @@ class Call(NamedTuple):
 def call(task: Task, out: Path) -> str:
     """Call a task's command in the result's folder; return what it wrote to standard output.
 
-    Raises:
-        RankhouseError: The command failed.
-        click.ClickException: Its options are wrong.
+    Raises RankhouseError where the command fails, click.ClickException where its options are wrong.
     """
     _make_ready(task, out)
-    return _call(task, out)
+    heard = io.StringIO()
+    with contextlib.chdir(out), contextlib.redirect_stdout(heard):
+        task.command.call(task.arguments)
+    return heard.getvalue()
 
 
 def conclude(plan: Plan, task: Task, out: Path, contents: Contents, called: Call) -> Record:
     """Write down what a task's command made; from now on it is done.
 
-    Raises:
-        BadData: An input changed while the step read it.
-        WrongUse: The command wrote nothing that others could refer to.
+    Raises BadData where an input changed while the step read it, WrongUse where there is no output.
     """
     if called.text:
         with writing(out / task.folder / SAID) as file:
             file.write(called.text)
-    for source in task.sources:
+    for source in task.inputs.sources:
         if not source.unchanged:
             raise BadData(
                 f"changed during the run, so what step {task.title} made may be of neither state; "
                 "run again to do the step with what is there now",
                 source.path,
             )
-    _require_output(plan, task, out)
-    files = {name: digest for name, digest in contents.files(out / task.folder).items() if name != DONE}
+    if not (out / task.output).exists():
+        raise plan.file.lines.fault(
+            ("steps", task.step),
+            f"step {task.title}: {task.command.name} wrote no {task.output}, which others would refer to",
+        )
     record = Record(
         step=task.step,
         loop=dict(task.labels),
-        command=task.command,
+        command=task.command.name,
         command_line=task.command_line,
         options=dict(task.options),
         key=task.key,
-        inputs=dict(task.inputs),
+        inputs=task.inputs.identities,
         output=str(task.output),
-        files=files,
+        files=_made(task, out, contents),
         started=called.started.isoformat(timespec="seconds"),
         seconds=round(called.seconds, 3),
     )
@@ -185,7 +170,7 @@ def conclude(plan: Plan, task: Task, out: Path, contents: Contents, called: Call
 def _make_ready(task: Task, out: Path) -> None:
     """Clear away what a kill left, unless the command goes on in it; copy what it adds to."""
     folder, output = out / task.folder, out / task.output
-    if folder.exists() and (not task.output_rules.resumes or (folder / DONE).exists()):
+    if folder.exists() and (not task.resumes or (folder / DONE).exists()):
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if task.copied and not output.exists():
@@ -201,20 +186,6 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def _call(task: Task, out: Path) -> str:
-    """Call the command in the result's folder; give what it wrote to standard output."""
-    command = commands.open_command(task.program, task.command)
-    arguments = list(task.arguments)
-    if commands.takes(command, "json"):
-        arguments.insert(0, "--json")
-    heard = io.StringIO()
-    with contextlib.chdir(out), contextlib.redirect_stdout(heard):
-        code: Any = command.main(arguments, prog_name=f"rankhouse {task.command}", standalone_mode=False)
-    if isinstance(code, int) and code:
-        raise RankhouseError(f"it ended with exit code {code}")
-    return heard.getvalue()
-
-
 def of_step(plan: Plan, task: Task, error: Exception) -> Exception:
     """Say which step failed, and where it stands; an error that nobody raised on purpose gets a note."""
     lines = plan.file.lines
@@ -226,11 +197,3 @@ def of_step(plan: Plan, task: Task, error: Exception) -> Exception:
     wrong = isinstance(error, WrongUse | MissingExtra | click.ClickException)
     text = f"{where}: step {task.title}: {message}"
     return WrongUse(text) if wrong else RankhouseError(text)
-
-
-def _require_output(plan: Plan, task: Task, out: Path) -> None:
-    if not (out / task.output).exists():
-        raise plan.file.lines.fault(
-            ("steps", task.step),
-            f"step {task.title}: {task.command} wrote no {task.output}, which others would refer to",
-        )

@@ -17,17 +17,9 @@ from rankhouse.recipes.read.schema import Recipe
 
 FILE = "manifest.json"
 _PACKAGES = (
-    "rankhouse",
-    "numpy",
-    "scipy",
-    "msgspec",
-    "ir_measures",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "faiss-cpu",
-    "ir_datasets",
-)
+    "rankhouse", "numpy", "scipy", "msgspec", "ir_measures", "torch", "transformers", "tokenizers",
+    "faiss-cpu", "ir_datasets",
+)  # fmt: skip
 
 
 class Datum(msgspec.Struct, frozen=True):
@@ -39,33 +31,22 @@ class Datum(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``manifest.json`` holds.
+    """What ``manifest.json`` holds."""
 
-    Attributes:
-        recipe: The recipe as it was resolved, changes laid over it.
-        file: Where it was read from.
-        smallest: Whether at its smallest size.
-        versions: Package -> version; Python's too.
-        machine: What it ran on.
-        data: Entry -> what was used.
-        steps: What was done, in order; absent steps are left out.
-        absent: Steps that could not run.
-    """
-
-    recipe: Recipe
-    file: str
+    recipe: Recipe  # as it was resolved, changes laid over it
+    file: str  # where it was read from
     smallest: bool
-    versions: dict[str, str]
+    versions: dict[str, str]  # of packages and Python
     machine: dict[str, str | int]
-    data: dict[str, Datum]
-    steps: list[Record]
-    absent: list[str]
+    data: dict[str, Datum]  # entry -> what was used
+    steps: list[Record]  # what was done, in order; absent steps are left out
+    absent: list[str]  # steps that could not run
 
 
-def make_manifest(plan: Plan, states: list[State]) -> Manifest:
-    """Gather what is known of a run."""
+def write_manifest(plan: Plan, states: list[State], out: Path) -> None:
+    """Gather what is known of a run, and write ``manifest.json``."""
     used = plan.sources.used
-    return Manifest(
+    manifest = Manifest(
         recipe=plan.file.recipe,
         file=str(plan.file.lines.path),
         smallest=plan.file.smallest,
@@ -75,10 +56,6 @@ def make_manifest(plan: Plan, states: list[State]) -> Manifest:
         steps=[state.record for state in states if state.record is not None],
         absent=[state.task.title for state in states if state.record is None],
     )
-
-
-def write_manifest(manifest: Manifest, out: Path) -> None:
-    """Write ``manifest.json``."""
     write_json(out / FILE, manifest)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,7 +10,7 @@ from typing import Any, Protocol
 
 import click
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import RankhouseError, WrongUse
 
 NEUTRAL = frozenset(
     {"threads", "device", "cache", "workers", "processes", "cluster", "cluster_workers", "worker_cpus"}
@@ -44,8 +43,7 @@ class Program(Protocol):
     def read(self, command: click.Command, arguments: Sequence[str]) -> dict[str, Any]:
         """Let a command read its words; return every option with its value, defaults too.
 
-        Raises:
-            click.UsageError: What the command would refuse.
+        Raises click.UsageError for what the command would refuse.
         """
         ...
 
@@ -56,17 +54,11 @@ class Program(Protocol):
 
 @dataclass(frozen=True)
 class OutputRules:
-    """What the runner must know of a command beyond its options.
+    """What the runner must know of a command beyond its options."""
 
-    Attributes:
-        suffix: Ending of its output's name; "" for a folder.
-        resumes: It goes on by itself in what a kill left.
-        adds_to: The option that names a folder it adds to, in place of an output.
-    """
-
-    suffix: str = ""
-    resumes: bool = False
-    adds_to: str = ""
+    suffix: str = ""  # ending of its output's name; "" for a folder
+    resumes: bool = False  # it goes on by itself in what a kill left
+    adds_to: str = ""  # the option that names a folder it adds to, in place of an output
 
 
 OUTPUT_RULES: dict[str, OutputRules] = {
@@ -88,29 +80,110 @@ OUTPUT_RULES: dict[str, OutputRules] = {
 _SELECTED = {"queries": ".jsonl", "qrels": ".qrels", "run": ".run", "pairs": ".jsonl.gz"}
 
 
-def open_command(program: Program, name: str) -> click.Command:
-    """Import a command.
+class StepCommand:
+    """A command as a step: the keys that it takes, its words, and how it behaves.
 
-    Raises:
-        WrongUse: No such command, or one that is no step.
+    Pickled by its name: another machine imports it there. Raises WrongUse for a command that does not exist,
+    or is no step.
     """
-    known = [other for other in program.names if other not in _NOT_STEPS]
-    command = None if name in _NOT_STEPS else program.command(name)
-    if command is None:
-        close = get_close_matches(name, known, 1)
+
+    def __init__(self, program: Program, name: str) -> None:
+        known = [other for other in program.names if other not in _NOT_STEPS]
+        command = None if name in _NOT_STEPS else program.command(name)
+        if command is None:
+            close = get_close_matches(name, known, 1)
+            guess = f' (did you mean "{close[0]}"?)' if close else ""
+            raise WrongUse(f'"{name}" is no command{guess}; choose from: {", ".join(known)}')
+        self.name, self._program, self._command = name, program, command
+        self.keys = named(command)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return StepCommand, (self._program, self.name)
+
+    def takes(self, name: str) -> bool:
+        """Return whether the command has an option, the runner's own among them."""
+        return any(f"--{name}" in parameter.opts for parameter in self._command.params)
+
+    def parameter(self, key: str) -> click.Parameter:
+        """Find the parameter that a key names; WrongUse lists those there are."""
+        name = key.replace("-", "_")
+        if name in _REFUSED and name in self.keys:
+            raise WrongUse(f'"{key}" is not for recipes: {_REFUSED[name]}')
+        if name in self.keys:
+            return self.keys[name]
+        if name in _RUNNERS_OWN:
+            raise WrongUse(f'"{key}" is set by rankhouse run itself; leave it out')
+        close = get_close_matches(name, self.keys, 1)
         guess = f' (did you mean "{close[0]}"?)' if close else ""
-        raise WrongUse(f'"{name}" is no command{guess}; choose from: {", ".join(known)}')
-    return command
+        accepted = ", ".join(n for n in self.keys if n not in _REFUSED)
+        raise WrongUse(f'"{key}" is no option of {self.name}{guess}; accepted: {accepted}')
 
+    def writes(self, key: str) -> bool:
+        """Return whether a key names a file or folder that the command writes."""
+        parameter = self.keys[key.replace("-", "_")]
+        return self._program.writes(parameter) or parameter.name == CACHE
 
-def output_rules(command: click.Command, options: Mapping[str, Any]) -> OutputRules:
-    """Return how a command behaves as a step."""
-    name = command.name or ""
-    if name == "combine" and options.get("kind") in _SELECTED:
-        return OutputRules(_SELECTED[str(options["kind"])])
-    if name == "subset":
-        return OutputRules(next((end for kind, end in _SELECTED.items() if kind in options), ""))
-    return OUTPUT_RULES.get(name, OutputRules())
+    def names_a_file(self, key: str, value: str, folder: Path) -> bool:
+        """Return whether a literal value is the path of a file, which recipes name under [data]."""
+        if isinstance(self.parameter(key).type, click.Path) or value.startswith(("ir_datasets:", "hub:")):
+            return True
+        looks = "/" in value or "." in value
+        if not looks or len(value) > 255 or any(mark in value for mark in " (\n"):
+            return False
+        return (folder / value).exists() or Path(value).exists()
+
+    def rules(self, options: Mapping[str, Any]) -> OutputRules:
+        """Return how the command behaves with these options."""
+        if self.name == "combine" and options.get("kind") in _SELECTED:
+            return OutputRules(_SELECTED[str(options["kind"])])
+        if self.name == "subset":
+            return OutputRules(next((end for kind, end in _SELECTED.items() if kind in options), ""))
+        return OUTPUT_RULES.get(self.name, OutputRules())
+
+    def words(self, options: Mapping[str, Any]) -> list[str]:
+        """Write options as the words of a command line; WrongUse begins with the key of a bad value."""
+        arguments: list[str] = []
+        last: list[str] = []
+        for key, value in options.items():
+            parameter = self.parameter(key)
+            if isinstance(parameter, click.Argument):
+                last += _several(key, value) if parameter.nargs != 1 else [_one(key, value)]
+            elif isinstance(parameter, click.Option):
+                arguments += _option(parameter, key, value)
+        return [*arguments, *(["--"] if any(word.startswith("-") for word in last) else []), *last]
+
+    def read(self, arguments: Sequence[str]) -> dict[str, Any]:
+        """Let the command read its words; return every parameter with its value, defaults too."""
+        return self._program.read(self._command, arguments)
+
+    def key_of(self, error: click.UsageError) -> str:
+        """Name the key that a refusal is about; "" if it is about none."""
+        parameter = getattr(error, "param", None)
+        return next((key for key, one in self.keys.items() if one is parameter), "")
+
+    def telling(self, params: Mapping[str, Any]) -> dict[str, str]:
+        """Keep of all parameters with their values what can change the result, as texts to be hashed."""
+        keys = {one.name: key for key, one in self.keys.items() if one.name}
+        texts = {}
+        for name, value in sorted(params.items()):
+            key = keys.get(name)
+            if key is None or key in NEUTRAL:
+                continue
+            if isinstance(value, tuple):  # set = { device = "cpu" } is as neutral as --device
+                texts[key] = repr([str(v) for v in value if str(v).partition("=")[0] not in NEUTRAL])
+            else:
+                texts[key] = str(value)
+        return texts
+
+    def call(self, arguments: Sequence[str]) -> None:
+        """Call the command in the current folder, with ``--json`` where it has that.
+
+        Raises RankhouseError or click.ClickException where it fails.
+        """
+        arguments = [*(["--json"] if self.takes("json") else []), *arguments]
+        code: Any = self._command.main(arguments, prog_name=f"rankhouse {self.name}", standalone_mode=False)
+        if isinstance(code, int) and code:
+            raise RankhouseError(f"it ended with exit code {code}")
 
 
 def named(command: click.Command) -> dict[str, click.Parameter]:
@@ -123,47 +196,6 @@ def named(command: click.Command) -> dict[str, click.Parameter]:
         elif parameter.name:
             options[parameter.name] = parameter
     return {name: one for name, one in options.items() if name not in _RUNNERS_OWN}
-
-
-def takes(command: click.Command, name: str) -> bool:
-    """Return whether a command has an option, the runner's own among them."""
-    return any(f"--{name}" in parameter.opts for parameter in command.params)
-
-
-def parameter_of(command: click.Command, key: str) -> click.Parameter:
-    """Find the parameter that a key of a step names.
-
-    Raises:
-        WrongUse: There is none; lists those there are.
-    """
-    table, name = named(command), key.replace("-", "_")
-    if name in _REFUSED and name in table:
-        raise WrongUse(f'"{key}" is not for recipes: {_REFUSED[name]}')
-    if name in table:
-        return table[name]
-    if name in _RUNNERS_OWN:
-        raise WrongUse(f'"{key}" is set by rankhouse run itself; leave it out')
-    close = get_close_matches(name, table, 1)
-    guess = f' (did you mean "{close[0]}"?)' if close else ""
-    accepted = ", ".join(n for n in table if n not in _REFUSED)
-    raise WrongUse(f'"{key}" is no option of {command.name}{guess}; accepted: {accepted}')
-
-
-def words(command: click.Command, options: Mapping[str, Any]) -> list[str]:
-    """Write options as the words of a command line.
-
-    Raises:
-        WrongUse: A value that the option cannot take; its text begins with the key.
-    """
-    arguments: list[str] = []
-    last: list[str] = []
-    for key, value in options.items():
-        parameter = parameter_of(command, key)
-        if isinstance(parameter, click.Argument):
-            last += _several(key, value) if parameter.nargs != 1 else [_one(key, value)]
-        elif isinstance(parameter, click.Option):
-            arguments += _option(parameter, key, value)
-    return [*arguments, *(["--"] if any(word.startswith("-") for word in last) else []), *last]
 
 
 def _option(option: click.Option, key: str, value: Any) -> list[str]:  # noqa: ANN401 - anything TOML holds
@@ -198,48 +230,3 @@ def _several(key: str, value: object) -> list[str]:
     if isinstance(value, list | tuple):
         return [_one(key, one) for one in value]
     return [_one(key, value)]
-
-
-def key_of(command: click.Command, error: click.UsageError) -> str:
-    """Name the key of a step that a refusal is about; "" if it is about none."""
-    parameter = getattr(error, "param", None)
-    return next((key for key, one in named(command).items() if one is parameter), "")
-
-
-def telling(command: click.Command, params: Mapping[str, Any]) -> dict[str, str]:
-    """Keep of all options what can change the result, as texts to be hashed.
-
-    Args:
-        params: Parameter -> value, defaults too.
-    """
-    keys = {one.name: key for key, one in named(command).items() if one.name}
-    parts = {}
-    for name, value in sorted(params.items()):
-        key = keys.get(name)
-        if key is None or key in NEUTRAL:
-            continue
-        if isinstance(value, tuple):  # set = { device = "cpu" } is as neutral as --device
-            parts[key] = repr([str(v) for v in value if str(v).partition("=")[0] not in NEUTRAL])
-        else:
-            parts[key] = str(value)
-    return parts
-
-
-def shown(name: str, arguments: list[str]) -> str:
-    """Write the command line as a person would type it."""
-    return shlex.join(["rankhouse", name, *arguments])
-
-
-def writes(program: Program, parameter: click.Parameter) -> bool:
-    """Return whether an option names a file or folder that the command writes."""
-    return program.writes(parameter) or parameter.name == CACHE
-
-
-def names_a_file(parameter: click.Parameter, value: str, folder: Path) -> bool:
-    """Return whether a literal value is the path of a file, which recipes name under [data]."""
-    if isinstance(parameter.type, click.Path) or value.startswith(("ir_datasets:", "hub:")):
-        return True
-    looks = "/" in value or "." in value
-    if not looks or len(value) > 255 or any(mark in value for mark in " (\n"):
-        return False
-    return (folder / value).exists() or Path(value).exists()

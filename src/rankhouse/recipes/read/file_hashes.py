@@ -23,26 +23,17 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class Contents:
-    """Hashes files and folders.
+    """Hashes files and folders, and keeps the hashes in a file from run to run."""
 
-    Args:
-        memory: The file in which hashes are kept from run to run; None keeps none.
-    """
-
-    def __init__(self, memory: Path | None = None) -> None:
+    def __init__(self, memory: Path) -> None:
         self._memory = memory
         self._known: dict[str, _Entry] = {}
         self._new = False
-        if memory is not None and memory.exists():
-            with suppress(msgspec.DecodeError, OSError):  # a damaged memory only costs time
-                self._known = msgspec.json.decode(memory.read_bytes(), type=dict[str, _Entry])
+        with suppress(msgspec.DecodeError, OSError):  # an absent or damaged memory only costs time
+            self._known = msgspec.json.decode(memory.read_bytes(), type=dict[str, _Entry])
 
     def of(self, path: Path) -> str:
-        """Return the hash of a file, or of a folder's names and files: 32 hexadecimal digits.
-
-        Raises:
-            MissingInput: There is nothing, or it cannot be read.
-        """
+        """Return the hash of a file, or of a folder's names and files: 32 hexadecimal digits."""
         if path.is_dir():
             whole = hashlib.sha256()
             for name, digest in self.files(path).items():
@@ -75,7 +66,7 @@ class Contents:
 
     def save(self) -> None:
         """Keep what was learned for the next run."""
-        if self._memory is not None and self._new:
+        if self._new:
             with writing(self._memory) as out:
                 out.write(msgspec.json.encode(self._known).decode())
             self._new = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,7 @@ class RecipeFault(WrongUse):
 
 
 class Lines:
-    """Finds the line of a key, or of the nearest thing around it.
-
-    Args:
-        text: What it holds; must be valid TOML.
-    """
+    """Finds the line of a key of a valid TOML file, or of the nearest thing around it."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -81,6 +78,16 @@ class Lines:
     def fault(self, keys: Key, reason: str) -> RecipeFault:
         """Make the error that says where and what."""
         return RecipeFault(f"{self.where(keys)}: {reason}")
+
+    @contextmanager
+    def naming(self, keys: Key) -> Iterator[None]:
+        """Put the place of a key in front of what the block refuses, unless it names its own."""
+        try:
+            yield
+        except RecipeFault:
+            raise
+        except WrongUse as error:
+            raise self.fault(keys, str(error)) from error
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:

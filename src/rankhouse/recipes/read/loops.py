@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from itertools import product
 from typing import Any
 
-from rankhouse.core.errors import WrongUse
 from rankhouse.recipes.read.lines import Key
 from rankhouse.recipes.read.parse import RecipeFile, label
 from rankhouse.recipes.read.references import ALL, Bindings, Reference, entry, fill, references, variables
@@ -71,11 +70,8 @@ class Loops:
                 raise self._lines.fault(("loop", inside[0]), f"loop variables in a circle: {circle}")
             names.add(name)
             for one in self._recipe.loop[name]:
-                try:
-                    written = entry(one, name, path)
-                except WrongUse as error:
-                    raise self._lines.fault(place, str(error)) from error
-                names.update(self.own(written, place, (*inside, name)))
+                with self._lines.naming(place):
+                    names.update(self.own(entry(one, name, path), place, (*inside, name)))
         return tuple(name for name in self._recipe.loop if name in names)
 
     def passes(self, names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -85,17 +81,13 @@ class Loops:
 
     def fill(self, value: Any, bindings: Bindings, place: Key) -> Any:  # noqa: ANN401 - as in references.fill
         """Put values in; a fault says its line."""
-        try:
+        with self._lines.naming(place):
             return fill(value, bindings)
-        except WrongUse as error:
-            raise self._lines.fault(place, str(error)) from error
 
     def references(self, value: object, place: Key) -> list[Reference]:
         """List the references in a value and check that each names something."""
-        try:
+        with self._lines.naming(place):
             result = references(value)
-        except WrongUse as error:
-            raise self._lines.fault(place, str(error)) from error
         there = [*self._recipe.steps, *self._recipe.data]
         for reference in result:
             if reference.name not in there:
@@ -124,15 +116,14 @@ class Loops:
 
     def targets(self, reference: Reference, bindings: Mapping[str, Any]) -> list[Pass]:
         """List the passes of a step that a reference stands for: one, or all that it collects."""
-        fixed = dict(reference.fixed)
+        fixed, names = dict(reference.fixed), self.members(reference.name)
         choices: list[list[str]] = []
-        for name in self.members(reference.name):
+        for name in names:
             value = fixed.get(name)
             if value == ALL:
                 choices.append([label(one) for one in self._recipe.loop[name]])
             else:
                 choices.append([value if value is not None else label(bindings[name])])
-        names = self.members(reference.name)
         return [(reference.name, tuple(zip(names, one, strict=True))) for one in product(*choices)]
 
 

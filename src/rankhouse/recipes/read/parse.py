@@ -25,26 +25,16 @@ _PATH_SCHEMES = ("ir_datasets:", "hub:", "@", "/", "~")
 
 
 class RecipeFile(NamedTuple):
-    """A recipe and where its keys stand.
-
-    Attributes:
-        lines: Finds lines for messages.
-        folder: What relative paths of the data are relative to.
-    """
+    """A recipe and where its keys stand."""
 
     recipe: Recipe
     lines: Lines
-    folder: Path
+    folder: Path  # what relative paths of the data are relative to
     smallest: bool
 
 
 def read_recipe(path: Path, changes: Sequence[str] = (), *, smallest: bool = False) -> RecipeFile:
-    """Read a recipe.
-
-    Raises:
-        MissingInput: No such file.
-        WrongUse: Not TOML, an unknown key, a wrong type; with the line.
-    """
+    """Read a recipe; WrongUse where it is not TOML, has an unknown key or a wrong type, with the line."""
     text = "\n".join(as_text(raw, path, line) for line, raw in numbered_lines(path)) + "\n"
     try:
         raw = tomllib.loads(text)
@@ -135,11 +125,9 @@ def _checked(raw: dict[str, Any], lines: Lines) -> Recipe:
                 )
     content = dict(raw)
     # One by one: the library does not say which entry of a mapping is at fault.
+    paths = {n: {"path": v} if isinstance(v, str) else v for n, v in raw["data"].items()}
     content["data"] = {
-        n: msgspec.to_builtins(
-            _converted({"path": v} if isinstance(v, str) else v, Source, ("data", n), lines)
-        )
-        for n, v in raw["data"].items()
+        n: msgspec.to_builtins(_converted(v, Source, ("data", n), lines)) for n, v in paths.items()
     }
     content["loop"] = {n: _values(n, v, lines) for n, v in raw["loop"].items()}
     content["steps"] = {n: _step(n, v, lines) for n, v in raw["steps"].items()}
@@ -198,31 +186,26 @@ def _step(name: str, raw: object, lines: Lines) -> dict[str, object]:
 
 
 _AT = re.compile(r" - at `\$(?P<path>.*)`$")
-_PART = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_PLACE = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
 def _converted(raw: object, kind: type[T], place: Key, lines: Lines) -> T:
-    """Turn plain data into a structure; a fault says its line."""
+    """Turn plain data into a structure; a fault says its line and what is accepted there."""
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise _explained(error, place, lines) from error
+        message, keys = str(error), place
+        if spot := _AT.search(message):
+            steps = _PLACE.findall(spot["path"])
+            keys += tuple(int(number) if number.isdigit() else name or number for name, number in steps)
+            message = message[: spot.start()]
+        raise _explained(message, keys, lines) from error
 
 
-def _explained(error: msgspec.ValidationError, place: Key, lines: Lines) -> WrongUse:
-    """Say a structural fault with its line and what is accepted there."""
-    message = str(error)
-    spot = _AT.search(message)
-    keys: Key = place
-    if spot:
-        parts = [(name, number) for name, number in _PART.findall(spot["path"])]
-        inner = tuple(int(number) if number.isdigit() else name or number for name, number in parts)
-        keys = (*place, *inner)
-        message = message[: spot.start()]
-    unknown = re.search(r"unknown field `(.+)`", message)
-    if unknown:
+def _explained(message: str, keys: Key, lines: Lines) -> WrongUse:
+    if unknown := re.search(r"unknown field `(.+)`", message):
+        message = f'"{unknown[1]}" is no key here; accepted: {", ".join(_fields(keys))}'
         keys = (*keys, unknown[1])
-        message = f'"{unknown[1]}" is no key here; accepted: {", ".join(_fields(keys[:-1]))}'
     if absent := re.search(r"missing required field `(.+)`", message):
         where = "at the top of the recipe" if not keys else "here"
         message = f'"{absent[1]}" is missing {where}; accepted: {", ".join(_fields(keys))}'
@@ -230,13 +213,12 @@ def _explained(error: msgspec.ValidationError, place: Key, lines: Lines) -> Wron
 
 
 def _fields(keys: Key) -> tuple[str, ...]:
-    shape = tuple("#" if isinstance(k, int) else k for k in keys)
-    match shape:
-        case ("table", "#"):
+    match keys:
+        case ("table", int()):
             return Table.__struct_fields__
-        case ("figure", "#"):
+        case ("figure", int()):
             return Figure.__struct_fields__
-        case ("table", "#", "expect", "#"):
+        case ("table", int(), "expect", int()):
             return Expect.__struct_fields__
         case ("data", _):
             return Source.__struct_fields__
@@ -284,10 +266,8 @@ def _check_tests(table: Table, place: Key, lines: Lines) -> None:
             columns = ", ".join(table.numbers) or "none, as the rows are runs"
             raise lines.fault((*place, "equal"), f'"{column}" is no column of numbers; there are: {columns}')
     for key, name, known in (("test", table.test, TESTS), ("correction", table.correction, CORRECTIONS)):
-        try:
+        with lines.naming((*place, key)):
             choose(name, known, key)
-        except WrongUse as error:
-            raise lines.fault((*place, key), str(error)) from error
 
 
 def _check_figure(figure: Figure, recipe: Recipe, place: Key, lines: Lines) -> None:
@@ -312,7 +292,5 @@ def measure_names(text: str, place: Key, lines: Lines) -> tuple[str, ...]:
     """Return the measures' names as ir_measures writes them."""
     from rankhouse.evaluation.measure_notation import parse
 
-    try:
+    with lines.naming(place):
         return tuple(map(str, parse(text)))
-    except WrongUse as error:
-        raise lines.fault(place, str(error)) from error

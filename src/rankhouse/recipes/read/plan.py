@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,11 @@ import click
 import msgspec
 
 from rankhouse import __version__
-from rankhouse.core.errors import WrongUse
-from rankhouse.recipes.read import commands
 from rankhouse.recipes.read.bounds import OWN_FILE, Bounds
-from rankhouse.recipes.read.lines import RecipeFault
+from rankhouse.recipes.read.commands import Program, StepCommand
 from rankhouse.recipes.read.loops import Loops, Pass, labels_of, said
 from rankhouse.recipes.read.parse import RecipeFile, label
-from rankhouse.recipes.read.references import Reference, references, resolve
+from rankhouse.recipes.read.references import Bindings, Reference, references, resolve
 from rankhouse.recipes.read.schema import Step
 from rankhouse.recipes.read.sources import Input, Sources
 
@@ -28,40 +27,31 @@ SAID = "said.json"
 _PLAIN = re.compile(r"[^\w.=+-]+")
 
 
+@dataclass
+class TaskInputs:
+    """What a task reads."""
+
+    identities: dict[str, str] = field(default_factory=dict)  # reference -> hash, or public name
+    sources: list[Input] = field(default_factory=list)
+    needs: list[Pass] = field(default_factory=list)  # the tasks it refers to
+    absent: list[str] = field(default_factory=list)  # why it cannot run
+
+
 @dataclass(frozen=True)
 class Task:
-    """One pass of a step.
-
-    Attributes:
-        labels: (loop variable, short name of its value), in the order of [loop].
-        arguments: The command's words, with paths relative to the result's folder.
-        options: Every option that can change the result, with its value; inputs as hashes.
-        key: Ten hexadecimal digits: the hash of command, options and inputs.
-        folder: Where it works, relative to the result's folder.
-        output: What others refer to, relative as well.
-        inputs: Reference -> its identity.
-        needs: The tasks it reads, by pass.
-        absent: Why it cannot run; empty if it can.
-        output_rules: How its command behaves.
-        program: Has the command.
-        copied: The folder it adds to a copy of; "" for commands that write anew.
-    """
+    """One pass of a step."""
 
     step: str
-    labels: tuple[tuple[str, str], ...]
-    command: str
-    arguments: tuple[str, ...]
-    options: Mapping[str, str]
-    key: str
-    folder: Path
-    output: Path
-    inputs: Mapping[str, str]
-    sources: tuple[Input, ...]
-    needs: tuple[Pass, ...]
-    absent: tuple[str, ...]
-    output_rules: commands.OutputRules
-    program: commands.Program
-    copied: str = ""
+    labels: tuple[tuple[str, str], ...]  # loop variable, short name of its value; in the order of [loop]
+    command: StepCommand
+    arguments: tuple[str, ...]  # the command's words, with paths relative to the result's folder
+    options: Mapping[str, str]  # every option that can change the result, with its value; inputs as hashes
+    key: str  # ten hexadecimal digits: the hash of command, options and inputs
+    folder: Path  # where it works, relative to the result's folder
+    output: Path  # what others refer to, relative as well
+    inputs: TaskInputs
+    resumes: bool  # its command goes on by itself in what a kill left
+    copied: str = ""  # the folder it adds to a copy of; "" for commands that write anew
 
     @property
     def which(self) -> Pass:
@@ -76,7 +66,7 @@ class Task:
     @property
     def command_line(self) -> str:
         """The command line as one would type it in the result's folder."""
-        line = commands.shown(self.command, list(self.arguments))
+        line = shlex.join(["rankhouse", self.command.name, *self.arguments])
         return f"cp -al {self.copied} {self.output} && {line}" if self.copied else line
 
 
@@ -92,15 +82,11 @@ class Plan:
     @property
     def absent(self) -> list[str]:
         """What is not there, each said once."""
-        return list(dict.fromkeys(reason for task in self.tasks.values() for reason in task.absent))
+        return list(dict.fromkeys(reason for task in self.tasks.values() for reason in task.inputs.absent))
 
 
-def make_plan(file: RecipeFile, sources: Sources, out: Path, program: commands.Program) -> Plan:
-    """Make the tasks of a recipe; reads data to hash it, runs nothing.
-
-    Raises:
-        WrongUse: Whatever is wrong with a step, with its line.
-    """
+def make_plan(file: RecipeFile, sources: Sources, out: Path, program: Program) -> Plan:
+    """Make the tasks of a recipe; reads data to hash it, runs nothing. A fault says the line."""
     loops = Loops(file)
     maker = _Maker(file, loops, sources, out, program=program)
     for step in file.recipe.steps:
@@ -124,22 +110,20 @@ def _depth_first(tasks: Mapping[Pass, Task], loops: Mapping[str, Sequence[Any]])
 
     def take(which: Pass) -> None:
         if which not in ordered:
-            for need in sorted(tasks[which].needs, key=place):
+            for need in sorted(tasks[which].inputs.needs, key=place):
                 take(need)
             ordered[which] = tasks[which]
 
-    needed = {need for task in tasks.values() for need in task.needs}
+    needed = {need for task in tasks.values() for need in task.inputs.needs}
     for which in sorted((which for which in tasks if which not in needed), key=place):
         take(which)
     return ordered
 
 
 class _Maker:
-    def __init__(
-        self, file: RecipeFile, loops: Loops, sources: Sources, out: Path, program: commands.Program
-    ) -> None:
+    def __init__(self, file: RecipeFile, loops: Loops, sources: Sources, out: Path, program: Program) -> None:
         self._file, self._lines, self._loops, self._sources = file, file.lines, loops, sources
-        self._bounds, self._program = Bounds(file.lines, out, program), program
+        self._bounds, self._program = Bounds(file, out), program
         self._made: set[str] = set()
         self.tasks: dict[Pass, Task] = {}
 
@@ -149,7 +133,11 @@ class _Maker:
             return
         self._made.add(name)
         step = self._file.recipe.steps[name]
-        command = self._opened(name, step)
+        with self._lines.naming(("steps", name, "command")):
+            command = StepCommand(self._program, step.command)
+        for key in step.options:
+            with self._lines.naming(("steps", name, key)):
+                command.parameter(key)
         for bindings in self._loops.passes(self._loops.members(name)):
             filled = {
                 key: self._loops.fill(value, bindings, ("steps", name, key))
@@ -161,166 +149,98 @@ class _Maker:
             task = self._task(name, step, command, filled, bindings=bindings)
             self.tasks[task.which] = task
 
-    def _opened(self, name: str, step: Step) -> click.Command:
-        try:
-            command = commands.open_command(self._program, step.command)
-        except WrongUse as error:
-            raise self._lines.fault(("steps", name, "command"), str(error)) from error
-        for key in step.options:
-            try:
-                commands.parameter_of(command, key)
-            except WrongUse as error:
-                raise self._lines.fault(("steps", name, key), str(error)) from error
-        return command
-
     def _task(
-        self, name: str, step: Step, command: click.Command, filled: dict[str, Any], bindings: dict[str, Any]
+        self, name: str, step: Step, command: StepCommand, filled: dict[str, Any], bindings: dict[str, Any]
     ) -> Task:
-        output_rules = commands.output_rules(command, filled)
-        gathered = _TaskInputs()
-        self._refuse_literal_paths(name, command, filled)
+        rules, labels, inputs = command.rules(filled), labels_of(bindings), TaskInputs()
+        self._bounds.check_read(name, command, filled)
+        found = {one: self._find(one, bindings, inputs) for one in references(filled)}
         # First with hashes in place of paths: that is what the key is made of, and the key names the folder.
-        hashed = _placed(self._resolved(name, filled, bindings, gathered, hashes=True), Path())
-        options = commands.telling(command, self._check(name, command, hashed))
+        hashes = {reference: [one for one, _ in both] for reference, both in found.items()}
+        options = self._read(name, command, self._resolved(name, filled, hashes, Path()))
         key = _key(step.command, options)
-        which = "".join(f".{_PLAIN.sub('-', f'{n}={v}')[:40]}" for n, v in labels_of(bindings))
+        which = "".join(f".{_PLAIN.sub('-', f'{n}={v}')[:40]}" for n, v in labels)
         folder = Path(WORK) / f"{name}{which}-{key}"
-        output = folder / (step.out or f"{name}{output_rules.suffix}")
-        if not commands.takes(command, "out") and not output_rules.adds_to:
+        output = folder / (step.out or f"{name}{rules.suffix}")
+        if not command.takes("out") and not rules.adds_to:
             output = folder / SAID
-        self._bounds.check(name, command, filled, folder)
-        real = _placed(self._resolved(name, filled, bindings, _TaskInputs()), folder)
+        self._bounds.check_written(name, command, filled, folder)
+        paths = {reference: [one for _, one in both] for reference, both in found.items()}
+        real = self._resolved(name, filled, paths, folder)
         copied = ""
-        if output_rules.adds_to:
-            copied, real[output_rules.adds_to] = str(real[output_rules.adds_to]), str(output)
-        arguments = self._arguments(name, command, real, None if output_rules.adds_to else output)
+        if rules.adds_to:
+            copied, real[rules.adds_to] = str(real[rules.adds_to]), str(output)
         return Task(
             step=name,
-            labels=labels_of(bindings),
-            command=step.command,
-            arguments=tuple(arguments),
+            labels=labels,
+            command=command,
+            arguments=tuple(self._arguments(name, command, real, None if rules.adds_to else output)),
             options=options,
             key=key,
             folder=folder,
             output=output,
-            inputs=gathered.inputs,
-            sources=tuple(gathered.sources),
-            needs=tuple(gathered.needs),
-            absent=tuple(dict.fromkeys(gathered.absent)),
-            output_rules=output_rules,
-            program=self._program,
+            inputs=inputs,
+            resumes=rules.resumes,
             copied=copied,
         )
 
-    def _resolved(
-        self,
-        name: str,
-        filled: dict[str, Any],
-        bindings: dict[str, Any],
-        gathered: _TaskInputs,
-        hashes: bool = False,
-    ) -> dict[str, Any]:
-        """Put paths, or hashes, in for references."""
+    def _find(self, reference: Reference, bindings: Bindings, inputs: TaskInputs) -> list[tuple[str, str]]:
+        """Note what a reference stands for; return identity and path of each thing."""
+        if reference.name in self._sources:
+            source = self._sources.find(reference.name, reference.inner)
+            inputs.identities[reference.text] = source.identity
+            inputs.sources.append(source)
+            inputs.absent += [source.absent] if source.absent else []
+            return [(source.identity, source.word)]
+        inner, found = f"/{reference.inner}" if reference.inner else "", []
+        for which in self._loops.targets(reference, bindings):
+            task = self.tasks[which]
+            named = f"@{task.title}" if reference.collects else reference.text
+            inputs.identities[named] = f"step {task.key}"
+            inputs.needs.append(which)
+            inputs.absent += task.inputs.absent
+            found.append((f"step {task.key}{inner}", f"{task.output}{inner}"))
+        return found
 
-        def look_up(reference: Reference) -> list[str]:
-            if reference.name in self._sources:
-                source = self._sources.find(reference.name, reference.inner)
-                gathered.source(reference, source)
-                return [source.identity if hashes else source.word]
-            tasks = [self.tasks[one] for one in self._loops.targets(reference, bindings)]
-            for task in tasks:
-                gathered.task(reference, task)
-            where = [f"step {task.key}" if hashes else str(task.output) for task in tasks]
-            return [f"{one}/{reference.inner}" if reference.inner else one for one in where]
+    def _resolved(
+        self, name: str, filled: dict[str, Any], found: Mapping[Reference, list[str]], folder: Path
+    ) -> dict[str, Any]:
+        """Put what was found in for references, and a step's own files, "./name", into its folder."""
+
+        def placed(value: Any) -> Any:  # noqa: ANN401 - anything TOML holds
+            own = isinstance(value, str) and value.startswith(OWN_FILE)
+            return str(folder / value.removeprefix(OWN_FILE)) if own else value
 
         options = {}
         for key, value in filled.items():
-            try:
-                options[key] = resolve(value, look_up)
-            except RecipeFault:
-                raise
-            except WrongUse as error:
-                raise self._lines.fault(("steps", name, key), str(error)) from error
+            with self._lines.naming(("steps", name, key)):
+                whole = resolve(value, found.__getitem__)
+            options[key] = [placed(one) for one in whole] if isinstance(whole, list) else placed(whole)
         return options
 
-    def _check(self, name: str, command: click.Command, options: dict[str, Any]) -> dict[str, Any]:
+    def _read(self, name: str, command: StepCommand, options: dict[str, Any]) -> dict[str, str]:
+        """Let the command check a step's options; return those that can change the result."""
         arguments = self._arguments(name, command, options, Path(name))
         try:
-            return self._program.read(command, arguments)
+            return command.telling(command.read(arguments))
         except click.UsageError as error:
-            key = commands.key_of(command, error)
-            accepted = ", ".join(commands.named(command))
-            place = ("steps", name, *self._written_as(name, key))
+            key, own = command.key_of(error), self._file.recipe.steps[name].options
+            written = next((one for one in own if one.replace("-", "_") == key), key)
             raise self._lines.fault(
-                place, f'step "{name}": {error.format_message()} (options of {command.name}: {accepted})'
+                ("steps", name, written),
+                f'step "{name}": {error.format_message()} '
+                f"(options of {command.name}: {', '.join(command.keys)})",
             ) from error
 
     def _arguments(
-        self, name: str, command: click.Command, options: dict[str, Any], out: Path | None
+        self, name: str, command: StepCommand, options: dict[str, Any], out: Path | None
     ) -> list[str]:
         """Write a step's options as words, with its output if any; a fault says the line of its key."""
         for key, value in options.items():
-            try:
-                commands.words(command, {key: value})
-            except WrongUse as error:
-                raise self._lines.fault(("steps", name, *self._written_as(name, key)), str(error)) from error
-        words = commands.words(command, options)
-        return ["--out", str(out), *words] if out and commands.takes(command, "out") else words
-
-    def _written_as(self, name: str, key: str) -> tuple[str, ...]:
-        """Return a key as the recipe writes it, with dashes perhaps."""
-        options = self._file.recipe.steps[name].options
-        return next(((option,) for option in options if option.replace("-", "_") == key), ())
-
-    def _refuse_literal_paths(self, name: str, command: click.Command, filled: dict[str, Any]) -> None:
-        for key, value in filled.items():
-            parameter = commands.parameter_of(command, key)
-            for text in value if isinstance(value, list) else [value]:
-                free = (
-                    not isinstance(text, str)
-                    or text.startswith(OWN_FILE)
-                    or commands.writes(self._program, parameter)
-                )
-                if free or references(text):
-                    continue
-                if commands.names_a_file(parameter, text, self._file.folder):
-                    raise self._lines.fault(
-                        ("steps", name, key),
-                        f'"{text}" comes from outside; name it under [data] and refer to it as "@name" '
-                        '(a file the step writes beside its output is "./name")',
-                    )
-
-
-class _TaskInputs:
-    """What a task reads."""
-
-    def __init__(self) -> None:
-        self.inputs: dict[str, str] = {}
-        self.sources: list[Input] = []
-        self.needs: list[Pass] = []
-        self.absent: list[str] = []
-
-    def source(self, reference: Reference, entry: Input) -> None:
-        self.inputs[reference.text] = entry.identity
-        self.sources.append(entry)
-        if entry.absent:
-            self.absent.append(entry.absent)
-
-    def task(self, reference: Reference, task: Task) -> None:
-        named = f"@{task.title}" if reference.collects else reference.text
-        self.inputs[named] = f"step {task.key}"
-        self.needs.append(task.which)
-        self.absent += task.absent
-
-
-def _placed(value: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Put a step's own files, "./name", into its folder."""
-
-    def one(text: Any) -> Any:  # noqa: ANN401 - anything TOML holds
-        own = isinstance(text, str) and text.startswith(OWN_FILE)
-        return str(folder / text.removeprefix(OWN_FILE)) if own else text
-
-    return {k: [one(v) for v in text] if isinstance(text, list) else one(text) for k, text in value.items()}
+            with self._lines.naming(("steps", name, key)):
+                command.words({key: value})
+        words = command.words(options)
+        return ["--out", str(out), *words] if out and command.takes("out") else words
 
 
 def _key(command: str, options: Mapping[str, str]) -> str:

@@ -21,19 +21,12 @@ Bindings = Mapping[str, Any]
 
 
 class Reference(NamedTuple):
-    """``@name[fixed]/inner``.
+    """``@name[fixed]/inner``."""
 
-    Attributes:
-        name: A data entry or a step.
-        fixed: Loop variable -> the label of its value, or "*" for all.
-        inner: The path inside; "" for the thing itself.
-        text: As it was written.
-    """
-
-    name: str
-    fixed: tuple[tuple[str, str], ...]
-    inner: str
-    text: str
+    name: str  # a data entry or a step
+    fixed: tuple[tuple[str, str], ...]  # loop variable, the label of its value or "*" for all
+    inner: str  # the path inside; "" for the thing itself
+    text: str  # as it was written
 
     @property
     def collects(self) -> bool:
@@ -64,11 +57,7 @@ def _path(match: re.Match[str]) -> tuple[str, ...]:
 
 
 def references(value: object) -> list[Reference]:
-    """List the references that stand in a value.
-
-    Raises:
-        WrongUse: Brackets that cannot be read.
-    """
+    """List the references that stand in a value; WrongUse where brackets cannot be read."""
     return [
         _reference(match) for text in texts(value) for match in _REFERENCE.finditer(text) if match[1] is None
     ]
@@ -87,10 +76,8 @@ def _reference(match: re.Match[str]) -> Reference:
 def fill(value: Any, bindings: Bindings) -> Any:  # noqa: ANN401 - whatever TOML holds goes in and out
     """Put the values of loop variables in; a text that is one variable becomes its value, number or text.
 
-    An entry of a value may name other variables: ``{ name = "BERT", ranker = 'bert(seed={seed})' }``.
-
-    Raises:
-        WrongUse: A variable, or an entry of a table among its values, that does not exist.
+    An entry of a value may name other variables: ``{ name = "BERT", ranker = 'bert(seed={seed})' }``. Raises
+    WrongUse for a variable, or an entry of a table among its values, that does not exist.
     """
 
     def filled(text: str) -> object:
@@ -124,14 +111,7 @@ def _value(match: re.Match[str], bindings: Bindings) -> object:
 
 
 def entry(value: Any, variable: str, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - as in fill
-    """Return what a variable stands for: its value, a row's name, or an entry of a row.
-
-    Args:
-        path: To the entry; empty for the value.
-
-    Raises:
-        WrongUse: There is no such entry.
-    """
+    """Return what a variable stands for: its value or a row's name (no path), or an entry of a row."""
     if isinstance(value, Mapping) and not path:
         return value["name"]
     for name in path:
@@ -144,11 +124,7 @@ def entry(value: Any, variable: str, path: tuple[str, ...]) -> Any:  # noqa: ANN
 
 
 def resolve(value: Any, look_up: Callable[[Reference], list[str]]) -> Any:  # noqa: ANN401 - as in fill
-    """Put paths in for references; one that collects becomes a list and must stand alone.
-
-    Raises:
-        WrongUse: A reference to several things inside a text.
-    """
+    """Put paths in for references; one that collects becomes a list and must stand alone."""
 
     def path_in(text: str) -> object:
         whole = _REFERENCE.fullmatch(text)

@@ -8,129 +8,70 @@ import msgspec
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something from outside.
+    """Something from outside."""
 
-    Attributes:
-        path: A file or folder or its URL, ``ir_datasets:NAME`` or ``hub:OWNER/NAME``.
-        get: Where to get it, for those who lack it.
-    """
-
-    path: str
-    get: str = ""
+    path: str  # a file or folder or its URL, ``ir_datasets:NAME`` or ``hub:OWNER/NAME``
+    get: str = ""  # where to get it, for those who lack it
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One call of a command.
-
-    Attributes:
-        command: Its name.
-        options: Long option name or argument name -> value.
-        out: Name of the output, where the command does not make it plain.
-    """
+    """One call of a command."""
 
     command: str
-    options: dict[str, Any] = {}
-    out: str = ""
+    options: dict[str, Any] = {}  # long option name or argument name -> value
+    out: str = ""  # name of the output, where the command does not make it plain
 
 
 class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Numbers that a table should show.
+    """Numbers that a table should show."""
 
-    Attributes:
-        rows: Row -> column -> number.
-        within: The difference that still counts as reproduced.
-        source: Where the numbers are from.
-        when: Loop variable -> value, for a table made once a value.
-        smallest: Holds for the smallest size, and only there.
-    """
-
-    rows: dict[str, dict[str, float]]
-    within: float = 0.0
-    source: str = ""
-    when: dict[str, str | int | float] = {}
-    smallest: bool = False
+    rows: dict[str, dict[str, float]]  # row -> column -> number
+    within: float = 0.0  # the difference that still counts as reproduced
+    source: str = ""  # where the numbers are from
+    when: dict[str, str | int | float] = {}  # loop variable -> value, for a table made once a value
+    smallest: bool = False  # holds for the smallest size, and only there
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Systems and measures, or steps and the numbers they say.
-
-    Attributes:
-        name: Heading.
-        rows: Row -> reference to a run, or to a step or JSON file.
-        measures: In ir_measures' notation; rows are runs then.
-        qrels: Reference to the judgements.
-        numbers: Column -> place of the number in the JSON.
-        baseline: The row the others are tested against.
-        test: A test of :mod:`rankhouse.evaluation.significance`: "t", "randomization".
-        correction: "none", "bonferroni", "holm".
-        equal: Columns of numbers that every row should share, for a fair comparison; a warning says where
-            they differ.
-        note: A sentence shown below.
-        expect: Numbers to compare with.
-    """
+    """Systems and measures, or steps and the numbers they say."""
 
     name: str
-    rows: dict[str, str]
-    measures: str = ""
-    qrels: str = ""
-    numbers: dict[str, str] = {}
-    baseline: str = ""
-    test: str = "t"
+    rows: dict[str, str]  # row -> reference to a run, or to a step or JSON file
+    measures: str = ""  # in ir_measures' notation; rows are runs then
+    qrels: str = ""  # reference to the judgements
+    numbers: dict[str, str] = {}  # column -> place of the number in the JSON
+    baseline: str = ""  # the row the others are tested against
+    test: str = "t"  # of rankhouse.evaluation.significance
     correction: str = "none"
-    equal: tuple[str, ...] = ()
-    note: str = ""
+    equal: tuple[str, ...] = ()  # columns of numbers that every row should share; a warning says where not
+    note: str = ""  # a sentence shown below
     expect: tuple[Expect, ...] = ()
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A curve over a loop variable, or a field for each pair of values of two.
-
-    Attributes:
-        name: Heading.
-        kind: "curve" or "matrix".
-        rows: Line -> reference, as in a table; a matrix has one.
-        x: The loop variable along the bottom.
-        y: The one along the side, of a matrix.
-        value: A measure of runs.
-        number: Instead: place of a number in the JSON.
-        qrels: Reference to the judgements, for a measure.
-        log: Logarithmic x.
-        note: A sentence shown below.
-    """
+    """A curve over a loop variable, or a field for each pair of values of two."""
 
     name: str
     kind: Literal["curve", "matrix"]
-    rows: dict[str, str]
-    x: str
-    y: str = ""
-    value: str = ""
-    number: str = ""
-    qrels: str = ""
-    log: bool = False
-    note: str = ""
+    rows: dict[str, str]  # line -> reference, as in a table; a matrix has one
+    x: str  # the loop variable along the bottom
+    y: str = ""  # the one along the side, of a matrix
+    value: str = ""  # a measure of runs
+    number: str = ""  # instead: place of a number in the JSON
+    qrels: str = ""  # reference to the judgements, for a measure
+    log: bool = False  # logarithmic x
+    note: str = ""  # a sentence shown below
 
 
 class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole experiment.
-
-    Attributes:
-        title: Heading of the result.
-        about: What is done and why.
-        source: The paper and table it reproduces.
-        time: How long it takes, and on what.
-        data: Name -> what comes from outside.
-        loop: Variable -> its values: numbers, texts, or tables with a "name".
-        steps: Name -> call of a command.
-        table: What to show.
-        figure: What to draw.
-    """
+    """A whole experiment."""
 
     title: str
-    about: str = ""
-    source: str = ""
-    time: str = ""
+    about: str = ""  # what is done and why
+    source: str = ""  # the paper and table it reproduces
+    time: str = ""  # how long it takes, and on what
     data: dict[str, Source] = {}
-    loop: dict[str, tuple[Any, ...]] = {}
+    loop: dict[str, tuple[Any, ...]] = {}  # variable -> its values: numbers, texts, or tables with a "name"
     steps: dict[str, Step] = {}
     table: tuple[Table, ...] = ()
     figure: tuple[Figure, ...] = ()

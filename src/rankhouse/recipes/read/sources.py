@@ -18,23 +18,14 @@ HUB = "hub:"
 
 
 class Input(NamedTuple):
-    """A data entry, or a file in one, as a step uses it.
+    """A data entry, or a file in one, as a step uses it."""
 
-    Attributes:
-        name: The entry, with the path inside it.
-        word: What the command is given: an absolute path, ``ir_datasets:NAME`` or the hub's name.
-        identity: What the key of a step sees: a hash of the content, or the public name.
-        path: The file or folder; None for what is public.
-        absent: Why it cannot be used; "" if it can.
-        seen: Its files as they were when they were hashed.
-    """
-
-    name: str
-    word: str
-    identity: str
-    path: Path | None = None
-    absent: str = ""
-    seen: Mapping[str, Signature] = MappingProxyType({})
+    name: str  # the entry, with the path inside it
+    word: str  # what the command is given: an absolute path, ``ir_datasets:NAME`` or the hub's name
+    identity: str  # what the key of a step sees: a hash of the content, or the public name
+    path: Path | None = None  # None for what is public
+    absent: str = ""  # why it cannot be used; "" if it can
+    seen: Mapping[str, Signature] = MappingProxyType({})  # its files as they were when they were hashed
 
     @property
     def unchanged(self) -> bool:
@@ -58,11 +49,7 @@ class Sources:
         return list(self._inputs.values())
 
     def find(self, name: str, inner: str = "") -> Input:
-        """Look an entry up, or a path inside it.
-
-        Raises:
-            WrongUse: Entries that refer to each other in a circle.
-        """
+        """Look an entry up, or a path inside it; WrongUse where entries refer to each other in a circle."""
         key = (name, inner)
         if key not in self._inputs:
             self._inputs[key] = self._look(name, inner)
@@ -72,25 +59,18 @@ class Sources:
         address = self._word(name, ())
         shown = f"{name}/{inner}" if inner else name
         if address.startswith(PUBLIC):
-            return Input(
-                shown,
-                address,
-                address,
-                None,
-                absent=self._complain(name, self._lacks_collection(name, address)),
-            )
+            lack = self._lacks_collection(name, address)
+            return Input(shown, address, address, absent=self._complain(name, lack))
         if address.startswith(HUB):
             word = address.removeprefix(HUB)
-            return Input(
-                shown, word, address, None, absent=self._complain(name, self._lacks_checkpoint(word))
-            )
+            lack = self._lacks_checkpoint(word)
+            return Input(shown, word, address, absent=self._complain(name, lack))
         if "://" in address:
             try:
                 address = fetched(address)
             except MissingInput as error:
-                return Input(
-                    shown, address, f"absent {address}", None, absent=self._complain(name, str(error))
-                )
+                absent = self._complain(name, str(error))
+                return Input(shown, address, f"absent {address}", absent=absent)
         path = (self._file.folder / Path(address).expanduser()).resolve() / inner
         if not path.exists():
             absent = self._complain(name, f"{path} is not there")
