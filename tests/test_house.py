@@ -70,7 +70,7 @@ BUDGETS = {
     "systems": (3_100, 1_900),
     "training explanation stores": (13_070, 11_700),
     "index models ranking labels evaluation": (20_000, 19_100),
-    "text nn page": (6_400, 6_400),
+    "text nn page": (6_000, 6_000),
     "io": (3_510, 3_300),
     "core": (2_100, 1_800),
 }
@@ -140,7 +140,7 @@ SEVERAL_ALIKE = {
     "flash", "idle", "partial", "permute", "rename", "submit", "unused", "view", "write", "_linear_pointwise",
 }  # fmt: skip
 """Functions that take any number of like values; those of the compiled kernels have no names to call by."""
-LEFT = {"adaptation": 19, "explanation": 1, "index": 2, "nn": 2, "serve": 31, "stores": 1, "systems": 10}
+LEFT = {"adaptation": 19, "explanation": 1, "index": 2, "serve": 31, "stores": 1, "systems": 10}
 """Package -> calls that still pass more; it only shrinks."""
 
 

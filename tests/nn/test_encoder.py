@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.nn.layers.tk_encoder import OuterEpsNorm, TKEncoder, bag_of_rows, sinusoids
+from rankhouse.nn.layers.tk_encoder import OuterEpsNorm, TKEncoder, sinusoids
 
 
 def test_attention_first_equals_the_usual_transformer():
@@ -78,9 +78,3 @@ def test_heads_must_share_the_columns_evenly():
         TKEncoder(8, heads=3, inner=4, feed_forward=6, layers=1, order="ff-first")
     with pytest.raises(WrongUse, match='order="first" is not known'):
         TKEncoder(8, heads=2, inner=4, feed_forward=6, layers=1, order="first")
-
-
-def test_a_word_without_subwords_gets_zeros():
-    table = torch.arange(8.0).reshape(4, 2)
-    bag = bag_of_rows(table, torch.tensor([1, 3]), torch.tensor([0, 0, 2]), "mean")
-    assert bag.tolist() == [[0, 0], [40, 50], [0, 0]]

@@ -48,11 +48,11 @@ def test_every_packing_gives_the_same_rows(tmp_path, header, packing):
     else:
         path.write_bytes(gzip.compress(content) if packing == "gzip" else content)
     start = start_table(path, KNOWN)
-    assert start.width == 3
+    assert start.table.shape[1] == 3
     assert row(start, KNOWN, "the") == [0.5, -1, 2]
     assert row(start, KNOWN, "cat") == [3, 4, 5]
     assert start.known.tolist() == [False, False, True, True, False]
-    assert start.coverage == pytest.approx(2 / 3)
+    assert start.known[2:].mean() == pytest.approx(2 / 3)
     assert not start.table[0].any()
 
 
@@ -122,7 +122,7 @@ def test_a_header_that_counts_wrongly_is_reported(tmp_path):
     path = tmp_path / "short.vec"
     path.write_text("5 2\nthe 1 2\n")
     with pytest.warns(RankhouseWarning, match="5 words, but 1 follow"):
-        assert start_table(path, KNOWN).width == 2
+        assert start_table(path, KNOWN).table.shape[1] == 2
 
 
 def test_one_of_several_files_in_an_archive_is_named(tmp_path):
@@ -130,7 +130,7 @@ def test_one_of_several_files_in_an_archive_is_named(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("50d.txt", "the 1 2\n")
         archive.writestr("100d.txt", "the 1 2 3\n")
-    assert start_table(f"{path}#100d.txt", KNOWN).width == 3
+    assert start_table(f"{path}#100d.txt", KNOWN).table.shape[1] == 3
     with pytest.raises(BadData, match=r"several files.*50d.txt, 100d.txt"):
         start_table(path, KNOWN)
 
@@ -155,7 +155,7 @@ def test_fasttext_vectors_equal_those_of_the_library():
 def test_no_word_is_unknown_to_fasttext():
     words = vocabulary("rank", "neverseenword", "日本語")
     start = start_table(GOLDEN / "tiny.bin", words)
-    assert start.coverage == 1
+    assert start.known[2:].all()
     assert start.table[2:].any(axis=1).all()
 
 
@@ -235,9 +235,9 @@ def test_a_token_table_of_another_tokenizer_is_refused(tmp_path):
 def test_published_samples_are_read():
     words = vocabulary("the", "house", "ranking")
     glove = start_table(SAMPLES / "word_vectors" / "glove_1000x300.txt.gz", words)
-    assert glove.width == 300
+    assert glove.table.shape[1] == 300
     assert glove.known[words.ids(["house"])[0]]
-    assert start_table(SAMPLES / "potion-base-4m-int8", words).coverage == 1
+    assert start_table(SAMPLES / "potion-base-4m-int8", words).known[2:].all()
     with pytest.raises(BadData, match="not UTF-8"):
         start_table(SAMPLES / "word_vectors" / "broken_gb2312.txt", words)
 

@@ -156,8 +156,4 @@ def whitespace() -> Analyzer:
     return Analyzer("whitespace", str.split, locate_tokens, as_it_is)
 
 
-ANALYZERS: dict[str, Callable[[], Analyzer]] = {
-    "english": english,
-    "tweet": tweet,
-    "whitespace": whitespace,
-}
+ANALYZERS: dict[str, Callable[[], Analyzer]] = {"english": english, "tweet": tweet, "whitespace": whitespace}

@@ -46,16 +46,6 @@ class StartTable:
     table: FloatArray
     known: NDArray[np.bool_]
 
-    @property
-    def width(self) -> int:
-        """d, the size of a vector."""
-        return int(self.table.shape[1])
-
-    @property
-    def coverage(self) -> float:
-        """Share of the listed words that the file knew, 0 to 1."""
-        return float(self.known[2:].mean()) if len(self.known) > 2 else 0.0
-
 
 def like_the_known(rng: np.random.Generator, shape: tuple[int, int], known: FloatArray) -> FloatArray:
     """Draw from N(mean, std) with the scalar mean and std over all numbers read, as TK's authors do.

@@ -10,6 +10,7 @@ Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width of a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -71,11 +72,10 @@ def fits(compute: Compute, *widths: int) -> bool:
     )
 
 
-def require_int8(compute: Compute, what: str, *widths: int) -> None:
+def require_int8(compute: Compute, what: str, widths: Sequence[int] = ()) -> None:
     """Refuse int8 where it cannot be had, so that nothing else is computed in its name.
 
     Args:
-        compute: Device and precision; only int8 is looked at.
         widths: Of its rows; none for a model that the compiled loops do not serve at all.
 
     Raises:
@@ -207,11 +207,7 @@ class PackedLinear:
 
 
 class FusedNorm:
-    """Layer norm, or with no gain division by the root mean square, rounded for the next product.
-
-    Args:
-        gain: (k,) of a layer norm, or None.
-    """
+    """Layer norm, or with no gain division by the root mean square, rounded for the next product."""
 
     def __init__(self, gain: Tensor | None, shift: Tensor | None, eps: float, compute: Compute) -> None:
         self._gain = None if gain is None else gain.detach().float().contiguous()
@@ -262,10 +258,6 @@ def _packed(weight: Tensor, together: int) -> Tensor:
 
 def _count(rows: Rows) -> int:
     return len(rows.values if isinstance(rows, Int8Rows) else rows)
-
-
-with suppress(ImportError):  # not compiled on this machine: `infer.fits` says so
-    from rankhouse.nn.cpu import _infer
 
 
 class _InferAttend(NamedTuple):
@@ -331,10 +323,9 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
 
 
 def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
-    """Let h queries a row (n, h, w) read their row of x (t, w), all bf16; see ``attention.attend_once``.
+    """Let h queries a row (n, h, w) read their row of x (t, w), which ends at ``ends`` (n + 1,) int64; bf16.
 
-    Args:
-        ends: (n + 1,) int64, where rows begin and end in t.
+    See ``attention.attend_once``.
     """
     rows, heads, width = queries.shape
     checked(x, torch.bfloat16, width)

@@ -79,24 +79,12 @@ def require_int8_loops(device: torch.device) -> None:
 
 
 def call(loop: Callable[..., None], arguments: tuple[Tensor | float | None, ...]) -> None:
-    """Call a compiled loop: it is given the addresses of contiguous tensors, 0 for what is not there.
-
-    Args:
-        loop: A function of ``_infer.c`` or ``_train.c``.
-    """
+    """Call a loop of ``_infer.c`` or ``_train.c`` with the addresses of contiguous tensors, 0 for None."""
     loop(*(0 if x is None else x.data_ptr() if isinstance(x, Tensor) else x for x in arguments))
 
 
 def checked(x: Tensor, dtype: torch.dtype, width: int, rows: int | None = None) -> Tensor:
-    """Refuse what the compiled loops would misread: they see addresses only.
-
-    Args:
-        width: Columns there must be.
-        rows: Rows there must be; None for any number.
-
-    Raises:
-        ValueError: It is something else.
-    """
+    """Refuse another type, shape or order than the compiled loops read: they see addresses only."""
     right_shape = x.dim() == 2 and x.shape[1] == width and rows in {None, len(x)}
     if x.dtype is not dtype or not right_shape or not x.is_contiguous() or x.is_cuda:
         count = "" if rows is None else f"{rows} "

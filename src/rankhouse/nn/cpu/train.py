@@ -89,11 +89,7 @@ def attend(qkv: Tensor, head: Head) -> tuple[Tensor, Tensor]:
 
 
 def attend_back(gradient: Tensor, qkv: Tensor, head: Head, out: Tensor, stats: Tensor) -> Tensor:
-    """Turn the gradient of ``out`` (t, h * d) into that of ``qkv``.
-
-    Args:
-        qkv: (t, 3 * h * d), as :func:`attend` was given it.
-    """
+    """Turn the gradient of ``out`` (t, h * d) into that of ``qkv`` (t, 3 * h * d)."""
     gradient = gradient.contiguous()
     checked(gradient, torch.float32, out.shape[1], len(out))
     back = torch.empty_like(qkv)
@@ -146,11 +142,7 @@ class _Norm(NamedTuple):
 
 
 def norm(x: Tensor, gain: Tensor, shift: Tensor, kind: NormKind) -> tuple[Tensor, Tensor]:
-    """Layer norm without gradients.
-
-    Returns:
-        (t, d), and (2, t) what :func:`norm_back` needs.
-    """
+    """Layer norm without gradients: (t, d), and (2, t) what :func:`norm_back` needs."""
     rows, width = x.shape
     checked(x, torch.float32, width, rows)
     checked(gain[None], torch.float32, width, 1)

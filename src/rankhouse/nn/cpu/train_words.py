@@ -159,10 +159,6 @@ def _pooling(match: Tensor, lengths: Tensor, kernels: Gaussians) -> _Pool:
     )
 
 
-with suppress(ImportError):  # not compiled on this machine: `train.fits` says so
-    from rankhouse.nn.cpu import _train
-
-
 class _Sweep(NamedTuple):
     """Arguments of the loop ``sweep``."""
 
@@ -244,11 +240,7 @@ class _SweepBack(NamedTuple):
 
 
 def sweep_back(gradient: Tensor, maxima: Maxima, of_scales: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the gradients of words, weight and scales.
-
-    Args:
-        of_scales: Whether the gradient of the scales is wanted; None is returned for it otherwise.
-    """
+    """Return the gradients of words, weight and, where they are wanted, scales."""
     weight = maxima.weight.contiguous()
     (n, p), (f, k, d) = maxima.at.shape, weight.shape
     arguments = _SweepBack(
@@ -295,13 +287,9 @@ class _Grams(NamedTuple):
 
 
 def grams(products: Tensor, bias: Tensor, texts: TextRows, eps: float) -> tuple[Tensor, Tensor]:
-    """Make the unit vectors of all n-grams of texts.
+    """Make the unit vectors of all n-grams of texts: (n, m, p, f), and (n, m, p) one over their lengths.
 
-    Args:
-        products: (u, m (m + 1) / 2, f): a word times each filter row, those of length 1, 2, ... m in turn.
-
-    Returns:
-        (n, m, p, f) the vectors, and (n, m, p) one over their lengths.
+    Products are (u, m (m + 1) / 2, f): a word times each filter row, those of length 1, 2, ... m in turn.
     """
     texts.check(len(products))
     (n, p), (m, f) = texts.at.shape, bias.shape
@@ -313,11 +301,7 @@ def grams(products: Tensor, bias: Tensor, texts: TextRows, eps: float) -> tuple[
 def grams_back(
     gradient: Tensor, texts: TextRows, vectors: tuple[Tensor, Tensor], into: tuple[Tensor, Tensor]
 ) -> None:
-    """Add the gradients of products and bias to what they are so far.
-
-    Args:
-        into: (u, m (m + 1) / 2, f) and (m, f), added to in place.
-    """
+    """Add the gradients of products (u, m (m + 1) / 2, f) and bias (m, f) to what ``into`` holds of them."""
     arguments = _grams_of(texts, *vectors)._replace(
         back=True, gradient=gradient.contiguous(), to_products=into[0], to_bias=into[1]
     )

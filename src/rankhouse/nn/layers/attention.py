@@ -1,6 +1,7 @@
-"""Attention over rows that lie end to end: only neighbours of like length are seen as a rectangle.
+"""Attention over rows that lie end to end: only neighbours of one length are seen as a rectangle.
 
-How wide a row's rectangle is depends on its own length only, and so do all bits of its result.
+How wide a row's rectangle is depends on its own length only, and so do all bits of its result: products have
+the same bits in one shape only, so rows of like length are not padded to a common one, which is slower too.
 
 Scores are kept in base-2 units where that is quicker: softmax(s) = 2^(s log2 e) / sum, the factor log2 e and
 1 / sqrt(d) being multiplied into the query weights beforehand. Without the usual subtraction of the row's
@@ -11,7 +12,7 @@ Shapes: n rows, t tokens of all rows together, h heads, d width of a head.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -25,95 +26,52 @@ from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import infer
 
 Bias = Callable[["Group"], Tensor]
-"""The (1 or rows, h, longest, longest) numbers added to a group's scores, blocked keys included."""
+"""The (1, h, length, length) numbers added to a group's scores."""
 
-_GRID = 1  # widths are multiples of it: products have the same bits in one shape only; more is slower
 _SAFE = 2.0**-100  # a row sum below this has lost digits to underflow
 
 
 @dataclass(frozen=True)
 class Group:
-    """Neighbouring rows of like length.
+    """Neighbouring rows of one length.
 
     Attributes:
         start: Their first token.
-        tokens: How many they have together.
         rows: How many they are.
-        longest: Places of each, at least the tokens of the longest.
-        source: (rows * longest,) which of the group's tokens fills each place of the rectangle (the first
-            one, where there is none); None if all are full.
-        place: (tokens,) where each token stands in the rectangle; None likewise.
-        blocked: (rows, 1, 1, longest) 0 for tokens and -inf for empty places; None likewise.
+        length: Tokens of each.
     """
 
     start: int
-    tokens: int
     rows: int
-    longest: int
-    source: Tensor | None = None
-    place: Tensor | None = None
-    blocked: Tensor | None = None
+    length: int
+
+    @property
+    def tokens(self) -> int:
+        """How many they have together."""
+        return self.rows * self.length
 
     def rectangle(self, x: Tensor) -> Tensor:
-        """Cut this group's tokens from (t, w) and lay them out as (rows, longest, w)."""
-        own = x[self.start : self.start + self.tokens]
-        if self.source is not None:
-            own = own.index_select(0, self.source)
-        return own.view(self.rows, self.longest, x.shape[1])
+        """See this group's tokens of (t, w) as (rows, length, w)."""
+        return x[self.start : self.start + self.tokens].view(self.rows, self.length, x.shape[1])
 
     def put(self, out: Tensor, heads: Tensor) -> None:
-        """Write (rows, h, longest, d) into this group's tokens of out (t, h * d)."""
-        rows, h, longest, d = heads.shape
-        own = out[self.start : self.start + self.tokens]
-        if self.place is None:
-            own.view(rows, longest, h, d).copy_(heads.transpose(1, 2))
-        else:
-            flat = heads.transpose(1, 2).reshape(rows * longest, h * d)
-            torch.index_select(flat, 0, self.place, out=own)
+        """Write (rows, h, length, d) into this group's tokens of out (t, h * d)."""
+        h, d = heads.shape[1], heads.shape[3]
+        self.rectangle(out).view(self.rows, self.length, h, d).copy_(heads.transpose(1, 2))
 
 
-def group(lengths: Tensor, compute: Compute) -> list[Group]:
-    """See rows of lengths (n,) as rectangles: neighbours of one width, lengths rounded up to a grid.
-
-    Sorted rows give the fewest groups. Rows that fill their width need no mask.
-    """
-    sizes = lengths.tolist()
+def group(lengths: Tensor) -> list[Group]:
+    """See rows of lengths (n,) as rectangles; sorted rows give the fewest."""
     groups, start = [], 0
-    for width, rows in groupby(sizes, key=lambda size: -(-size // _GRID) * _GRID):
-        groups.append(_group(start, list(rows), width, compute))
+    for length, rows in groupby(lengths.tolist()):
+        groups.append(Group(start, len(list(rows)), length))
         start += groups[-1].tokens
     return groups
 
 
-def _group(start: int, sizes: Sequence[int], longest: int, compute: Compute) -> Group:
-    rows, tokens = len(sizes), sum(sizes)
-    if tokens == rows * longest:
-        return Group(start, tokens, rows, longest)
-    filled = torch.arange(longest) < torch.tensor(sizes)[:, None]
-    place = filled.view(-1).nonzero().view(-1)
-    source = torch.zeros(rows * longest, dtype=torch.int64)
-    source[place] = torch.arange(tokens)
-    blocked = torch.zeros(rows, 1, 1, longest).masked_fill_(~filled[:, None, None], -math.inf)
-    device = compute.device
-    return Group(
-        start,
-        tokens,
-        rows,
-        longest,
-        source=source.to(device),
-        place=place.to(device),
-        blocked=blocked.to(device, compute.dtype),
-    )
-
-
 @dataclass(frozen=True)
 class RowLayout:
-    """How the rows of a batch lie end to end.
-
-    Attributes:
-        lengths: (n,) int64, tokens of each.
-        compute: Device and precision.
-    """
+    """How the rows of a batch lie end to end: ``lengths`` (n,) int64, tokens of each."""
 
     lengths: Tensor
     compute: Compute
@@ -126,18 +84,11 @@ class RowLayout:
     @cached_property
     def groups(self) -> list[Group]:
         """The rows as rectangles."""
-        return group(self.lengths, self.compute)
+        return group(self.lengths)
 
 
 class SelfAttention:
-    """Softmax attention of every row over itself, in rectangles.
-
-    Args:
-        compute: Device and precision; they decide which of three ways is taken.
-
-    Attributes:
-        fold: What query weights (and added biases) must be multiplied by, besides 1 / sqrt(d).
-    """
+    """Softmax attention of every row over itself, in rectangles, as suits device and precision."""
 
     def __init__(self, heads: int, compute: Compute) -> None:
         self.heads, self._compute = heads, compute
@@ -146,14 +97,12 @@ class SelfAttention:
 
     def __call__(self, qkv: Tensor, layout: RowLayout, bias: Bias | None = None) -> Tensor:
         """Attend: (t, 3 * h * d), queries, keys, values side by side -> (t, h * d)."""
-        groups = layout.groups
         if qkv.is_cuda and bias is None and qkv.dtype is torch.bfloat16 and (flash := _varlen()) is not None:
-            return self._flash(qkv, groups, flash)
-        width = qkv.shape[1] // 3
-        out = qkv.new_empty(len(qkv), width)
-        for g in groups:
-            parts = g.rectangle(qkv).view(g.rows, g.longest, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-            added = bias(g) if bias is not None else g.blocked
+            return self._flash(qkv, layout, flash)
+        out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
+        for g in layout.groups:
+            parts = g.rectangle(qkv).view(g.rows, g.length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            added = bias(g) if bias is not None else None
             if qkv.is_cuda:
                 q, k, v = parts.unbind(0)
                 heads = F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=1.0)
@@ -180,20 +129,15 @@ class SelfAttention:
             heard = torch.where(unsafe.view(n, 1, 1, 1), slowly, heard)
         return heard
 
-    def _flash(self, qkv: Tensor, groups: Sequence[Group], flash: Callable[..., Tensor]) -> Tensor:
+    def _flash(self, qkv: Tensor, layout: RowLayout, flash: Callable[..., Tensor]) -> Tensor:
         """Attend with CUDA's kernel for rows of any length; no rectangles at all."""
-        sizes = [size for g in groups for size in _sizes(g)]
-        ends = torch.tensor([0, *sizes], device=qkv.device).cumsum(0).to(torch.int32)
+        ends, longest = layout.ends.to(qkv.device, torch.int32), int(layout.lengths.max())
         q, k, v = qkv.view(len(qkv), 3, self.heads, -1).unbind(1)
-        return flash(q, k, v, ends, ends, max(sizes), max(sizes), scale=1.0).reshape(len(qkv), -1)
+        return flash(q, k, v, ends, ends, longest, longest, scale=1.0).reshape(len(qkv), -1)
 
 
 class FusedAttention:
-    """The same by the compiled loops; needs no rectangles.
-
-    Attributes:
-        fold: What query weights (and added biases) must be multiplied by, besides 1 / sqrt(d).
-    """
+    """The same by the compiled loops; needs no rectangles."""
 
     def __init__(self, heads: int) -> None:
         self.heads, self.fold = heads, math.log2(math.e)
@@ -204,7 +148,11 @@ class FusedAttention:
 
 
 class Attention(Protocol):
-    """Softmax attention of every row over itself; with a bias of its own kind, see ``t5.RelativeBias``."""
+    """Softmax attention of every row over itself; with a bias of its own kind, see ``t5.RelativeBias``.
+
+    Attributes:
+        fold: What query weights (and added biases) must be multiplied by, besides 1 / sqrt(d).
+    """
 
     fold: float
 
@@ -219,13 +167,10 @@ def attention(heads: int, d: int, compute: Compute) -> Attention:
 
 
 def attend_once(queries: Tensor, x: Tensor, layout: RowLayout) -> Tensor:
-    """Let h queries a row read the row: softmax(queries · x) weighted sums of x.
+    """Let h queries a row read the row: softmax(queries · x) weighted sums of x, (n, h, w).
 
     Keys and values are x itself: a single query can take the key projection on its own side, and a single
     result the value projection, which costs a row what otherwise each of its tokens costs.
-
-    Returns:
-        (n, h, w).
     """
     if infer.fits(layout.compute, x.shape[1] // 2):
         return infer.attend_once(queries, x, layout.ends)
@@ -234,8 +179,6 @@ def attend_once(queries: Tensor, x: Tensor, layout: RowLayout) -> Tensor:
         rows = slice(first, first + g.rows)
         rectangle = g.rectangle(x)
         scores = torch.bmm(queries[rows], rectangle.transpose(1, 2)).float()
-        if g.blocked is not None:
-            scores += g.blocked.view(g.rows, 1, g.longest)
         out[rows] = torch.bmm(torch.softmax(scores, -1).to(x.dtype), rectangle)
         first += g.rows
     return out
@@ -247,12 +190,6 @@ def _scores(q: Tensor, k: Tensor, added: Tensor | None, heads: int) -> Tensor:
     if added is not None:
         scores.view(-1, heads, *scores.shape[1:]).add_(added)
     return scores
-
-
-def _sizes(g: Group) -> list[int]:
-    if g.blocked is None:
-        return [g.longest] * g.rows
-    return [int(n) for n in (g.blocked.view(g.rows, g.longest) == 0).sum(1)]
 
 
 def _varlen() -> Callable[..., Tensor] | None:

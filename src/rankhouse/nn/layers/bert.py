@@ -119,10 +119,9 @@ class AfterAttention:
         self._norms = [layer_norm(*part(n), sizes.eps, compute) for n in ("norm1", "norm2")]
 
     def __call__(self, x: Tensor, heard: Tensor) -> tuple[Tensor, Rows]:
-        """Transform x (t, w) float32, given the heads' results (t, w); x may be changed in place.
+        """Transform x (t, w) float32, given the heads' results (t, w), and round it for the next product.
 
-        Returns:
-            The new x, and as the next product reads it.
+        x may be changed in place.
         """
         x, rows = self._norms[0](self._mix.add(heard, x))
         return self._norms[1](self._down.add(self._up(rows), x))
@@ -167,11 +166,7 @@ class FirstTokenLayer:
 
 
 class PostNormEncoder:
-    """A whole BERT-like encoder.
-
-    Args:
-        first_only: Ready for :meth:`first`; else for :meth:`hidden`.
-    """
+    """A whole BERT-like encoder; ``first_only`` makes it ready for :meth:`first`, else for :meth:`hidden`."""
 
     def __init__(
         self,
@@ -183,7 +178,7 @@ class PostNormEncoder:
         first_only: bool,
     ) -> None:
         width, inner = (len(state[f"{names[part].format(0)}.weight"]) for part in ("query", "up"))
-        require_int8(compute, "this encoder", width, inner, width // sizes.heads)
+        require_int8(compute, "this encoder", (width, inner, width // sizes.heads))
         self._compute = compute
         self._embed = Embeddings(state, sizes, compute)
         parts = [

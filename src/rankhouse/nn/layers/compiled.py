@@ -128,15 +128,10 @@ class _SweepStep(torch.autograd.Function):
 def _sweep_products(
     words: Tensor, flat: Tensor, texts: TextRows, left: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
-    """Sweep texts whose words are multiplied by a word of their own, some texts at a time.
+    """Sweep texts whose words are multiplied by the word in row ``left`` (n,), some texts at a time.
 
-    TextRows of the same factor stand beside each other, and each distinct pair of words is multiplied once.
-
-    Args:
-        left: (n,) int64, the row of each text's factor.
-
-    Returns:
-        (n, f) the maxima, and (n, f) int32 the places that won.
+    Texts of the same factor stand beside each other, and each distinct pair of words is multiplied once.
+    Gives (n, f) the maxima, and (n, f) int32 the places that won.
     """
     (n, p), u, f = texts.at.shape, len(words), len(flat) // k
     best, winners = words.new_empty(n, f), torch.empty(n, f, dtype=torch.int32)
@@ -156,8 +151,7 @@ def _sweep_products(
 def grams(products: Tensor, bias: Tensor, sides: tuple[TextRows, ...], eps: float) -> tuple[Tensor, ...]:
     """Make the unit vectors of all n-grams of texts, with gradients: for each side (n, m, p, f).
 
-    Args:
-        products: (u, m (m + 1) / 2, f): a word times each filter row, those of length 1, 2, ... m in turn.
+    Products are (u, m (m + 1) / 2, f): a word times each filter row, those of length 1, 2, ... m in turn.
     """
     sides = tuple(TextRows(side.at.contiguous(), side.lengths) for side in sides)
     return cast("tuple[Tensor, ...]", _GramsStep.apply(products.contiguous(), bias.contiguous(), sides, eps))  # type: ignore[no-untyped-call]  # torch's
@@ -204,11 +198,7 @@ class Weights(NamedTuple):
 
 
 def feed(x: Tensor, weights: Weights, kind: NormKind) -> Tensor:
-    """Return norm(x + W2 relu(W1 x + b1) + b2): (t, d) -> (t, d).
-
-    Args:
-        weights: W1 inward, W2 outward.
-    """
+    """Return norm(x + W2 relu(W1 x + b1) + b2): (t, d) -> (t, d); W1 is inward, W2 outward."""
     return cast(Tensor, _Feed.apply(x, *weights, kind))  # type: ignore[no-untyped-call]  # torch's
 
 

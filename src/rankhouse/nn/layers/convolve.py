@@ -76,11 +76,8 @@ class WideFilters(nn.Module):
     def met(self, words: Tensor, query: Tensor, passage: Tensor, lengths: Tensor) -> Tensor:
         """Convolve each post once for every query token, its words multiplied by the token; eq. 1: (n, q, f).
 
-        Args:
-            words: (u, d) distinct words; row 0 is zero.
-            query: (n, q) int64 rows of ``words``, 0 for padding.
-            passage: (n, p) int64 rows of ``words``, 0 beyond a text's length.
-            lengths: (n,) int64 true lengths.
+        Args as in :meth:`maxima`, but for query (n, q) and passage (n, p) int64 rows of ``words``, 0 for
+        padding.
         """
         n, q = query.shape
         if not train.fits(words, self.weight):
@@ -95,8 +92,7 @@ class WideFilters(nn.Module):
 def _meetings(words: Tensor, query: Tensor, passage: Tensor) -> tuple[Tensor, Tensor]:
     """Multiply every query token with every word of its post, element by element.
 
-    Returns:
-        (m, d) products of distinct pairs of words, row 0 zero, and (n, q, p) the rows of each pair.
+    Gives (m, d) products of distinct pairs of words, row 0 zero, and (n, q, p) the rows of each pair.
     """
     said = passage[:, None, :]
     keys = (query[:, :, None] * len(words) + said) * (said > 0)
@@ -116,10 +112,7 @@ def _sweep(
 ) -> Tensor:
     """Sum neighbouring products and take the maximum over true places: (n, s, f), -inf without any.
 
-    Args:
-        index: (n, 1 or s, p).
-        scales: (n, s, p) or None.
-        winners: (n, s, f) int64 to write the winning places into, or None.
+    Index (n, 1 or s, p), scales (n, s, p); the winning places are written into ``winners`` (n, s, f) int64.
     """
     _, k, f = products.shape
     flat, ends = products.view(-1, f), (k - 1, k - 1)
@@ -179,13 +172,10 @@ class _Maxima(torch.autograd.Function):
 
 
 def following_sums(words: nn.Embedding, layer: nn.Conv1d, ids: Tensor) -> Tensor:
-    """Convolve each word with those that follow it, zeros after the end: (n, p, f); for scoring.
+    """Convolve each word with those that follow it, zeros after the end: (n, p) -> (n, p, f); for scoring.
 
-    Equals ``layer`` over the words padded on the right, but multiplies each distinct word once.
-
-    Args:
-        words: Word vectors; row 0 (padding) is zero.
-        ids: (n, p) int64 word numbers, 0 beyond a text's length.
+    Equals ``layer`` over the words padded on the right (number 0, a row of zeros), but multiplies each
+    distinct word once.
     """
     f, d, k = layer.weight.shape
     distinct, at = torch.unique(F.pad(ids, (0, k)), return_inverse=True)  # padding is always among them
@@ -240,12 +230,10 @@ class ProductTable:
         self.rows = 1 if words.device.type == "cpu" else len(words)
 
     def maxima(self, ids: Tensor, lengths: Tensor, scales: Tensor | None = None) -> Tensor:
-        """Convolve texts and take ReLU and the maximum over true places: (n, q, f), or (n, 1, f).
+        """Convolve texts (n, p) and take ReLU and the maximum over true places: (n, q, f), or (n, 1, f).
 
-        Args:
-            ids: (n, p) int64 word numbers, 0 beyond a text's length.
-            lengths: (n,) int64 true lengths.
-            scales: (n, q, p) a factor for each word and query token; None for one sweep without any.
+        Numbers beyond a text's true length are 0; scales (n, q, p) are a factor for each word and query
+        token.
         """
         self._learn(ids)
         return (_sweep(self._table, ids[:, None], lengths, scales) + self.filters.bias).relu_()

@@ -45,11 +45,7 @@ class Kernels(NamedTuple):
 
 
 def soft_counts(match: Tensor, passage_mask: Tensor, kernels: Kernels) -> Tensor:
-    """Sum every kernel over the passage: (n, q, k); TK's eq. 5 and 6.
-
-    Args:
-        passage_mask: (n, p) bool, true for real tokens; the others count nothing.
-    """
+    """Sum every kernel over the passage's true tokens (mask (n, p) bool): (n, q, k); TK's eq. 5 and 6."""
     return windowed_counts(match, passage_mask, kernels, (max(1, match.shape[2]),))[0].squeeze(2)
 
 
@@ -58,11 +54,7 @@ def windowed_counts(
 ) -> tuple[Tensor, ...]:
     """Sum every kernel over windows of the passage that do not overlap, for several window sizes at once.
 
-    Args:
-        sizes: Window sizes in tokens; the last window of each may be shorter.
-
-    Returns:
-        For each size w a tensor (n, q, ceil(p / w), k).
+    For each size w in tokens a tensor (n, q, ceil(p / w), k); the last window may be shorter.
     """
     far = match.masked_fill(~passage_mask[:, None, :], _FAR)
     n, _, p = far.shape

@@ -41,12 +41,7 @@ _ONEDNN_NAMES = {
 
 
 class Linear:
-    """act(x Wᵀ + b), without gradients.
-
-    Args:
-        bias: (out,), or None.
-        activation: What is applied to the result; "gelu" is the exact one (erf).
-    """
+    """act(x Wᵀ + b), without gradients; "gelu" is the exact one (erf)."""
 
     def __init__(
         self, weight: Tensor, bias: Tensor | None, compute: Compute, activation: Activation = "none"
@@ -101,19 +96,11 @@ class Product(Protocol):
         ...
 
     def add(self, rows: Any, x: Tensor) -> Tensor:  # noqa: ANN401  # likewise
-        """Add the result to x (t, out) float32, in place; return x.
-
-        Args:
-            x: (t, out) float32; changed.
-        """
+        """Add the result to x (t, out) float32, in place; return x."""
         ...
 
     def multiply(self, rows: Any, y: Tensor) -> Tensor:  # noqa: ANN401  # likewise
-        """Multiply y (t, out) by the result, in place; return y.
-
-        Args:
-            y: (t, out); changed.
-        """
+        """Multiply y (t, out) by the result, in place; return y."""
         ...
 
 
@@ -186,13 +173,9 @@ def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def multiply(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Activation = "none"
 ) -> Tensor:
-    """Return act(x Wᵀ + b) by oneDNN, without gradients: (t, in), (out, in) -> (t, out).
+    """Return act(x Wᵀ + b) by oneDNN, without gradients: (t, in), (out, in), (out,) -> (t, out).
 
-    Each number depends on its own row of x and of the weight only, to the bit.
-
-    Args:
-        weight: (out, in); it and x may be transposed views.
-        bias: (out,), or None.
+    Each number depends on its own row of x and of the weight only, to the bit; both may be transposed views.
     """
     name, variant = _ONEDNN_NAMES[activation]
     t, out = len(x), len(weight)

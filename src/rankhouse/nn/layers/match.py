@@ -137,15 +137,11 @@ class _Cosines(torch.autograd.Function):
 def word_cosines(
     words: nn.Embedding, query: Tensor, passage: Tensor, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Return the match matrix (n, q, p) of plain word vectors.
+    """Return the match matrix (n, q, p) of plain word vectors, by word numbers (n, q) and (n, p).
 
     Reranking meets the same words again and again: every distinct query word is matched with every distinct
-    passage word once, and the matrix is looked up; query by query where the table would be too large.
-
-    Args:
-        words: Word vectors (v, d); row 0 (padding) is zero.
-        query: (n, q) int64 word numbers.
-        passage: (n, p) int64 word numbers.
+    passage word once, and the matrix is looked up; query by query where the table would be too large. Row 0
+    of the words (padding) is zero.
     """
     if torch.is_grad_enabled():
         return _learned_cosines(words, query, passage, dtype)

@@ -62,13 +62,10 @@ class T5Sizes:
 
 
 def bucket(distance: Tensor, buckets: int, furthest: int) -> Tensor:
-    """Number the relative positions of a bidirectional T5.
+    """Number the relative positions (int64, key minus query) of a bidirectional T5.
 
     Half of the buckets is for keys behind the query, half for keys at or before it. In each half the nearer
     part counts one by one, the rest is spread logarithmically up to ``furthest``.
-
-    Args:
-        distance: int64, key position minus query position.
     """
     half = buckets // 2
     exact = half // 2
@@ -91,14 +88,8 @@ class RelativeBias:
         if self._by_distance is not None:
             longest = int(layout.lengths.max())
             return self._by_distance if longest <= _USUAL else self._far(longest)
-        biases: dict[int, Tensor] = {}
-        squares: dict[int, Tensor] = {}
-        for g in layout.groups:
-            if g.longest not in squares:
-                squares[g.longest] = self._square(g.longest)
-            square = squares[g.longest]
-            biases[g.start] = square if g.blocked is None else square + g.blocked
-        return lambda g: biases[g.start]
+        squares = {length: self._square(length) for length in {g.length for g in layout.groups}}
+        return lambda g: squares[g.length]
 
     def _far(self, longest: int) -> Tensor:
         """Return (h, 2 * c + 1) float32: column c + s is for keys s behind the query; c exceeds longest."""
@@ -191,7 +182,7 @@ class T5FirstStep:
     def __init__(self, state: State, head: Tensor, start: int, sizes: T5Sizes, compute: Compute) -> None:
         inside = len(state["encoder.block.0.layer.0.SelfAttention.q.weight"])
         inner = state["encoder.block.0.layer.1.DenseReluDense.wo.weight"].shape[1]
-        infer.require_int8(compute, "this T5", head.shape[1], inside, inner, inside // sizes.heads)
+        infer.require_int8(compute, "this T5", (head.shape[1], inside, inner, inside // sizes.heads))
         self._compute, self._sizes = compute, sizes
         self._words = state["shared.weight"].detach().float().to(compute.device)
         blocks = [_ENCODER_BLOCK.format(i) for i in range(sizes.encoder_layers)]

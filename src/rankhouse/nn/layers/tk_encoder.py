@@ -1,4 +1,4 @@
-"""TK's encoder: sinusoids, small self-attention, two orders of its layers; and bags of subwords.
+"""TK's encoder: sinusoids, small self-attention, two orders of its layers.
 
 Paper: Hofstätter et al., TREC 2019, eq. 1-3. Where the paper and its code differ, the code's arithmetic is
 here (docs/tk.md lists the places). Shapes: n texts, t tokens, d width, h heads.
@@ -75,12 +75,9 @@ class _OuterEps(torch.autograd.Function):
 
 
 class TKSelfAttention(nn.Module):
-    """Multi-head self-attention, eq. 3, whose heads share ``inner`` columns in all.
+    """Multi-head self-attention, eq. 3, whose heads share ``inner`` columns in all; their number divides it.
 
     Scores are divided by the root of d // h, not of the head's own size, as the published code does.
-
-    Args:
-        heads: h; divides ``inner``.
     """
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
@@ -98,11 +95,7 @@ class TKSelfAttention(nn.Module):
         self.project, self.out = nn.Linear(width, 3 * inner), nn.Linear(inner, width)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        """(n, t, d), additive key mask (n, 1, 1, t) -> (n, t, d).
-
-        Args:
-            bias: 0 for words and -inf for padding.
-        """
+        """(n, t, d), additive key mask (n, 1, 1, t), 0 for words and -inf for padding -> (n, t, d)."""
         n, t, _ = x.shape
         queries, keys, values = through(self.project, x).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, scale=self.scale)
@@ -121,21 +114,13 @@ class TKEncoderLayer(nn.Module):
         self.norm_attention, self.norm_feed = norm(width), norm(width)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
-        """(n, t, d), additive key mask (n, 1, 1, t) -> (n, t, d).
-
-        Args:
-            bias: 0 for words and -inf for padding.
-        """
+        """(n, t, d), additive key mask (n, 1, 1, t), 0 for words and -inf for padding -> (n, t, d)."""
         if self.order == "ff-first":
             return self._attend(self._feed(x), bias)
         return self._feed(self._attend(x, bias))
 
     def along(self, x: Tensor, ends: Tensor) -> Tensor:
-        """The same in training, over tokens end to end: (t, d), where rows end (n + 1,) -> (t, d).
-
-        Args:
-            ends: (n + 1,) int64.
-        """
+        """The same in training, over tokens end to end: (t, d), where rows end (n + 1,) int64 -> (t, d)."""
         attention = self.attention
         head = train.Head(ends, attention.heads, attention.scale)
         attend = self._weights(attention.project, attention.out, self.norm_attention)
@@ -181,13 +166,10 @@ class TKEncoder(nn.Module):
         )
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Put words (n, t, d) with mask (n, t) into context: (n, t, d).
+        """Put words (n, t, d) with mask (n, t), true for words, into context: (n, t, d).
 
-        What padding positions hold afterwards means nothing. A text without any token attends to its
-        padding, so that no row is ever divided by zero.
-
-        Args:
-            mask: (n, t), 1 for words.
+        What padding positions hold afterwards means nothing. A text without any token attends to its padding,
+        so that no row is ever divided by zero.
         """
         seen = mask.clone()
         seen[:, 0] |= ~mask.any(1)
@@ -207,9 +189,7 @@ class TKEncoder(nn.Module):
     def along(self, words: Tensor, rows: Ragged) -> Tensor:
         """Put words into context in training, rows end to end, no padding: (t, d) -> (t, d).
 
-        Args:
-            words: (t, d); those behind the rows' last are computed too, and mean nothing.
-            rows: Their lengths; the values are not looked at.
+        Words behind the rows' last are computed too, and mean nothing; the rows' values are not looked at.
         """
         places = F.pad(rows.positions(), (0, len(words) - int(rows.lengths.sum())))
         longest = int(rows.lengths.max()) if len(rows) else 0
@@ -217,17 +197,3 @@ class TKEncoder(nn.Module):
         for layer in self.layers:
             x = cast(TKEncoderLayer, layer).along(x, rows.offsets)
         return x
-
-
-def bag_of_rows(
-    table: Tensor, rows: Tensor, offsets: Tensor, mode: Literal["mean", "sum"] = "mean", scale: float = 10.0
-) -> Tensor:
-    """Make each word's vector from the rows of its subwords: (w, d).
-
-    The TK authors' way with fastText: the table counts ten times, mean for passages, sum for documents.
-
-    Args:
-        rows: (r,) int64 row numbers of all words, one word after the other.
-        offsets: (w,) int64 where each word's rows begin; a word without rows gives zeros.
-    """
-    return F.embedding_bag(rows, table, offsets, mode=mode) * scale
