@@ -332,7 +332,7 @@ def layer_norm(path: Path) -> Errors:
 
 
 def embedding_bag(path: Path) -> Errors:
-    """Sum subwords' rows as the TK authors do: torch's own sum, as no ranker of this package reads subwords."""
+    """Sum subwords' rows as TK's authors do: torch's own sum, as no ranker of this package reads subwords."""
     z, _ = load(path)
     table, found = torch.from_numpy(z["in.matrix"]), Compared()
     for mode in ("mean", "sum"):
