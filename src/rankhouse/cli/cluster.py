@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from rankhouse.cli import console
 from rankhouse.cli.given import idle, was_given
 from rankhouse.cli.options import FROM_ZERO
-from rankhouse.cli.shards import show_result
+from rankhouse.cli.shards import answer_of
+from rankhouse.cli.verb import CommandResult
 from rankhouse.cluster.session import LOCAL, ClusterOptions, read_address
 from rankhouse.core.errors import WrongUse
 from rankhouse.jobs.jobs import Job, MergeOptions
@@ -79,16 +79,13 @@ def run_clustered(
     out: Path,
     cluster: ClusterOptions,
     *,
-    as_json: bool,
     device: str = "cpu",
     options: MergeOptions | None = None,
-    tell: bool = True,
-) -> None:
-    """Do a job on a cluster, and show its result.
+) -> CommandResult:
+    """Do a job on a cluster.
 
     Args:
         device: The value of ``--device``.
-        tell: Show more than warnings.
 
     Raises:
         WrongUse: A GPU is named by its number, which each machine of a cluster has its own of.
@@ -99,9 +96,4 @@ def run_clustered(
         idle("a cache is a file of one machine, and parts that are done are kept anyway", "cache")
     if device.startswith("cuda:"):
         raise WrongUse(f"--device {device}: on a cluster every worker is given a GPU; write  --device cuda")
-    result = run_on_cluster(job, out, cluster, options=options or MergeOptions(), device=device)
-    if tell:
-        show_result(result, as_json=as_json)
-        return
-    for warning in result.warnings:
-        console.warn(warning)
+    return answer_of(run_on_cluster(job, out, cluster, options=options or MergeOptions(), device=device))

@@ -211,7 +211,6 @@ def _is_same(name: str, path: Path) -> bool:
     return False
 
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable result on standard output.")
 skip_bad = click.option("--skip-bad", type=FROM_ZERO, default=0, show_default=True, metavar="N",
                         help="Pass over up to N malformed records and report them.")  # fmt: skip
 relevant_from = click.option("--relevant-from", type=COUNT, default=1, show_default=True, metavar="GRADE",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from rankhouse.cli import console
+from rankhouse.cli.verb import CommandResult
 from rankhouse.jobs.jobs import Job, MergeResult, make_part, part_of, read_reports
 from rankhouse.jobs.parts import named
 from rankhouse.jobs.slices import Shard
@@ -39,19 +40,20 @@ def sharded(command: F) -> F:
     )(command)
 
 
-def show_result(result: MergeResult, *, as_json: bool) -> None:
-    """Say what came of a merge."""
+def answer_of(result: MergeResult) -> CommandResult:
+    """Warn as a result says, and return the answer that it is."""
     for warning in result.warnings:
         console.warn(warning)
-    if as_json:
-        console.emit_json(result.facts)
-        return
-    for table in result.tables:
-        console.print_table(table)
-    console.say(result.sentence)
+
+    def show() -> None:
+        for table in result.tables:
+            console.print_table(table)
+        console.say(result.sentence)
+
+    return CommandResult(result.facts, show)
 
 
-def run_shard(job: Job, shard: Shard, folder: Path, *, as_json: bool, overwrite: bool = True) -> None:
+def run_shard(job: Job, shard: Shard, folder: Path, *, overwrite: bool = True) -> CommandResult:
     """Make the part of one slice, and say so."""
     started = time.perf_counter()
     survey = job.survey()
@@ -64,12 +66,8 @@ def run_shard(job: Job, shard: Shard, folder: Path, *, as_json: bool, overwrite:
     report = read_reports([result.part])[0]
     for warning in report["warnings"]:
         console.warn(warning)
-    if as_json:
-        slice_ = wanted.slice
-        facts = {"part": str(folder), "shard": str(shard), "start": slice_.start, "stop": slice_.stop}
-        facts |= {"total": slice_.total, "unit": job.unit, "kept": result.kept}
-        console.emit_json(facts | {"report": report})
-    elif result.kept:
-        console.say(f"{folder}: {name} is there already, whole and sound; nothing to do")
-    else:
-        console.say(f"{name}, written to {folder} in {time.perf_counter() - started:.1f} s")
+    facts = {"part": str(folder), "shard": str(shard)} | wanted.slice._asdict()
+    told = f"{name}, written to {folder} in {time.perf_counter() - started:.1f} s"
+    if result.kept:
+        told = f"{folder}: {name} is there already, whole and sound; nothing to do"
+    return CommandResult(facts | {"unit": job.unit, "kept": result.kept, "report": report}, told)

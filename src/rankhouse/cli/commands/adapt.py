@@ -14,7 +14,8 @@ import click
 from rankhouse.adaptation.options import AdaptOptions, JudgedQuestions
 from rankhouse.cli import console
 from rankhouse.cli.given import idle, read_change
-from rankhouse.cli.options import GROWING_FOLDER, LOCAL, PATH, SOURCE, FileCommand, as_json, options_of
+from rankhouse.cli.options import GROWING_FOLDER, LOCAL, PATH, SOURCE, options_of
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import TextEncoder
 from rankhouse.core.progress import Progress
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
     from rankhouse.adaptation.report import AdaptResult
 
 
-@click.command(
+@verb(
     "adapt",
-    cls=FileCommand,
-    epilog="Example:  rankhouse adapt --index my.index --ranker tk --teacher 'biencoder(\"DIR\")' "
+    "rankhouse adapt --index my.index --ranker tk --teacher 'biencoder(\"DIR\")' "
     "--minutes 20 --out mine && rankhouse rerank --ranker mine ...",
 )
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
 )
-@as_json
 def command(
     options: AdaptOptions,
     index_path: Path,
@@ -80,8 +79,7 @@ def command(
     cache: Path | None,
     changes: tuple[str, ...],
     out: Path,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Teach a ranker on questions that the documents ask; a teacher's scores are the judgements."""
     try:
         from rankhouse.adaptation.adapt import adapt_with
@@ -108,10 +106,7 @@ def command(
             people=people,
             test=test,
         )
-    if as_json:
-        console.emit_json(result)
-    else:
-        _tell(result, out)
+    return CommandResult(result, lambda: _tell(result, out))
 
 
 def _test(queries: str | None, qrels: Path | None, run: Path | None) -> JudgedQuestions | None:

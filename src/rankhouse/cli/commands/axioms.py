@@ -8,7 +8,8 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.commands.evaluate import name_runs
-from rankhouse.cli.options import FINITE, OUTPUT_FILE, PATH, SEED, SOURCE, FileCommand, as_json
+from rankhouse.cli.options import FINITE, OUTPUT_FILE, PATH, SEED, SOURCE
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.explanation.axiom_page import check_target, write
 from rankhouse.explanation.diagnosis import DEEPEST, DiagnosisOptions, diagnose
 from rankhouse.index.index import Index
@@ -16,10 +17,9 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_run
 
 
-@click.command(
+@verb(
     "axioms",
-    cls=FileCommand,
-    epilog="Example:  rankhouse axioms --run bm25.run --run new.run --queries q.tsv --index my.index "
+    "rankhouse axioms --run bm25.run --run new.run --queries q.tsv --index my.index "
     "--vectors glove.txt --out axioms.html",
 )
 @click.option(
@@ -36,7 +36,6 @@ from rankhouse.io.trec import read_run
               help="Numbers that differ by this share are about equal.")  # fmt: skip
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of the intervals' bootstrap.")
 @click.option("--out", type=OUTPUT_FILE, help="Write a page (.html) or a chart (.png, .svg) here.")
-@as_json
 def command(
     runs: tuple[Path, ...],
     queries: str,
@@ -47,8 +46,7 @@ def command(
     tolerance: float,
     seed: int,
     out: Path | None,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Count how often runs order two documents as the axioms of retrieval ask.
 
     They ask for more query words, rarer, closer together, in shorter texts, or similar ones. Only texts and
@@ -65,9 +63,4 @@ def command(
     if out is not None:
         write(diagnosis, out)
         console.say(f"written to {out}")
-    if as_json:
-        console.emit_json(diagnosis.to_dict())
-    else:
-        console.print_table(diagnosis.table)
-    for note in diagnosis.notes:
-        console.say(f"note: {note}")
+    return CommandResult(diagnosis.to_dict(), lambda: console.print_table(diagnosis.table), diagnosis.notes)

@@ -8,7 +8,8 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.given import idle
-from rankhouse.cli.options import LOCAL, OUTPUT_FILE, FileCommand, as_json, options_of
+from rankhouse.cli.options import LOCAL, OUTPUT_FILE, options_of
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import WrongUse
 from rankhouse.evaluation.calibration import (
     ISOTONIC_LEAST,
@@ -26,20 +27,16 @@ from rankhouse.systems.rankers import open_ranker, use_of
 _OF_RUNS = ("field", "judged_only", "depth", "split", "pool", "cache")
 
 
-@click.command(
+@verb(
     "calibrate",
-    cls=FileCommand,
-    epilog="Example:  rankhouse calibrate --ranker mine --run valid.run --queries valid.tsv --index my.index "
+    "rankhouse calibrate --ranker mine --run valid.run --queries valid.tsv --index my.index "
     "--qrels valid.qrels --out mine.calibrated --report calibration.html",
 )
 @options_of(CalibrateJob)
 @click.option("--out", type=LOCAL, required=True, help="The bundle to write; it may be --ranker itself.")
 @click.option("--report", "report_path", type=OUTPUT_FILE, help="Write a page here (.html).")
 @click.option("--chart", type=OUTPUT_FILE, help="Draw the reliability diagram here (.png or .svg).")
-@as_json
-def command(
-    job: CalibrateJob, out: Path, report_path: Path | None, chart: Path | None, as_json: bool
-) -> None:
+def command(job: CalibrateJob, out: Path, report_path: Path | None, chart: Path | None) -> CommandResult:
     """Fit the probability that a score stands for, and keep it in the ranker's bundle.
 
     Scores and rankings stay as they are; thresholds and relevance scores become probabilities that come true.
@@ -64,9 +61,10 @@ def command(
         write_figure(result, chart)
     console.warn_of_truncation(neural, job.ranker)
     _warn_of_few(result)
-    if as_json:
-        console.emit_json(calibration_record(result) | {"out": str(out)})
-        return
+    return CommandResult(calibration_record(result) | {"out": str(out)}, lambda: _tell(result, out))
+
+
+def _tell(result: CalibrationResult, out: Path) -> None:
     console.print_table(goodness_table(result))
     console.say(
         f"fitted on {result.pairs:,} pairs of {result.queries:,} queries, {result.relevant:,} relevant; "

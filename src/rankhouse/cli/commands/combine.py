@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from rankhouse.cli import console
 from rankhouse.cli.given import idle
-from rankhouse.cli.options import OUTPUT_FILE, PATH, FileCommand, as_json
+from rankhouse.cli.options import OUTPUT_FILE, PATH
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import BadData
 from rankhouse.core.qrels import judgements
 from rankhouse.core.run import Ranking, Run
@@ -20,10 +20,9 @@ from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 T = TypeVar("T")
 
 
-@click.command(
+@verb(
     "combine",
-    cls=FileCommand,
-    epilog="Example:  rankhouse combine fold1.run fold2.run fold3.run --out all.run",
+    "rankhouse combine fold1.run fold2.run fold3.run --out all.run",
 )
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option(
@@ -35,10 +34,9 @@ T = TypeVar("T")
 )
 @click.option("--tag", default="rankhouse", show_default=True, help="Name of a run, in its last column.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write, of the same kind.")
-@as_json
 def command(
-    runs: tuple[Path, ...], kind: Literal["run", "queries", "qrels"], tag: str, out: Path, as_json: bool
-) -> None:
+    runs: tuple[Path, ...], kind: Literal["run", "queries", "qrels"], tag: str, out: Path
+) -> CommandResult:
     """Join RUNS of different queries, as folds or years have, or queries, or judgements.
 
     A query in two of them is refused.
@@ -60,10 +58,8 @@ def command(
         whole = Run.from_columns(ids, [rankings[q].doc_ids for q in ids], [rankings[q].scores for q in ids])
         write_run(whole, out, tag)
         queries, rows = dict(rankings), whole.rows
-    if as_json:
-        console.emit_json({kind: str(out), "queries": len(queries), "rows": rows})
-    else:
-        console.say(f"{len(queries):,} queries, {rows:,} rows written to {out}")
+    facts = {kind: str(out), "queries": len(queries), "rows": rows}
+    return CommandResult(facts, f"{len(queries):,} queries, {rows:,} rows written to {out}")
 
 
 def _rankings(path: Path) -> dict[str, Ranking]:

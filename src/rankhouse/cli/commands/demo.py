@@ -15,7 +15,8 @@ from rich.text import Text
 
 from rankhouse.cli import console
 from rankhouse.cli.commands.search import print_stretch
-from rankhouse.cli.options import LOCAL, as_json
+from rankhouse.cli.options import LOCAL
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import visible
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import judgements
@@ -29,31 +30,30 @@ _ANSWERS = 3
 _GRADES = {2: "answers the question", 1: "helps", 0: "does not help"}
 
 
-@click.command("demo", epilog="Example:  rankhouse demo --out demo")
+@verb("demo", "rankhouse demo --out demo")
 @click.option("--out", type=LOCAL, default=Path("demo"), show_default=True, help="The folder to work in.")
 @click.option("--lexical", is_flag=True, help="Only the lexical systems: no MiniLM, a few seconds.")
-@as_json
-def command(out: Path, lexical: bool, as_json: bool) -> None:
+def command(out: Path, lexical: bool) -> CommandResult:
     """Index Python's documentation as found on this machine, ask it questions, and evaluate the answers."""
     started = time.perf_counter()
     result = run_demo(out, lexical=lexical)
     seconds = time.perf_counter() - started
-    if as_json:
-        counts = {"documents": len(result.index), "questions": len(result.questions)}
-        counts |= {"judgements": judgements(result.qrels), "absent": result.absent}
-        cells = records(result.comparison)
-        console.emit_json(
-            counts
-            | {"seconds": round(seconds, 1), "method": result.comparison.method, "cells": cells}
-            | {"why": result.why.sentence()}
-        )
-        return
-    show(result)
-    console.say(f"\nall of this took {seconds:.0f} s and lies in {out}")
-    show_next_steps(out, has_pages=result.has_pages, has_teacher="dense" in result.runs)
+    counts = {"documents": len(result.index), "questions": len(result.questions)}
+    counts |= {"judgements": judgements(result.qrels), "absent": result.absent}
+    facts = {
+        "seconds": round(seconds, 1), "method": result.comparison.method, "cells": records(result.comparison),
+        "why": result.why.sentence(),
+    }  # fmt: skip
+
+    def show() -> None:
+        show_result(result)
+        console.say(f"\nall of this took {seconds:.0f} s and lies in {out}")
+        show_next_steps(out, has_pages=result.has_pages, has_teacher="dense" in result.runs)
+
+    return CommandResult(counts | facts, show)
 
 
-def show(result: DemoResult) -> None:
+def show_result(result: DemoResult) -> None:
     """Print the table, the answers to three questions, and why one document stands where it stands."""
     console.results.print()
     title = f"{len(result.comparison.systems)} ways to rank Python's documentation"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,8 @@ from rankhouse.cli import console
 from rankhouse.cli.doctor.caches import check_cache, is_cache
 from rankhouse.cli.doctor.indexes import check_kept, check_vectors
 from rankhouse.cli.doctor.rankers import check_ranker
-from rankhouse.cli.options import PATH, SOURCE, FileCommand, as_json
+from rankhouse.cli.options import PATH, SOURCE
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import RankhouseError, WrongUse, name_few, visible
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel, manifest
@@ -46,16 +47,14 @@ class Finding:
     faults: list[str] = field(default_factory=list)
 
 
-@click.command(
+@verb(
     "doctor",
-    cls=FileCommand,
-    epilog="Example:  rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run",
+    "rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run",
 )
 @click.argument("things", nargs=-1, type=SOURCE)
 @click.option("--qrels", type=PATH, help="Judgements to hold runs against.")
 @click.option("--corpus", type=PATH, help="Documents on which to measure what a ranker cuts off.")
-@as_json
-def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None, as_json: bool) -> None:
+def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None) -> CommandResult:
     """Check runs, qrels, queries, corpora, PAIRS, indexes, caches and rankers; each by its content.
 
     A ranker is a bundle folder, or a checkpoint by its family: 'monot5("DIR")'.
@@ -63,16 +62,10 @@ def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None, as
     Without arguments, says how this installation is. Exits with 1 if anything is wrong.
     """
     if not things:
-        _installation(as_json=as_json)
-        return
+        return _installation()
     findings = [examine(thing, Aids(qrels, corpus)) for thing in things]
-    if as_json:
-        console.emit_json(findings)
-    else:
-        for finding in findings:
-            _show(finding)
-    if any(finding.faults for finding in findings):
-        raise click.exceptions.Exit(1)
+    is_ill = any(finding.faults for finding in findings)
+    return CommandResult(findings, lambda: _show(findings), code=int(is_ill))
 
 
 class Aids(NamedTuple):
@@ -288,19 +281,23 @@ _CHECKS: dict[str, Callable[[Path, Finding, Path | None], None]] = {
 }
 
 
-def _show(finding: Finding) -> None:
-    state = "ill" if finding.faults else "sound"
-    head = Text(visible(finding.name), style="bold").append(f": {finding.kind}, {state}", style="not bold")
-    console.results.print(head, soft_wrap=True)
-    for name, fact in finding.facts.items():
-        console.results.print(f"  {name}: {fact}", markup=False, soft_wrap=True)
-    for fault in finding.faults[:20]:
-        console.results.print(f"  fault: {fault}", markup=False, soft_wrap=True)
-    if len(finding.faults) > 20:
-        console.results.print(f"  ... and {len(finding.faults) - 20:,} more faults")
+def _show(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        state = "ill" if finding.faults else "sound"
+        head = Text(visible(finding.name), "bold").append(f": {finding.kind}, {state}", style="not bold")
+        console.results.print(head, soft_wrap=True)
+        _print([f"  {name}: {fact}" for name, fact in finding.facts.items()])
+        _print([f"  fault: {fault}" for fault in finding.faults[:20]])
+        if len(finding.faults) > 20:
+            _print([f"  ... and {len(finding.faults) - 20:,} more faults"])
 
 
-def _installation(*, as_json: bool) -> None:
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        console.results.print(line, markup=False, soft_wrap=True)
+
+
+def _installation() -> CommandResult:
     from importlib.util import find_spec
 
     packages = {
@@ -319,8 +316,4 @@ def _installation(*, as_json: bool) -> None:
         facts["default ranker"] = default_ranker()
     except WrongUse as error:
         facts["default ranker"] = f"no; {error}"
-    if as_json:
-        console.emit_json(facts)
-    else:
-        for name, fact in facts.items():
-            console.results.print(f"{name}: {fact}", markup=False, soft_wrap=True)
+    return CommandResult(facts, lambda: _print(f"{name}: {fact}" for name, fact in facts.items()))

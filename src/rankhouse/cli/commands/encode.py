@@ -10,8 +10,9 @@ import click
 from rankhouse.cli import console
 from rankhouse.cli.cluster import chosen, clustered, run_clustered
 from rankhouse.cli.given import idle
-from rankhouse.cli.options import GROWING_FOLDER, FileCommand, as_json, options_of
+from rankhouse.cli.options import GROWING_FOLDER, options_of
 from rankhouse.cli.shards import run_shard, sharded
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.index.dense import faiss
@@ -24,10 +25,9 @@ from rankhouse.ranking.pool import POOLS
 from rankhouse.text.split import SPLITTERS
 
 
-@click.command(
+@verb(
     "encode",
-    cls=FileCommand,
-    epilog="Example:  rankhouse encode --index my.index --ranker 'biencoder(\"DIR\")' && "
+    "rankhouse encode --index my.index --ranker 'biencoder(\"DIR\")' && "
     "rankhouse search --index my.index --query TEXT --model 'dense(\"DIR\")'",
 )
 @options_of(EncodeJob)
@@ -38,7 +38,6 @@ from rankhouse.text.split import SPLITTERS
 @click.option("--out", type=GROWING_FOLDER, help="With --shard: the part to write.")
 @sharded
 @clustered
-@as_json
 def command(
     job: EncodeJob,
     vectors: str,
@@ -46,8 +45,7 @@ def command(
     out: Path | None,
     shard: Shard | None,
     cluster: str | None,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Encode an index's documents; after a kill, or after adding documents, it goes on where it was.
 
     A bi-encoder gives each passage a vector, for  search --model 'dense(...)'. A TK gives each word of a
@@ -60,16 +58,14 @@ def command(
     if vectors:
         notation.make(vectors, STRUCTURES, "vector structure")
     if shard is not None:
-        run_shard(job, shard, _part_folder(out, vectors), as_json=as_json)
-        return
+        return run_shard(job, shard, _part_folder(out, vectors))
     idle("without --shard, what is encoded goes into the index", "out")
     if (where := chosen(cluster)) is not None:
-        run_clustered(
-            job, Path(job.index), where, as_json=as_json, device=job.device, options=MergeOptions(overwrite),
-            tell=not vectors,
-        )  # fmt: skip
+        options = MergeOptions(overwrite)
+        encoded = run_clustered(job, Path(job.index), where, device=job.device, options=options)
         if not vectors:
-            return  # a structure is built here, over what is encoded now
+            return encoded
+        # a structure is built here, over what is encoded now
     worker = EncodeWorker(job, overwrite=overwrite)
     _refuse_idle(job, vectors, is_dense=worker.is_dense)
     started = time.perf_counter()
@@ -81,10 +77,7 @@ def command(
         with console.progress("building", len(done.vectors)) as show:
             faiss.build(done.vectors, vectors, progress=show)
     seconds = time.perf_counter() - started
-    if as_json:
-        console.emit_json(done.facts | {"seconds": round(seconds, 3)})
-    else:
-        console.say(f"{done.sentence}, {seconds:.1f} s")
+    return CommandResult(done.facts | {"seconds": round(seconds, 3)}, f"{done.sentence}, {seconds:.1f} s")
 
 
 def _refuse_idle(job: EncodeJob, vectors: str, *, is_dense: bool) -> None:

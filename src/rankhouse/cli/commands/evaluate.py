@@ -8,7 +8,8 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.given import idle
-from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, FileCommand, as_json, skip_bad
+from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, skip_bad
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import WrongUse
 from rankhouse.evaluation import tables
 from rankhouse.evaluation.charts import write_chart, write_difficulty_chart
@@ -22,10 +23,9 @@ CHARTS = {"differences": write_chart, "difficulty": write_difficulty_chart}
 DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 
 
-@click.command(
+@verb(
     "evaluate",
-    cls=FileCommand,
-    epilog="Example:  rankhouse evaluate --qrels qrels.txt --baseline bm25.run --correction holm new.run",
+    "rankhouse evaluate --qrels qrels.txt --baseline bm25.run --correction holm new.run",
 )
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option("--qrels", type=PATH, required=True, help="Judgements (TREC, or BEIR's TSV).")
@@ -53,7 +53,6 @@ DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 )
 @click.option("--queries", type=SOURCE, help="Query texts, shown beside the best and worst queries.")
 @skip_bad
-@as_json
 def command(
     runs: tuple[Path, ...],
     qrels: Path,
@@ -68,8 +67,7 @@ def command(
     report_path: Path | None,
     queries: str | None,
     skip_bad: int,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Measure RUNS against judgements: means, intervals, tests against a baseline, best and worst queries."""
     if baseline is None:
         idle("runs are tested against a --baseline", "test", "correction", "seed", "queries")
@@ -96,12 +94,7 @@ def command(
     if report_path is not None:
         tables.write_report(comparison, report_path, f"Evaluation against {qrels.name}", texts)
         console.say(f"written to {report_path}")
-    if as_json:
-        console.emit_json(comparison.to_dict())
-    else:
-        show(comparison, texts)
-    for remark in comparison.remarks:
-        console.say(f"note: {remark}")
+    return CommandResult(comparison.to_dict(), lambda: show(comparison, texts), comparison.remarks)
 
 
 def name_runs(paths: tuple[Path, ...]) -> list[tuple[str, Path]]:

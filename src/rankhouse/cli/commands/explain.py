@@ -10,7 +10,8 @@ from rich.text import Text
 
 from rankhouse.cli import console
 from rankhouse.cli.given import idle, read_numbers, was_given
-from rankhouse.cli.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
+from rankhouse.cli.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SOURCE, computing
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import WrongUse, visible
 from rankhouse.explanation import report
 from rankhouse.explanation.contrast import Answer
@@ -34,10 +35,9 @@ _SHORT = (
 STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "dim", "": ""}
 
 
-@click.command(
+@verb(
     "explain",
-    cls=FileCommand,
-    epilog='Example:  rankhouse explain --index my.index --query "who steers ships?" --doc d1 --against d2',
+    'rankhouse explain --index my.index --query "who steers ships?" --doc d1 --against d2',
 )
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
 @click.option("--query", required=True, metavar="TEXT|ID", help="The query's text; with --queries, its id.")
@@ -74,7 +74,6 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
 @click.option("--passes", type=COUNT, default=1024, show_default=True, help="Most pairs scored per document.")
 @click.option("--out", type=OUTPUT_FILE, help="Write a page (.html) or Markdown (.md).")
 @computing
-@as_json
 def command(
     index_path: Path,
     query: str,
@@ -103,8 +102,7 @@ def command(
     precision: str,
     device: str,
     threads: int,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Say why a document scores what it scores, why it stands above another, or why it moved.
 
     The answer names what each word, passage and stage adds. The parts sum to the score, or to the difference
@@ -135,10 +133,7 @@ def command(
     if out is not None:
         report.write(answer, out)
         console.say(f"written to {out}")
-    if as_json:
-        console.emit_json(answer.to_dict())
-    elif out is None:
-        show(answer)
+    return CommandResult(answer.to_dict(), "" if out is not None else lambda: show(answer))
 
 
 def _on_file(path: Path | None) -> OnRecord | None:

@@ -13,18 +13,16 @@ from typing import Any
 
 import click
 
-from rankhouse.cli import console
 from rankhouse.cli.given import idle
 from rankhouse.cli.options import (
     OUTPUT_FILE,
     PATH,
     SEED,
     SOURCE,
-    FileCommand,
-    as_json,
     computing,
     relevant_from,
 )
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.qrels import from_grade, relevant
@@ -35,10 +33,9 @@ from rankhouse.systems.names import find_query, unknown
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
 
-@click.command(
+@verb(
     "figure",
-    cls=FileCommand,
-    epilog="Example:  rankhouse figure vectors --ranker bicnn --ranker patt --run ql.run --qrels qrels.txt "
+    "rankhouse figure vectors --ranker bicnn --ranker patt --run ql.run --qrels qrels.txt "
     "--queries q.tsv --query MB111 --index my.index --out map.png",
 )
 @click.argument("kind", type=click.Choice(["vectors", "attention"]))
@@ -63,7 +60,6 @@ from rankhouse.systems.rankers import ComputeOptions, open_ranker
 @click.option("--seed", type=SEED, default=0, show_default=True, help="For vectors: of the t-SNE.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The picture (.png or .svg).")
 @computing
-@as_json
 def command(
     kind: str,
     rankers: tuple[str, ...],
@@ -81,8 +77,7 @@ def command(
     precision: str,
     device: str,
     threads: int,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Draw what rankers see of one query: KIND is vectors or attention.
 
     vectors: a t-SNE of a run's documents as rankers see them (samCNN, bi-encoders), the relevant ones marked.
@@ -112,8 +107,7 @@ def command(
         good = relevant(from_grade(read_qrels(qrels), relevant_from), query.id)
         marks = [pair.passage.doc_id in good for pair in pairs]
         shown = _draw_vectors(rankers, compute, pairs, marks=marks, seed=seed, out=out)
-    if as_json:
-        console.emit_json(shown)
+    return CommandResult(shown)
 
 
 def _pairs(query: Query, index: Index, doc_ids: Sequence[str]) -> list[Pair]:

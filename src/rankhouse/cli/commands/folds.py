@@ -6,19 +6,18 @@ from pathlib import Path
 
 import click
 
-from rankhouse.cli import console
 from rankhouse.cli.given import idle
-from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, FileCommand, as_json
+from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.evaluation.folds import Folds, deal, read_folds, write_folds
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels
 
 
-@click.command(
+@verb(
     "folds",
-    cls=FileCommand,
-    epilog="Example:  rankhouse folds --queries q.jsonl --folds 5 --seed 1 --out folds.json",
+    "rankhouse folds --queries q.jsonl --folds 5 --seed 1 --out folds.json",
 )
 @click.option("--queries", type=SOURCE, required=True, help="The queries to deal.")
 @click.option("--qrels", type=PATH, help="Deal only queries that have judgements here.")
@@ -26,10 +25,9 @@ from rankhouse.io.trec import read_qrels
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Another one, other folds.")
 @click.option("--given", type=PATH, help="Check and take the folds of this file instead of dealing.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The fold file to write (JSON).")
-@as_json
 def command(
-    queries: str, qrels: Path | None, count: int, seed: int, given: Path | None, out: Path, as_json: bool
-) -> None:
+    queries: str, qrels: Path | None, count: int, seed: int, given: Path | None, out: Path
+) -> CommandResult:
     """Deal queries into folds; the same queries and seed give the same folds on every machine.
 
     A fold file in which a query stands twice, or that lacks a query, is refused.
@@ -43,10 +41,8 @@ def command(
     result = deal(ids, count, seed) if given is None else _checked(given, ids)
     write_folds(result, out)
     sizes = [len(fold) for fold in result.folds]
-    if as_json:
-        console.emit_json({"folds": str(out), "sizes": sizes, "seed": result.seed})
-    else:
-        console.say(f"{sum(sizes):,} queries in {len(sizes)} folds of {', '.join(map(str, sizes))}: {out}")
+    told = f"{sum(sizes):,} queries in {len(sizes)} folds of {', '.join(map(str, sizes))}: {out}"
+    return CommandResult({"folds": str(out), "sizes": sizes, "seed": result.seed}, told)
 
 
 def _checked(path: Path, ids: list[str]) -> Folds:

@@ -8,7 +8,8 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.given import idle, read_numbers
-from rankhouse.cli.options import COUNT, FINITE, OUTPUT_FILE, PATH, FileCommand, as_json
+from rankhouse.cli.options import COUNT, FINITE, OUTPUT_FILE, PATH
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.io.trec import read_qrels, read_run, write_run
@@ -16,10 +17,9 @@ from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.training.fusion import Tuning, fusion_method
 
 
-@click.command(
+@verb(
     "fuse",
-    cls=FileCommand,
-    epilog="Example:  rankhouse fuse valid/neural.run valid/ql.run --tune valid.qrels --measure AP "
+    "rankhouse fuse valid/neural.run valid/ql.run --tune valid.qrels --measure AP "
     "--apply test/neural.run --apply test/ql.run --out test/fused.run",
 )
 @click.argument("runs", nargs=-1, required=True, type=PATH)
@@ -51,7 +51,6 @@ from rankhouse.training.fusion import Tuning, fusion_method
 @click.option("-k", type=COUNT, help="Keep this many documents a query; all if not given.")
 @click.option("--tag", default="fused", show_default=True, help="Name of the run, in its last column.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
-@as_json
 def command(
     runs: tuple[Path, ...],
     weights: str | None,
@@ -65,8 +64,7 @@ def command(
     k: int | None,
     tag: str,
     out: Path,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Join RUNS into one: a weighted sum of scores, the mean of some of them, a re-ranking cut at a depth.
 
     Tune on other queries than those you report: --apply takes what was settled to other runs.
@@ -94,12 +92,9 @@ def command(
         joined = settle([str(path) for path in runs], read, tuning)
     fused = joined.join([read_run(path) for path in others] if others else read)
     write_run(fused if k is None else fused.top(k), out, tag)
-    if as_json:
-        console.emit_json({"run": str(out)} | joined.facts)
-        return
-    if joined.sentence:
-        console.say(f"{joined.sentence} (on {qrels})")
-    console.say(f"{len(fused):,} queries, {fused.rows:,} rows written to {out}")
+    settled = f"{joined.sentence} (on {qrels})\n" if joined.sentence else ""
+    told = f"{settled}{len(fused):,} queries, {fused.rows:,} rows written to {out}"
+    return CommandResult({"run": str(out)} | joined.facts, told)
 
 
 def _depths(text: str) -> tuple[int, ...]:

@@ -16,11 +16,10 @@ from rankhouse.cli.options import (
     PATH,
     SEED,
     SOURCE,
-    FileCommand,
-    as_json,
     relevant_from,
     skip_bad,
 )
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query
@@ -53,10 +52,9 @@ _MARK = ".group-split"
 """Names a folder as one that this command made, and so may write into again."""
 
 
-@click.command(
+@verb(
     "group-split",
-    cls=FileCommand,
-    epilog="Example:  rankhouse group-split --corpus corpus.jsonl --queries queries.jsonl --qrels qrels.txt "
+    "rankhouse group-split --corpus corpus.jsonl --queries queries.jsonl --qrels qrels.txt "
     '--shares "first=0.3, second=0.3, third=0.3, test=0.1" --seed 1 --out parts',
 )
 @click.option(
@@ -81,7 +79,6 @@ _MARK = ".group-split"
 @click.option("--out", type=NEW_FOLDER, required=True, help="The folder to write into.")
 @relevant_from
 @skip_bad
-@as_json
 def command(
     corpus: tuple[str, ...],
     queries: str,
@@ -97,8 +94,7 @@ def command(
     out: Path,
     relevant_from: int,
     skip_bad: int,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Deal the queries of a catalogue into parts that share no product, and write its titles as a corpus.
 
     For each part NAME there will be NAME.queries.jsonl and NAME.qrels, beside them corpus.jsonl.gz. An entry
@@ -133,13 +129,13 @@ def command(
     if by is not None and (shared := _shared(parts, judged)):
         console.note(f"{shared:,} entries are matches of queries in several parts, whose {by} differ")
     rows = [_write_part(out, name, asked, part=part, judged=judged) for name, part in parts.items()]
-    if as_json:
-        console.emit_json(
-            {"entries": entries.number, "own": len(entries.own), "parts": [row._asdict() for row in rows]}
-        )
-        return
-    console.print_table(Table(ProductRow._fields, tuple(tuple(map(str, row)) for row in rows)))
-    console.say(f"{entries.number:,} entries and {len(rows)} parts written to {out}")
+    facts = {"entries": entries.number, "own": len(entries.own), "parts": [row._asdict() for row in rows]}
+
+    def show() -> None:
+        console.print_table(Table(ProductRow._fields, tuple(tuple(map(str, row)) for row in rows)))
+        console.say(f"{entries.number:,} entries and {len(rows)} parts written to {out}")
+
+    return CommandResult(facts, show)
 
 
 def _divide(

@@ -12,8 +12,9 @@ import click
 from rankhouse.cli import console
 from rankhouse.cli.cluster import chosen, clustered, run_clustered
 from rankhouse.cli.given import idle, was_given
-from rankhouse.cli.options import NEW_FOLDER, FileCommand, as_json, options_of
+from rankhouse.cli.options import NEW_FOLDER, options_of
 from rankhouse.cli.shards import run_shard, sharded
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.index.index import Index
@@ -27,10 +28,9 @@ from rankhouse.jobs.jobs import MergeOptions
 from rankhouse.jobs.slices import Shard
 
 
-@click.command(
+@verb(
     "index",
-    cls=FileCommand,
-    epilog="Example:  rankhouse index corpus.jsonl.gz --out my.index",
+    "rankhouse index corpus.jsonl.gz --out my.index",
 )
 @options_of(IndexJob)
 @click.option("--out", type=NEW_FOLDER, required=True, help="The folder to make.")
@@ -38,7 +38,6 @@ from rankhouse.jobs.slices import Shard
 @click.option("--overwrite", is_flag=True, help="Replace the index that is there.")
 @sharded
 @clustered
-@as_json
 def command(
     job: IndexJob,
     out: Path,
@@ -46,8 +45,7 @@ def command(
     overwrite: bool,
     shard: Shard | None,
     cluster: str | None,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Build an index from CORPUS files, folders of them, or ir_datasets:NAME collections.
 
     Files are .jsonl, .tsv or TREC .sgml, each also with .gz or .zst.
@@ -57,10 +55,9 @@ def command(
         idle("a part is of a new index: merge the parts, then add to the whole", "append")
         if where is not None:
             build.refuse_occupied(out, BuildOptions(overwrite=overwrite))  # before the work, not after it
-            run_clustered(job, out, where, as_json=as_json, options=MergeOptions(overwrite))
-        elif shard is not None:
-            run_shard(job, shard, out, as_json=as_json, overwrite=overwrite)
-        return
+            return run_clustered(job, out, where, options=MergeOptions(overwrite))
+        if shard is not None:
+            return run_shard(job, shard, out, overwrite=overwrite)
     if append and overwrite:
         raise WrongUse("--append and --overwrite exclude each other")
     if append:
@@ -80,19 +77,14 @@ def command(
     for warning in index_warnings(report):
         console.warn(warning)
     passed = 0 if repeats is None else repeats.passed
-    if as_json:
-        console.emit_json(
-            index_facts(report, [str(fault) for fault in skips.seen], out, seconds) | {"repeated": passed}
-        )
-    else:
-        if passed:
-            console.say(f"{passed:,} documents whose id was given before were passed over")
-        speed = report.documents / max(seconds, 1e-9)
-        verb = "added to" if append else "indexed in"
-        console.say(
-            f"{report.documents:,} documents, {report.tokens:,} terms {verb} {out} "
-            f"in {seconds:.1f} s ({speed:,.0f} documents/s)"
-        )
+    facts = index_facts(report, [str(fault) for fault in skips.seen], out, seconds) | {"repeated": passed}
+    skipped = f"{passed:,} documents whose id was given before were passed over\n" if passed else ""
+    what = "added to" if append else "indexed in"
+    return CommandResult(
+        facts,
+        f"{skipped}{report.documents:,} documents, {report.tokens:,} terms {what} {out} "
+        f"in {seconds:.1f} s ({report.documents / max(seconds, 1e-9):,.0f} documents/s)",
+    )
 
 
 def _refuse_another_analyzer(out: Path, analyzer: str) -> None:

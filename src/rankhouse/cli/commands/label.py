@@ -10,11 +10,12 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.cluster import chosen, clustered, run_clustered
-from rankhouse.cli.given import idle, unused
-from rankhouse.cli.options import OUTPUT_FILE, FileCommand, as_json, options_of
-from rankhouse.cli.shards import run_shard, sharded
+from rankhouse.cli.given import idle, unused, was_given
+from rankhouse.cli.options import OUTPUT_FILE, options_of
+from rankhouse.cli.shards import answer_of, run_shard, sharded
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
-from rankhouse.jobs.jobs import MergeOptions
+from rankhouse.jobs.jobs import MergeOptions, MergeResult
 from rankhouse.jobs.label import (
     LabelJob,
     Teachers,
@@ -29,10 +30,9 @@ from rankhouse.labels import report
 from rankhouse.labels.label import label
 
 
-@click.command(
+@verb(
     "label",
-    cls=FileCommand,
-    epilog='Example:  rankhouse label --rule \'judged("qrels.txt") & taught("DIR", threshold=0.5)\' '
+    'rankhouse label --rule \'judged("qrels.txt") & taught("DIR", threshold=0.5)\' '
     '--queries q.tsv --index my.index --run bm25.run --split "words(100)" --out pairs.jsonl.gz',
 )
 @options_of(LabelJob)
@@ -42,32 +42,28 @@ from rankhouse.labels.label import label
 )
 @sharded
 @clustered
-@as_json
 def command(
     job: LabelJob,
     out: Path,
     report_path: Path | None,
     shard: Shard | None,
     cluster: str | None,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Label the pairs of a run by a rule and write the relevant ones with some negatives.
 
     A killed labelling goes on where it was when the same command is given again.
     """
-    _refuse_idle(job, shows_pairs=as_json or shard is not None or report_path is not None)
+    _refuse_idle(job, shows_pairs=was_given("as_json") or shard is not None or report_path is not None)
     if (where := chosen(cluster)) is not None:
         options = MergeOptions(report=report_path)
-        run_clustered(job, out, where, as_json=as_json, device=job.device, options=options)
-        return
+        return run_clustered(job, out, where, device=job.device, options=options)
     if shard is not None:
         idle("a page is of all slices: give --report to  rankhouse merge", "report_path")
-        run_shard(job, shard, out, as_json=as_json)
-        return
-    _label(job, out, report_path, as_json=as_json)
+        return run_shard(job, shard, out)
+    return _label(job, out, report_path)
 
 
-def _label(job: LabelJob, out: Path, page: Path | None, *, as_json: bool) -> None:
+def _label(job: LabelJob, out: Path, page: Path | None) -> CommandResult:
     """Label here and now, and say what came of it."""
     with ExitStack() as stack:
         teachers = Teachers(job, job.cache, stack)
@@ -93,13 +89,10 @@ def _label(job: LabelJob, out: Path, page: Path | None, *, as_json: bool) -> Non
             unused("the rule asks no teacher", "cache", "precision", "device", "threads")
     if page is not None:
         report.write_report(done, page, f"Labels in {out.name}")
-    if as_json:
-        console.emit_json(label_facts(done, ready.shared, seconds))
-        return
-    for table in label_tables(done, ready.shared):
-        console.print_table(table)
     before = f", {done.resumed:,} of the pairs answered before a kill" if done.resumed else ""
-    console.say(f"{label_sentence(done)} in {seconds:.1f} s{before}")
+    told = f"{label_sentence(done)} in {seconds:.1f} s{before}"
+    facts, tables = label_facts(done, ready.shared, seconds), label_tables(done, ready.shared)
+    return answer_of(MergeResult(facts, told, tables=tables))
 
 
 def _refuse_idle(job: LabelJob, *, shows_pairs: bool) -> None:

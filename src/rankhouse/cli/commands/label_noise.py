@@ -7,16 +7,15 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.options import COUNT, FINITE, OUTPUT_FILE, PATH, SEED, FileCommand, as_json
+from rankhouse.cli.options import COUNT, FINITE, OUTPUT_FILE, PATH, SEED
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.io.trec import read_qrels, read_run, write_qrels
 from rankhouse.labels.label_noise import move_judgements
 
 
-@click.command(
+@verb(
     "label-noise",
-    cls=FileCommand,
-    epilog="Example:  rankhouse label-noise --qrels third.qrels --run bm25.run --share 0.2 --seed 1 "
-    "--out third.noisy.qrels",
+    "rankhouse label-noise --qrels third.qrels --run bm25.run --share 0.2 --seed 1 --out third.noisy.qrels",
 )
 @click.option("--qrels", type=PATH, required=True, help="Judgements, taken for right.")
 @click.option("--run", "run_path", type=PATH, required=True, help="Where the wrong documents come from.")
@@ -24,10 +23,7 @@ from rankhouse.labels.label_noise import move_judgements
 @click.option("--depth", type=COUNT, default=50, show_default=True, help="Of the run: so many a query.")
 @click.option("--seed", type=SEED, default=0, show_default=True)
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The judgements to write.")
-@as_json
-def command(
-    qrels: Path, run_path: Path, share: float, depth: int, seed: int, out: Path, as_json: bool
-) -> None:
+def command(qrels: Path, run_path: Path, share: float, depth: int, seed: int, out: Path) -> CommandResult:
     """Move a share of the relevant judgements to documents that are not, to see what an experiment bears.
 
     A drawn judgement leaves its document and stands at one of the run's first for the same query that nobody
@@ -40,8 +36,6 @@ def command(
             f"{noisy.missing:,} judgements fewer than wanted were moved: the other queries have no candidate "
             "that is not relevant; give a deeper run"
         )
-    if as_json:
-        counts = {"relevant": noisy.relevant, "wrong": noisy.wrong, "missing": noisy.missing}
-        console.emit_json({"out": str(out)} | counts)
-    else:
-        console.say(f"{noisy.wrong:,} of {noisy.relevant:,} relevant judgements are wrong now: {out}")
+    counts = {"relevant": noisy.relevant, "wrong": noisy.wrong, "missing": noisy.missing}
+    told = f"{noisy.wrong:,} of {noisy.relevant:,} relevant judgements are wrong now: {out}"
+    return CommandResult({"out": str(out)} | counts, told)

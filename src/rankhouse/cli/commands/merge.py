@@ -8,13 +8,14 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.given import idle
-from rankhouse.cli.options import OUTPUT, OUTPUT_FILE, PATH, FileCommand, as_json
-from rankhouse.cli.shards import show_result
+from rankhouse.cli.options import OUTPUT, OUTPUT_FILE, PATH
+from rankhouse.cli.shards import answer_of
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.jobs.jobs import MergeOptions, merge
 from rankhouse.jobs.parts import read_parts
 
 
-@click.command("merge", cls=FileCommand, epilog="Example:  rankhouse merge parts/* --out new.run")
+@verb("merge", "rankhouse merge parts/* --out new.run")
 @click.argument("parts", nargs=-1, required=True, type=PATH)
 @click.option(
     "--out",
@@ -24,8 +25,7 @@ from rankhouse.jobs.parts import read_parts
 )
 @click.option("--overwrite", is_flag=True, help="Replace an index, or vectors, that are there.")
 @click.option("--report", type=OUTPUT_FILE, help="Parts of label: write the page here (.html).")
-@as_json
-def command(parts: tuple[Path, ...], out: Path, overwrite: bool, report: Path | None, as_json: bool) -> None:
+def command(parts: tuple[Path, ...], out: Path, overwrite: bool, report: Path | None) -> CommandResult:
     """Join PARTS that index, encode, rerank or label made with --shard, in any order.
 
     A part is a folder; a folder that holds parts stands for all of them. The result is byte for byte what the
@@ -39,4 +39,4 @@ def command(parts: tuple[Path, ...], out: Path, overwrite: bool, report: Path | 
         idle(f"these are parts of {made_by}, whose file is replaced in any case", "overwrite")
     with console.progress("merging", None) as show:
         result = merge(found, out, MergeOptions(overwrite, report, show))
-    show_result(result, as_json=as_json)
+    return answer_of(result)

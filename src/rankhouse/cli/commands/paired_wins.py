@@ -7,16 +7,16 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.options import OUTPUT_FILE, PATH, FileCommand, as_json, relevant_from
+from rankhouse.cli.options import OUTPUT_FILE, PATH, relevant_from
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.qrels import from_grade
 from rankhouse.evaluation.paired_wins import counts_table, paired_wins, ranges_table, record
 from rankhouse.io.trec import read_qrels, read_run
 
 
-@click.command(
+@verb(
     "paired-wins",
-    cls=FileCommand,
-    epilog="Example:  rankhouse paired-wins human.run both.run --qrels test.qrels --chart fifths.svg",
+    "rankhouse paired-wins human.run both.run --qrels test.qrels --chart fifths.svg",
 )
 @click.argument("first", type=PATH)
 @click.argument("second", type=PATH)
@@ -27,7 +27,6 @@ from rankhouse.io.trec import read_qrels, read_run
 @click.option("--names", help='What to call them, like "human,both"; by default by their files.')
 @click.option("--chart", type=OUTPUT_FILE, help="Draw the ranges here (.png or .svg).")
 @relevant_from
-@as_json
 def command(
     first: Path,
     second: Path,
@@ -36,8 +35,7 @@ def command(
     names: str | None,
     chart: Path | None,
     relevant_from: int,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Count queries with a right top document in FIRST only, SECOND only, both, neither; also by distance."""
     called = _names(names, first, second)
     wins = paired_wins(
@@ -51,11 +49,8 @@ def command(
         from rankhouse.evaluation.charts import write_wins_chart
 
         write_wins_chart(wins, chart)
-    if as_json:
-        console.emit_json(record(wins))
-        return
-    for table in (counts_table(wins), ranges_table(wins)):
-        console.print_table(table)
+    tables = (counts_table(wins), ranges_table(wins))
+    return CommandResult(record(wins), lambda: [console.print_table(table) for table in tables])
 
 
 def _names(given: str | None, first: Path, second: Path) -> tuple[str, str]:

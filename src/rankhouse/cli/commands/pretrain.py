@@ -19,9 +19,8 @@ from rankhouse.cli.options import (
     PATH,
     SEED,
     SOURCE,
-    FileCommand,
-    as_json,
 )
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 
@@ -35,10 +34,9 @@ if TYPE_CHECKING:
 _SIZE = click.IntRange(1, 65_536)
 
 
-@click.command(
+@verb(
     "pretrain",
-    cls=FileCommand,
-    epilog="Example:  rankhouse pretrain corpus.jsonl.gz --vocabulary spiece.model --steps 2000 --out my-t5",
+    "rankhouse pretrain corpus.jsonl.gz --vocabulary spiece.model --steps 2000 --out my-t5",
 )
 @click.argument("sources", nargs=-1, type=SOURCE, required=True, metavar="CORPUS...")
 @click.option("--vocabulary", type=PATH, help="T5's spiece.model, a tokenizer.json, or a folder with one.")
@@ -60,7 +58,6 @@ _SIZE = click.IntRange(1, 65_536)
 @click.option(
     "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
 )
-@as_json
 def command(
     sources: tuple[str, ...],
     vocabulary: Path | None,
@@ -78,8 +75,7 @@ def command(
     changes: tuple[str, ...],
     seed: int,
     out: Path,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Pre-train a T5 by span corruption; the folder made opens as monot5("DIR").
 
     Sizes (width, layers, heads, inner width): tiny 128, 2, 4, 256; mini 256, 4, 4, 512; small and base as
@@ -97,10 +93,7 @@ def command(
     settings = PretrainingSettings().but(**wanted)
     with console.progress("reading, then pre-training", None) as show:
         outcome = pretrain(sources, start, settings, out, reading=show, progress=show)
-    if as_json:
-        console.emit_json(outcome)
-    else:
-        _tell(outcome, out)
+    return CommandResult(outcome, lambda: _tell(outcome, out))
 
 
 def _start(

@@ -13,7 +13,8 @@ import msgspec
 from rankhouse.cli import console
 from rankhouse.cli.commands.search import warn_of_empty
 from rankhouse.cli.given import idle
-from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SOURCE, FileCommand, as_json, computing
+from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SOURCE, computing
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
@@ -30,10 +31,9 @@ from rankhouse.systems.rankers import ComputeOptions, as_encoder, open_ranker
 from rankhouse.systems.short_forms import dense_ranker, is_dense
 
 
-@click.command(
+@verb(
     "pull",
-    cls=FileCommand,
-    epilog='Example:  rankhouse pull --from \'qdrant("http://localhost:6333", collection="papers")\' '
+    'rankhouse pull --from \'qdrant("http://localhost:6333", collection="papers")\' '
     "--queries q.tsv --out first.run",
 )
 @click.option(
@@ -58,7 +58,6 @@ from rankhouse.systems.short_forms import dense_ranker, is_dense
 @click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
 @computing
-@as_json
 def command(
     store: str,
     queries: str,
@@ -73,8 +72,7 @@ def command(
     precision: str,
     device: str,
     threads: int,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Pull a run from a store: by impacts that were pushed, by vectors, or by the store's own text search.
 
     The store need not have been filled by rankhouse: name the fields that hold ids, titles, texts and vectors
@@ -93,13 +91,11 @@ def command(
     write_run(run, out, tag)
     warn_of_empty(run, asked, "found nothing")
     seconds = time.perf_counter() - started
-    if as_json:
-        facts = {"run": str(out), "queries": len(run), "rows": run.rows, "documents": fetched}
-        empty = [query_id for query_id in run if not run[query_id].doc_ids]
-        console.emit_json(facts | {"without_results": empty, "seconds": round(seconds, 3)})
-        return
+    facts = {"run": str(out), "queries": len(run), "rows": run.rows, "documents": fetched}
+    facts |= {"without_results": [query_id for query_id in run if not run[query_id].doc_ids]}
     also = f", {fetched:,} documents to {documents}" if documents else ""
-    console.say(f"{len(run):,} queries, {run.rows:,} rows written to {out}{also} in {seconds:.2f} s")
+    told = f"{len(run):,} queries, {run.rows:,} rows written to {out}{also} in {seconds:.2f} s"
+    return CommandResult(facts | {"seconds": round(seconds, 3)}, told)
 
 
 def _dense(store: Store, queries: Sequence[Query], model: str, k: int, compute: ComputeOptions) -> Run:

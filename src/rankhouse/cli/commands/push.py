@@ -9,16 +9,16 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.options import PATH, FileCommand, as_json
+from rankhouse.cli.options import PATH
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.index.index import Index
 from rankhouse.stores.names import open_store
 from rankhouse.stores.push import PushOptions, push
 
 
-@click.command(
+@verb(
     "push",
-    cls=FileCommand,
-    epilog='Example:  rankhouse push --index my.index --to \'qdrant("http://localhost:6333", '
+    'rankhouse push --index my.index --to \'qdrant("http://localhost:6333", '
     'collection="papers")\' --impacts "bm25(k1=0.9, b=0.4)" --vectors default',
 )
 @click.option("--index", "index_path", type=PATH, required=True, help="The index folder.")
@@ -29,10 +29,9 @@ from rankhouse.stores.push import PushOptions, push
 @click.option("--vectors", default="", help='Also vectors that encode stored under this name: "default".')
 @click.option("--texts/--no-texts", default=True, help="Titles and texts too.  [default: with them]")
 @click.option("--overwrite", is_flag=True, help="Replace a collection that holds something else.")
-@as_json
 def command(
-    index_path: Path, store: str, impacts: str, vectors: str, texts: bool, overwrite: bool, as_json: bool
-) -> None:
+    index_path: Path, store: str, impacts: str, vectors: str, texts: bool, overwrite: bool
+) -> CommandResult:
     """Push an index into a store that you run: documents, vectors, and a retrieval model as sparse vectors.
 
     Pushing again changes nothing; after a kill it goes on where it was. A collection that holds something
@@ -50,11 +49,11 @@ def command(
             f"{result.collisions:,} terms share the number of their dimension with another term; a document "
             "may get the other one's weight"
         )
-    if as_json:
-        facts = {"store": name, "documents": contents.documents, "records": contents.records}
-        facts |= {"written": result.written, "impacts": contents.impacts, "dimension": contents.dimension}
-        console.emit_json(facts | {"collisions": result.collisions, "seconds": round(seconds, 3)})
-        return
+    facts = {
+        "store": name, "documents": contents.documents, "records": contents.records,
+        "written": result.written, "impacts": contents.impacts, "dimension": contents.dimension,
+        "collisions": result.collisions, "seconds": round(seconds, 3),
+    }  # fmt: skip
     kept = contents.records - result.written
     there = f" ({kept:,} were there already)" if kept else ""
-    console.say(f"{result.written:,} records written{there} to {name}, {seconds:.1f} s")
+    return CommandResult(facts, f"{result.written:,} records written{there} to {name}, {seconds:.1f} s")

@@ -10,26 +10,25 @@ import click
 from rankhouse.cli import console
 from rankhouse.cli.cluster import chosen, clustered, run_clustered
 from rankhouse.cli.given import idle, was_given
-from rankhouse.cli.options import OUTPUT_FILE, FileCommand, as_json, options_of
+from rankhouse.cli.options import OUTPUT_FILE, options_of
 from rankhouse.cli.shards import run_shard, sharded
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.jobs.rerank import RerankJob, RerankWorker, facts_of, spread
 from rankhouse.jobs.slices import Shard
 from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
 from rankhouse.systems.reranking import RerankResult
 
 
-@click.command(
+@verb(
     "rerank",
-    cls=FileCommand,
-    epilog="Example:  rankhouse rerank --run bm25.run --queries q.tsv --index my.index "
+    "rankhouse rerank --run bm25.run --queries q.tsv --index my.index "
     "--ranker 'monot5(\"DIR\")' --depth 100 --out new.run",
 )
 @options_of(RerankJob)
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
 @sharded
 @clustered
-@as_json
-def command(job: RerankJob, out: Path, shard: Shard | None, cluster: str | None, as_json: bool) -> None:
+def command(job: RerankJob, out: Path, shard: Shard | None, cluster: str | None) -> CommandResult:
     """Rerank a run with a neural ranker; long documents are read whole, in passages.
 
     What  rankhouse encode  kept for this very ranker (TK's words in context, token ids) is used at once.
@@ -38,14 +37,13 @@ def command(job: RerankJob, out: Path, shard: Shard | None, cluster: str | None,
         idle("documents are compared two by two, from their texts", "pool", "stored", "alone", "cache")
         job = job if was_given("depth") else replace(job, depth=PAIRWISE_DEPTH)
     if (where := chosen(cluster)) is not None:
-        run_clustered(job, out, where, as_json=as_json, device=job.device)
-    elif shard is not None:
-        run_shard(job, shard, out, as_json=as_json)
-    else:
-        _rerank(job, out, as_json=as_json)
+        return run_clustered(job, out, where, device=job.device)
+    if shard is not None:
+        return run_shard(job, shard, out)
+    return _rerank(job, out)
 
 
-def _rerank(job: RerankJob, out: Path, *, as_json: bool) -> None:
+def _rerank(job: RerankJob, out: Path) -> CommandResult:
     """Rerank on this machine, and report the result."""
     worker = job.open()
     if job.is_pairwise:
@@ -57,13 +55,10 @@ def _rerank(job: RerankJob, out: Path, *, as_json: bool) -> None:
         result = worker.rerank(show)
     worker.write(result, out)
     _warn(job, worker, result)
-    if as_json:
-        facts = facts_of(result) | worker.unread
-        if not job.is_pairwise:
-            facts |= {"per_query": spread(result.report.times)}
-        console.emit_json({"run": str(out)} | facts)
-        return
-    _tell(job, result, out)
+    facts = {"run": str(out)} | facts_of(result) | worker.unread
+    if not job.is_pairwise:
+        facts |= {"per_query": spread(result.report.times)}
+    return CommandResult(facts, lambda: _tell(job, result, out))
 
 
 def _warn(job: RerankJob, worker: RerankWorker, result: RerankResult) -> None:

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from rankhouse.cli import console, main
 from rankhouse.cli.cluster import chosen, clustered
-from rankhouse.cli.options import LOCAL, OUTPUT_FILE, PATH, PLANNED, FileCommand, as_json
+from rankhouse.cli.options import LOCAL, OUTPUT_FILE, PATH, PLANNED
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.cluster.session import ClusterOptions
 from rankhouse.core.errors import MissingInput
 from rankhouse.io.locks import only_writer
@@ -48,10 +49,9 @@ class Program:
         return parameter.type is OUTPUT_FILE
 
 
-@click.command(
+@verb(
     "run",
-    cls=FileCommand,
-    epilog="Example:  rankhouse run recipes/first-stage.toml --set data.root=~/collections --dry-run",
+    "rankhouse run recipes/first-stage.toml --set data.root=~/collections --dry-run",
 )
 @click.argument("recipe", type=PATH)
 @click.option(
@@ -64,7 +64,6 @@ class Program:
 @click.option("--download", is_flag=True, help="Public collections and checkpoints may be fetched.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if an expected number is not met.")
 @clustered
-@as_json
 def command(
     recipe: Path,
     changes: tuple[str, ...],
@@ -75,8 +74,7 @@ def command(
     download: bool,
     strict: bool,
     cluster: str | None,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Carry out RECIPE, a TOML file of data, steps, loops, tables and expected numbers.
 
     What is done already is kept; a killed run goes on where it was. See docs/recipes.md.
@@ -89,8 +87,7 @@ def command(
     check_tables(plan)
     check_figures(plan)
     if dry_run:
-        show_plan(plan, folder, contents, as_json=as_json)
-        return
+        return show_plan(plan, folder, contents)
     if plan.absent and not partial:
         raise MissingInput(_absent(plan))
     with only_writer(folder):
@@ -103,12 +100,8 @@ def command(
         result = Result(plan, states, make_tables(plan, results), make_figures(plan, results))
         write_manifest(plan, states, folder)
         files = write_results(result, folder)
-    if as_json:
-        console.emit_json(record(result) | {"files": [str(path) for path in files]})
-    else:
-        show(result, files)
-    if strict and result.differing:
-        raise click.exceptions.Exit(1)
+    facts = record(result) | {"files": [str(path) for path in files]}
+    return CommandResult(facts, lambda: show(result, files), code=int(strict and bool(result.differing)))
 
 
 def _carried_out(plan: Plan, folder: Path, contents: Contents, where: ClusterOptions | None) -> list[State]:
@@ -128,31 +121,27 @@ def _absent(plan: Plan) -> str:
     )
 
 
-def show_plan(plan: Plan, folder: Path, contents: Contents, *, as_json: bool) -> None:
+def show_plan(plan: Plan, folder: Path, contents: Contents) -> CommandResult:
     """Show every command in order, and how it stands."""
     states = [standing(task, folder, contents) for task in plan.tasks.values()]
-    if as_json:
-        console.emit_json(
-            {
-                "out": str(folder),
-                "steps": [
-                    {"step": s.task.step, "loop": dict(s.task.labels), "state": s.state}
-                    | {"key": s.task.key, "command": s.task.command_line, "inputs": s.task.inputs.identities}
-                    for s in states
-                ],
-                "absent": plan.absent,
-            }
-        )
-        return
-    for state in states:
-        head = Text(f"{state.state:<12}", style="green" if state.state == "kept" else "yellow")
-        head.append(state.task.title, style="bold")
-        console.results.print(head, soft_wrap=True)
-        console.results.print(f"            {state.task.command_line}", markup=False, soft_wrap=True)
-    for reason in plan.absent:
-        console.say(f"absent: {reason}")
-    left = sum(state.state == "to do" for state in states)
-    console.say(f"{len(states)} steps, {left} to do; commands are for the folder {folder}")
+    steps = [
+        {"step": s.task.step, "loop": dict(s.task.labels), "state": s.state}
+        | {"key": s.task.key, "command": s.task.command_line, "inputs": s.task.inputs.identities}
+        for s in states
+    ]
+
+    def tell() -> None:
+        for state in states:
+            head = Text(f"{state.state:<12}", style="green" if state.state == "kept" else "yellow")
+            head.append(state.task.title, style="bold")
+            console.results.print(head, soft_wrap=True)
+            console.results.print(f"            {state.task.command_line}", markup=False, soft_wrap=True)
+        for reason in plan.absent:
+            console.say(f"absent: {reason}")
+        left = sum(state.state == "to do" for state in states)
+        console.say(f"{len(states)} steps, {left} to do; commands are for the folder {folder}")
+
+    return CommandResult({"out": str(folder), "steps": steps, "absent": plan.absent}, tell)
 
 
 def show(result: Result, files: list[Path]) -> None:

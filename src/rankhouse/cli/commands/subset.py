@@ -11,9 +11,9 @@ from typing import Literal
 
 import click
 
-from rankhouse.cli import console
 from rankhouse.cli.given import idle
-from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SEED, SOURCE, FileCommand, as_json
+from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SEED, SOURCE
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.qrels import judgements, restrict
 from rankhouse.core.run import Run
@@ -29,10 +29,9 @@ from rankhouse.systems.run_tags import read_tag
 Side = Literal["train", "valid", "test", "rest"]
 
 
-@click.command(
+@verb(
     "subset",
-    cls=FileCommand,
-    epilog="Example:  rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
+    "rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
 )
 @click.option("--queries", type=SOURCE, help="Select among these queries;")
 @click.option("--qrels", type=PATH, help="or judgements, by query;")
@@ -53,7 +52,6 @@ Side = Literal["train", "valid", "test", "rest"]
 @click.option("--or-all", is_flag=True, help="Of queries: all of them where there are fewer than --sample.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of parts and samples.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write, of the same kind.")
-@as_json
 def command(
     queries: str | None,
     qrels: Path | None,
@@ -72,8 +70,7 @@ def command(
     or_all: bool,
     seed: int,
     out: Path,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Keep some of what a file holds, in its order; conditions given together all hold.
 
     Parts and samples are drawn by a hash of seed and id: the same ones on every machine.
@@ -111,10 +108,9 @@ def command(
         assert pairs is not None
         size, whole = _pairs(pairs, chosen, sample, balanced=balanced, out=out)
     what = "queries" if queries is not None or run_path is not None else "judgements" if qrels else "pairs"
-    if as_json:
-        console.emit_json({"out": str(out), "kept": size, "of": whole})
-    else:
-        console.say(f"{size:,} of {whole:,} {what} written to {out}")
+    return CommandResult(
+        {"out": str(out), "kept": size, "of": whole}, f"{size:,} of {whole:,} {what} written to {out}"
+    )
 
 
 def _refuse_idle(*, folded: bool, asked: bool, drawn: bool) -> None:

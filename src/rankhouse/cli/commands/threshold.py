@@ -9,7 +9,8 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.given import read_numbers
-from rankhouse.cli.options import OUTPUT_FILE, PATH, FileCommand, as_json, relevant_from
+from rankhouse.cli.options import OUTPUT_FILE, PATH, relevant_from
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.qrels import from_grade
 from rankhouse.io.outputs import write_json
 from rankhouse.io.pairs import read_pairs
@@ -18,11 +19,9 @@ from rankhouse.labels.thresholds import Threshold, choose_threshold, kept_at, sc
 from rankhouse.page.tables import Table
 
 
-@click.command(
+@verb(
     "threshold",
-    cls=FileCommand,
-    epilog="Example:  rankhouse threshold held.pairs.jsonl.gz --truth held.qrels --also 0.5,0.9 "
-    "--out threshold.json",
+    "rankhouse threshold held.pairs.jsonl.gz --truth held.qrels --also 0.5,0.9 --out threshold.json",
 )
 @click.argument("files", nargs=-1, required=True, type=PATH)
 @click.option("--truth", type=PATH, required=True, help="Judgements of the documents of these pairs.")
@@ -30,7 +29,6 @@ from rankhouse.page.tables import Table
 @click.option("--also", default="0.5", show_default=True, help="Thresholds to show beside it, with commas.")
 @relevant_from
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write (JSON).")
-@as_json
 def command(
     files: tuple[Path, ...],
     truth: Path,
@@ -38,8 +36,7 @@ def command(
     also: str,
     relevant_from: int,
     out: Path,
-    as_json: bool,
-) -> None:
+) -> CommandResult:
     """Choose a teacher's threshold on FILES, which rankhouse label --scores wrote, and say what it keeps.
 
     A rule takes the file in place of a number:  taught("DIR", threshold="threshold.json").
@@ -50,16 +47,17 @@ def command(
     others = [kept_at(pairs, value) for value in (read_numbers("--also", also) if also.strip() else ())]
     record = _record(chosen) | {"scale": pairs.scale, "chosen_by": by, "pairs": len(pairs.values)}
     write_json(out, record)
-    if as_json:
-        console.emit_json({"out": str(out)} | record | {"also": [_record(one) for one in others]})
-        return
     columns = ("threshold", "accepted", "right", "of all right", "precision", "F1")
     rows = tuple(_row(one, chosen=one is chosen) for one in (chosen, *others))
-    console.print_table(Table(columns, rows))
-    console.say(
-        f"threshold {chosen.threshold:.4g}, chosen by {by}, keeps {chosen.right:,} of {chosen.of:,} "
-        f'right pairs ({chosen.recall:.0%}); use it with  taught("DIR", threshold="{out}")'
-    )
+
+    def show() -> None:
+        console.print_table(Table(columns, rows))
+        console.say(
+            f"threshold {chosen.threshold:.4g}, chosen by {by}, keeps {chosen.right:,} of {chosen.of:,} "
+            f'right pairs ({chosen.recall:.0%}); use it with  taught("DIR", threshold="{out}")'
+        )
+
+    return CommandResult({"out": str(out)} | record | {"also": [_record(one) for one in others]}, show)
 
 
 def _record(one: Threshold) -> dict[str, object]:

@@ -9,7 +9,8 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.given import idle, with_changes
-from rankhouse.cli.options import GROWING_FOLDER, FileCommand, as_json, options_of
+from rankhouse.cli.options import GROWING_FOLDER, options_of
+from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import WrongUse
 from rankhouse.jobs.train import TrainJob
 
@@ -17,27 +18,22 @@ if TYPE_CHECKING:
     from rankhouse.training.folder import TrainingOutcome
 
 
-@click.command(
+@verb(
     "train",
-    cls=FileCommand,
-    epilog="Example:  rankhouse train --ranker 'knrm(vectors=\"glove.txt\")' --index i --queries q.tsv "
+    "rankhouse train --ranker 'knrm(vectors=\"glove.txt\")' --index i --queries q.tsv "
     "--qrels q.qrels --run q.run --valid-queries v.tsv --valid-qrels v.qrels --valid-run v.run --out mine",
 )
 @options_of(TrainJob)
 @click.option(
     "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
 )
-@as_json
-def command(job: TrainJob, out: Path, as_json: bool) -> None:
+def command(job: TrainJob, out: Path) -> CommandResult:
     """Train a ranker on judgements or a teacher's scores; the folder made is one that rerank takes."""
     _check(job)
     settings = with_changes(job.changes, epochs=job.epochs, seed=job.seed, loss=job.loss)
     with console.progress("training", None) as show:
         outcome = job.train(out, settings, show)
-    if as_json:
-        console.emit_json(outcome)
-    else:
-        _tell(outcome, out)
+    return CommandResult(outcome, lambda: _tell(outcome, out))
 
 
 def _check(job: TrainJob) -> None:
