@@ -13,9 +13,7 @@ import click
 from rich.text import Text
 
 from rankhouse.cli import console
-from rankhouse.cli.doctor.caches import check_cache, is_cache
-from rankhouse.cli.doctor.indexes import check_kept, check_vectors
-from rankhouse.cli.doctor.rankers import check_ranker
+from rankhouse.cli.doctor import check_cache, check_kept, check_ranker, check_vectors, is_cache
 from rankhouse.cli.options import PATH, SOURCE
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import RankhouseError, WrongUse, name_few, visible

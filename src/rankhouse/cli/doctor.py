@@ -1,0 +1,149 @@
+"""What the doctor asks of score caches, of vectors and kept passages beside an index, and of rankers."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rankhouse.core.errors import MissingExtra, RankhouseError
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.index.append_state import MANIFEST
+from rankhouse.index.dense.check import measured_recall, structures
+from rankhouse.index.dense.vectors import Vectors
+from rankhouse.index.index import Index
+from rankhouse.index.precomputed.read import open_all
+from rankhouse.io.corpora import read_documents
+from rankhouse.page.charts import shortened
+from rankhouse.ranking.cache import cache_file
+from rankhouse.ranking.score_file import ScoreFile
+from rankhouse.systems.rankers import ComputeOptions, open_ranker
+
+_MAGIC = b"SQLite format 3\0"
+SAMPLE = 200
+QUERIES = ("what is this about", "a longer question, with many words, that leaves less room for the passage")
+PASSAGES = (
+    "A short passage.",
+    "",
+    "One sentence stands here, and another follows it. " * 8,
+    "Numbers 1 2 3 and a word-with-hyphens. " * 40,
+)
+CLOSE = 1e-5
+
+
+def is_cache(path: Path) -> bool:
+    """Whether a path names a score cache, sound or not: an SQLite file, or a folder that holds one."""
+    file = cache_file(path)
+    if file.is_file() and file.name == cache_file(file.parent / "any").name:
+        return True
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(len(_MAGIC)) == _MAGIC
+
+
+def check_cache(path: Path, facts: dict[str, str]) -> None:
+    """Compare every score with its checksum.
+
+    Raises:
+        BadData: Something is damaged, or the file is another program's.
+        OutputFailed: Another process holds it locked.
+    """
+    with closing(ScoreFile(cache_file(path), timeout=30.0, upgrade=False)) as file:
+        rankers, scores = file.verify()
+        facts |= {
+            "rankers": f"{rankers:,}",
+            "scores": f"{scores:,}",
+            "every score as kept": "yes"
+            if file.version > 1
+            else "not known: version 1 had no checksums, the next ranking adds them",
+        }
+
+
+def check_vectors(index: Index, facts: dict[str, str], faults: list[str]) -> None:
+    """Check every folder of vectors, and measure its structures."""
+    for manifest in sorted((index.path / "vectors").glob(f"*/{MANIFEST}")):
+        name = manifest.parent.name
+        try:
+            vectors = Vectors.open(manifest.parent)
+            vectors.verify()
+            state = vectors.state
+            facts[f"vectors {name}"] = (
+                f"{len(vectors):,} of {vectors.dimension} numbers ({state.dtype}, {state.similarity}, split "
+                f"{state.policy})"
+            )
+            vectors.require(documents=len(index), collection=index.fingerprint)
+            for structure in structures(vectors):
+                facts[f"vectors {name}, {structure}"] = _recall(vectors, structure)
+        except RankhouseError as error:
+            faults.append(str(error))
+
+
+def _recall(vectors: Vectors, structure: str) -> str:
+    try:
+        share = measured_recall(vectors, structure)
+    except MissingExtra as missing:
+        return f"not measured: {missing}"
+    return f"recall@10 {share:.4f} of exact search, asked for stored vectors"
+
+
+def check_kept(index: Index, facts: dict[str, str], faults: list[str]) -> None:
+    """Check every folder of kept passages; see :func:`check_vectors`."""
+    try:
+        there = open_all(index.path)
+    except RankhouseError as error:
+        faults.append(str(error))
+        return
+    for stored in there:
+        state = stored.state
+        try:
+            stored.verify()
+            covered = stored.covered(index.manifest)
+        except RankhouseError as error:
+            faults.append(str(error))
+            continue
+        facts[f"kept {state.kind}, {state.dtype}, split {state.split}, of {state.maker[:8]}"] = (
+            f"{state.passages:,} passages of {covered:,} of {len(index):,} documents, {stored.nbytes:,} bytes"
+        )
+
+
+def check_ranker(spec: str, corpus: Path | None, facts: dict[str, str], faults: list[str]) -> None:
+    """Open a ranker and try it; fill in facts and faults.
+
+    Args:
+        corpus: Documents to measure truncation on, the first 200 of them.
+    """
+    ranker: Any = open_ranker(spec, ComputeOptions("fp32", "cpu"))
+    policy = ranker.model.policy
+    facts["family"] = ranker.model.family
+    facts["most tokens"] = f"{ranker.max_length}"
+    facts["scale of its scores"] = shortened(str(ranker.scale), 120)
+    if "targets" in policy:
+        facts["target words"] = " and ".join(repr(word) for word in policy["targets"])
+    facts["weights"] = f"{sum(t.numel() for t in ranker.model.state_dict().values()):,} numbers"
+    facts["fingerprint"] = ranker.fingerprint
+    pairs = [Pair(Query(q, q), Passage(str(i), 0, p)) for q in QUERIES for i, p in enumerate(PASSAGES)]
+    together = ranker.score(pairs)
+    alone = np.array([ranker.score([pair])[0] for pair in pairs])
+    apart = float(np.abs(together - alone).max())
+    facts["alone and in company"] = f"at most {apart:.1e} apart in fp32"
+    if apart > CLOSE:
+        faults.append(
+            f"scores differ by {apart:.1e} between a pair alone and in a batch; {CLOSE:.0e} is allowed"
+        )
+    if np.ptp(together) == 0:
+        faults.append("all trial pairs have the same score; the weights may never have been trained")
+    if corpus is not None:
+        facts["truncation"] = _truncation(ranker, corpus)
+
+
+def _truncation(ranker: Any, corpus: Path) -> str:  # noqa: ANN401 - opened behind an optional package
+    before = ranker.report.truncated, ranker.report.tokens_lost
+    sample = list(islice(read_documents([corpus]), SAMPLE))
+    query = Query("q", QUERIES[0])
+    ranker.score([Pair(query, Passage(document.id, 0, document.full_text)) for document in sample])
+    cut, lost = ranker.report.truncated - before[0], ranker.report.tokens_lost - before[1]
+    return f"{cut} of the first {len(sample)} documents do not fit whole ({lost:,} tokens); see --split"

@@ -1,1 +1,0 @@
-"""What ``rankhouse doctor`` looks at."""
