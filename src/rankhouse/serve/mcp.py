@@ -25,11 +25,10 @@ from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.explanation.show import to_markdown
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.search.answer import SearchRequest
 from rankhouse.serve.search.answer import search as search_collection
 from rankhouse.serve.search.documents import passages_with_scores
 from rankhouse.serve.search.documents import read_document as document_of
-from rankhouse.serve.search.why import ExplainRequest
+from rankhouse.serve.search.shapes import ExplainBody, SearchBody
 from rankhouse.serve.search.why import explain as explain_ranking
 
 PATIENCE: Final = 60.0
@@ -54,8 +53,8 @@ def search(
     index: Annotated[str, Meta(description="What is searched; the first index if not said.")] | None = None,
 ) -> ToolAnswer:
     """Search the collection: the best documents for a question, each with the passage that answers best."""
-    request = SearchRequest(query, system or "", index or "", k)
-    told = search_collection(service, request, Deadline.after(PATIENCE))
+    asked = SearchBody(query=query, system=system, index=index, k=k)
+    told = search_collection(service, asked, Deadline.after(PATIENCE))
     lines = [f"{len(told.hits)} of {told.found:,} documents of {told.index}, ranked by {told.system}"]
     lines += [note for note in (told.degraded, *told.warnings) if note]
     for hit in told.hits:
@@ -79,7 +78,7 @@ def read_document(
     start: Annotated[int, Meta(ge=0, description="Go on from this character of a long text.")] = 0,
 ) -> ToolAnswer:
     """Read a document that a search found, by its id; with a question, its best passage is told too."""
-    view, found = document_of(service, index or "", document)
+    view, found = document_of(service, index, document)
     end = min(len(found.text), start + LENGTH)
     text, notes = found.text[start:end], []
     if query:
@@ -108,8 +107,8 @@ def explain(
     index: Annotated[str, Meta(description="What is searched; as for search.")] | None = None,
 ) -> ToolAnswer:
     """Say why a document scores what it scores for a question, or why it stands above or below another."""
-    request = ExplainRequest(query, document, system or "", index or "", against=against or "")
-    told = explain_ranking(service, request, Deadline.after(PATIENCE))
+    asked = ExplainBody(query=query, document=document, system=system, index=index, against=against)
+    told = explain_ranking(service, asked, Deadline.after(PATIENCE))
     return ToolAnswer(to_markdown(told), {"sentence": told.sentence()})
 
 

@@ -2,7 +2,6 @@
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +11,10 @@ from rankhouse.core.nouns import Query
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.errors import DeadlinePassed, UnknownName
-from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.documents import passages_with_scores, read_document
-from rankhouse.serve.search.systems import SystemSpec
-from rankhouse.serve.search.why import ExplainRequest, explain
+from rankhouse.serve.search.shapes import ExplainBody, SearchBody
+from rankhouse.serve.search.why import explain
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.rankers import ComputeOptions
@@ -27,7 +26,7 @@ ASKED = "pilots steer ships"
 
 def first(service, system, place=0):
     """The document at a place of a ranking."""
-    return search(service, SearchRequest(ASKED, system)).hits[place].doc_id
+    return search(service, SearchBody(query=ASKED, system=system)).hits[place].doc_id
 
 
 @pytest.mark.parametrize("system", ["bm25", "hybrid", "cross", "tk", "cross+bm25"])
@@ -47,13 +46,13 @@ def test_stretches_make_up_the_text_and_the_best_passage_is_the_documents_score(
 
 
 def test_the_best_passage_of_a_ranker_has_the_score_of_the_search(service):
-    hit = search(service, SearchRequest(ASKED, "cross")).hits[0]
+    hit = search(service, SearchBody(query=ASKED, system="cross")).hits[0]
     shaded = passages_with_scores(service, "", hit.doc_id, ASKED, "cross")
     assert (shaded.best.score, shaded.scorer, shaded.split) == (hit.score, "cross", "sentences(10, 5)")
 
 
 def test_words_shade_the_passage_that_holds_them(service):
-    hit = search(service, SearchRequest("moon", "bm25")).hits[0]
+    hit = search(service, SearchBody(query="moon", system="bm25")).hits[0]
     shaded = passages_with_scores(service, "", hit.doc_id, "moon", "bm25")
     best = shaded.document.text[shaded.best.start : shaded.best.end]
     assert "moon" in best.lower() or "moon" in shaded.document.title
@@ -75,7 +74,7 @@ def test_documents_that_are_not_there(service):
 def test_why_is_what_the_command_says(service, world, system):
     """The same parts, cost and sentence as rankhouse explain, whatever models a system has."""
     one, other = first(service, system), first(service, system, 1)
-    told = explain(service, ExplainRequest(ASKED, one, system, against=other, passes=64))
+    told = explain(service, ExplainBody(query=ASKED, document=one, system=system, against=other, passes=64))
     spec, compute = service.catalogue.system(system), ComputeOptions("fp32", "cpu", 1)
     names = {"dense('bi')": f"dense({world.specs['bi']!r})"}
     cut = str(service.catalogue.ranker(spec.ranker).split) if spec.ranker else ""
@@ -92,67 +91,65 @@ def test_why_is_what_the_command_says(service, world, system):
 
 def test_parts_sum_to_the_score_that_the_search_shows(service):
     for system in ("bm25", "tk", "cross", "dense"):
-        hit = search(service, SearchRequest(ASKED, system)).hits[0]
-        told = explain(service, ExplainRequest(ASKED, hit.doc_id, system))
+        hit = search(service, SearchBody(query=ASKED, system=system)).hits[0]
+        told = explain(service, ExplainBody(query=ASKED, document=hit.doc_id, system=system))
         assert told.score == pytest.approx(hit.score, rel=1e-6)
 
 
 def test_the_first_of_a_ranking_and_a_move(service):
-    ranking = explain(service, ExplainRequest(ASKED, system="bm25", top=3))
+    ranking = explain(service, ExplainBody(query=ASKED, system="bm25", top=3))
     assert [one.doc_id for one in ranking.documents] == [first(service, "bm25", place) for place in range(3)]
     moved = explain(
-        service, ExplainRequest(ASKED, first(service, "cross"), "cross", before="bm25", passes=16)
+        service,
+        ExplainBody(query=ASKED, document=first(service, "cross"), system="cross", before="bm25", passes=16),
     )
     assert moved.after.rank == 1
     assert moved.before.rank >= 1
 
 
 def test_a_document_below_the_depth_is_told_as_not_read(service):
-    shallow = replace(service.catalogue.system("cross"), depth=2)
-    below = search(service, SearchRequest(ASKED, "bm25")).hits[4].doc_id
-    told = explain(service, ExplainRequest(ASKED, below, spec=shallow))
+    below = search(service, SearchBody(query=ASKED, system="bm25")).hits[4].doc_id
+    told = explain(service, ExplainBody(query=ASKED, document=below, ranker="cross", depth=2))
     assert told.method == "placeholder"
 
 
 @pytest.mark.parametrize(("request_", "said"), [
-    (ExplainRequest("", "d00"), "query is empty"),
-    (ExplainRequest("ships"), "give document"),
-    (ExplainRequest("ships", "d00", top=2), "give document"),
-    (ExplainRequest("ships", top=50), "ask for 1 to 20"),
-    (ExplainRequest("ships", top=2, against="d00"), "leave out against"),
-    (ExplainRequest("ships", "d00", passes=1), "passes=1: give 2 to 1,024"),
-    (ExplainRequest("ships", "d00", against="d00", system="bm25"), "held against itself"),
-    (ExplainRequest("ships", "d00", system="cross", method="guess"), "no method of explanation"),
+    (ExplainBody(query="", document="d00"), "query is empty"),
+    (ExplainBody(query="ships"), "give document"),
+    (ExplainBody(query="ships", document="d00", top=2), "give document"),
+    (ExplainBody(query="ships", top=50), "ask for 1 to 20"),
+    (ExplainBody(query="ships", top=2, against="d00"), "leave out against"),
+    (ExplainBody(query="ships", document="d00", passes=1), "passes=1: give 2 to 1,024"),
+    (ExplainBody(query="ships", document="d00", against="d00", system="bm25"), "held against itself"),
+    (ExplainBody(query="ships", document="d00", system="cross", method="guess"), "no method of explanation"),
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_refused(service, request_, said):
     with pytest.raises(WrongUse, match=said):
         explain(service, request_)
     with pytest.raises(UnknownName, match='no document "d0x"'):
-        explain(service, ExplainRequest("ships", "d0x"))
+        explain(service, ExplainBody(query="ships", document="d0x"))
 
 
 def test_many_explanations_of_several_models_at_once_wait_for_none_of_each_other(service):
     """Those of one model, of another and of both together: all end, with the numbers they have alone."""
     one = first(service, "bm25")
     systems = ("dense", "hybrid", "cross", "tk", "tk+bm25")
-    asked = [ExplainRequest(ASKED, one, system, passes=16) for system in systems]
-    both = SystemSpec("both", ("bm25", "dense('bi')"), fusion="rrf", ranker="cross", depth=5)
-    also = SystemSpec("also", ("bm25", "dense('bi')"), fusion="rrf", ranker="tk", depth=5)
-    asked += [
-        ExplainRequest(ASKED, one, spec=both, passes=8),
-        ExplainRequest(ASKED, one, spec=also, passes=8),
-    ]
+    asked = [ExplainBody(query=ASKED, document=one, system=system, passes=16) for system in systems]
+    own = {"models": ["bm25", "dense('bi')"], "fusion": "rrf", "depth": 5, "passes": 8}
+    asked += [ExplainBody(query=ASKED, document=one, ranker=ranker, **own) for ranker in ("cross", "tk")]
     alone = [explain(service, request).score for request in asked]
     with ThreadPoolExecutor(6) as pool:
         futures = [pool.submit(explain, service, request) for request in asked * 3]
-        searches = [pool.submit(search, service, SearchRequest(ASKED, "cross")) for _ in range(4)]
+        searches = [pool.submit(search, service, SearchBody(query=ASKED, system="cross")) for _ in range(4)]
         assert [future.result(120).score for future in futures] == alone * 3
         assert len({future.result(120).hits for future in searches}) == 1
 
 
 def test_a_deadline_ends_the_wait(service, busy):
     with busy(service.catalogue.ranker("tk")), pytest.raises(DeadlinePassed):
-        explain(service, ExplainRequest(ASKED, "d00", "tk", deadline_s=0.05))
+        explain(service, ExplainBody(query=ASKED, document="d00", system="tk", deadline_s=0.05))
     with busy(service.catalogue.ranker("cross")), pytest.raises(DeadlinePassed):
         passages_with_scores(service, "", "d00", ASKED, "cross", Deadline.after(0.05))
-    assert np.isfinite(explain(service, ExplainRequest(ASKED, "d00", "tk", deadline_s=60)).score)
+    assert np.isfinite(
+        explain(service, ExplainBody(query=ASKED, document="d00", system="tk", deadline_s=60)).score
+    )

@@ -15,8 +15,9 @@ from rankhouse.io.trec import read_run
 from rankhouse.serve.engine.waiting import ENDLESS
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search import catalogue
-from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.shapes import SearchBody
 from rankhouse.serve.search.stages import ServedExecution
 from rankhouse.systems.precomputed import PrecomputedScorer
 
@@ -31,7 +32,7 @@ def own(service, world, tmp_path):
 
 def ask(service, query, system):
     """Ids of an answer, and what it warns of."""
-    answer = search(service, SearchRequest(query, system, k=100))
+    answer = search(service, SearchBody(query=query, system=system, k=100))
     return [hit.doc_id for hit in answer.hits], answer.warnings
 
 
@@ -133,7 +134,7 @@ def test_what_the_index_stores_for_a_ranker_is_used_as_rerank_uses_it(
     assert isinstance(scorer, PrecomputedScorer)
     run = read_run(tmp_path / "read.run")
     for query in world.queries:
-        answer = search(own, SearchRequest(query.text, ranker, k=1000))
+        answer = search(own, SearchBody(query=query.text, system=ranker, k=1000))
         wanted = zip(*run[query.id], strict=True) if query.id in run else ()
         assert [(h.doc_id, h.score) for h in answer.hits] == [(d, float(s)) for d, s in wanted]
     assert scorer.scored > 10
@@ -141,5 +142,5 @@ def test_what_the_index_stores_for_a_ranker_is_used_as_rerank_uses_it(
     plan = work.plan(own.catalogue.system(ranker).system.stage)
     assert str(plan.split) == ("words(15)" if kept else "whole")
     with busy(own.catalogue.ranker(ranker)):
-        answer = search(own, SearchRequest("high water", ranker, deadline_s=0.1))
+        answer = search(own, SearchBody(query="high water", system=ranker, deadline_s=0.1))
     assert answer.degraded.startswith(f"{ranker} did not answer in time")

@@ -6,9 +6,9 @@ import math
 import pytest
 
 from rankhouse.core.errors import RankhouseError
-from rankhouse.serve.search.answer import SearchRequest, search
-from rankhouse.serve.search.systems import SystemSpec
-from rankhouse.serve.search.why import ExplainRequest, explain
+from rankhouse.serve.search.answer import search
+from rankhouse.serve.search.shapes import ExplainBody, SearchBody
+from rankhouse.serve.search.why import explain
 
 MODELS = [
     "",
@@ -109,34 +109,34 @@ def answered(call, request, service):
     return True
 
 
-def specs():
-    """Systems with one strange part each."""
-    yield from (SystemSpec("own", (model,)) for model in MODELS)
-    yield from (SystemSpec("own", ("bm25", model), ranker="tk", depth=3) for model in MODELS[:8])
-    yield from (SystemSpec("own", feedback=feedback) for feedback in FEEDBACKS)
-    yield from (SystemSpec("own", ("bm25", "ql"), fusion=fusion) for fusion in FUSIONS)
-    yield from (
-        SystemSpec("own", ("bm25", "dense('bi')"), fusion=fusion, ranker="tk", depth=5) for fusion in FUSIONS
-    )
+def systems():
+    """Systems with one strange part each, as fields of a question."""
+    yield from ({"models": [model]} for model in MODELS)
+    yield from ({"models": ["bm25", model], "ranker": "tk", "depth": 3} for model in MODELS[:8])
+    yield from ({"feedback": feedback} for feedback in FEEDBACKS)
+    yield from ({"models": ["bm25", "ql"], "fusion": fusion} for fusion in FUSIONS)
+    both = ["bm25", "dense('bi')"]
+    yield from ({"models": both, "fusion": fusion, "ranker": "tk", "depth": 5} for fusion in FUSIONS)
     for ranker, split in itertools.product(("cross", "tk"), SPLITS):
-        yield SystemSpec("own", ranker=ranker, split=split, depth=4)
+        yield {"ranker": ranker, "split": split, "depth": 4}
     for ranker, pool in itertools.product(("cross", "bi"), POOLS):
-        yield SystemSpec("own", ranker=ranker, pool=pool, depth=4)
-    for weights in ((), (1.0,), (0.0, 0.0), (-1.0, 1.0), (math.inf, 1.0), (1e308, 1e308), (1.0, 2.0)):
-        yield SystemSpec("own", ("bm25", "ql"), fusion="linear", weights=weights)
-    yield from (SystemSpec("own", ranker="cross", depth=depth) for depth in (0, 1, 1000))
+        yield {"ranker": ranker, "pool": pool, "depth": 4}
+    for weights in ([], [1.0], [0.0, 0.0], [-1.0, 1.0], [math.inf, 1.0], [1e308, 1e308], [1.0, 2.0]):
+        yield {"models": ["bm25", "ql"], "fusion": "linear", "weights": weights}
+    yield from ({"ranker": "cross", "depth": depth} for depth in (0, 1, 1000))
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_systems_of_ones_own_are_answered_or_refused(service):
-    done = [answered(search, SearchRequest("high water", spec=spec, k=3), service) for spec in specs()]
+    asked = [SearchBody(query="high water", k=3, **own) for own in systems()]
+    done = [answered(search, request, service) for request in asked]
     assert 40 < sum(done) < len(done)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_so_are_their_explanations(service):
-    document = search(service, SearchRequest("high water", "bm25")).hits[0].doc_id
-    asked = [ExplainRequest("high water", document, spec=spec, passes=4) for spec in specs()]
+    document = search(service, SearchBody(query="high water", system="bm25")).hits[0].doc_id
+    asked = [ExplainBody(query="high water", document=document, passes=4, **own) for own in systems()]
     done = [answered(explain, request, service) for request in asked]
     assert 30 < sum(done) < len(done)
 
@@ -144,5 +144,5 @@ def test_so_are_their_explanations(service):
 @pytest.mark.parametrize("system", ["bm25", "bm25+rm3", "ql", "dense", "hybrid", "cross", "tk", "tk+bm25"])
 def test_strange_questions_are_answered(service, system):
     for query in QUERIES:
-        assert answered(search, SearchRequest(query, system, k=3), service)
-        answered(explain, ExplainRequest(query, "d01", system, passes=4), service)
+        assert answered(search, SearchBody(query=query, system=system, k=3), service)
+        answered(explain, ExplainBody(query=query, document="d01", system=system, passes=4), service)

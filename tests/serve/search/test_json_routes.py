@@ -5,8 +5,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("prometheus_client")
 
-from dataclasses import asdict
-
+import msgspec
 from starlette.testclient import TestClient
 
 from rankhouse.core.nouns import Query
@@ -17,8 +16,9 @@ from rankhouse.serve.host.service import Service
 from rankhouse.serve.host.settings import ServeOptions
 from rankhouse.serve.judging.audit import Audit
 from rankhouse.serve.judging.store import JudgementStore
-from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.shapes import SearchBody
 
 ASKED = "pilots steer ships"
 
@@ -56,11 +56,14 @@ def fine(response, status=200):
 def test_search_by_body_and_by_address_is_what_python_gives(ask, served):
     by_body = fine(ask.post("/search", json={"query": ASKED, "system": "cross+bm25", "k": 5}))
     by_address = fine(ask.get("/search", params={"query": ASKED, "system": "cross+bm25", "k": "5"}))
-    offline = search(served, SearchRequest(ASKED, "cross+bm25", k=5))
+    offline = search(served, SearchBody(query=ASKED, system="cross+bm25", k=5))
     assert [hit["id"] for hit in by_body["hits"]] == [hit.doc_id for hit in offline.hits]
     assert by_body["hits"] == by_address["hits"]
     for hit, wanted in zip(by_body["hits"], offline.hits, strict=True):
-        told = asdict(wanted) | {"id": wanted.doc_id, "marks": [list(mark) for mark in wanted.marks]}
+        told = msgspec.structs.asdict(wanted) | {
+            "id": wanted.doc_id,
+            "marks": [list(mark) for mark in wanted.marks],
+        }
         assert hit == {name: told[name] for name in hit}
     assert (by_body["index"], by_body["system"], by_body["degraded"]) == ("harbour", "cross+bm25", "")
 

@@ -10,11 +10,12 @@ from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.index.parts.part import LocalParts, PartFailed
 from rankhouse.index.parts.parted_index import PartedIndex
 from rankhouse.serve.errors import UnknownName
-from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.documents import passages_with_scores, read_document
+from rankhouse.serve.search.shapes import ExplainBody, SearchBody
 from rankhouse.serve.search.view import IndexView
-from rankhouse.serve.search.why import ExplainRequest, explain
+from rankhouse.serve.search.why import explain
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
 ASKED = "pilots steer ships"
@@ -47,24 +48,26 @@ def parted(parts, rankers, service):
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_answers_are_those_of_the_whole(service, parted, system):
     for question in (ASKED, "high water in the harbour", "the of"):
-        one, other = (search(each, SearchRequest(question, system, k=30)) for each in (service, parted))
+        one, other = (
+            search(each, SearchBody(query=question, system=system, k=30)) for each in (service, parted)
+        )
         assert one.hits == other.hits
         assert (one.found, one.degraded, one.warnings) == (other.found, other.degraded, other.warnings)
 
 
 @pytest.mark.parametrize("system", ["bm25", "bm25+rm3", "cross", "tk"])
 def test_why_is_told_as_of_the_whole(service, parted, system):
-    doc_id, other = (hit.doc_id for hit in search(service, SearchRequest(ASKED, system)).hits[:2])
-    asked = ExplainRequest(ASKED, doc_id, system, against=other, passes=32)
+    doc_id, other = (hit.doc_id for hit in search(service, SearchBody(query=ASKED, system=system)).hits[:2])
+    asked = ExplainBody(query=ASKED, document=doc_id, system=system, against=other, passes=32)
     assert explain(service, asked).to_dict() == explain(parted, asked).to_dict()
     shaded = [passages_with_scores(each, "", doc_id, ASKED, system) for each in (service, parted)]
     assert shaded[0] == shaded[1]
 
 
 def test_what_needs_one_index_says_so(parted):
-    doc_id = search(parted, SearchRequest(ASKED, "dense")).hits[0].doc_id
+    doc_id = search(parted, SearchBody(query=ASKED, system="dense")).hits[0].doc_id
     with pytest.raises(WrongUse, match="explain it with the part that has the document"):
-        explain(parted, ExplainRequest(ASKED, doc_id, "dense"))
+        explain(parted, ExplainBody(query=ASKED, document=doc_id, system="dense"))
     with pytest.raises(UnknownName, match='no document "nowhere" in harbour, which has 62'):
         read_document(parted, "", "nowhere")
 
@@ -86,17 +89,17 @@ def test_a_partial_answer_says_what_it_lacks_and_how_long_all_of_it_took(parts, 
     view = IndexView("harbour", PartedIndex.reach(held), partial=True)
     cluster = SimpleNamespace(view=lambda name, path: view)
     parted = type(service)(Catalogue({"harbour": parts}, rankers, cluster))
-    assert search(parted, SearchRequest(ASKED, "bm25")).degraded == ""
+    assert search(parted, SearchBody(query=ASKED, system="bm25")).degraded == ""
     held.is_dead = True
-    answer = search(parted, SearchRequest(ASKED, "bm25"))
+    answer = search(parted, SearchBody(query=ASKED, system="bm25"))
     assert answer.degraded == f"the documents of {held.names[1]} are missing: no answer from there"
     assert answer.seconds >= 0.3
     with pytest.raises(PartFailed):
-        search(parted, SearchRequest(ASKED, "bm25", partial=False))
+        search(parted, SearchBody(query=ASKED, system="bm25", partial=False))
 
 
 def test_a_part_that_grows_is_taken_up(parted, parts):
-    before = len(search(parted, SearchRequest("zeppelin", "bm25")).hits)
+    before = len(search(parted, SearchBody(query="zeppelin", system="bm25")).hits)
     Index.open(parts / "1" / "index").append([{"id": "new", "text": "A zeppelin."}])
     assert before == 0
-    assert [hit.doc_id for hit in search(parted, SearchRequest("zeppelin", "bm25")).hits] == ["new"]
+    assert [hit.doc_id for hit in search(parted, SearchBody(query="zeppelin", system="bm25")).hits] == ["new"]

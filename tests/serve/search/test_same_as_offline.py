@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rankhouse.io.trec import read_run
-from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.answer import search
+from rankhouse.serve.search.shapes import SearchBody
 from rankhouse.serve.search.systems import SystemSpec
 
 
@@ -45,13 +46,13 @@ def dense_of(world):
     return f"dense({world.specs['bi']!r})"
 
 
-def assert_same(service, world, spec, path):
+def assert_same(service, world, system, path):
     """Every query of a run file has the answer that the service gives."""
     run, k = read_run(path), 1000
     for query in world.queries:
         wanted = [] if query.id not in run else list(zip(*map(list, run[query.id]), strict=True))
-        request = SearchRequest(query.text, spec if isinstance(spec, str) else "", k=k, snippets=False,
-                                spec=None if isinstance(spec, str) else spec)  # fmt: skip
+        own = {"system": system} if isinstance(system, str) else system
+        request = SearchBody(query=query.text, k=k, snippets=False, **own)
         answer = search(service, request)
         assert [(hit.doc_id, hit.score) for hit in answer.hits] == [(d, float(s)) for d, s in wanted]
         assert answer.degraded == ""
@@ -64,7 +65,7 @@ def test_first_stages(service, world, offline):
     assert_same(service, world, "bm25", offline.search("a.run"))
     assert_same(service, world, "bm25+rm3", offline.search("b.run", "--feedback", "rm3"))
     assert_same(service, world, "ql", offline.search("c.run", "--model", "ql"))
-    own = SystemSpec("mine", ("jm(lambda=0.1)",), k=7)
+    own = {"models": ["jm(lambda=0.1)"]}
     assert_same(service, world, own, offline.search("d.run", "--model", "jm(lambda=0.1)", "-k", 1000))
 
 
@@ -82,21 +83,24 @@ def test_rankers_over_bm25_and_fused_with_it(service, world, offline, ranker):
     alone, both = SystemSpec(ranker, ranker=ranker), SystemSpec(f"{ranker}+bm25", ranker=ranker, fusion="rrf")
     if ranker != "bi":  # which has vectors here, so that its own systems search by them
         assert (alone, both) == (service.catalogue.system(ranker), service.catalogue.system(f"{ranker}+bm25"))
-    assert_same(service, world, alone, read)
+    assert_same(service, world, {"ranker": ranker}, read)
+    both = {"models": ["bm25"], "ranker": ranker, "fusion": "rrf"}
     assert_same(service, world, both, offline.fuse("both.run", bm25, read))
 
 
 def test_a_system_of_ones_own(service, world, offline):
     found = offline.search("two.run", "--model", "bm25", "--model", "ql", "--fusion", "rrf")
     read = offline.rerank(found, "read.run", "cross", "--depth", 12, "--split", "words(15)", "--pool", "mean")
-    spec = SystemSpec("own", ("bm25", "ql"), ranker="cross", depth=12, split="words(15)", pool="mean")
-    assert_same(service, world, spec, read)
+    own = {"models": ["bm25", "ql"], "ranker": "cross", "depth": 12, "split": "words(15)", "pool": "mean"}
+    assert_same(service, world, own, read)
 
 
 def test_many_at_once_get_the_same_answers(service, world, offline):
     """Requests share batches, views and caches; none of that is to be seen in a score."""
     systems = ["bm25", "bm25+rm3", "dense", "hybrid", "cross", "tk", "cross+bm25"]
-    asked = [SearchRequest(query.text, system, k=60) for query in world.queries for system in systems]
+    asked = [
+        SearchBody(query=query.text, system=system, k=60) for query in world.queries for system in systems
+    ]
     alone = [search(service, request).hits for request in asked]
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(lambda request: search(service, request).hits, asked * 3))

@@ -7,8 +7,9 @@ import pytest
 from rankhouse.api.index import Index
 from rankhouse.core.errors import WrongUse
 from rankhouse.serve.errors import UnknownName
-from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.shapes import SearchBody
 from rankhouse.systems.execution import LOOKED_AT
 
 DOCUMENTS = [
@@ -33,7 +34,7 @@ def service(tmp_path):
 
 
 def test_the_answer_is_what_the_front_door_gives(service, tmp_path):
-    answer = search(service, SearchRequest("pilots steer ships", "bm25"))
+    answer = search(service, SearchBody(query="pilots steer ships", system="bm25"))
     offline = Index.open(tmp_path / "my.index").search("pilots steer ships")
     assert [(h.doc_id, h.score, h.title, h.snippet, h.marks) for h in answer.hits] == [
         (h.doc_id, h.score, h.title, h.text, h.marks) for h in offline.hits
@@ -44,15 +45,15 @@ def test_the_answer_is_what_the_front_door_gives(service, tmp_path):
 
 def test_unknown_names_list_the_choices(service):
     with pytest.raises(UnknownName, match='no index "harbor"; did you mean "harbour"'):
-        search(service, SearchRequest("ships", index="harbor"))
+        search(service, SearchBody(query="ships", index="harbor"))
     with pytest.raises(UnknownName, match='no system "bm52"; did you mean "bm25"'):
-        search(service, SearchRequest("ships", "bm52"))
+        search(service, SearchBody(query="ships", system="bm52"))
 
 
 @pytest.mark.parametrize(("request_", "said"), [
-    (SearchRequest("  "), "query is empty"),
-    (SearchRequest("ships", k=0), "ask for 1 to 1,000"),
-    (SearchRequest("ships", k=1001), "ask for 1 to 1,000"),
+    (SearchBody(query="  "), "query is empty"),
+    (SearchBody(query="ships", k=0), "ask for 1 to 1,000"),
+    (SearchBody(query="ships", k=1001), "ask for 1 to 1,000"),
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_refused(service, request_, said):
     with pytest.raises(WrongUse, match=said):
@@ -62,15 +63,15 @@ def test_what_cannot_be_asked_is_refused(service, request_, said):
 def test_documents_added_while_serving_are_found_by_the_next_question(service, tmp_path):
     held = service.catalogue.view()
     Index.open(tmp_path / "my.index").append([{"id": "d5", "text": "Tugs tow ships."}], workers=1)
-    assert [hit.doc_id for hit in search(service, SearchRequest("tugs", "bm25")).hits] == ["d5"]
+    assert [hit.doc_id for hit in search(service, SearchBody(query="tugs", system="bm25")).hits] == ["d5"]
     assert len(held.index) == 4
     assert len(service.catalogue.view().index) == 5
 
 
 def test_why_nothing_was_found_is_said(service):
-    (said,) = search(service, SearchRequest("Zeppelins, the airships", "bm25")).warnings
+    (said,) = search(service, SearchBody(query="Zeppelins, the airships", system="bm25")).warnings
     assert said == "nothing was found; the question's words as they were looked for: zeppelin, airship"
-    (said,) = search(service, SearchRequest("the of", "bm25")).warnings
+    (said,) = search(service, SearchBody(query="the of", system="bm25")).warnings
     assert said.endswith("none, only stop words or punctuation")
 
 
@@ -82,7 +83,7 @@ def test_of_a_very_long_document_the_beginning_is_looked_at_for_a_stretch_to_sho
         workers=1,
     )
     service = Parts(Catalogue({"logs": tmp_path / "i"}))
-    (hit,) = search(service, SearchRequest("tugs pilots", "bm25")).hits
+    (hit,) = search(service, SearchBody(query="tugs pilots", system="bm25")).hits
     assert hit.snippet.startswith("It begins with tugs.")
-    (hit,) = search(service, SearchRequest("pilots", "bm25")).hits
+    (hit,) = search(service, SearchBody(query="pilots", system="bm25")).hits
     assert (hit.snippet[:9], hit.marks) == ("It begins", ())

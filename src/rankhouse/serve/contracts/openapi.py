@@ -51,11 +51,12 @@ class Operation:
         summary: In a few words.
         body: Type of the JSON body it reads; None where it reads none.
         answer: Type of its JSON answer; None for any.
-        query: The structure that the query string is converted to, or its parameters.
+        query: The structure that the query string is converted to, or its parameters, beside ``reads``.
         media: Media type of the answer, where it is not JSON.
         statuses: Statuses of success, 200 if not said.
         refusals: Types of a refusal's body.
         tag: What it is listed under.
+        reads: The structure of what is asked, where body or query string are described otherwise.
     """
 
     summary: str
@@ -66,6 +67,7 @@ class Operation:
     statuses: tuple[int, ...] = (200,)
     refusals: Any = ErrorBody
     tag: str = ""
+    reads: type[msgspec.Struct] | None = None
 
 
 TEI_REFUSALS: Final = TeiError
@@ -97,13 +99,15 @@ def described(
             has no or several types. It may return a response of its own.
         threads: Where the work is done; None where it is a coroutine.
     """
+    said = (operation.reads, operation.body, operation.query)
+    kind: type[Any] | None = next((one for one in said if isinstance(one, type)), None)
 
     async def endpoint(request: Request) -> Response:
         asked: object = None
-        if isinstance(operation.body, type):
-            asked = await read_body(request, operation.body)
-        elif isinstance(operation.query, type):
-            asked = from_query(request.query_params, operation.query)
+        if kind is not None and method == "GET":
+            asked = from_query(request.query_params, kind)
+        elif kind is not None:
+            asked = await read_body(request, kind)
         told = await (work(request, asked) if threads is None else threads.call(work, request, asked))
         return told if isinstance(told, Response) else answer(told, operation.statuses[0])
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.core.results import Marks
 from rankhouse.core.run import Ranking, Run
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run
 from rankhouse.serve.page.render import address, csv_of, download, exports, page
 from rankhouse.serve.page.views import Line, fault_page
-from rankhouse.serve.search.answer import AnswerHit, SearchAnswer, SearchRequest, search
+from rankhouse.serve.search.answer import search
+from rankhouse.serve.search.shapes import SearchBody, SearchHit, SearchResponse
 
 MOST_SYSTEMS = 4
 DEPTHS = (10, 20, 50, 100)
@@ -29,8 +28,7 @@ PATIENCE = 20.0
 _EXAMPLES = 8
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """Where a document stands beside the first column: "up", "down", "same" or "new"."""
 
     kind: str
@@ -38,29 +36,22 @@ class Move:
     said: str
 
 
-@dataclass(frozen=True)
-class ShownHit:
-    """A document of a column: as in the answer, with its movement, its grade and its neighbours."""
+class ShownHit(NamedTuple):
+    """A document of a column, with its movement, its grade and its neighbours."""
 
-    rank: int
-    doc_id: str
-    score: str
-    title: str
-    snippet: str
-    marks: Marks
+    hit: SearchHit
     move: Move | None
     grade: int | None
     beside: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class SystemColumn:
+class SystemColumn(NamedTuple):
     """A system's answer; ``gone`` are documents of the first column that are not here."""
 
     system: str
     summary: str
     hits: Sequence[ShownHit] = ()
-    gone: Sequence[AnswerHit] = ()
+    gone: Sequence[SearchHit] = ()
     notes: Sequence[str] = ()
 
 
@@ -98,8 +89,8 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
         content["examples"] = service.known_queries()[:_EXAMPLES]
         return page(request, "ask.html.j2", content)
     try:
-        asked_of = [SearchRequest(query, name, view.name, k) for name in chosen]
-        answers = [search(service, one, deadline_of(request, PATIENCE)) for one in asked_of]
+        bodies = [SearchBody(query=query, system=name, index=view.name, k=k) for name in chosen]
+        answers = [search(service, one, deadline_of(request, PATIENCE)) for one in bodies]
     except RankhouseError as error:  # the form stays, with what is wrong
         failed = fault_page(request, error)
         content["fault"] = str(error)
@@ -118,48 +109,37 @@ def _usual(systems: Mapping[str, object]) -> list[str]:
     return [names[0], best] if best else names[:1]
 
 
-def columns(answers: Sequence[SearchAnswer], grades: Mapping[str, int]) -> list[SystemColumn]:
+def columns(answers: Sequence[SearchResponse], grades: Mapping[str, int]) -> list[SystemColumn]:
     """Return answers as columns, each compared with the first."""
     first = answers[0]
     places = {hit.doc_id: hit.rank for hit in first.hits}
+
+    def shown(hit: SearchHit, answer: SearchResponse) -> ShownHit:
+        near = answer.hits[max(0, hit.rank - 2) : hit.rank + 1]
+        beside = tuple(other.doc_id for other in near if other is not hit)
+        move = None if answer is first else _move(hit, places, first.system)
+        return ShownHit(hit, move, grades.get(hit.doc_id), beside)
+
     return [
         SystemColumn(
             answer.system,
             _summary(answer),
-            [_shown(hit, answer, None if answer is first else _move(hit, places, first.system), grades)
-             for hit in answer.hits],
-            () if answer is first else _gone(first, answer),
+            hits=[shown(hit, answer) for hit in answer.hits],
+            gone=_gone(first, answer),
             notes=tuple(filter(None, (answer.degraded, *answer.warnings))),
         )
         for answer in answers
-    ]  # fmt: skip
+    ]
 
 
-def _shown(hit: AnswerHit, answer: SearchAnswer, move: Move | None, grades: Mapping[str, int]) -> ShownHit:
-    near = answer.hits[max(0, hit.rank - 2) : hit.rank + 1]
-    beside = tuple(other.doc_id for other in near if other is not hit)
-    score, grade = f"{hit.score:.4f}", grades.get(hit.doc_id)
-    return ShownHit(
-        hit.rank,
-        hit.doc_id,
-        score,
-        hit.title,
-        snippet=hit.snippet,
-        marks=hit.marks,
-        move=move,
-        grade=grade,
-        beside=beside,
-    )
-
-
-def _summary(answer: SearchAnswer) -> str:
+def _summary(answer: SearchResponse) -> str:
     if not answer.hits:
         return f"{answer.seconds * 1000:,.0f} ms"
     shown = f"{len(answer.hits):,} of {max(answer.found, len(answer.hits)):,}"
     return f"{shown} · {answer.seconds * 1000:,.0f} ms"
 
 
-def _move(hit: AnswerHit, places: Mapping[str, int], system: str) -> Move:
+def _move(hit: SearchHit, places: Mapping[str, int], system: str) -> Move:
     before = places.get(hit.doc_id)
     if before is None:
         return Move("new", "new", f"new, not shown by {system}")
@@ -170,7 +150,7 @@ def _move(hit: AnswerHit, places: Mapping[str, int], system: str) -> Move:
     return Move(kind, f"{arrow}{abs(step)}", f"{kind} {abs(step)} from rank {before} of {system}")
 
 
-def _gone(first: SearchAnswer, answer: SearchAnswer) -> list[AnswerHit]:
+def _gone(first: SearchResponse, answer: SearchResponse) -> list[SearchHit]:
     here = {hit.doc_id for hit in answer.hits}
     return [hit for hit in first.hits if hit.doc_id not in here]
 
@@ -181,10 +161,12 @@ def _files(request: Request, chosen: Sequence[str]) -> list[tuple[str, str]]:
     return [(f"run of {name}", address("/", *rest, system=name, export="run")) for name in chosen]
 
 
-def export(service: ServedCollection, query: str, answers: Sequence[SearchAnswer], kind: str) -> Response:
+def export(service: ServedCollection, query: str, answers: Sequence[SearchResponse], kind: str) -> Response:
     """Return answers as a file: "json", "csv" or "run"."""
     if kind == "json":
-        content = msgspec.json.encode([msgspec.to_builtins(one) for one in answers]).decode()
+        asdict = msgspec.structs.asdict
+        told = [asdict(one) | {"hits": [asdict(hit) for hit in one.hits]} for one in answers]
+        content = msgspec.json.encode(told).decode()
     elif kind == "run":
         query_id = service.question(query).id
         content = "".join(trec_run(_run_of(query_id, answer), answer.system) for answer in answers)
@@ -198,6 +180,6 @@ def export(service: ServedCollection, query: str, answers: Sequence[SearchAnswer
     return download(f"search.{kind}", content)
 
 
-def _run_of(query_id: str, answer: SearchAnswer) -> Run:
+def _run_of(query_id: str, answer: SearchResponse) -> Run:
     scores = np.array([hit.score for hit in answer.hits], np.float32)
     return Run.from_rankings({query_id: Ranking(tuple(hit.doc_id for hit in answer.hits), scores)})

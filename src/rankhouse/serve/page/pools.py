@@ -14,8 +14,9 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking
 from rankhouse.core.sampling import order
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
-from rankhouse.serve.search.answer import SearchRequest, search
+from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.shapes import SearchBody
 from rankhouse.serve.search.systems import SystemSpec
 
 KEPT = 256
@@ -89,8 +90,14 @@ class Pools:
         notes: dict[str, None] = {}
         is_whole = True
         for name in request.systems:
-            one = SearchRequest(request.query.text, name, request.index_name, request.depth, snippets=False)
-            answer = search(self, one, deadline)
+            asked = SearchBody(
+                query=request.query.text,
+                system=name,
+                index=request.index_name,
+                k=request.depth,
+                snippets=False,
+            )
+            answer = search(self, asked, deadline)
             for hit in answer.hits:
                 ranks.setdefault(hit.doc_id, {})[answer.system] = hit.rank
             notes |= dict.fromkeys(f"{name}: {note}" for note in (answer.degraded, *answer.warnings) if note)

@@ -16,7 +16,8 @@ from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page.render import address, download, exports, page
 from rankhouse.serve.page.views import Line
-from rankhouse.serve.search.why import ExplainRequest, explain
+from rankhouse.serve.search.shapes import ExplainBody
+from rankhouse.serve.search.why import explain
 
 PATIENCE = 120.0
 """Seconds for an explanation."""
@@ -43,53 +44,49 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
     if asked.export != "html":
         text = msgspec.json.encode(answer.to_dict()) if asked.export == "json" else to_markdown(answer)
         return download(f"why.{asked.export}", text)
-    ids = [one for one in (wanted.doc_id, wanted.against) if one]
-    view = service.catalogue.view(wanted.index)
+    ids = [one for one in (wanted.document, wanted.against) if one]
+    columns = [name for name in (wanted.before, wanted.system) if name]
     content = {
         "index": wanted.index,
         "system": wanted.system,
-        "documents": view.index.documents.fetch(ids),
-        "back": address("/", query=wanted.query, index=wanted.index, system=_columns(wanted)),
+        "documents": service.catalogue.view(wanted.index).index.documents.fetch(ids),
+        "back": address("/", query=wanted.query, index=wanted.index, system=columns),
         "turns": _turns(asked.rival[:2], wanted),
         "exports": exports(request, "html", "md", "json"),
     }
     return page(request, "why.html.j2", content_of(answer) | content)
 
 
-def _wanted(service: ServedCollection, asked: WhyFields) -> ExplainRequest:
+def _wanted(service: ServedCollection, asked: WhyFields) -> ExplainBody:
     ids, against = asked.doc, asked.against
     if len(ids) > 2 or (len(ids) == 2 and against):
         raise WrongUse(f"{len(ids)} documents were ticked; tick two, and ask what separates them")
     if not ids and not asked.top:
         raise WrongUse("no document was ticked; tick two, and ask what separates them")
     view = service.catalogue.view(asked.index)
-    spec = service.catalogue.system(asked.system, view.name)
-    return ExplainRequest(
-        asked.query,
-        ids[0] if ids else "",
-        spec.name,
-        view.name,
+    return ExplainBody(
+        query=asked.query,
+        document=ids[0] if ids else "",
+        system=service.catalogue.system(asked.system, view.name).name,
+        index=view.name,
         against=ids[1] if len(ids) == 2 else against,
         before=asked.before,
         top=asked.top,
     )
 
 
-def _columns(wanted: ExplainRequest) -> list[str]:
-    return [name for name in (wanted.before, wanted.system) if name]
-
-
-def _turns(rivals: list[str], wanted: ExplainRequest) -> list[tuple[str, str]]:
+def _turns(rivals: list[str], wanted: ExplainBody) -> list[tuple[str, str]]:
     """Return the questions that are near."""
     own = {"index": wanted.index, "system": wanted.system, "query": wanted.query}
-    if wanted.against:
-        turned = address("/why", **own, doc=wanted.against, against=wanted.doc_id, before=wanted.before)
+    document, against = wanted.document, wanted.against
+    if against:
+        turned = address("/why", **own, doc=against, against=document, before=wanted.before)
         return [
             ("The other way round", turned),
-            (f"Only {wanted.doc_id}", address("/why", **own, doc=wanted.doc_id)),
-            (f"Only {wanted.against}", address("/why", **own, doc=wanted.against)),
+            (f"Only {document}", address("/why", **own, doc=document)),
+            (f"Only {against}", address("/why", **own, doc=against)),
         ]
-    turns = [(f"Against {one}", address("/why", **own, doc=wanted.doc_id, against=one)) for one in rivals]
+    turns = [(f"Against {one}", address("/why", **own, doc=document, against=one)) for one in rivals]
     if wanted.top is None:
         turns.append(("The whole ranking", address("/why", **own, top=5)))
     return turns

@@ -88,6 +88,8 @@ class Holder(Protocol):
 class Catalogue:
     """Indexes and rankers by name, and the systems made of them.
 
+    None and "" name the default; a name that is not here is an UnknownName.
+
     Args:
         indexes: Name -> folder; the first is the default.
         cluster: What holds the indexes; None where this process opens them.
@@ -119,26 +121,15 @@ class Catalogue:
         """The rankers by name."""
         return self._rankers
 
-    def view(self, index: str = "") -> IndexView:
-        """Return an index as it is now.
-
-        Args:
-            index: Its name; "" for the default.
-
-        Raises:
-            UnknownName: There is no such index.
-        """
+    def view(self, index: str | None = None) -> IndexView:
+        """Return an index as it is now."""
         name = index or next(iter(self._indexes), "")
         if name not in self._indexes:
             raise UnknownName("index", name, self._indexes, "index")
         return self._indexes[name].view()
 
     def ranker(self, name: str) -> ServedRanker:
-        """Return a ranker.
-
-        Raises:
-            UnknownName: There is no such ranker.
-        """
+        """Return a ranker."""
         if name not in self._rankers:
             raise UnknownName("ranker", name, self._rankers, "ranker")
         return self._rankers[name]
@@ -155,15 +146,8 @@ class Catalogue:
         """Offer one more system, from now on, before the usual one of that name."""
         self._systems = {**self._systems, spec.name: spec}
 
-    def systems(self, index: str = "") -> dict[str, SystemSpec]:
-        """Return the systems for an index by name, first stages first.
-
-        Args:
-            index: Its name; "" for the default.
-
-        Raises:
-            UnknownName: There is no such index.
-        """
+    def systems(self, index: str | None = None) -> dict[str, SystemSpec]:
+        """Return the systems for an index by name, first stages first."""
         view, encoded, readers = self.view(index), dict[str, str](), []
         for name, ranker in self._rankers.items():
             vectors = view.vectors_of(ranker) if ranker.is_encoder else ""
@@ -173,16 +157,12 @@ class Catalogue:
                 readers.append(name)
         return usual_systems(encoded, readers) | self._systems
 
-    def system(self, name: str = "", index: str = "") -> SystemSpec:
-        """Return a system.
+    def system(self, name: str | None = None, index: str | None = None) -> SystemSpec:
+        """Return a system of an index.
 
         Args:
-            name: Its name, or an expression; "" for the default, which the first ranker decides: its own
-                where it reads documents, the hybrid one where it is an encoder; bm25 where there is none.
-            index: Of which index; "" for the default.
-
-        Raises:
-            UnknownName: There is no such index or system.
+            name: Its name, or an expression. The first ranker decides the default: its own where it reads
+                documents, the hybrid one where it is an encoder; bm25 where there is none.
         """
         systems = self.systems(index)
         if not name:

@@ -18,6 +18,7 @@ from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.answer import Searching
+from rankhouse.serve.search.shapes import DocumentPassage
 from rankhouse.serve.search.stages import ServedExecution
 from rankhouse.serve.search.systems import SystemSpec
 from rankhouse.serve.search.view import IndexView
@@ -41,29 +42,10 @@ class UnknownDocument(UnknownName):
         self.args = (str(unknown("document", doc_id, view.index.documents, view.name)),)
 
 
-class ShadedPassage(NamedTuple):
-    """A passage and what it is worth.
-
-    Attributes:
-        number: From 1, in reading order.
-        start: Where it begins in the document's text.
-        end: Where it ends.
-        score: Higher is better.
-        share: Where its score lies between the document's lowest, 0, and highest, 1.
-    """
-
-    number: int
-    start: int
-    end: int
-    score: float
-    share: float
-
-
 class Stretch(NamedTuple):
     """A stretch of a document's text, as much of it as lies in the same passages.
 
     Attributes:
-        text: The text.
         passage: Number of the best passage that holds it; 0 where none does.
         share: That passage's.
     """
@@ -78,8 +60,6 @@ class ShadedDocument:
     """A document with the scores of its passages.
 
     Attributes:
-        document: The document.
-        system: Name of what ranks.
         scorer: What scored the passages: a ranker, or the words of the question.
         unit: What the scores are.
         split: How the document is cut, in notation.
@@ -92,20 +72,17 @@ class ShadedDocument:
     scorer: str
     unit: str
     split: str
-    passages: tuple[ShadedPassage, ...]
+    passages: tuple[DocumentPassage, ...]
     stretches: tuple[Stretch, ...]
 
     @property
-    def best(self) -> ShadedPassage | None:
+    def best(self) -> DocumentPassage | None:
         """The best passage, of equals the first; None where no passage has text."""
         return max(self.passages, key=lambda one: one.score, default=None)
 
 
-def read_document(service: Searching, index: str, doc_id: str) -> tuple[IndexView, Document]:
+def read_document(service: Searching, index: str | None, doc_id: str) -> tuple[IndexView, Document]:
     """Return a document, and the index as it is now.
-
-    Args:
-        index: Name of the index; "" for the default.
 
     Raises:
         UnknownName: There is no such index or document.
@@ -118,13 +95,14 @@ def read_document(service: Searching, index: str, doc_id: str) -> tuple[IndexVie
 
 
 def passages_with_scores(
-    service: Searching, index: str, doc_id: str, query: str, system: str = "", deadline: Deadline = ENDLESS
+    service: Searching,
+    index: str | None,
+    doc_id: str,
+    query: str,
+    system: str | None = None,
+    deadline: Deadline = ENDLESS,
 ) -> ShadedDocument:
     """Score the passages of a document: by the system's ranker, its encoder, or the question's words.
-
-    Args:
-        index: Name of the index; "" for the default.
-        system: Name of what ranks; "" for the default.
 
     Raises:
         UnknownName: There is no such index, document or system.
@@ -143,10 +121,10 @@ def passages_with_scores(
     scores = _by_words(view.index, pairs) if ranker is None else ranker.blocking(deadline).score(pairs)
     shaded = _shaded([span for _, span in passages], scores)
     return ShadedDocument(
-        document,
-        spec.name,
-        "the words of the question" if ranker is None else ranker.name,
-        "rarity of matching words" if ranker is None else base_of(scale_of(ranker.ranker)),
+        document=document,
+        system=spec.name,
+        scorer="the words of the question" if ranker is None else ranker.name,
+        unit="rarity of matching words" if ranker is None else base_of(scale_of(ranker.ranker)),
         split=notation.name_of(split),
         passages=shaded,
         stretches=_stretches(document.text, shaded),
@@ -196,7 +174,7 @@ def _by_words(index: AnyIndex, pairs: Sequence[Pair]) -> FloatArray:
     return scores
 
 
-def _shaded(spans: Sequence[tuple[int, int]], scores: FloatArray) -> tuple[ShadedPassage, ...]:
+def _shaded(spans: Sequence[tuple[int, int]], scores: FloatArray) -> tuple[DocumentPassage, ...]:
     values = scores.tolist()
     lowest, highest = min(values, default=0.0), max(values, default=0.0)
 
@@ -204,10 +182,12 @@ def _shaded(spans: Sequence[tuple[int, int]], scores: FloatArray) -> tuple[Shade
         return (score - lowest) / (highest - lowest) if highest > lowest else 0.0
 
     rows = enumerate(zip(spans, values, strict=True), 1)
-    return tuple(ShadedPassage(number, *span, score, share(score)) for number, (span, score) in rows)
+    return tuple(
+        DocumentPassage(number, *span, score=score, share=share(score)) for number, (span, score) in rows
+    )
 
 
-def _stretches(text: str, passages: Sequence[ShadedPassage]) -> tuple[Stretch, ...]:
+def _stretches(text: str, passages: Sequence[DocumentPassage]) -> tuple[Stretch, ...]:
     """Cut a text where passages begin and end; each stretch has the best passage that holds it."""
     edges = sorted({0, len(text), *(edge for one in passages for edge in (one.start, one.end))})
     stretches: list[Stretch] = []

@@ -1,19 +1,29 @@
-"""What goes in and out of the JSON routes of searching, as msgspec's types."""
+"""Questions, explanations and documents, as the JSON routes, the page and the assistant's tools ask for them.
+
+The text of each record is its description in ``/openapi.json``.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 from msgspec import Meta, Struct
 
 from rankhouse.core.results import Marks
 from rankhouse.serve.contracts.openapi import Parameter
-from rankhouse.serve.search.answer import MOST_ASKED
-from rankhouse.serve.search.systems import FOUND, READ, SystemSpec
-from rankhouse.serve.search.why import MOST_PASSES, MOST_TOP
+from rankhouse.serve.search.systems import READ, SystemSpec
 
+MOST_ASKED: Final = 1000
+"""Documents that one answer holds at most."""
+MOST_PASSES: Final = 1024
+MOST_TOP: Final = 20
 Seconds = Annotated[float, Meta(gt=0, le=3600)]
 Words = Annotated[str, Meta(min_length=1, max_length=10_000)]
+if TYPE_CHECKING:
+    Score = float
+else:
+    Score = float | None  # as clients read it: JSON has null for what is not finite
 
 
 class OwnSystem(Struct):
@@ -41,20 +51,18 @@ class OwnSystem(Struct):
 
     def spec(self) -> SystemSpec | None:
         """Return the system; None where nothing of one is given."""
-        fields = ("models", "feedback", "fusion", "weights", "ranker", "depth", "split", "pool")
-        if all(getattr(self, name) is None for name in fields):
+        if all(getattr(self, name) is None for name in OwnSystem.__struct_fields__):
             return None
         return SystemSpec(
             "own",
-            tuple(self.models or ("bm25",)),
-            self.feedback or "",
-            self.fusion or "",
+            models=tuple(self.models or ("bm25",)),
+            feedback=self.feedback or "",
+            fusion=self.fusion or "",
             weights=None if self.weights is None else tuple(self.weights),
             ranker=self.ranker or "",
             depth=READ if self.depth is None else self.depth,
             split=self.split or "",
             pool=self.pool or "",
-            k=FOUND,
         )
 
 
@@ -81,7 +89,7 @@ class SearchBody(OwnSystem, kw_only=True):
     partial: bool | None = None
 
 
-class SearchHit(Struct):
+class SearchHit(Struct, frozen=True):
     """A document of an answer.
 
     Attributes:
@@ -95,15 +103,15 @@ class SearchHit(Struct):
     """
 
     rank: int
-    id: str
-    score: float | None
+    doc_id: str = msgspec.field(name="id")
+    score: Score
     title: str
     snippet: str
     marks: Marks
     before: int | None
 
 
-class SearchResponse(Struct):
+class SearchResponse(Struct, frozen=True):
     """An answer.
 
     Attributes:
@@ -120,11 +128,11 @@ class SearchResponse(Struct):
     index: str
     system: str
     query: str
-    hits: list[SearchHit]
+    hits: tuple[SearchHit, ...]
     found: int
     seconds: float
     degraded: str
-    warnings: list[str]
+    warnings: tuple[str, ...]
 
 
 class ExplainBody(OwnSystem, kw_only=True):
@@ -171,7 +179,7 @@ class ExplainResponse(Struct):
     answer: dict[str, Any]
 
 
-class DocumentPassage(Struct):
+class DocumentPassage(Struct, frozen=True):
     """A passage of a document and what it is worth for a question.
 
     Attributes:
@@ -185,7 +193,7 @@ class DocumentPassage(Struct):
     number: int
     start: int
     end: int
-    score: float | None
+    score: Score
     share: float
 
 
@@ -207,7 +215,7 @@ class DocumentResponse(Struct):
     title: str
     text: str
     extra: dict[str, Any]
-    passages: list[DocumentPassage] | None = None
+    passages: tuple[DocumentPassage, ...] | None = None
     unit: str | None = None
 
 
@@ -232,8 +240,14 @@ class SystemInfo(Struct):
 class DocumentQuery(Struct):
     """What is asked about a document."""
 
-    query: str | None = None
-    system: str | None = None
+    query: Annotated[str, Meta(description="A question, for the scores of its passages.")] = ""
+    system: Annotated[str, Meta(description="Name of what scores them.")] = ""
+
+
+class SystemsQuery(Struct):
+    """Which index is meant."""
+
+    index: Annotated[str, Meta(description="Name of what is searched.")] = ""
 
 
 SEARCHING = (
@@ -255,8 +269,4 @@ EXPLAINING = (
     Parameter("unit", str, "sentence or word."),
     Parameter("passes", Annotated[int, Meta(ge=2, le=MOST_PASSES)], "Most pairs scored for one document."),
     SEARCHING[5],
-)
-READING = (
-    Parameter("query", str, "A question, for the scores of its passages."),
-    Parameter("system", str, "Name of what scores them."),
 )

@@ -14,10 +14,8 @@ from rankhouse.systems.execution import costly
 from rankhouse.systems.notation import system
 from rankhouse.systems.short_forms import cut, first_stage, read_by, short_form
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import Cut, Dense, Fused, Lexical, Reranked, System
+from rankhouse.systems.system import FOUND, Cut, Dense, Fused, Lexical, Reranked, System
 
-FOUND = 1000
-"""Documents a query that each first stage finds, as ``rankhouse search`` does by default."""
 MOST_STAGES = 9
 """Stages that search or read in a system that comes with a request."""
 READ = 100
@@ -41,7 +39,6 @@ class SystemSpec:
         depth: Documents a query that the ranker reads.
         split: How it cuts documents, in notation; "" for what is stored for it, else its own way.
         pool: What makes one score of passages, in notation; "" likewise.
-        k: Documents a query that each model finds.
         expression: The system itself, where it was written as an expression; None builds it of the above.
     """
 
@@ -54,7 +51,6 @@ class SystemSpec:
     depth: int = READ
     split: str = ""
     pool: str = ""
-    k: int = FOUND
     expression: System | None = None
 
     @classmethod
@@ -74,11 +70,11 @@ class SystemSpec:
         if self.expression is not None:
             return self.expression
         if not self.ranker:
-            return short_form(self.models, self.feedback, self.fusion, self.weights, k=self.k)
+            return short_form(self.models, self.feedback, self.fusion, self.weights, k=FOUND)
         notation.make(self.fusion or "rrf", FUSIONS, "method of fusion")
-        found: list[System] = [cut(first_stage(model, self.feedback), self.k) for model in self.models]
+        found: list[System] = [cut(first_stage(model, self.feedback), FOUND) for model in self.models]
         stage = Stage(self.ranker, self.split, self.pool, self.depth)
-        return read_by(found, stage, self.fusion, self.weights, k=self.k)
+        return read_by(found, stage, self.fusion, self.weights, k=FOUND)
 
     @property
     def rankers(self) -> tuple[str, ...]:
