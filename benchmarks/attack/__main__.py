@@ -17,7 +17,20 @@ import sys
 import time
 from pathlib import Path
 
-from . import aims, bad_words, fuzz, kills, markup, monsters, same_scores, tight, together, turned_bits, world
+from . import (
+    aims,
+    bad_words,
+    fuzz,
+    kills,
+    markup,
+    measures,
+    monsters,
+    same_scores,
+    tight,
+    together,
+    turned_bits,
+    world,
+)
 from .imports import apart, prepare
 from .verdicts import carry_out, summary, table
 
@@ -32,6 +45,7 @@ CAMPAIGNS = {
     "fuzzed files": fuzz.trials,
     "markup": markup.trials,
     "same scores": same_scores.trials,
+    "measures": measures.trials,
 }
 
 

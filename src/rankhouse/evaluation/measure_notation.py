@@ -211,6 +211,9 @@ def _check(text: str, measure: Measure) -> None:
     recall = measure.params.get("recall", 0.0)
     if round(recall, 2) != recall:
         raise WrongUse(f'"{text}": recall levels are given in hundredths, like  {name}@{recall:.2f}')
+    beta = measure.params.get("beta", 1.0)
+    if not repr(beta).replace(".", "").isdigit():  # an exponent would be cut off: 1e-07 would count as 1
+        raise WrongUse(f'"{text}": beta = {beta} was given; it must be 0, or from 0.0001 to below 1e16')
     gains = measure.params.get("gains", {})
     if any(type(number) is not int or number < 0 for pair in gains.items() for number in pair):
         raise WrongUse(f'"{text}": gains map grades to whole numbers of 0 or more, like  {{1: 1, 2: 3}}')

@@ -1,15 +1,12 @@
 """Measures of a run against judgements, in ir_measures' notation: ``AP P@30 nDCG@20 RR@10 Judged@10``.
 
-The numbers are trec_eval's to the last digit. The library hands each measure to a program of its own, and
-not all of those break ties alike (MS MARCO's RR@k and Judged@k take the smaller document id first). A Run is
-already in trec_eval's order, so its scores are replaced by strictly falling whole numbers on the way, and no
-ties are left to break. Queries are handed over under plain numbers, since one of the programs accepts no
-other names.
+The numbers are trec_eval's to the last digit. What the programs behind the measures are given, and what is
+kept from them, is in :mod:`rankhouse.evaluation.programs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -22,16 +19,12 @@ from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.frames import frame
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.evaluation.measure_notation import Measure, parse, provider_of, registry
+from rankhouse.evaluation.measure_notation import parse
+from rankhouse.evaluation.programs import programs_for
 from rankhouse.page.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_GDEVAL_LARGEST_GRADE = 4
-
-Judgements = dict[str, dict[str, int]]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores:
@@ -188,15 +181,7 @@ class Evaluator:
         self._judged = {q: {d: int(g) for d, g in judged.items()} for q, judged in qrels.items() if judged}
         if not self._judged:
             raise BadData("there are no judgements; lines of  query iteration document grade  are needed")
-        self._number = {q: str(i) for i, q in enumerate(self._judged)}
-        numbered = dict(zip(self._number.values(), self._judged.values(), strict=True))
-        groups: dict[str, list[Measure]] = {}
-        for measure in parsed:
-            groups.setdefault(provider_of(measure), []).append(measure)
-        self._evaluators = [
-            (registry()[name].evaluator(group, _as_accepted(name, numbered)), _depth(group))
-            for name, group in groups.items()
-        ]
+        self._programs = programs_for(parsed, self._judged)
 
     def __call__(self, run: Run) -> Scores:
         """Measure a run.
@@ -208,12 +193,10 @@ class Evaluator:
         ranked = {q: doc_ids for q, doc_ids in ranked.items() if doc_ids}
         if not ranked:
             raise BadData(_no_overlap(run, self._judged))
-        numbered = {self._number[q]: doc_ids for q, doc_ids in ranked.items()}
-        place = {name: row for row, name in enumerate(self.measures)}
         values = np.zeros((len(self.measures), len(self._judged)))
-        for evaluator, depth in self._evaluators:
-            for metric in evaluator.iter_calc(_as_falling(numbered, depth)):
-                values[place[str(metric.measure)], int(metric.query_id)] = metric.value
+        for program in self._programs:
+            for row, column, value in program.values(ranked):
+                values[row, column] = value
         values.flags.writeable = False
         return Scores(
             self.measures,
@@ -223,34 +206,6 @@ class Evaluator:
             without_judgements=tuple(q for q in run if q not in self._judged),
             nothing_judged=all(self._judged[q].keys().isdisjoint(doc_ids) for q, doc_ids in ranked.items()),
         )
-
-
-def _as_falling(ranked: Mapping[str, tuple[str, ...]], depth: int | None) -> dict[str, dict[str, float]]:
-    """Turn rankings into the library's form, with whole scores k, k - 1 ... that leave no ties."""
-    longest = max(map(len, ranked.values()))
-    longest = longest if depth is None else min(depth, longest)
-    falling = [float(score) for score in range(longest, 0, -1)]
-    return {q: dict(zip(doc_ids, falling, strict=False)) for q, doc_ids in ranked.items()}
-
-
-def _depth(measures: Sequence[Measure]) -> int | None:
-    """Return the rank below which these measures do not look; None if one of them reads to the end."""
-    cutoffs = [None if m.params.get("judged_only") else m.params.get("cutoff") for m in measures]
-    known = [cutoff for cutoff in cutoffs if cutoff is not None]
-    return max(known) if len(known) == len(cutoffs) else None
-
-
-def _as_accepted(provider: str, qrels: Judgements) -> Judgements:
-    """Bring judgements into the form that a program of the library treats as trec_eval would."""
-    if provider == "judged":  # it would count a grade below 0, which means "not in the pool"
-        return {q: {d: grade for d, grade in judged.items() if grade >= 0} for q, judged in qrels.items()}
-    largest = max(grade for judged in qrels.values() for grade in judged.values())
-    if provider == "gdeval" and largest > _GDEVAL_LARGEST_GRADE:
-        raise BadData(
-            f"a grade of {largest} is in the judgements; ERR and nDCG(dcg='exp-log2') take grades up to "
-            f"{_GDEVAL_LARGEST_GRADE}; map the grades down, or give gains: nDCG(gains={{1: 1, 2: 3}})@10"
-        )
-    return qrels
 
 
 def _no_overlap(run: Run, judged: Mapping[str, object]) -> str:
