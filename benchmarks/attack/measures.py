@@ -1,4 +1,4 @@
-"""Measures times judgements, each in a process of its own: values that are right, or an error, never a crash."""
+"""Measures times judgements, each in its own process: values that are right, or an error, never a crash."""
 
 from __future__ import annotations
 
@@ -14,13 +14,31 @@ from .verdicts import RIGHT, Trial, Verdict, breakdown
 
 MEASURES = (
     "AP", "AP@10", "AP(rel=2)", "AP(rel=2147483647)", "AP(judged_only=True)", "Bpref", "Bpref(rel=3)",
-    "Bpref(rel=2147483647)", "P@5", "P(rel=3)@5", "P@2147483647", "RR", "RR@10", "RR@2147483647", "Rprec", "R@10",
-    "nDCG", "nDCG@10", "nDCG@2147483647", "nDCG(judged_only=True)@5", "nDCG(gains={0:1,1:3})@5",
+    "Bpref(rel=2147483647)", "P@5", "P(rel=3)@5", "P@2147483647", "RR", "RR@10", "RR@2147483647", "Rprec",
+    "R@10", "nDCG", "nDCG@10", "nDCG@2147483647", "nDCG(judged_only=True)@5", "nDCG(gains={0:1,1:3})@5",
     "nDCG(gains={1:99999})", "nDCG(dcg='exp-log2')@10", "ERR@10", "ERR@2147483647", "SetAP", "SetF",
     "SetF(beta=0)", "SetF(beta=2)", "SetF(beta=1e-7)", "SetP", "SetRelP", "SetR", "Success@5", "IPrec@0.1",
     "IPrec@1.0", "infAP", "NumRet", "NumRelRet", "Judged@10", "Judged", "Compat", "Compat(p=0.8)",
 )  # fmt: skip
-GRADES = (-(2**63) - 1, -(2**31), -5, -2, -1, 0, 1, 2, 3, 4, 5, 9_999, 10_001, 300_000, 2**31 - 1, 2**31, 2**63)
+GRADES = (
+    -(2**63) - 1,
+    -(2**31),
+    -5,
+    -2,
+    -1,
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    9_999,
+    10_001,
+    300_000,
+    2**31 - 1,
+    2**31,
+    2**63,
+)
 USUAL = (-2, -1, 0, 1, 2, 3)
 IDS = ("a", "b", "c", "d", "e", "f")
 ODD_IDS = ("", " ", "a b", "a\0b", "a\0c", "\ud800", "é", "\n", "-0", "none", "0", "x" * 5_000)
@@ -51,7 +69,9 @@ def _measure(folder: Path, names: Sequence[str], rng: random.Random) -> Verdict:
         for q in range(rng.randint(1, 3))
     }
     run = {
-        query_id: {doc_id: float(rng.choice((1, 2, 3, 1e30))) for doc_id in rng.sample(ids, rng.randint(1, 6))}
+        query_id: {
+            doc_id: float(rng.choice((1, 2, 3, 1e30))) for doc_id in rng.sample(ids, rng.randint(1, 6))
+        }
         for query_id in qrels
     }
     done = call((), folder, _SECONDS, before=lambda: _say(names, run, qrels))

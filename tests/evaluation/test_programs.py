@@ -13,10 +13,11 @@ from rankhouse.evaluation.programs import MOST_GAIN
 
 RUN = Run.of({"p": {"a": 3.0, "b": 2.0, "c": 1.0}, "q": {"a": 3.0, "b": 2.0, "c": 1.0}})
 NAMES = (
-    "AP AP@2 Bpref P@5 RR RR@10 Rprec nDCG nDCG@10 nDCG(gains={0:1,1:3})@5 R@10 SetAP SetF SetF(beta=2) SetP "
-    "SetRelP SetR Success@5 IPrec@0.1 infAP NumRelRet AP(rel=3) Bpref(rel=3) Bpref(rel=2147483647) "
-    "AP(judged_only=True) nDCG(judged_only=True)@5"
-).split()
+    "AP", "AP@2", "Bpref", "P@5", "RR", "RR@10", "Rprec", "nDCG", "nDCG@10", "nDCG(gains={0:1,1:3})@5",
+    "R@10", "SetAP", "SetF", "SetF(beta=2)", "SetP", "SetRelP", "SetR", "Success@5", "IPrec@0.1",
+    "infAP", "NumRelRet", "AP(rel=3)", "Bpref(rel=3)", "Bpref(rel=2147483647)", "AP(judged_only=True)",
+    "nDCG(judged_only=True)@5",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("lowest", [-1, -2, -5, -(2**31), -(2**70)])
@@ -63,7 +64,7 @@ def test_ndcg_takes_gains_up_to_a_bound():
 
 
 def test_ids_may_hold_anything():
-    """They went into C strings and lines: a null character cut them off, half a character ended the process."""
+    """They became C strings and lines: a null character cut one off, half a character ended the process."""
     names = "AP nDCG@10 RR RR@10 P@1 Judged@10 Compat" + (" ERR@10" if shutil.which("perl") else "")
     plain = evaluate({"q": Run.of({"q": {"a": 2.0, "b": 1.0}})["q"]}, {"q": {"a": 0, "b": 1}}, names)
     for first, second in (("x\0a", "x\0b"), ("\ud800", "\udc00"), ("a b", " "), ("", "\n"), ("-0", "none")):
@@ -75,7 +76,9 @@ def test_ids_may_hold_anything():
 def test_a_measure_does_not_depend_on_those_beside_it():
     """NumRet counted judged documents only beside a measure of judged documents."""
     qrels = {"q": {"a": 1}}
-    for first, second in itertools.permutations(("AP(judged_only=True)", "NumRet", "nDCG@10", "P(rel=2)@5"), 2):
+    for first, second in itertools.permutations(
+        ("AP(judged_only=True)", "NumRet", "nDCG@10", "P(rel=2)@5"), 2
+    ):
         both = evaluate(RUN, qrels, [first, second])
         assert both.means == evaluate(RUN, qrels, first).means | evaluate(RUN, qrels, second).means
     assert evaluate(RUN, qrels, "AP(judged_only=True) NumRet").mean("NumRet") == 3
@@ -86,4 +89,6 @@ def test_a_beta_that_would_be_cut_off_is_refused(beta):
     """SetF(beta=1e-7) was computed with beta = 1."""
     with pytest.raises(WrongUse, match="beta = .* it must be 0, or from 0.0001"):
         evaluate(RUN, {"q": {"a": 1}}, f"SetF(beta={beta})")
-    assert evaluate(RUN, {"q": {"a": 1}}, "SetF(beta=0.0001)").mean("SetF(beta=0.0001)") == pytest.approx(1 / 3, abs=1e-3)
+    assert evaluate(RUN, {"q": {"a": 1}}, "SetF(beta=0.0001)").mean("SetF(beta=0.0001)") == pytest.approx(
+        1 / 3, abs=1e-3
+    )

@@ -26,6 +26,7 @@ from rankhouse.page.tables import Table
 if TYPE_CHECKING:
     import pandas as pd
 
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores:
     """What a run is worth, query by query.

@@ -126,7 +126,7 @@ def _depth(measures: Sequence[Measure]) -> int | None:
 
 
 def _accepted(provider: str, measures: Sequence[Measure], judged: Judgements, rel: int) -> Judgements:
-    """Bring judgements into the form that a program computes these measures from safely, as trec_eval does."""
+    """Bring judgements into the form from which a program computes these measures safely."""
     if provider == "judged":  # it would count a grade below 0, which means "not in the pool"
         return {q: {d: grade for d, grade in grades.items() if grade >= 0} for q, grades in judged.items()}
     if provider == "gdeval":
