@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 HOUSE = Path(__file__).parents[1] / "src" / "rankhouse"
@@ -12,8 +13,13 @@ FILES = sorted(HOUSE.rglob("*.py"))
 MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 400, 60, 7
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
 def functions(path: Path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -97,7 +103,7 @@ def test_packages_keep_to_their_budgets():
 def test_class_names_stand_for_one_thing():
     places: dict[str, list[str]] = {}
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(str(path.relative_to(HOUSE)))
     shared = {name: files for name, files in places.items() if len(files) > 1}
@@ -145,7 +151,7 @@ LEFT = {"adaptation": 19, "explanation": 1, "index": 2, "serve": 31, "stores": 1
 
 
 def bare_calls(path: Path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Call) and len(node.args) > MOST_POSITIONS:
             *_, owner, name = ["", "", *ast.unparse(node.func).split(".")]
             if name not in SEVERAL_ALIKE and owner not in {"_kernel", "ctx", "torch"}:
@@ -163,7 +169,7 @@ def test_print_stands_in_the_command_line_only():
         f"{path.relative_to(HOUSE)}:{node.lineno}"
         for path in FILES
         if path.relative_to(HOUSE).parts[0] != "cli"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
     ]
     assert not printing

@@ -248,6 +248,7 @@ def test_minutes_bound_the_work(index, tmp_path, capsys):
     assert "give more minutes" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypatch):
     """A second a step, and 20 ms a pair that student or teacher reads."""
     monkeypatch.setattr(student, "seconds_a_step", lambda *_: 1.0)
@@ -281,6 +282,7 @@ def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypat
     assert (given.steps, given.validation) == (7, 20)
 
 
+@pytest.mark.slow
 def test_what_is_held_out_is_read_once_and_within_the_time(index, tmp_path):
     class Slow(Plain):
         read = 0
@@ -514,6 +516,7 @@ def test_the_student_itself_chooses_hard_negatives_and_false_ones_are_left_out(i
     assert adapt(index, tmp_path / "a", **small) == result  # read again, not mined again
 
 
+@pytest.mark.slow
 def test_a_model_writes_questions_and_what_it_wrote_is_kept(index, tmp_path, t5, monkeypatch, capsys):
     def asked(out, **more):
         options = AdaptOptions(**OPTIONS | {"doc2query": f"doc2query({t5!r}, longest=8)"} | more)
@@ -620,6 +623,7 @@ def test_the_command_adapts_and_says_how_to_go_on(run, tmp_path, index):
         assert said in wrong.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_of_a_designs_name_is_not_mistaken_for_a_ranker(index, tmp_path, monkeypatch):
     (tmp_path / "tk").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -628,6 +632,7 @@ def test_a_folder_of_a_designs_name_is_not_mistaken_for_a_ranker(index, tmp_path
         adapt(index, tmp_path / "b", ranker=str(tmp_path / "tk" / ".." / "tk"))
 
 
+@pytest.mark.slow
 def test_a_setting_that_is_refused_leaves_nothing_behind(index, tmp_path):
     with pytest.raises(rh.RankhouseError, match="below 1"):
         adapt(index, tmp_path / "a", settings={"dropout": 1.5})

@@ -221,6 +221,7 @@ def test_ties_a_document_without_words_and_control_characters(files, run):
     assert "no document" in none.stdout
 
 
+@pytest.mark.slow
 def test_a_very_long_document_is_explained_in_bounded_output(files, run):
     (files / "long.jsonl").write_text(
         json.dumps({"id": "long", "text": "harbour pilots steer ships. " * 25_000})

@@ -46,7 +46,12 @@ def world(tmp_path, monkeypatch):
     return index, queries, run
 
 
-@pytest.fixture(params=["knrm", "tk", "crossencoder fp32", "crossencoder bf16", "monot5 fp32"])
+SLOW = ["tk", "crossencoder fp32", "monot5 fp32"]
+
+
+@pytest.fixture(
+    params=["knrm", "crossencoder bf16", *(pytest.param(r, marks=pytest.mark.slow) for r in SLOW)]
+)
 def ranker(request, world, tmp_path):
     """The notation of a ranker, and the precision it computes in."""
     index, queries, run = world

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SOURCES = Path(__file__).parents[2] / "src"
 
 PACKAGE = {
@@ -33,6 +35,7 @@ def evaluate(folder, site):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_command_knows_the_measure_of_an_installed_package(tmp_path):
     lay_out(tmp_path / "site", PACKAGE)
     lay_out(tmp_path, {"a.run": "q Q0 d 1 2 t\nq Q0 e 2 1 t\n", "a.qrels": "q 0 d 1\n"})

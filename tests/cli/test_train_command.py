@@ -79,6 +79,7 @@ def test_a_teachers_scores_are_learned_without_judgements(world, run):
     assert json.loads(done.stdout)["best"] > said["first_stage"]
 
 
+@pytest.mark.slow
 def test_several_teachers_and_runs_are_learned_from(world, run):
     """Each question's best documents are those that the judgements call relevant."""
     lines = [line.split() for line in (world / "train.qrels").read_text().splitlines()]
@@ -148,6 +149,7 @@ def test_a_trained_ranker_is_used_at_once_and_reported(world, run):
     assert {q: new[q].doc_ids for q in new} == {q: kept[q].doc_ids for q in kept}
 
 
+@pytest.mark.slow
 def test_a_drawn_head_is_reported_beside_its_encoder_alone(world, run, bert):
     folder = bert("BertModel")
     modules = [{"idx": i, "path": p, "type": f"x.{k}"} for i, (k, p) in enumerate(MODULES.items())]
@@ -167,6 +169,7 @@ def test_a_drawn_head_is_reported_beside_its_encoder_alone(world, run, bert):
         assert "encoder alone" in (world / "headed" / "curve.svg").read_text()
 
 
+@pytest.mark.slow
 def test_several_files_of_pairs_are_learned_and_validation_reads_passages(world, run):
     some = []
     for line in (world / "train.tsv").read_text().splitlines():

@@ -53,6 +53,7 @@ def world(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_one_label_writes_a_file(world):
     label = (
         *("label", "--rule", 'judged("qrels")', "--queries", "q.tsv", "--index", "i", "--run", "r.run"),
@@ -91,6 +92,7 @@ def test_one_train_writes_a_folder(world):
         assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_one_run_works_in_a_result(world):
     (world / "r.toml").write_text(
         'title = "t"\n[data]\ncorpus = "c.jsonl"\nqueries = "q.tsv"\n[loop]\nk1 = [0.5, 0.9, 1.2]\n'

@@ -211,6 +211,7 @@ def test_a_smaller_choice_than_the_greedy_one_is_looked_for():
     assert not hurried.minimal
 
 
+@pytest.mark.slow
 def test_a_document_of_a_hundred_thousand_words_ends(fresh):
     text = " ".join(sentence(f"w{at % 90}") for at in range(7_000)) + " Ships."
     ranker = counting()

@@ -164,6 +164,7 @@ def run_figure(house, *words):
     )  # of two options the last counts
 
 
+@pytest.mark.slow
 def test_the_command_draws_the_same_bytes_each_time(house, monkeypatch):
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")

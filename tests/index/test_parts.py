@@ -118,6 +118,7 @@ words = st.sampled_from(["a", "ship", "ships", "b", "lock", "steer", "pilot", "9
 texts = st.lists(words, max_size=6).map(" ".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_any_cut_of_any_collection(tmp_path_factory, data):

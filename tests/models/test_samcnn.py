@@ -85,6 +85,7 @@ def test_overlap_is_how_much_of_the_query_the_post_holds():
     np.testing.assert_allclose(overlap, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_tables_of_products_bear_threads_that_score_at_once(monkeypatch):
     monkeypatch.setattr("rankhouse.models.samcnn._MOST_CACHED", 200)  # so that they are cleared often
     words, filters = torch.nn.Embedding(5, 4), WideFilters(4, 2, 1)

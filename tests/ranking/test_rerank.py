@@ -421,6 +421,7 @@ def peak(depth, words, queries=1):
     return used
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_text_that_is_read():
     # 20 MB of text pass through; the rows of the run itself are some 200 bytes each.
     few, many = peak(depth=50, words=1000), peak(depth=3000, words=1000)

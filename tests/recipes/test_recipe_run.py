@@ -187,6 +187,7 @@ def test_the_same_content_under_a_new_date_redoes_nothing(world, run):
     assert set(states(run).values()) == {"kept"}
 
 
+@pytest.mark.slow
 def test_an_output_changed_by_hand_is_made_again(world, run):
     assert run("run", "r.toml").returncode == 0
     (changed,) = (world / "r.out" / "work").glob("ql-*/ql.run")

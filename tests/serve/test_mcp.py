@@ -89,6 +89,7 @@ def test_an_assistant_searches_reads_and_asks_why(index):
     talk(questions, f"harbour={index}")
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_told_to_the_assistant_and_the_talk_goes_on(index):
     async def questions(client):
         for name, arguments, said in [
@@ -109,6 +110,7 @@ def test_what_is_wrong_is_told_to_the_assistant_and_the_talk_goes_on(index):
     talk(questions, index)
 
 
+@pytest.mark.slow
 def test_a_ranker_that_cannot_be_opened_is_told_by_the_tools(index, tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "broken").mkdir()
@@ -122,6 +124,7 @@ def test_a_ranker_that_cannot_be_opened_is_told_by_the_tools(index, tmp_path):
     talk(questions, index, "--ranker", f"mine={tmp_path / 'broken'}")
 
 
+@pytest.mark.slow
 def test_nothing_but_the_protocol_is_written_to_standard_output(index):
     """A client of another make: plain lines of JSON; the program ends when its input does."""
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
@@ -140,6 +143,7 @@ def test_nothing_but_the_protocol_is_written_to_standard_output(index):
     assert all(answer["jsonrpc"] == "2.0" for answer in answers)
 
 
+@pytest.mark.slow
 def test_options_of_an_address_mean_nothing_here(index):
     done = subprocess.run(
         [sys.executable, "-m", "rankhouse", "serve", str(index), "--mcp", "--port", "9"],

@@ -47,6 +47,7 @@ def test_ascii_has_the_words_that_the_plain_expression_finds(text):
     assert [match.span() for match in breaks._plain_words(in_ascii=True).finditer(text)] == plain
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=80))
 def test_words_stand_in_the_text_in_order_and_hold_no_white_space(text):

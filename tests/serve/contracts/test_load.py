@@ -40,6 +40,7 @@ def settled(worker):
     return worker.waiting_tokens == 0
 
 
+@pytest.mark.slow
 def test_a_burst_is_answered_rightly_or_told_to_come_again(small, tiny):
     service, client = small
     rng = random.Random(1)

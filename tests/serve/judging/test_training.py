@@ -202,6 +202,7 @@ def _lives(number):
     return False
 
 
+@pytest.mark.slow
 def test_what_a_training_says_when_it_fails_is_kept(service, tmp_path):
     (tmp_path / "broken").mkdir()
     jobs = TrainingJobs(tmp_path / "trained", service, service.offer, {"old": str(tmp_path / "broken")})

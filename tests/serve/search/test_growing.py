@@ -36,6 +36,7 @@ def ask(service, query, system):
     return [hit.doc_id for hit in answer.hits], answer.warnings
 
 
+@pytest.mark.slow
 def test_every_system_answers_while_documents_are_added_by_command(own, world, tmp_path):
     """Questions come without a pause while another process appends five times."""
     faults, answers, stop = [], [], threading.Event()
