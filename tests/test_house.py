@@ -73,9 +73,9 @@ BUDGETS = {
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_440, 2_500),
-    "systems": (3_100, 1_900),
+    "systems": (2_760, 1_900),
     "training explanation stores": (13_070, 11_700),
-    "index models ranking labels evaluation": (20_000, 19_100),
+    "index models ranking labels evaluation": (19_870, 19_100),
     "text nn page": (6_000, 6_000),
     "io": (3_510, 3_300),
     "core": (2_100, 1_800),
@@ -146,7 +146,7 @@ SEVERAL_ALIKE = {
     "flash", "idle", "partial", "permute", "rename", "submit", "unused", "view", "write", "_linear_pointwise",
 }  # fmt: skip
 """Functions that take any number of like values; those of the compiled kernels have no names to call by."""
-LEFT = {"adaptation": 19, "explanation": 1, "index": 2, "serve": 31, "stores": 1, "systems": 10}
+LEFT = {"adaptation": 19, "explanation": 1, "serve": 31}
 """Package -> calls that still pass more; it only shrinks."""
 
 

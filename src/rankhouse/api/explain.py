@@ -33,8 +33,7 @@ from rankhouse.io.inputs import (
 from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.explaining import TEXTS, Question, ask
 from rankhouse.systems.names import choose_query, with_words
-from rankhouse.systems.on_record import OnRecord
-from rankhouse.systems.run_tags import read_tag
+from rankhouse.systems.on_record import OnRecord, read_tag
 from rankhouse.systems.short_forms import asked_form, is_dense
 from rankhouse.systems.stage import Stage, as_stage
 from rankhouse.systems.system import Reranked, System

@@ -37,8 +37,8 @@ from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
 from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
-from rankhouse.systems.pairwise import is_pairwise, open_pairwise
-from rankhouse.systems.rankers import ComputeOptions
+from rankhouse.systems.pairwise import open_pairwise
+from rankhouse.systems.rankers import ComputeOptions, is_pairwise
 from rankhouse.systems.reranking import RerankOptions, rerank_with
 from rankhouse.text.split import SPLITTERS
 from rankhouse.training.fusion import Tuning, fusion_method

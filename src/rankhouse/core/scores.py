@@ -63,7 +63,7 @@ def check_scale(scale: str) -> str:
 
 def base_of(scale: str) -> str:
     """Return the scale of the numbers themselves: of a fitted one, that on which it was fitted."""
-    fitted = read_fitted(scale)
+    fitted = read_fitted(scale) if "(" in scale else None
     return scale if fitted is None else fitted.of
 
 

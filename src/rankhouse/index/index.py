@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ from rankhouse.index.lexical import manifest, segment
 from rankhouse.index.lexical.manifest import IndexManifest
 from rankhouse.index.lexical.segment import Segment
 from rankhouse.index.lexical.weighting import Collection, TermCounts
-from rankhouse.text.analyze import ANALYZERS, Analyzer
+
+if TYPE_CHECKING:
+    from rankhouse.text.analyze import Analyzer
 
 
 class IndexDocuments(Mapping[str, Document]):
@@ -87,7 +89,6 @@ class Index:
 
     Attributes:
         path: Its folder.
-        analyzer: What turned its texts, and will turn queries, into terms.
         segments: In order of their documents.
         starts: Row of each segment's first document in the whole index, and the number of all documents.
         collection: Statistics of all documents.
@@ -96,7 +97,6 @@ class Index:
 
     def __init__(self, path: Path, manifest: IndexManifest, segments: list[Segment]) -> None:
         self.path, self.manifest, self.segments = path, manifest, segments
-        self.analyzer: Analyzer = notation.make(manifest.analyzer, ANALYZERS, "analyzer")
         self.documents = IndexDocuments(segments)
         self.collection = Collection(
             sum(entry.documents for entry in manifest.segments),
@@ -122,11 +122,18 @@ class Index:
         segments = [Segment(path / "segments" / entry.folder, entry.files) for entry in state.segments]
         return cls(path, state, segments)
 
+    @cached_property
+    def analyzer(self) -> Analyzer:
+        """What turned its texts, and will turn queries, into terms."""
+        from rankhouse.text.analyze import ANALYZERS  # noqa: PLC0415 - who only fetches texts needs none
+
+        return notation.make(self.manifest.analyzer, ANALYZERS, "analyzer")
+
     def __len__(self) -> int:
         return self.collection.documents
 
     def __repr__(self) -> str:
-        return f"<Index {self.path}: {len(self):,} documents, {self.analyzer.name}>"
+        return f"<Index {self.path}: {len(self):,} documents, {self.manifest.analyzer}>"
 
     @property
     def fingerprint(self) -> str:

@@ -11,7 +11,6 @@ import msgspec
 from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.io import markup
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
 from rankhouse.io.duplicate_ids import Repeats, SeenIds, checked_id
 from rankhouse.io.files import Meter, Skips, as_text, each_record, kind_of, looks_like, numbered_lines
@@ -124,6 +123,8 @@ def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int
         meter: Told how many bytes were read.
     """
     if kind_of(path) in TREC_KINDS:
+        from rankhouse.io import markup  # noqa: PLC0415 - a dozen expressions to compile, for TREC only
+
         return markup.documents(path, skips, meter)
     return each_record(numbered_lines(path, meter), path, line_reader(path), skips)
 
@@ -218,6 +219,8 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
             keys = (field,) if field else ("text", "query", "title")
             records = each_record(lines, path, lambda raw, at, line: _json_query(raw, at, line, keys), skips)
         case "<":
+            from rankhouse.io import markup  # noqa: PLC0415 - as above
+
             records = markup.topics(path, field or "title", skips)
         case _ if field:
             raise WrongUse(f'{path}: a TSV file of queries has one text only; leave out the field "{field}"')

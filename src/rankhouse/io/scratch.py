@@ -80,10 +80,11 @@ def _undisturbed() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-def recover(path: Path) -> None:
-    """Bring back a folder that a writer killed between two renames left without a name; else do nothing."""
+def recover(path: Path) -> bool:
+    """Bring back a folder that a writer killed between two renames left without a name: is it there now?"""
     if not path.exists():
         tidy_beside(path)
+    return path.exists()
 
 
 def tidy_beside(path: Path) -> None:

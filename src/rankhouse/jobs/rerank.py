@@ -25,10 +25,9 @@ from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, read_reports,
 from rankhouse.jobs.parts import Found, Part
 from rankhouse.jobs.slices import Slice
 from rankhouse.ranking.pairwise import comparisons
-from rankhouse.systems.pairwise import is_pairwise, open_pairwise
-from rankhouse.systems.rankers import ComputeOptions, open_ranker
-from rankhouse.systems.reranking import RerankOptions, RerankResult, rerank_with
-from rankhouse.systems.run_tags import ranker_tag
+from rankhouse.systems.pairwise import open_pairwise
+from rankhouse.systems.rankers import ComputeOptions, is_pairwise, open_ranker
+from rankhouse.systems.reranking import RerankOptions, RerankResult, ranker_tag, rerank_with
 
 if TYPE_CHECKING:
     from rankhouse.models.duot5 import DuoT5Ranker
@@ -59,7 +58,7 @@ class RerankJob(RerankOptions, ComputeOptions):
         Option("Name of the run, in its last column.", default="the ranker's family and fingerprint"),
     ] = None
 
-    @property
+    @cached_property
     def is_pairwise(self) -> bool:
         """Whether the ranker compares documents two by two."""
         return is_pairwise(self.ranker)

@@ -12,7 +12,6 @@ from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.parts.parted_index import AnyIndex
 from rankhouse.systems.execution import Execution
-from rankhouse.systems.notation import system
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.short_forms import short_form
 from rankhouse.systems.system import FOUND, System
@@ -44,6 +43,8 @@ class SearchOptions(ComputeOptions):
         """Return the system that finds the best k documents a query, or as many as it says itself."""
         if self.system is None:
             return short_form(self.models, self.feedback, self.fusion, k=k or FOUND)
+        from rankhouse.systems.notation import system  # knows everything that ranks
+
         return system(self.system) if k is None else system(self.system) % k
 
     def work(self, index: AnyIndex, queries: Sequence[Query], progress: Progress = ignore) -> Execution:

@@ -66,7 +66,8 @@ def posting_weights(index: Index, model: Weighting, start: int, stop: int) -> li
     weights: list[dict[str, float]] = [{} for _ in range(stop - start)]
     for term, postings in by_term.items():
         places, counts = (np.array(column, np.int64) for column in zip(*postings, strict=True))
-        scores = model.term(counts, lengths[places], index.counts(term), index.collection, 1.0)
+        held, collection = index.counts(term), index.collection
+        scores = model.term(counts, lengths[places], held, collection=collection, boost=1.0)
         for place, weight in zip(places.tolist(), scores.astype(np.float32).tolist(), strict=True):
             weights[place][term] = weight or NOTHING
     return weights

@@ -20,7 +20,7 @@ from rankhouse.index.parts.parted_index import AnyIndex, open_index
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.systems.on_record import OnRecord
-from rankhouse.systems.rankers import ComputeOptions, as_encoder, dense_searcher, open_ranker
+from rankhouse.systems.rankers import ComputeOptions, as_encoder, dense_searcher, is_pairwise, open_ranker
 from rankhouse.systems.stage import Live, Stage
 from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Lexical, Reranked, System, whole
 from rankhouse.text.snippets import snippet
@@ -142,7 +142,7 @@ class Execution:
         if isinstance(ranker, PairwiseSystem):
             depth = DEPTH if stage.depth is None else stage.depth
             plan = ranker.plan(RerankOptions(split=stage.split, depth=depth, tail=stage.tail))
-            return ranker.rerank(before, self.queries, documents, plan, show).run
+            return ranker.rerank(before, self.queries, documents, plan, progress=show).run
         return rerank(ranker, before, self.queries, documents, plan=self.plan(stage), progress=show)
 
     def searcher(self, stage: Dense) -> Searcher:
@@ -155,7 +155,7 @@ class Execution:
 
     def ranker(self, stage: Stage) -> Any:  # noqa: ANN401 - a Ranker, or what compares passages two by two
         """Open the ranker of a stage, once."""
-        from rankhouse.systems.pairwise import as_pairwise, is_pairwise, open_pairwise
+        from rankhouse.systems.pairwise import as_pairwise, open_pairwise
 
         if isinstance(stage.ranker, Live):
             return as_pairwise(stage.ranker.ranker)

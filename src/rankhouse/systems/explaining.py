@@ -5,11 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Final
 
 from rankhouse.core.errors import RankhouseError, RankhouseWarning, WrongUse
-from rankhouse.core.nouns import Document, Query, Ranker, fingerprint_of
+from rankhouse.core.nouns import Document, Ranker, fingerprint_of
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.scores import base_of, scale_of
 from rankhouse.explanation.answer import Counterfactual, Explanation, Part
@@ -30,8 +29,7 @@ from rankhouse.index.lexical.search import LexicalOptions
 from rankhouse.index.parts.parted_index import PartedIndex
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.names import unknown
-from rankhouse.systems.on_record import OnRecord, agrees
-from rankhouse.systems.run_tags import tagged_fingerprint
+from rankhouse.systems.on_record import OnRecord, agrees, tagged_fingerprint
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import Cut, Dense, Fused, Lexical, Reranked, System
 
@@ -94,14 +92,8 @@ class Explainer:
 
     def __init__(self, work: Execution, options: ExplainOptions) -> None:
         self._work, self._options = work, options
-        self._documents = work.index.documents
+        self._documents, [self.query] = work.index.documents, work.queries
         self._lexical: dict[Lexical, LexicalExplainer] = {}
-
-    @cached_property
-    def query(self) -> Query:
-        """The one query."""
-        [query] = self._work.queries
-        return query
 
     # --- the questions
 
@@ -131,13 +123,19 @@ class Explainer:
         """Say of each of the first documents what separates it from the next."""
         found = self.ranking(system).doc_ids[:most]
         notes = () if found else (f"{self.name(system)} finds no document for this query.",)
-        told = tuple(self.explain(system, doc_id) for doc_id in found)
-        return RankingExplanation(self.query, self.name(system), told, tuple(range(1, len(found) + 1)), notes)
+        told = [self.explain(system, doc_id) for doc_id in found]
+        return self._ranking_explained(system, told, notes)
 
     def order(self, system: System, doc_ids: Sequence[str]) -> RankingExplanation:
         """Order documents by their scores, and say what separates each from the next."""
         told = sorted((self.explain(system, doc_id) for doc_id in doc_ids), key=lambda one: -one.score)
-        return RankingExplanation(self.query, self.name(system), tuple(told), tuple(range(1, len(told) + 1)))
+        return self._ranking_explained(system, told)
+
+    def _ranking_explained(
+        self, system: System, told: Sequence[Explanation], notes: tuple[str, ...] = ()
+    ) -> RankingExplanation:
+        places = tuple(range(1, len(told) + 1))
+        return RankingExplanation(self.query, self.name(system), tuple(told), places, notes=notes)
 
     def moved(self, now: System, before: System, doc_id: str, against: str = "") -> Movement:
         """Say why a document stands elsewhere than before, by the document that it changed places with.
@@ -164,11 +162,11 @@ class Explainer:
             doc_id,
             stood,
             stands,
-            overtook,
-            overtaken_by,
-            self._why(now, doc_id, rival),
-            then,
-            notes,
+            overtook=overtook,
+            overtaken_by=overtaken_by,
+            now=self._why(now, doc_id, rival),
+            then=then,
+            notes=notes,
         )
 
     def _why(self, system: System, doc_id: str, rival: str) -> Explanation | Contrast:
@@ -241,7 +239,7 @@ class Explainer:
                 "explain it with the part that has the document"
             )
         vectors = Vectors.open(vectors_folder(index.path, system.name))
-        return explain_dense(index, vectors, self._work.encoder(system), self.query, doc_id)
+        return explain_dense(index, vectors, self._work.encoder(system), self.query, doc_id=doc_id)
 
     def _fused(self, system: Fused, doc_id: str) -> Explanation:
         from rankhouse.explanation.stages import explain_fused
@@ -260,7 +258,7 @@ class Explainer:
             for name, part in parts.items()
             if doc_id in runs[name][self.query.id].doc_ids
         }
-        return explain_fused(system.method, runs, self.query, doc_id, system.weights, whys)
+        return explain_fused(system.method, runs, self.query, doc_id, weights=system.weights, whys=whys)
 
     def _reranked(self, system: Reranked, document: Document) -> Explanation:
         from rankhouse.explanation.stages import explain_reranked
@@ -270,7 +268,9 @@ class Explainer:
             ranking = self.ranking(system)
             said = float(ranking.scores[ranking.doc_ids.index(document.id)])
             return self._not_read(document.id, said, reason, ranker)
-        return explain_reranked(ranker, self.query, document, plan.split, plan.pool, self._options)
+        return explain_reranked(
+            ranker, self.query, document, plan.split, pool=plan.pool, options=self._options
+        )
 
     def _ranker(self, system: Reranked) -> Ranker:
         ranker: Ranker = self._work.ranker(system.stage)
@@ -293,7 +293,7 @@ class Explainer:
         if document.id not in ranking.doc_ids:
             return ""
         runs = [Run.from_rankings({query_id: one}) for one in (ranking, before)]
-        return placeholder(runs[0], query_id, document.id, runs[1], depth, document)
+        return placeholder(runs[0], query_id, document.id, runs[1], depth=depth, document=document)
 
     def _flip(self, system: System, doc_id: str, rival: Explanation) -> Counterfactual | None:
         """Return the least of a document whose removal puts it below a rival; None where none is known."""
@@ -308,7 +308,15 @@ class Explainer:
                 document, plan = self._document(doc_id), self._work.plan(system.stage)
                 lower = (rival.doc_id, rival.score)
                 ranker = self._ranker(system)
-                return flip(ranker, self.query, document, lower, plan.split, plan.pool, self._options)
+                return flip(
+                    ranker,
+                    self.query,
+                    document,
+                    lower,
+                    split=plan.split,
+                    pool=plan.pool,
+                    options=self._options,
+                )
         return None
 
     def _document(self, doc_id: str) -> Document:
@@ -338,10 +346,12 @@ class Explainer:
     def _numbers(self, given: OnRecord, doc_id: str) -> Explanation:
         said = given.number(self.query, doc_id)
         note = f"Of {given.label} only its numbers are known; name the model that made it to see more."
-        part = Part(f"number in {given.label}", said)
-        return Explanation(
-            self.query, doc_id, said, "numbers on record", True, "score", (part,), notes=(note,)
-        )
+        return self._told(doc_id, Part(f"number in {given.label}", said), "numbers on record", note=note)
+
+    def _told(self, doc_id: str, part: Part, method: str, *, unit: str = "score", note: str) -> Explanation:
+        """Return the explanation of a number that is its only part."""
+        told = Explanation(self.query, doc_id, part.value, method, exact=True, unit=unit, parts=(part,))
+        return told.noting(note)
 
     def _compared(self, given: OnRecord, maker: System, doc_id: str) -> Explanation:
         said, told = given.number(self.query, doc_id), self.explain(maker, doc_id)
@@ -351,11 +361,8 @@ class Explainer:
 
     def _reread(self, given: OnRecord, maker: Reranked, doc_id: str) -> Explanation:
         """Explain a document of a run that a ranker made, if what it gives now is the run's number."""
-        said, score, sure = (
-            given.number(self.query, doc_id),
-            self._score(maker, doc_id),
-            bool(tagged_fingerprint(given.tag)),
-        )
+        said, score = given.number(self.query, doc_id), self._score(maker, doc_id)
+        sure = bool(tagged_fingerprint(given.tag))
         if agrees(score, said):
             return self.explain(maker, doc_id)
         ranker = self._ranker(maker)
@@ -384,7 +391,5 @@ class Explainer:
     def _not_read(self, doc_id: str, said: float, reason: str, ranker: Ranker) -> Explanation:
         """Return the explanation of a number that is no score."""
         part, unit = Part("placeholder", said, "keeps the document in its place"), base_of(scale_of(ranker))
-        marks = fingerprint_of(ranker)
-        return Explanation(
-            self.query, doc_id, said, METHOD, True, unit, (part,), notes=(reason,), ranker=marks
-        )
+        told = self._told(doc_id, part, METHOD, unit=unit, note=reason)
+        return replace(told, ranker=fingerprint_of(ranker))

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.io.corpora import read_queries
 
 _LOOKED_AT = 200_000  # ids; more of them take longer than a person waits for an error
 _COMPARED = 2_000
@@ -64,6 +63,8 @@ def find_query(text: str, queries: str | None, field: str = "", runs: Sequence[o
                 "runs know queries by their ids: give their texts with --queries FILE, the id with --query"
             )
         return with_words(Query("query", text))
+    from rankhouse.io.corpora import read_queries
+
     return with_words(choose_query(text, read_queries(queries, field=field), queries))
 
 

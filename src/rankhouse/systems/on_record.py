@@ -1,20 +1,41 @@
-"""A run as a system: its numbers alone, or tied to the system that made it."""
+"""A run as a system: its numbers alone, or tied to the system that made it, which its tag may name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking, Run
+from rankhouse.io.files import as_text, numbered_lines
 from rankhouse.systems.names import unknown
-from rankhouse.systems.run_tags import USUAL
 from rankhouse.systems.system import FirstStage, System
 
 CLOSE: Final = 1e-3
 """How far a number of a run may be from a system's own, as a share of it (of 1 where it is smaller)."""
+
+USUAL: Final = "rankhouse"
+"""The tag of a run whose maker says nothing else."""
+_RERANKED: Final = re.compile(r"[a-z][a-z0-9_]*-([0-9a-f]{8})").fullmatch
+
+
+def read_tag(path: Path) -> str:
+    """Return the tag of a run's first line; the usual one where there is no line."""
+    with suppress(StopIteration):
+        lines = (as_text(raw, path, n).split() for n, raw in numbered_lines(path) if raw.strip())
+        return next(columns[5] for columns in lines if len(columns) > 5)
+    return USUAL
+
+
+def tagged_fingerprint(tag: str) -> str:
+    """Return the eight digits of the ranker that a tag names; "" where it names none."""
+    found = _RERANKED(tag)
+    return found[1] if found else ""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

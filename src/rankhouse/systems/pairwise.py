@@ -21,13 +21,6 @@ from rankhouse.text.split import SPLITTERS
 if TYPE_CHECKING:
     from rankhouse.models.duot5 import DuoT5Ranker
 
-_NAMES = ("duot5",)
-
-
-def is_pairwise(spec: object) -> bool:
-    """Return whether a ranker's notation names one that compares passages two by two."""
-    return isinstance(spec, str) and spec.partition("(")[0].strip() in _NAMES
-
 
 def as_pairwise(ranker: object) -> object:
     """Return an object that compares passages as what can be put behind a run; any other as it is."""

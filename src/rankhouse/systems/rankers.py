@@ -55,6 +55,13 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
     return bundle.open_ranker(spec, choose(compute.precision, compute.device, compute.threads or None))
 
 
+def is_pairwise(spec: object) -> bool:
+    """Return whether a ranker's notation names one that compares passages two by two."""
+    from rankhouse.models.families import PAIRWISE
+
+    return isinstance(spec, str) and spec.partition("(")[0].strip() in PAIRWISE
+
+
 def use_of(spec: str) -> Mapping[str, str]:
     """Return how a bundle says documents are meant to be passed to it; nothing for a checkpoint."""
     from rankhouse.models import bundle

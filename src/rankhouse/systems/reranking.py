@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from rankhouse.core import notation
 from rankhouse.core.nouns import Query, Ranker
@@ -21,6 +21,10 @@ from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan, Report
 from rankhouse.systems.precomputed import PrecomputedRanker, PrecomputedScorer, open_precomputed
 from rankhouse.text.split import SPLITTERS
+
+if TYPE_CHECKING:
+    from rankhouse.models.duot5 import DuoT5Ranker
+    from rankhouse.models.ranker import NeuralRanker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +87,11 @@ def reading_plan(
         stored=scorer if options.cache is None else None,  # a cache knows passages by their texts
     )
     return plan, scorer
+
+
+def ranker_tag(ranker: NeuralRanker | DuoT5Ranker) -> str:
+    """Return the tag of a run that a ranker ordered: its family and eight digits of its fingerprint."""
+    return f"{ranker.family}-{ranker.fingerprint[:8]}"
 
 
 def with_cache(

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.ranking.fuse import FUSIONS
-from rankhouse.systems.notation import system
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import FOUND, Cut, Dense, Fused, Lexical, Reranked, System
@@ -36,6 +35,8 @@ def first_stage(model: str, feedback: str = "") -> Lexical | Dense:
         return Lexical(model, feedback)
     if not (inside := (match["inside"] or "").strip()):
         raise WrongUse(f'"{model}": write  dense(RANKER), the ranker being a folder or  biencoder("DIR")')
+    from rankhouse.systems.notation import system  # which most models, being lexical, do not need
+
     try:
         found = system(model)
     except WrongUse:
@@ -75,7 +76,8 @@ def short_form(
     Raises:
         WrongUse: An unknown model, feedback or fusion, or weights that do not fit.
     """
-    notation.make(fusion or "rrf", FUSIONS, "method of fusion")
+    if fusion not in ("", "rrf"):
+        notation.make(fusion, FUSIONS, "method of fusion")  # of one model, too, which is not fused
     found = [cut(first_stage(model, feedback), k) for model in models]
     if len(found) == 1:
         return found[0]

@@ -23,9 +23,8 @@ from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.names import find_query
 from rankhouse.systems.notation import system
-from rankhouse.systems.on_record import OnRecord
+from rankhouse.systems.on_record import OnRecord, read_tag
 from rankhouse.systems.rankers import ComputeOptions
-from rankhouse.systems.run_tags import read_tag
 from rankhouse.systems.short_forms import asked_form
 from rankhouse.systems.stage import as_stage
 

@@ -22,8 +22,8 @@ from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few, visible
 from rankhouse.core.nouns import Query
 from rankhouse.core.results import Hit, SearchResult
 from rankhouse.core.run import Run
+from rankhouse.index.lexical.manifest import FILE
 from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex, open_index
-from rankhouse.io.corpora import read_queries
 from rankhouse.io.files import Skips
 from rankhouse.io.trec import write_run
 from rankhouse.jobs.parts import refuse_incomplete, with_documents
@@ -56,6 +56,8 @@ def command(job: SearchJob, words: tuple[str, ...], out: Path | None) -> Command
     if job.queries is None or out is None:
         raise WrongUse("--queries needs --out RUN, the run file to write")
     with opened(job) as index:
+        from rankhouse.io.corpora import read_queries
+
         skips = Skips(job.skip_bad)
         asked = read_queries(job.queries, skips, job.field)
         console.report_skips(skips)
@@ -81,9 +83,11 @@ def opened(job: SearchJob) -> Iterator[AnyIndex]:
         BadData: A folder of parts lacks a slice.
         RankhouseError: An index cannot be opened, or nobody answers at the address.
     """
-    if not job.partial:
-        refuse_incomplete(job.index)
-    paths = with_documents(job.index)
+    paths: Sequence[Path] = job.index
+    if not all((path / FILE).is_file() for path in paths):  # else they are indexes, not parts of one
+        if not job.partial:
+            refuse_incomplete(paths)
+        paths = with_documents(paths)
     if not job.cluster:
         idle("only a --cluster has parts that may not answer", "partial")
         yield open_index(paths)

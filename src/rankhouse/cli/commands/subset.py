@@ -24,7 +24,7 @@ from rankhouse.io.corpora import read_queries, write_queries
 from rankhouse.io.files import as_text, kind_of, numbered_lines
 from rankhouse.io.pairs import LabelledPair, read_pairs, write_pairs
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
-from rankhouse.systems.run_tags import read_tag
+from rankhouse.systems.on_record import read_tag
 
 Side = Literal["train", "valid", "test", "rest"]
 

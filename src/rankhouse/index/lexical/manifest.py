@@ -79,8 +79,7 @@ def load(folder: Path) -> IndexManifest:
         MissingInput: There is no such folder.
         BadIndex: The folder is no index, or its manifest is damaged or of another version.
     """
-    recover(folder)
-    if not folder.exists():
+    if not (folder.exists() or recover(folder)):
         raise MissingInput(
             f"{folder}: there is no such index; make it with  rankhouse index CORPUS --out {folder}"
         )

@@ -75,7 +75,8 @@ class TermScores:
         rows = segment.columns.rows[first:end]
         exact = self._lengths.get(id(segment))
         length = DECODED[segment.columns.codes[rows]] if exact is None else exact[rows]
-        scores = self._model.term(segment.columns.tfs[first:end], length, counts, self._collection, boost)
+        tf = segment.columns.tfs[first:end]
+        scores = self._model.term(tf, length, counts, collection=self._collection, boost=boost)
         return ScoredPostings(first, end, None, _float32(scores))
 
     def _make_table(self, term: str, boost: float, counts: TermCounts) -> NDArray[np.float32]:
@@ -85,7 +86,7 @@ class TermScores:
         highest = max(s.highest_tf(number) for s, number in holders)
         tf = np.arange(min(highest, LARGEST_TABLE_TF) + 1)[:, None]
         lengths = DECODED[None, : max(s.length_codes for s in segments)]
-        scores = self._model.term(tf, lengths, counts, self._collection, boost)
+        scores = self._model.term(tf, lengths, counts, collection=self._collection, boost=boost)
         return _float32(scores)
 
 

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,9 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
 from rankhouse.index.lexical.scorer import NO_HITS, DocumentScore, Hits, Scorer, Weighted
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Collection, TermCounts, Weighting
-from rankhouse.text.analyze import Analyzer
+
+if TYPE_CHECKING:
+    from rankhouse.text.analyze import Analyzer
 
 Table = NDArray[np.object_]
 Codes = NDArray[np.int32]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,16 @@ class TermCounts(NamedTuple):
     occurrences: int
 
 
-TermFormula = Callable[[Floats, Floats, TermCounts, Collection, float], Floats]
+class TermFormula(Protocol):
+    """What a term's occurrences are worth; tf and length broadcast."""
+
+    def __call__(
+        self, tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float
+    ) -> Floats:
+        """Score documents by the term's count in each, and their lengths."""
+        ...
+
+
 PriorFormula = Callable[[Floats, list[tuple[float, TermCounts]], Collection], Floats]
 LeafFormula = Callable[[int, float, TermCounts, Collection], dict[str, float]]
 
@@ -64,7 +73,7 @@ class Weighting:
 
     Attributes:
         notation: How it is written: ``bm25(k1=0.9, b=0.4)``.
-        term: (tf, length, counts of the term, collection, boost) -> scores; tf and length broadcast.
+        term: Scores the occurrences of one term.
         prior: (length, (boost, counts) of all query terms, collection) -> what each document that matched
             gets once; None for nothing.
         exact_lengths: True lengths instead of Lucene's one-byte ones.

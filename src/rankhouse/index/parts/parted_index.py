@@ -11,7 +11,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,9 @@ from rankhouse.index.parts.part import (
     ScoreDocument,
     part_folders,
 )
-from rankhouse.text.analyze import ANALYZERS, Analyzer
+
+if TYPE_CHECKING:
+    from rankhouse.text.analyze import Analyzer
 
 T = TypeVar("T")
 
@@ -67,7 +69,6 @@ class PartedIndex:
     Open them with :meth:`open`, or with :meth:`reach` where they lie elsewhere.
 
     Attributes:
-        analyzer: What turned their texts, and will turn queries, into terms.
         collection: Statistics of all documents.
         documents: The documents by id.
         missing: Names of the parts that are left out since they do not answer.
@@ -79,8 +80,6 @@ class PartedIndex:
     def __init__(self, parts: Parts, infos: Mapping[int, PartInfo]) -> None:
         self.parts, self._infos = parts, dict(infos)
         _check(parts.names, self._infos)
-        one = next(iter(self._infos.values()))
-        self.analyzer: Analyzer = notation.make(one.analyzer, ANALYZERS, "analyzer")
         collections = [info.collection for info in self._infos.values()]
         self.collection = Collection(*map(sum, zip(*collections, strict=True)))
         self.starts = np.cumsum([0, *(collection.documents for collection in collections)])
@@ -116,6 +115,13 @@ class PartedIndex:
                 if not (partial and asked):
                     raise
         return cls(parts, infos)
+
+    @cached_property
+    def analyzer(self) -> Analyzer:
+        """What turned their texts, and will turn queries, into terms."""
+        from rankhouse.text.analyze import ANALYZERS  # noqa: PLC0415 - as in Index
+
+        return notation.make(next(iter(self._infos.values())).analyzer, ANALYZERS, "analyzer")
 
     def __len__(self) -> int:
         return self.collection.documents
