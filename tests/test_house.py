@@ -75,7 +75,7 @@ BUDGETS = {
     "jobs adaptation": (3_440, 2_500),
     "systems": (2_760, 1_900),
     "training explanation stores": (13_070, 11_700),
-    "index models ranking labels evaluation": (19_870, 19_100),
+    "index models ranking labels evaluation": (19_990, 19_100),
     "text nn page": (6_000, 6_000),
     "io": (3_510, 3_300),
     "core": (2_100, 1_800),
