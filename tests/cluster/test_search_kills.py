@@ -20,7 +20,7 @@ import pytest
 from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.io.trec import write_run
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.short_forms import short_form
@@ -177,7 +177,7 @@ def test_the_command_names_a_damaged_part_or_does_without_it(cluster, folder):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["missing_parts"] == [f"{folder}/damaged/2/index"]
     assert "partial result: no answer from" in done.stderr
-    others = PartedIndex.open([folder / "parts" / "0", folder / "parts" / "1"])
+    others = ShardedIndex.open([folder / "parts" / "0", folder / "parts" / "1"])
     asked = [Query(f"q{i}", text) for i, text in enumerate(QUESTIONS)]
     write_run(short_form(("bm25",)).run(asked, others), folder / "others.run")
     assert (folder / "damaged.run").read_bytes() == (folder / "others.run").read_bytes()
@@ -241,7 +241,7 @@ def test_a_dead_part_is_named_or_left_out_and_comes_back(service, cluster, folde
     status, answer = service.search(QUESTIONS[0], system="bm25", partial=True)
     assert status == 200
     assert str(part) in answer["degraded"]
-    others = PartedIndex.open([folder / "parts" / "0", folder / "parts" / "2"])
+    others = ShardedIndex.open([folder / "parts" / "0", folder / "parts" / "2"])
     assert told(answer) == expected(others, QUESTIONS[0])
     away.rename(part)
     until = time.monotonic() + 60

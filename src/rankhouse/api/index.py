@@ -18,7 +18,7 @@ from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.build import BuildOptions, append, build
-from rankhouse.index.parts import parted_index
+from rankhouse.index.sharded import sharded_index
 from rankhouse.io.inputs import (
     DocumentsLike,
     QueriesLike,
@@ -93,7 +93,7 @@ class Index(stored.Index):
 
     @classmethod
     @checked
-    def open_parts(cls, *folders: str | os.PathLike[str]) -> PartedIndex:
+    def open_parts(cls, *folders: str | os.PathLike[str]) -> ShardedIndex:
         """Open several indexes as one: rankings and scores are those of one index of all their documents.
 
         Args:
@@ -106,7 +106,7 @@ class Index(stored.Index):
         """
         paths = [as_path(folder, "folders") for folder in folders]
         refuse_incomplete(paths)
-        return PartedIndex.open(with_documents(paths))
+        return ShardedIndex.open(with_documents(paths))
 
     @checked
     def append(self, documents: DocumentsLike, *, workers: int = 0) -> Self:
@@ -200,7 +200,7 @@ class Index(stored.Index):
         return vectors
 
 
-class PartedIndex(parted_index.PartedIndex):
+class ShardedIndex(sharded_index.ShardedIndex):
     """Several indexes, the parts of one collection, searched as one.
 
     >>> import rankhouse as rh

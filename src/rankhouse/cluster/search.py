@@ -12,8 +12,9 @@ from rankhouse.cluster.messages import Setup
 from rankhouse.cluster.replicas import PATIENCE, ReplicaFailed, Replicas
 from rankhouse.cluster.session import ClusterOptions, ray_session
 from rankhouse.index.index import Index
-from rankhouse.index.parts.part import IndexPart, PartFailed, Request, part_folders
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.lexical.manifest import index_folders
+from rankhouse.index.sharded.shard import IndexShard, Request, ShardFailed
+from rankhouse.index.sharded.sharded_index import ShardedIndex
 
 HURRIED: Final = 2.0
 """Seconds that a request waits for a dead shard where a partial result will do."""
@@ -38,7 +39,7 @@ class HeldShard:
     """A shard in an actor."""
 
     def __init__(self, index: Index) -> None:
-        self._shard = IndexPart(index)
+        self._shard = IndexShard(index)
 
     @property
     def found(self) -> dict[str, str]:
@@ -62,7 +63,7 @@ class ClusterShards:
         return ClusterShards(self._shards, HURRIED)
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
-        """Ask several shards at the same time. Args: as in ``Parts.ask``."""
+        """Ask several shards at the same time. Args: as in ``Shards.ask``."""
         replicas = {number: self._shards[number][1] for number in requests}
         waiting = {number: replicas[number].send(request) for number, request in requests.items()}
         answers = dict[int, Any]()
@@ -71,7 +72,7 @@ class ClusterShards:
                 try:
                     answers[number] = replicas[number].receive(request, waiting.pop(number), self._patience)
                 except ReplicaFailed as failure:
-                    raise PartFailed(number, self.names[number], failure.reason) from failure
+                    raise ShardFailed(number, self.names[number], failure.reason) from failure
         finally:
             for number, sent in waiting.items():
                 if sent is not None:
@@ -86,7 +87,7 @@ class SearchCluster:
         self.ray, self.replicas = ray, replicas
         self._held: list[Replicas] = []
 
-    def index(self, paths: Sequence[Path], *, partial: bool = False) -> PartedIndex:
+    def index(self, paths: Sequence[Path], *, partial: bool = False) -> ShardedIndex:
         """Have the shards of an index held, and return it to be searched.
 
         Args:
@@ -95,12 +96,12 @@ class SearchCluster:
             partial: Leave out shards that cannot be opened.
 
         Raises:
-            PartFailed: A shard cannot be opened.
+            ShardFailed: A shard cannot be opened.
             BadIndex: The shards do not go together.
         """
-        folders = [folder.absolute() for folder in part_folders(paths)]
+        folders = [folder.absolute() for folder in index_folders(paths)]
         shards = ClusterShards([(str(folder), self.hold(ShardSetup(folder))) for folder in folders])
-        return PartedIndex.reach(shards, partial=partial)
+        return ShardedIndex.reach(shards, partial=partial)
 
     def hold(self, setup: Setup, gpus: int = 0) -> Replicas:
         """Have something held by as many actors as there are replicas."""

@@ -284,7 +284,7 @@ class ServiceCluster:
             path: An index, or a folder of shards; the same on every machine.
 
         Raises:
-            PartFailed: A shard cannot be opened.
+            ShardFailed: A shard cannot be opened.
         """
         if not self._partial:
             refuse_incomplete([path])

@@ -23,7 +23,7 @@ from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
 from rankhouse.index.lexical.feedback import Expansion
 from rankhouse.index.lexical.scorer import DocumentScore, TermAddend
 from rankhouse.index.lexical.search import LexicalOptions, Retriever
-from rankhouse.index.parts.parted_index import AnyIndex
+from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.text.analyze import STOP_WORDS, Analyzer
 
 MOST_WORDS: Final = 10_000

@@ -10,7 +10,7 @@ from typing import Annotated
 from rankhouse.core.nouns import Query
 from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.index.parts.parted_index import AnyIndex
+from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.short_forms import short_form

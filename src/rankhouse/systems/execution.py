@@ -16,7 +16,7 @@ from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Ranking, Run
 from rankhouse.index.dense.exact import Searcher, search
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.index.parts.parted_index import AnyIndex, open_index
+from rankhouse.index.sharded.sharded_index import AnyIndex, open_index
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.systems.on_record import OnRecord

@@ -26,7 +26,7 @@ from rankhouse.explanation.lexical import LexicalExplainer
 from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.explanation.placeholder import METHOD, placeholder
 from rankhouse.index.lexical.search import LexicalOptions
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.names import unknown
 from rankhouse.systems.on_record import OnRecord, agrees, tagged_fingerprint
@@ -233,7 +233,7 @@ class Explainer:
         from rankhouse.index.dense.vectors import Vectors, vectors_folder
 
         index = self._work.index
-        if isinstance(index, PartedIndex):
+        if isinstance(index, ShardedIndex):
             raise WrongUse(
                 f"{system}: what a score of vectors is made of is told by the index that holds them; "
                 "explain it with the part that has the document"

@@ -13,9 +13,9 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Ranker, StoredPair, StoredPassage, fingerprint_of
 from rankhouse.core.scores import scale_of
 from rankhouse.index.index import Index
-from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
 from rankhouse.index.precomputed.read import Kind, PrecomputedPassages, find, open_all, precomputed_folder
 from rankhouse.index.precomputed.write import PassageRows
+from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 
 if TYPE_CHECKING:
     from rankhouse.models.contract import PrecomputingModel
@@ -285,7 +285,7 @@ def open_precomputed(
         WrongUse: Nothing is stored, and it is required.
         BadIndex: What is stored is of other documents, or damaged.
     """
-    if isinstance(index, PartedIndex):
+    if isinstance(index, ShardedIndex):
         if required:
             raise WrongUse(f"{index.path}: what parts store for rankers is not read; leave out --stored")
         return None

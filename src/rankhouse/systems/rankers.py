@@ -13,8 +13,8 @@ from rankhouse.core.options import Option
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
-from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex
-from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
+from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
+from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
 from rankhouse.systems.checkpoints import DEFAULT, default_ranker
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def dense_searcher(index: AnyIndex, model: Dense) -> Searcher:
         MissingInput: Nothing was encoded under this name.
         BadIndex: The vectors do not cover the index as it is now.
     """
-    if isinstance(index, PartedIndex):
-        return PartedSearcher(index, open_vectors(index, model.name), model.vectors)
+    if isinstance(index, ShardedIndex):
+        return ShardedSearcher(index, open_vectors(index, model.name), model.vectors)
     vectors = Vectors.open(vectors_folder(index.path, model.name))
     vectors.require(documents=len(index), collection=index.fingerprint)
     return searcher_of(vectors, model.vectors)

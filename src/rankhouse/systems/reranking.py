@@ -14,7 +14,7 @@ from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
-from rankhouse.index.parts.parted_index import AnyIndex
+from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import rerank

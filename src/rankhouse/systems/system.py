@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rankhouse.core.results import SearchResult
     from rankhouse.core.run import Ranking, Run
     from rankhouse.explanation.report import ExplainResult
-    from rankhouse.index.parts.parted_index import AnyIndex
+    from rankhouse.index.sharded.sharded_index import AnyIndex
     from rankhouse.io.inputs import PathLike, QueriesLike
 
 FOUND: Final = 1000

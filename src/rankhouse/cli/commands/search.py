@@ -23,7 +23,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.results import Hit, SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index.lexical.manifest import FILE
-from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex, open_index
+from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
 from rankhouse.io.files import Skips
 from rankhouse.io.trec import write_run
 from rankhouse.jobs.parts import refuse_incomplete, with_documents
@@ -79,7 +79,7 @@ def opened(job: SearchJob) -> Iterator[AnyIndex]:
     """Yield an index, or several as one: opened here, or held by a cluster as long as the block runs.
 
     Raises:
-        PartFailed: A part does not answer.
+        ShardFailed: A part does not answer.
         BadData: A folder of parts lacks a slice.
         RankhouseError: An index cannot be opened, or nobody answers at the address.
     """
@@ -101,7 +101,7 @@ def opened(job: SearchJob) -> Iterator[AnyIndex]:
 
 def answering(index: AnyIndex, job: SearchJob, search: Callable[[AnyIndex], T]) -> tuple[T, tuple[str, ...]]:
     """Return what a search finds, and the names of the parts that it was done without."""
-    if not job.partial or not isinstance(index, PartedIndex):
+    if not job.partial or not isinstance(index, ShardedIndex):
         return search(index), ()
     result, living = index.partial(search)
     if living.missing:

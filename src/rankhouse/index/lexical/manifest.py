@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
 
@@ -18,6 +19,23 @@ FORMAT = "rankhouse-index"
 VERSION = 2
 # Indexes of version 1 have no checksums of blocks: a large file of theirs is read whole when first touched.
 READABLE = (1, 2)
+
+
+def index_folders(paths: Iterable[Path]) -> list[Path]:
+    """Return the index folders that paths mean: an index, a part with ``index/`` in it, or a folder of parts.
+
+    Args:
+        paths: What was named; what holds no index is returned as it is, so that opening it gives the error.
+    """
+    return [folder for path in paths for folder in _indexes_in(path) or [path]]
+
+
+def _indexes_in(path: Path) -> list[Path]:
+    for folder in (path, path / "index"):
+        if (folder / FILE).is_file():
+            return [folder]
+    children = sorted(path.iterdir()) if path.is_dir() else []
+    return [child / "index" for child in children if (child / "index" / FILE).is_file()]
 
 
 class SegmentEntry(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ import msgspec
 
 from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.io.outputs import write_json
 from rankhouse.serve.errors import Refusal, UnknownName
 from rankhouse.serve.judging.lessons import Lessons, few_questions
@@ -272,7 +272,7 @@ class TrainingJobs:
         if rate is not None:
             options += ["--set", f"rate={rate!r}"]
         index = self._service.catalogue.view(request.index).index
-        if isinstance(index, PartedIndex):
+        if isinstance(index, ShardedIndex):
             raise WrongUse("training reads one index on this machine, not parts; serve their merged index")
         return ["train", *self._start(request), "--index", str(index.path), *options]
 

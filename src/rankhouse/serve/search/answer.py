@@ -10,7 +10,7 @@ import msgspec
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, SearchResponse
@@ -39,7 +39,7 @@ def search(service: Searching, asked: SearchBody, deadline: Deadline | None = No
         WrongUse: The question has no words, k is out of range, or the system cannot be made.
         Overloaded: A model has too much to do.
         DeadlinePassed: The time was over before anything was found.
-        PartFailed: A part of the index does not answer, and nothing less than all will do.
+        ShardFailed: A part of the index does not answer, and nothing less than all will do.
     """
     if not asked.query.strip():
         raise WrongUse("query is empty: say what is looked for")
@@ -49,7 +49,7 @@ def search(service: Searching, asked: SearchBody, deadline: Deadline | None = No
     view = service.catalogue.view(asked.index)
     until = deadline or Deadline.after(asked.deadline_s)
     index, partial = view.index, view.partial if asked.partial is None else asked.partial
-    if not partial or not isinstance(index, PartedIndex):
+    if not partial or not isinstance(index, ShardedIndex):
         return _answered(service, view, asked, until)
     told, living = index.partial(lambda some: _answered(service, view.over(some), asked, until))
     if not living.missing:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from rankhouse.core.errors import RankhouseError
 from rankhouse.index.lexical import manifest
-from rankhouse.index.parts.part import part_folders
+from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.systems import SystemSpec, asked_system, usual_systems
 from rankhouse.serve.search.view import IndexView
@@ -63,7 +63,7 @@ class ServedIndex:
 def _state_of(path: Path) -> tuple[object, ...]:
     """Return what changes whenever an index, its vectors or its stored passages do."""
     files = list[Path]()
-    for folder in part_folders([path]):
+    for folder in index_folders([path]):
         files += [folder / manifest.FILE, *folder.glob("vectors/*/manifest.json")]
         files += folder.glob("kept/*/manifest.json")
     states: list[object] = []

@@ -14,7 +14,7 @@ from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Document, FloatArray, Pair, Query
 from rankhouse.core.scores import base_of, scale_of
 from rankhouse.index.lexical.weighting import lucene_idf
-from rankhouse.index.parts.parted_index import AnyIndex
+from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.answer import Searching

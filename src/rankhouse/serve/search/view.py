@@ -13,8 +13,8 @@ from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
-from rankhouse.index.parts.parted_index import AnyIndex, PartedIndex, open_index
-from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
+from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
+from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
 from rankhouse.jobs.parts import refuse_incomplete
 from rankhouse.serve.search.recent import RecentRankings
 from rankhouse.systems.precomputed import PrecomputedScorer, open_precomputed
@@ -69,7 +69,7 @@ class IndexView:
         noted.problem = problem
         return noted
 
-    def over(self, index: PartedIndex) -> IndexView:
+    def over(self, index: ShardedIndex) -> IndexView:
         """Return a view of those parts of the index that answer."""
         with self._lock:
             return self._over.setdefault(index.missing, IndexView(self.name, index))
@@ -84,7 +84,7 @@ class IndexView:
 
     def _names_of(self, encoder: str) -> Iterator[str]:
         index = self.index
-        if isinstance(index, PartedIndex):
+        if isinstance(index, ShardedIndex):
             of_parts = [
                 {name for name, state in info.vectors.items() if state.encoder == encoder}
                 for info in index.infos.values()
@@ -116,8 +116,8 @@ class IndexView:
 
     def _opened(self, model: Dense) -> FoundVectors:
         index = self.index
-        if isinstance(index, PartedIndex):
-            return FoundVectors(PartedSearcher(index, open_vectors(index, model.name), model.vectors), "")
+        if isinstance(index, ShardedIndex):
+            return FoundVectors(ShardedSearcher(index, open_vectors(index, model.name), model.vectors), "")
         vectors = Vectors.open(vectors_folder(index.path, model.name))
         state, warning = vectors.state, ""
         if index.manifest.began_as(state.collection):

@@ -1,7 +1,7 @@
 """The vectors of several indexes, searched as one.
 
 Exact search gives what one index gives: a score depends on nothing but query and document. Of an approximate
-structure each part searches its own, so that together they find at least as much as any one of them.
+structure each shard searches its own, so that together they find at least as much as any one of them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from rankhouse.core.errors import BadIndex, MissingInput
 from rankhouse.core.nouns import Encoder, FloatArray
 from rankhouse.index.append_state import AGAIN
 from rankhouse.index.dense.vectors import VectorsState
-from rankhouse.index.parts.part import NamedNeighbours, NearestDocuments
-from rankhouse.index.parts.parted_index import PartedIndex, best_of_parts
+from rankhouse.index.sharded.shard import NamedNeighbours, NearestDocuments
+from rankhouse.index.sharded.sharded_index import ShardedIndex, best_of_shards
 
 _ALIKE = ("encoder", "policy", "similarity", "dtype")
 
 
-class PartedVectors:
-    """The vectors of this name of all parts. Open them with :func:`open_vectors`."""
+class ShardedVectors:
+    """The vectors of this name of all shards. Open them with :func:`open_vectors`."""
 
     def __init__(self, name: str, state: VectorsState) -> None:
         self.name, self.state = name, state
 
-    def require_encoder(self, encoder: Encoder) -> PartedVectors:
+    def require_encoder(self, encoder: Encoder) -> ShardedVectors:
         """Make sure queries will be encoded by what encoded the documents.
 
         Raises:
@@ -42,10 +42,10 @@ class PartedVectors:
         return self
 
 
-class PartedSearcher:
-    """Finds the nearest documents among those of all parts."""
+class ShardedSearcher:
+    """Finds the nearest documents among those of all shards."""
 
-    def __init__(self, index: PartedIndex, vectors: PartedVectors, structure: str) -> None:
+    def __init__(self, index: ShardedIndex, vectors: ShardedVectors, structure: str) -> None:
         self._index, self.vectors, self._structure = index, vectors, structure
 
     def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
@@ -54,33 +54,33 @@ class PartedSearcher:
         columns = zip(*self._index.ask_all(request).values(), strict=True)
         return [self._joined(column, k) for column in columns]
 
-    def _joined(self, of_parts: Sequence[NamedNeighbours], k: int) -> tuple[Sequence[str], FloatArray]:
-        ids = tuple(chain.from_iterable(part.ids for part in of_parts))
-        scores = np.concatenate([part.scores for part in of_parts])
-        order = best_of_parts(self._index.distinct(ids), scores, k, descending_ids=True)
+    def _joined(self, of_shards: Sequence[NamedNeighbours], k: int) -> tuple[Sequence[str], FloatArray]:
+        ids = tuple(chain.from_iterable(shard.ids for shard in of_shards))
+        scores = np.concatenate([shard.scores for shard in of_shards])
+        order = best_of_shards(self._index.distinct(ids), scores, k, descending_ids=True)
         return [ids[place] for place in order.tolist()], scores[order]
 
 
-def open_vectors(index: PartedIndex, name: str) -> PartedVectors:
-    """Return the vectors of this name that all parts have.
+def open_vectors(index: ShardedIndex, name: str) -> ShardedVectors:
+    """Return the vectors of this name that all shards have.
 
     Raises:
-        MissingInput: A part has none that cover its documents.
+        MissingInput: A shard has none that cover its documents.
         BadIndex: They were not made alike.
     """
-    states = {part: info.vectors[name] for part, info in index.infos.items() if name in info.vectors}
-    if lacking := [part for part in index.infos if part not in states]:
+    states = {shard: info.vectors[name] for shard, info in index.infos.items() if name in info.vectors}
+    if lacking := [shard for shard in index.infos if shard not in states]:
         raise MissingInput(
             f'{" and ".join(lacking)}: has no vectors "{name}" of all its documents; {AGAIN}, for each part'
         )
     (first, one), *others = states.items()
-    for part, state in others:
+    for shard, state in others:
         for field in _ALIKE:
             if getattr(state, field) != getattr(one, field):
                 raise BadIndex(
-                    f'the vectors "{name}" of {part} have {field} {getattr(state, field)}, those of {first} '
+                    f'the vectors "{name}" of {shard} have {field} {getattr(state, field)}, those of {first} '
                     f"{getattr(one, field)}; encode all parts alike"
                 )
     counted = {key: sum(getattr(s, key) for s in states.values()) for key in ("documents", "rows")}
     dimension = max(state.dimension for state in states.values())
-    return PartedVectors(name, msgspec.structs.replace(one, dimension=dimension, **counted))
+    return ShardedVectors(name, msgspec.structs.replace(one, dimension=dimension, **counted))

@@ -7,8 +7,8 @@ import pytest
 
 from rankhouse.api.index import Index
 from rankhouse.core.errors import RankhouseWarning, WrongUse
-from rankhouse.index.parts.part import LocalParts, PartFailed
-from rankhouse.index.parts.parted_index import PartedIndex
+from rankhouse.index.sharded.shard import LocalShards, ShardFailed
+from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue
@@ -72,7 +72,7 @@ def test_what_needs_one_index_says_so(parted):
         read_document(parted, "", "nowhere")
 
 
-class FadingParts(LocalParts):
+class FadingParts(LocalShards):
     """Parts of which one dies: whoever asks it learns so a moment later."""
 
     is_dead = False
@@ -80,13 +80,13 @@ class FadingParts(LocalParts):
     def ask(self, requests):
         if self.is_dead and 1 in requests:
             time.sleep(0.3)
-            raise PartFailed(1, self.names[1], "killed")
+            raise ShardFailed(1, self.names[1], "killed")
         return super().ask(requests)
 
 
 def test_a_partial_answer_says_what_it_lacks_and_how_long_all_of_it_took(parts, rankers, service):
     held = FadingParts.open([parts])
-    view = IndexView("harbour", PartedIndex.reach(held), partial=True)
+    view = IndexView("harbour", ShardedIndex.reach(held), partial=True)
     cluster = SimpleNamespace(view=lambda name, path: view)
     parted = type(service)(Catalogue({"harbour": parts}, rankers, cluster))
     assert search(parted, SearchBody(query=ASKED, system="bm25")).degraded == ""
@@ -94,7 +94,7 @@ def test_a_partial_answer_says_what_it_lacks_and_how_long_all_of_it_took(parts, 
     answer = search(parted, SearchBody(query=ASKED, system="bm25"))
     assert answer.degraded == f"the documents of {held.names[1]} are missing: no answer from there"
     assert answer.seconds >= 0.3
-    with pytest.raises(PartFailed):
+    with pytest.raises(ShardFailed):
         search(parted, SearchBody(query=ASKED, system="bm25", partial=False))
 
 

@@ -1,7 +1,7 @@
 """Several indexes searched as one: rankings, scores and ties are those of one index of all their documents.
 
-Statistics are exchanged first: each part tells its own, and ranks by the sums of all. From each part come its
-best k documents, never all that match. Equal scores are ordered by document id across parts as within one.
+Statistics are exchanged first: each shard tells its own, and ranks by the sums of all. From each come its
+best k documents, never all that match. Equal scores are ordered by document id across shards as within one.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from rankhouse.core import notation
 from rankhouse.core.errors import BadData, BadIndex, DuplicateId, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.index import Index
+from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.lexical.scorer import DocumentScore, Hits, Weighted
 from rankhouse.index.lexical.search import Codes, Table
 from rankhouse.index.lexical.weighting import Collection, TermCounts, Weighting
-from rankhouse.index.parts.part import (
+from rankhouse.index.sharded.shard import (
     About,
     CountTerms,
     FetchDocuments,
     FindRows,
     ListIds,
     ListTerms,
-    LocalParts,
-    PartFailed,
-    PartInfo,
-    Parts,
+    LocalShards,
     RankDocuments,
     Request,
     ScoreDocument,
-    part_folders,
+    ShardFailed,
+    ShardInfo,
+    Shards,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _KNOWN_TERMS: Final = 500_000
 """Terms whose counts are remembered."""
 
 
-def best_of_parts(
+def best_of_shards(
     ids: Sequence[str], scores: FloatArray, k: int, *, descending_ids: bool = False
 ) -> NDArray[np.int64]:
     """Return the places of the best k of n, best first; equal scores are ordered by id."""
@@ -63,30 +63,30 @@ def best_of_parts(
     return order[:k]
 
 
-class PartedIndex:
-    """Several indexes, the parts of one collection, searched as one.
+class ShardedIndex:
+    """Several indexes, the shards of one collection, searched as one.
 
     Open them with :meth:`open`, or with :meth:`reach` where they lie elsewhere.
 
     Attributes:
         collection: Statistics of all documents.
         documents: The documents by id.
-        missing: Names of the parts that are left out since they do not answer.
+        missing: Names of the shards that are left out since they do not answer.
 
     Raises:
-        BadIndex: No part, a part twice, or parts that were made with different analyzers.
+        BadIndex: No shard, a shard twice, or shards that were made with different analyzers.
     """
 
-    def __init__(self, parts: Parts, infos: Mapping[int, PartInfo]) -> None:
-        self.parts, self._infos = parts, dict(infos)
-        _check(parts.names, self._infos)
+    def __init__(self, shards: Shards, infos: Mapping[int, ShardInfo]) -> None:
+        self.shards, self._infos = shards, dict(infos)
+        _check(shards.names, self._infos)
         collections = [info.collection for info in self._infos.values()]
         self.collection = Collection(*map(sum, zip(*collections, strict=True)))
         self.starts = np.cumsum([0, *(collection.documents for collection in collections)])
-        self.documents = PartedDocuments(self)
-        self.missing = tuple(name for number, name in enumerate(parts.names) if number not in self._infos)
+        self.documents = ShardedDocuments(self)
+        self.missing = tuple(name for number, name in enumerate(shards.names) if number not in self._infos)
         self._counts = dict[str, TermCounts]()
-        self._fewer = dict[int, PartedIndex]()
+        self._fewer = dict[int, ShardedIndex]()
 
     @classmethod
     def open(cls, paths: Sequence[Path]) -> Self:
@@ -96,25 +96,25 @@ class PartedIndex:
             MissingInput: There is no such folder.
             BadIndex: One of them holds no sound index, or they do not go together.
         """
-        return cls.reach(LocalParts.open(paths))
+        return cls.reach(LocalShards.open(paths))
 
     @classmethod
-    def reach(cls, parts: Parts, *, partial: bool = False) -> Self:
-        """Ask parts what they are and join them.
+    def reach(cls, shards: Shards, *, partial: bool = False) -> Self:
+        """Ask shards what they are and join them.
 
         Raises:
-            PartFailed: A part does not answer.
+            ShardFailed: A shard does not answer.
         """
-        asked, infos = set(range(len(parts.names))), dict[int, PartInfo]()
+        asked, infos = set(range(len(shards.names))), dict[int, ShardInfo]()
         while asked:
             try:
-                infos = parts.ask(dict.fromkeys(sorted(asked), About()))
+                infos = shards.ask(dict.fromkeys(sorted(asked), About()))
                 break
-            except PartFailed as failure:
+            except ShardFailed as failure:
                 asked.remove(failure.number)
                 if not (partial and asked):
                     raise
-        return cls(parts, infos)
+        return cls(shards, infos)
 
     @cached_property
     def analyzer(self) -> Analyzer:
@@ -127,12 +127,12 @@ class PartedIndex:
         return self.collection.documents
 
     def __repr__(self) -> str:
-        return f"<PartedIndex of {len(self._infos)} parts: {len(self):,} documents, {self.analyzer.name}>"
+        return f"<ShardedIndex of {len(self._infos)} parts: {len(self):,} documents, {self.analyzer.name}>"
 
     @property
-    def infos(self) -> Mapping[str, PartInfo]:
-        """What each part is, by name."""
-        return {self.parts.names[number]: info for number, info in self._infos.items()}
+    def infos(self) -> Mapping[str, ShardInfo]:
+        """What each shard is, by name."""
+        return {self.shards.names[number]: info for number, info in self._infos.items()}
 
     @property
     def path(self) -> Path:
@@ -141,34 +141,34 @@ class PartedIndex:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the content; changes with every document added to a part."""
-        parts = "".join(info.fingerprint for info in self._infos.values())
-        return blake2b(parts.encode(), digest_size=16).hexdigest()
+        """Hash of the content; changes with every document added to a shard."""
+        shards = "".join(info.fingerprint for info in self._infos.values())
+        return blake2b(shards.encode(), digest_size=16).hexdigest()
 
-    # --- parts that do not answer ---------------------------------------------------------------------
+    # --- shards that do not answer ---------------------------------------------------------------------
 
     @cached_property
-    def _hurried(self) -> PartedIndex:
-        return PartedIndex(self.parts.hurried(), self._infos)
+    def _hurried(self) -> ShardedIndex:
+        return ShardedIndex(self.shards.hurried(), self._infos)
 
-    def without(self, number: int) -> PartedIndex:
-        """Return what is left when a part is left out: an index of the other parts' documents only."""
+    def without(self, number: int) -> ShardedIndex:
+        """Return what is left when a shard is left out: an index of the other shards' documents only."""
         if number not in self._fewer:
             infos = {other: info for other, info in self._infos.items() if other != number}
-            self._fewer[number] = PartedIndex(self.parts, infos)
+            self._fewer[number] = ShardedIndex(self.shards, infos)
         return self._fewer[number]
 
-    def partial(self, work: Callable[[PartedIndex], T]) -> tuple[T, PartedIndex]:
-        """Do work with all parts, or, where some do not answer, the whole work with the others.
+    def partial(self, work: Callable[[ShardedIndex], T]) -> tuple[T, ShardedIndex]:
+        """Do work with all shards, or, where some do not answer, the whole work with the others.
 
         Raises:
-            PartFailed: No part answers.
+            ShardFailed: No shard answers.
         """
         index = self._hurried
         while True:
             try:
                 return work(index), index
-            except PartFailed as failure:
+            except ShardFailed as failure:
                 if len(index.infos) == 1:
                     raise
                 index = index.without(failure.number)
@@ -176,11 +176,11 @@ class PartedIndex:
     # --- asking ---------------------------------------------------------------------------------------
 
     def ask_all(self, request: Request) -> dict[int, Any]:
-        """Ask every part the same: number -> answer."""
-        return self.parts.ask(dict.fromkeys(self._infos, request))
+        """Ask every shard the same: number -> answer."""
+        return self.shards.ask(dict.fromkeys(self._infos, request))
 
     def _ask_owners(self, rows: Sequence[int], request: Callable[[tuple[int, ...]], Request]) -> list[Any]:
-        """Ask the parts that hold documents about them: an answer a row."""
+        """Ask the shards that hold documents about them: an answer a row."""
         numbers = list(self._infos)
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         places = {place: np.flatnonzero(owner == place) for place in np.unique(owner).tolist()}
@@ -188,7 +188,7 @@ class PartedIndex:
             place: tuple((np.asarray(rows)[mine] - self.starts[place]).tolist())
             for place, mine in places.items()
         }
-        answers = self.parts.ask({numbers[place]: request(some) for place, some in local.items()})
+        answers = self.shards.ask({numbers[place]: request(some) for place, some in local.items()})
         joined: list[Any] = [None] * len(rows)
         for place, mine in places.items():
             for row, answer in zip(mine.tolist(), answers[numbers[place]], strict=True):
@@ -200,13 +200,13 @@ class PartedIndex:
         return max(1, min(_TOGETHER, -(-queries // threads)))
 
     def counts(self, term: str) -> TermCounts:
-        """Count the documents that hold a term, and its occurrences, in all parts."""
+        """Count the documents that hold a term, and its occurrences, in all shards."""
         if (known := self._counts.get(term)) is None:
             known = self._look_up((term,))[term]
         return known
 
     def look_up(self, terms: Iterable[str]) -> None:
-        """Ask all parts for the counts of terms that are not known yet, in one message."""
+        """Ask all shards for the counts of terms that are not known yet, in one message."""
         if wanted := tuple(term for term in dict.fromkeys(terms) if term not in self._counts):
             self._look_up(wanted)
 
@@ -220,7 +220,7 @@ class PartedIndex:
         return counts
 
     def hits(self, model: Weighting, queries: Sequence[Weighted], k: int) -> list[Hits]:
-        """Find the best k documents of all parts for each query."""
+        """Find the best k documents of all shards for each query."""
         request = RankDocuments(model.notation, self.collection, tuple(queries), k)
         answers = self.ask_all(request).values()
         shifted = [
@@ -229,10 +229,10 @@ class PartedIndex:
         ]
         return [self._joined(column, k) for column in zip(*shifted, strict=True)]
 
-    def _joined(self, of_parts: Sequence[Hits], k: int) -> Hits:
-        ids = tuple(chain.from_iterable(hits.ids for hits in of_parts))
-        scores, rows = (np.concatenate([getattr(h, name) for h in of_parts]) for name in ("scores", "rows"))
-        order = best_of_parts(self.distinct(ids), scores, k)
+    def _joined(self, of_shards: Sequence[Hits], k: int) -> Hits:
+        ids = tuple(chain.from_iterable(hits.ids for hits in of_shards))
+        scores, rows = (np.concatenate([getattr(h, name) for h in of_shards]) for name in ("scores", "rows"))
+        order = best_of_shards(self.distinct(ids), scores, k)
         return Hits(rows[order], scores[order], tuple(ids[place] for place in order.tolist()))
 
     def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
@@ -240,7 +240,7 @@ class PartedIndex:
         place = int(np.searchsorted(self.starts, row, side="right")) - 1
         number = list(self._infos)[place]
         request = ScoreDocument(model.notation, self.collection, terms, row - int(self.starts[place]))
-        score: DocumentScore = self.parts.ask({number: request})[number]
+        score: DocumentScore = self.shards.ask({number: request})[number]
         return score
 
     def terms_of(self, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
@@ -257,10 +257,10 @@ class PartedIndex:
     # --- documents ------------------------------------------------------------------------------------
 
     def find(self, doc_ids: Sequence[str]) -> list[int]:
-        """Return the rows of documents among all; -1 for those that no part has.
+        """Return the rows of documents among all; -1 for those that no shard has.
 
         Raises:
-            DuplicateId: Two parts have one of them.
+            DuplicateId: Two shards have one of them.
         """
         rows = [-1] * len(doc_ids)
         answers = self.ask_all(FindRows(tuple(doc_ids))).values()
@@ -276,7 +276,7 @@ class PartedIndex:
         """Return the row of a document among all.
 
         Raises:
-            WrongUse: No part has such a document.
+            WrongUse: No shard has such a document.
         """
         [row] = self.find([doc_id])
         if row < 0:
@@ -291,7 +291,7 @@ class PartedIndex:
         """Refuse a run of another collection.
 
         Raises:
-            BadData: No part has one of them.
+            BadData: No shard has one of them.
         """
         wanted = list(doc_ids)
         missing = next((i for i, row in zip(wanted, self.find(wanted), strict=True) if row < 0), None)
@@ -302,10 +302,10 @@ class PartedIndex:
             )
 
     def distinct(self, ids: Sequence[str]) -> Sequence[str]:
-        """Return ids that several parts gave.
+        """Return ids that several shards gave.
 
         Raises:
-            DuplicateId: Two parts gave the same.
+            DuplicateId: Two shards gave the same.
         """
         if len(left := set(ids)) < len(ids):
             for doc_id in ids:
@@ -315,17 +315,17 @@ class PartedIndex:
         return ids
 
     def repeated(self, doc_id: str) -> DuplicateId:
-        """Return the error for a document that several parts have."""
+        """Return the error for a document that several shards have."""
         answers = self.ask_all(FindRows((doc_id,)))
-        holders = [self.parts.names[number] for number, [row] in answers.items() if row >= 0]
+        holders = [self.shards.names[number] for number, [row] in answers.items() if row >= 0]
         return DuplicateId(
             f'the id "{doc_id}" is in {" and in ".join(holders)}; parts of one index hold each document '
             "once: cut one collection with  rankhouse index --shard, or make ids differ with  --prefix-ids"
         )
 
 
-def _check(names: Sequence[str], infos: Mapping[int, PartInfo]) -> None:
-    """Refuse parts that do not go together."""
+def _check(names: Sequence[str], infos: Mapping[int, ShardInfo]) -> None:
+    """Refuse shards that do not go together."""
     if not infos:
         raise BadIndex("no part was named; an index of parts needs one part at least")
     seen = dict[str, int]()
@@ -346,10 +346,10 @@ def _check(names: Sequence[str], infos: Mapping[int, PartInfo]) -> None:
 _IDS_AT_ONCE: Final = 10_000
 
 
-class PartedDocuments(Mapping[str, Document]):
-    """The documents of all parts by id, fetched from their parts when asked for."""
+class ShardedDocuments(Mapping[str, Document]):
+    """The documents of all shards by id, fetched from their shards when asked for."""
 
-    def __init__(self, index: PartedIndex) -> None:
+    def __init__(self, index: ShardedIndex) -> None:
         self._index = index
 
     def __getitem__(self, doc_id: str) -> Document:
@@ -369,8 +369,8 @@ class PartedDocuments(Mapping[str, Document]):
         """Fetch several documents, in the order asked for.
 
         Raises:
-            KeyError: No part has one of them.
-            DuplicateId: Two parts have one of them.
+            KeyError: No shard has one of them.
+            DuplicateId: Two shards have one of them.
         """
         wanted = tuple(doc_ids)
         fetched: list[Document | None] = [None] * len(wanted)
@@ -386,7 +386,7 @@ class PartedDocuments(Mapping[str, Document]):
         return documents
 
 
-AnyIndex: TypeAlias = Index | PartedIndex
+AnyIndex: TypeAlias = Index | ShardedIndex
 
 
 def open_index(paths: Sequence[Path]) -> AnyIndex:
@@ -396,5 +396,5 @@ def open_index(paths: Sequence[Path]) -> AnyIndex:
         MissingInput: There is no such folder.
         BadIndex: One of them holds no sound index, or they do not go together.
     """
-    folders = part_folders(paths)
-    return Index.open(folders[0]) if len(folders) == 1 else PartedIndex.open(folders)
+    folders = index_folders(paths)
+    return Index.open(folders[0]) if len(folders) == 1 else ShardedIndex.open(folders)

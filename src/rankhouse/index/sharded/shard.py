@@ -1,15 +1,15 @@
-"""Several indexes as one: what is asked of a part about its own documents, here or elsewhere.
+"""Several indexes as one: what is asked of a shard about its own documents, here or elsewhere.
 
 What is asked and answered are small tuples that any transport can carry. A search takes two rounds: the
-parts' statistics of the query's terms are added up, then each part ranks its own documents by the sums and
-gives its best k. Feedback takes two more: the terms of the feedback documents come from the parts that hold
+shards' statistics of the query's terms are added up, then each shard ranks its own documents by the sums and
+gives its best k. Feedback takes two more: the terms of the feedback documents come from the shards that hold
 them.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
@@ -23,7 +23,7 @@ from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, VectorsState, vectors_folder
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.manifest import FILE
+from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.lexical.scorer import DocumentScore, Hits, Scorer, Weighted
 from rankhouse.index.lexical.search import terms_of
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Collection, TermCounts
@@ -33,10 +33,10 @@ _SCORERS: Final = 16
 
 
 class Request(Protocol):
-    """What can be asked of a part."""
+    """What can be asked of a shard."""
 
-    def answer(self, part: IndexPart) -> Any:  # noqa: ANN401 - each request has its own kind of answer
-        """Answer it by a part's own documents.
+    def answer(self, shard: IndexShard) -> Any:  # noqa: ANN401 - each request has its own kind of answer
+        """Answer it by a shard's own documents.
 
         Raises:
             RankhouseError: It cannot be answered: a structure that was never built, a damaged file.
@@ -44,8 +44,8 @@ class Request(Protocol):
         ...
 
 
-class IndexPart:
-    """An index as a part of a larger one; safe to share between threads."""
+class IndexShard:
+    """An index as a shard of a larger one; safe to share between threads."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -86,8 +86,8 @@ class IndexPart:
 # --- requests -------------------------------------------------------------------------------------------
 
 
-class PartInfo(NamedTuple):
-    """What a part is; ``vectors`` are those that cover all its documents, by name."""
+class ShardInfo(NamedTuple):
+    """What a shard is; ``vectors`` are those that cover all its documents, by name."""
 
     fingerprint: str
     analyzer: str
@@ -96,12 +96,12 @@ class PartInfo(NamedTuple):
 
 
 class About(NamedTuple):
-    """Ask what a part is."""
+    """Ask what a shard is."""
 
-    def answer(self, part: IndexPart) -> PartInfo:
+    def answer(self, shard: IndexShard) -> ShardInfo:
         """Say it."""
-        index = part.index
-        return PartInfo(index.fingerprint, index.manifest.analyzer, index.collection, part.vectors())
+        index = shard.index
+        return ShardInfo(index.fingerprint, index.manifest.analyzer, index.collection, shard.vectors())
 
 
 class CountTerms(NamedTuple):
@@ -109,47 +109,47 @@ class CountTerms(NamedTuple):
 
     terms: tuple[str, ...]
 
-    def answer(self, part: IndexPart) -> list[TermCounts]:
+    def answer(self, shard: IndexShard) -> list[TermCounts]:
         """Return the counts in the same order."""
-        return [part.index.counts(term) for term in self.terms]
+        return [shard.index.counts(term) for term in self.terms]
 
 
 class RankDocuments(NamedTuple):
-    """Ask for the best k documents of each of several queries, by a model and the statistics of all parts."""
+    """Ask for the best k documents of several queries each, by a model and the statistics of all shards."""
 
     model: str
     collection: Collection
     queries: tuple[Weighted, ...]
     k: int
 
-    def answer(self, part: IndexPart) -> list[Hits]:
+    def answer(self, shard: IndexShard) -> list[Hits]:
         """Rank documents; each hit comes with its id."""
-        scorer = part.scorer(self.model, self.collection)
+        scorer = shard.scorer(self.model, self.collection)
         found = [scorer.hits(terms, self.k) for terms in self.queries]
-        return [hits._replace(ids=tuple(part.index.ids(hits.rows))) for hits in found]
+        return [hits._replace(ids=tuple(shard.index.ids(hits.rows))) for hits in found]
 
 
 class ScoreDocument(NamedTuple):
-    """Ask for the score of the document in a row of the part, by the statistics of all parts."""
+    """Ask for the score of the document in a row of the shard, by the statistics of all shards."""
 
     model: str
     collection: Collection
     terms: Weighted
     row: int
 
-    def answer(self, part: IndexPart) -> DocumentScore:
+    def answer(self, shard: IndexShard) -> DocumentScore:
         """Return the score and what it is made of."""
-        return part.scorer(self.model, self.collection).document_score(self.terms, self.row)
+        return shard.scorer(self.model, self.collection).document_score(self.terms, self.row)
 
 
 class ListTerms(NamedTuple):
-    """Ask for the terms of documents with their counts, by their rows in the part."""
+    """Ask for the terms of documents with their counts, by their rows in the shard."""
 
     rows: tuple[int, ...]
 
-    def answer(self, part: IndexPart) -> list[list[tuple[str, int]]]:
+    def answer(self, shard: IndexShard) -> list[list[tuple[str, int]]]:
         """List them."""
-        return terms_of(part.index, self.rows)
+        return terms_of(shard.index, self.rows)
 
 
 class FetchDocuments(NamedTuple):
@@ -157,33 +157,33 @@ class FetchDocuments(NamedTuple):
 
     ids: tuple[str, ...]
 
-    def answer(self, part: IndexPart) -> list[Document | None]:
-        """Fetch them; None where the part has no such document."""
-        documents = part.index.documents
+    def answer(self, shard: IndexShard) -> list[Document | None]:
+        """Fetch them; None where the shard has no such document."""
+        documents = shard.index.documents
         here = [doc_id for doc_id in self.ids if doc_id in documents]
         by_id = dict(zip(here, documents.fetch(here), strict=True))
         return [by_id.get(doc_id) for doc_id in self.ids]
 
 
 class FindRows(NamedTuple):
-    """Ask for the rows of documents in the part."""
+    """Ask for the rows of documents in the shard."""
 
     ids: tuple[str, ...]
 
-    def answer(self, part: IndexPart) -> list[int]:
-        """Find them; -1 where the part has no such document."""
-        documents = part.index.documents
-        return [part.index.row_of(doc_id) if doc_id in documents else -1 for doc_id in self.ids]
+    def answer(self, shard: IndexShard) -> list[int]:
+        """Find them; -1 where the shard has no such document."""
+        documents = shard.index.documents
+        return [shard.index.row_of(doc_id) if doc_id in documents else -1 for doc_id in self.ids]
 
 
 class ListIds(NamedTuple):
-    """Ask for the ids of documents by their rows in the part."""
+    """Ask for the ids of documents by their rows in the shard."""
 
     rows: tuple[int, ...]
 
-    def answer(self, part: IndexPart) -> list[str]:
+    def answer(self, shard: IndexShard) -> list[str]:
         """List them."""
-        return part.index.ids(np.array(self.rows, np.int64))
+        return shard.index.ids(np.array(self.rows, np.int64))
 
 
 class NamedNeighbours(NamedTuple):
@@ -201,34 +201,17 @@ class NearestDocuments(NamedTuple):
     points: FloatArray
     k: int
 
-    def answer(self, part: IndexPart) -> list[NamedNeighbours]:
+    def answer(self, shard: IndexShard) -> list[NamedNeighbours]:
         """Find them."""
-        found = part.searcher(self.vectors, self.structure).best(self.points, self.k)
+        found = shard.searcher(self.vectors, self.structure).best(self.points, self.k)
         return [NamedNeighbours(tuple(ids), scores) for ids, scores in found]
 
 
-# --- where parts are ------------------------------------------------------------------------------------
+# --- where shards are -----------------------------------------------------------------------------------
 
 
-def part_folders(paths: Iterable[Path]) -> list[Path]:
-    """Return the index folders that paths mean: an index, a part with ``index/`` in it, or a folder of parts.
-
-    Args:
-        paths: What was named; what holds no index is returned as it is, so that opening it gives the error.
-    """
-    return [folder for path in paths for folder in _indexes_in(path) or [path]]
-
-
-def _indexes_in(path: Path) -> list[Path]:
-    for folder in (path, path / "index"):
-        if (folder / FILE).is_file():
-            return [folder]
-    children = sorted(path.iterdir()) if path.is_dir() else []
-    return [child / "index" for child in children if (child / "index" / FILE).is_file()]
-
-
-class PartFailed(RankhouseError):
-    """A part does not answer."""
+class ShardFailed(RankhouseError):
+    """A shard does not answer."""
 
     def __init__(self, number: int, name: str, reason: str) -> None:
         super().__init__(
@@ -238,8 +221,8 @@ class PartFailed(RankhouseError):
         self.number, self.name, self.reason = number, name, reason
 
 
-class Parts(Protocol):
-    """The parts of an index, each by its number, from 0."""
+class Shards(Protocol):
+    """The shards of an index, each by its number, from 0."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -247,39 +230,39 @@ class Parts(Protocol):
         ...
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
-        """Ask several parts at the same time: number -> answer.
+        """Ask several shards at the same time: number -> answer.
 
         Raises:
-            PartFailed: A part does not answer.
-            RankhouseError: A part refuses.
+            ShardFailed: A shard does not answer.
+            RankhouseError: A shard refuses.
         """
         ...
 
-    def hurried(self) -> Parts:
-        """Return the same parts for a caller that would rather go without one than wait for it."""
+    def hurried(self) -> Shards:
+        """Return the same shards for a caller that would rather go without one than wait for it."""
         ...
 
 
-class LocalParts:
-    """Parts that lie in folders of this machine and are searched by this process."""
+class LocalShards:
+    """Shards that lie in folders of this machine and are searched by this process."""
 
-    def __init__(self, parts: Sequence[tuple[str, IndexPart]]) -> None:
-        self.names = tuple(name for name, _ in parts)
-        self._parts = tuple(part for _, part in parts)
+    def __init__(self, shards: Sequence[tuple[str, IndexShard]]) -> None:
+        self.names = tuple(name for name, _ in shards)
+        self._shards = tuple(shard for _, shard in shards)
 
     @classmethod
     def open(cls, paths: Sequence[Path]) -> Self:
-        """Open indexes, parts that hold one, or folders of such.
+        """Open indexes, shards that hold one, or folders of such.
 
         Raises:
             MissingInput, BadIndex: One of them cannot be opened.
         """
-        return cls([(str(folder), IndexPart(Index.open(folder))) for folder in part_folders(paths)])
+        return cls([(str(folder), IndexShard(Index.open(folder))) for folder in index_folders(paths)])
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
-        """Ask parts, one after the other."""
-        return {number: self._parts[number].answer(request) for number, request in requests.items()}
+        """Ask shards, one after the other."""
+        return {number: self._shards[number].answer(request) for number, request in requests.items()}
 
-    def hurried(self) -> LocalParts:
-        """Return these parts: here nothing is waited for."""
+    def hurried(self) -> LocalShards:
+        """Return these shards: here nothing is waited for."""
         return self

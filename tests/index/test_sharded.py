@@ -17,9 +17,9 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.index.parts.part import CountTerms, IndexPart, ListTerms, PartFailed, RankDocuments
-from rankhouse.index.parts.parted_index import PartedIndex, open_index
-from rankhouse.index.parts.vectors import PartedSearcher, open_vectors
+from rankhouse.index.sharded.shard import CountTerms, IndexShard, ListTerms, RankDocuments, ShardFailed
+from rankhouse.index.sharded.sharded_index import ShardedIndex, open_index
+from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.short_forms import short_form
 
@@ -40,14 +40,14 @@ class Wires:
 
     def __init__(self, folders, dead=()):
         self.names = [folder.name for folder in folders]
-        self.parts = [IndexPart(Index.open(folder)) for folder in folders]
+        self.parts = [IndexShard(Index.open(folder)) for folder in folders]
         self.dead, self.sent = set(dead), []
 
     def ask(self, requests):
         answers = {}
         for number, request in requests.items():
             if number in self.dead:
-                raise PartFailed(number, self.names[number], "killed")
+                raise ShardFailed(number, self.names[number], "killed")
             answer = self.parts[number].answer(pickle.loads(pickle.dumps(request)))
             self.sent.append((request, answer))
             answers[number] = pickle.loads(pickle.dumps(answer))
@@ -110,8 +110,8 @@ def test_rankings_and_scores_are_those_of_one_index(both, queries, model, feedba
     for k in (1, 7, 1000):
         options = LexicalOptions(model, feedback, k)
         expected = retrieve(whole, queries, options)
-        same(expected, retrieve(PartedIndex.reach(Wires(folders)), queries, options))
-        same(expected, retrieve(PartedIndex.open(folders[::-1]), queries, options))
+        same(expected, retrieve(ShardedIndex.reach(Wires(folders)), queries, options))
+        same(expected, retrieve(ShardedIndex.open(folders[::-1]), queries, options))
 
 
 words = st.sampled_from(["a", "ship", "ships", "b", "lock", "steer", "pilot", "9", "#tag"])
@@ -134,13 +134,13 @@ def test_any_cut_of_any_collection(tmp_path_factory, data):
     )
     asked = [Query(f"q{i}", text) for i, text in enumerate(data.draw(st.lists(texts, max_size=4)))]
     whole, folders = cut(documents, cuts, tmp_path_factory.mktemp("any"), analyzer)
-    same(retrieve(whole, asked, options), retrieve(PartedIndex.reach(Wires(folders)), asked, options))
+    same(retrieve(whole, asked, options), retrieve(ShardedIndex.reach(Wires(folders)), asked, options))
 
 
 def test_statistics_come_first_and_then_the_best_k_never_all(both, queries):
     _, folders = both
     wires = Wires(folders)
-    index = PartedIndex.reach(wires)
+    index = ShardedIndex.reach(wires)
     retrieve(index, queries, LexicalOptions("bm25", "rm3", 5, threads=1))
     kinds = [type(request) for request, _ in wires.sent]
     assert kinds.index(CountTerms) < kinds.index(RankDocuments) < kinds.index(ListTerms)
@@ -158,14 +158,14 @@ def test_few_queries_are_spread_over_all_threads(both, queries, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     wires = Wires(folders)
     few = [query._replace(id=f"{query.id}{i}") for i in range(4) for query in queries[:2]]
-    retrieve(PartedIndex.reach(wires), few, LexicalOptions(threads=4))
+    retrieve(ShardedIndex.reach(wires), few, LexicalOptions(threads=4))
     ranked = [request for request, _ in wires.sent if isinstance(request, RankDocuments)]
     assert [len(request.queries) for request in ranked] == [2] * 4 * len(folders)
 
 
 def test_parts_answer_about_all_documents(both, documents):
     whole, folders = both
-    index = PartedIndex.reach(Wires(folders))
+    index = ShardedIndex.reach(Wires(folders))
     assert len(index) == len(whole) == len(index.documents)
     assert index.collection == whole.collection
     assert [index.counts(t) for t in ("ship", "lamp", "none")] == [
@@ -186,7 +186,7 @@ def test_parts_answer_about_all_documents(both, documents):
 
 def test_snippets_and_fusion_are_those_of_one_index(both, queries):
     whole, folders = both
-    index = PartedIndex.reach(Wires(folders))
+    index = ShardedIndex.reach(Wires(folders))
     system = short_form(("bm25", "ql"), "rm3", "rrf", k=20)
     run = system.run(queries, whole)
     same(run, system.run(queries, index))
@@ -211,10 +211,10 @@ def test_nearest_documents_are_those_of_one_index(documents, tmp_path, similarit
 
             build_structure(vectors, "flat")
     asked = [Query("1", "ships wind"), Query("2", "lamp"), Query("3", ""), Query("4", "stone river wind")]
-    index = PartedIndex.reach(Wires(folders))
+    index = ShardedIndex.reach(Wires(folders))
     for k in (1, 13, 1000):
         expected = search(ExactSearcher(Vectors.open(vectors_folder(whole.path))), encoder, asked, k)
-        searcher = PartedSearcher(index, open_vectors(index, "default"), structure)
+        searcher = ShardedSearcher(index, open_vectors(index, "default"), structure)
         same(expected, search(searcher, encoder, asked, k))
 
 
@@ -230,16 +230,16 @@ def test_vectors_that_a_part_lacks_or_made_otherwise_are_named(documents, tmp_pa
 
     encoded(first)
     with pytest.raises(MissingInput, match='part1: has no vectors "default"'):
-        open_vectors(PartedIndex.reach(Wires(folders)), "default")
+        open_vectors(ShardedIndex.reach(Wires(folders)), "default")
     encoder.fingerprint = "others"
     encoded(second)
     with pytest.raises(BadIndex, match="of part1 have encoder others"):
-        open_vectors(PartedIndex.reach(Wires(folders)), "default")
+        open_vectors(ShardedIndex.reach(Wires(folders)), "default")
 
 
 def test_what_a_score_is_made_of_is_the_same(both, queries):
     whole, folders = both
-    index = PartedIndex.reach(Wires(folders))
+    index = ShardedIndex.reach(Wires(folders))
     options = LexicalOptions("ql", "rm3", 50)
     for query in queries[:3]:
         doc_id = retrieve(whole, [query], options)[query.id].doc_ids[3]
@@ -253,37 +253,37 @@ def test_what_a_score_is_made_of_is_the_same(both, queries):
 def test_a_dead_part_is_named(both, queries):
     _, folders = both
     wires = Wires(folders)
-    index = PartedIndex.reach(wires)
+    index = ShardedIndex.reach(wires)
     wires.dead = {2}
-    with pytest.raises(PartFailed, match=r"the part part2 does not answer \(killed\).*--partial"):
+    with pytest.raises(ShardFailed, match=r"the part part2 does not answer \(killed\).*--partial"):
         retrieve(index, queries)
-    with pytest.raises(PartFailed, match="part2"):
-        PartedIndex.reach(wires)
+    with pytest.raises(ShardFailed, match="part2"):
+        ShardedIndex.reach(wires)
 
 
 def test_a_partial_result_is_that_of_the_other_parts(both, queries):
     _, folders = both
     wires = Wires(folders)
-    index = PartedIndex.reach(wires)
+    index = ShardedIndex.reach(wires)
     options = LexicalOptions("bm25", "rm3")
     run, used = index.partial(lambda living: retrieve(living, queries, options))
     assert used.missing == ()
     wires.dead = {1, 4}
     run, used = index.partial(lambda living: retrieve(living, queries, options))
     assert used.missing == ("part1", "part4")
-    same(retrieve(PartedIndex.open([folders[i] for i in (0, 2, 3)]), queries, options), run)
-    assert PartedIndex.reach(wires, partial=True).missing == used.missing
+    same(retrieve(ShardedIndex.open([folders[i] for i in (0, 2, 3)]), queries, options), run)
+    assert ShardedIndex.reach(wires, partial=True).missing == used.missing
     wires.dead = set()  # it is back: so are its documents
     assert index.partial(lambda living: retrieve(living, queries, options))[1].missing == ()
     wires.dead = set(range(5))
-    with pytest.raises(PartFailed):
+    with pytest.raises(ShardFailed):
         index.partial(lambda living: retrieve(living, queries, options))
 
 
 def test_a_document_in_two_parts_is_named(tmp_path):
     for number, text in enumerate(["ships", "pilots steer"]):
         build([Document("d1", text), Document(f"e{number}", "ships")], tmp_path / f"p{number}")
-    index = PartedIndex.open([tmp_path / "p0", tmp_path / "p1"])
+    index = ShardedIndex.open([tmp_path / "p0", tmp_path / "p1"])
     with pytest.raises(DuplicateId, match=r'"d1" is in .*p0 and in .*p1'):
         index.documents.fetch(["d1"])
     with pytest.raises(DuplicateId, match="d1"):
@@ -296,11 +296,11 @@ def test_parts_that_do_not_go_together_are_named(tmp_path):
     for name, analyzer in (("a", "english"), ("b", "tweet"), ("c", "english")):
         build([Document("d1", "ships")], tmp_path / name, BuildOptions(analyzer))
     with pytest.raises(BadIndex, match="b: was made with the analyzer tweet.*a with english"):
-        PartedIndex.open([tmp_path / "a", tmp_path / "b"])
+        ShardedIndex.open([tmp_path / "a", tmp_path / "b"])
     with pytest.raises(BadIndex, match="c: holds the same documents as .*a"):
-        PartedIndex.open([tmp_path / "a", tmp_path / "c"])
+        ShardedIndex.open([tmp_path / "a", tmp_path / "c"])
     with pytest.raises(MissingInput, match="nowhere"):
-        PartedIndex.open([tmp_path / "a", tmp_path / "nowhere"])
+        ShardedIndex.open([tmp_path / "a", tmp_path / "nowhere"])
 
 
 def test_parts_are_found_where_they_lie(tmp_path):
@@ -310,7 +310,7 @@ def test_parts_are_found_where_they_lie(tmp_path):
     assert isinstance(open_index([tmp_path / "one"]), Index)
     assert isinstance(open_index([tmp_path / "parts" / "1"]), Index)
     whole = open_index([tmp_path / "parts"])
-    assert isinstance(whole, PartedIndex)
+    assert isinstance(whole, ShardedIndex)
     assert list(whole.documents) == ["d0", "d1", "d2"]
     assert len(open_index([tmp_path / "parts", tmp_path / "one"])) == 4
     with pytest.raises(BadIndex, match="is no rankhouse index"):

@@ -1,1 +1,0 @@
-"""Several indexes, the parts of one collection, searched as one."""

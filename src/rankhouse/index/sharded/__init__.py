@@ -1,0 +1,1 @@
+"""Several indexes, the shards of one collection, searched as one."""
