@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -41,27 +42,21 @@ TEI_PATHS: Final = frozenset({"/", "/embed", "/embed_all", "/info", "/predict", 
 class Refusal(RankhouseError):
     """A request that is not answered as asked.
 
-    Args:
-        param: The field that is wrong, like ``documents[17]``; None where it is none.
-
     Attributes:
         status: Of the answer.
-        code: A word that programs can tell it by.
-        tei: Hugging Face's word for it.
+        code: A word that programs can tell it by; ``tei`` is Hugging Face's.
+        headers: Those that belong to the answer.
+        param: The field that is wrong, like ``documents[17]``; None where it is none.
     """
 
     status = 400
     code = "bad_request"
     tei = "validation"
+    headers: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.param = param
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Headers that belong to the answer."""
-        return {}
 
 
 class Malformed(Refusal):
@@ -80,11 +75,7 @@ class Unauthorized(Refusal):
     """No key, or one that is not known."""
 
     status, code = 401, "invalid_api_key"
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """How to say who one is."""
-        return {"www-authenticate": "Bearer"}
+    headers = MappingProxyType({"www-authenticate": "Bearer"})
 
 
 class Forbidden(Refusal):
@@ -138,13 +129,9 @@ class Overloaded(Refusal):
     def __init__(self, retry_after: float) -> None:
         super().__init__(f"the queue is full; try again in about {max(1, math.ceil(retry_after))} s")
         self.retry_after = retry_after
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """When to come again."""
-        return {
-            "retry-after": str(max(1, math.ceil(self.retry_after))),
-            "retry-after-ms": str(max(100, math.ceil(self.retry_after * 1000))),
+        self.headers = {
+            "retry-after": str(max(1, math.ceil(retry_after))),
+            "retry-after-ms": str(max(100, math.ceil(retry_after * 1000))),
         }
 
 
@@ -152,11 +139,7 @@ class Unready(Refusal):
     """The service is starting or stopping, or a model of it is broken."""
 
     status, code, tei = 503, "unavailable", "unhealthy"
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """When to come again."""
-        return {"retry-after": "1"}
+    headers = MappingProxyType({"retry-after": "1"})
 
 
 class DeadlinePassed(Refusal):
@@ -164,10 +147,8 @@ class DeadlinePassed(Refusal):
 
     status, code, tei = 504, "deadline_passed", "backend"
 
-    def __init__(
-        self, message: str = "the time for this request is over; ask for less, or wait longer"
-    ) -> None:
-        super().__init__(message)
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message or "the time for this request is over; ask for less, or wait longer")
 
 
 _KINDS: Final[tuple[tuple[type[RankhouseError], int, str, str], ...]] = (

@@ -191,11 +191,7 @@ def _called(
 
 
 def run(service: ServedCollection, open_models: Callable[[], None]) -> None:
-    """Talk to an assistant on standard input and output until it hangs up.
-
-    Args:
-        open_models: Called in a thread, while the assistant already talks.
-    """
+    """Talk to an assistant on standard input and output until it hangs up; a thread opens the models."""
     warmed, faults = threading.Event(), list[RankhouseError]()
 
     def warm() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from rankhouse.core.run import Ranking
 from rankhouse.serve.search.answer import search
-from rankhouse.serve.search.recent import KEPT, ReadBy, RecentRankings
+from rankhouse.serve.search.recent import KEPT, ReadBy, Recent
 from rankhouse.serve.search.shapes import ExplainBody, SearchBody
 from rankhouse.serve.search.systems import SystemSpec
 from rankhouse.serve.search.why import explain
@@ -57,7 +57,7 @@ def test_another_depth_split_or_pool_is_read_anew(service, rows):
 
 
 def test_only_the_latest_are_kept():
-    recent, ranking = RecentRankings(), Ranking(("d1",), np.ones(1, np.float32))
+    recent, ranking = Recent(KEPT), Ranking(("d1",), np.ones(1, np.float32))
     read = SystemSpec("a", ranker="cross").system
     keys = [ReadBy(read, "mark", str(number)) for number in range(KEPT + 1)]
     for key in keys[:-1]:

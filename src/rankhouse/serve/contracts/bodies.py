@@ -52,10 +52,7 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def from_query(params: ImmutableMultiDict[str, str], kind: type[T]) -> T:
-    """Turn parameters of an address into a type; empty ones count as not given.
-
-    Args:
-        params: The parameters; a field that holds a list takes all of its name.
+    """Turn parameters of an address into a type; empty ones count as not given, a list takes all of its name.
 
     Raises:
         Invalid: One is missing, or of the wrong type or value; names it.

@@ -48,14 +48,11 @@ class Operation:
     """What a route does. Where several types are possible, they stand in a tuple.
 
     Attributes:
-        summary: In a few words.
         body: Type of the JSON body it reads; None where it reads none.
         answer: Type of its JSON answer; None for any.
         query: The structure that the query string is converted to, or its parameters, beside ``reads``.
         media: Media type of the answer, where it is not JSON.
-        statuses: Statuses of success, 200 if not said.
         refusals: Types of a refusal's body.
-        tag: What it is listed under.
         reads: The structure of what is asked, where body or query string are described otherwise.
     """
 
@@ -94,7 +91,6 @@ def described(
     """Return a described route, which reads what its operation says and writes what its work returns.
 
     Args:
-        path: As for :func:`describe`.
         work: Gets the request, and its body or query string as the operation's type; None where the operation
             has no or several types. It may return a response of its own.
         threads: Where the work is done; None where it is a coroutine.

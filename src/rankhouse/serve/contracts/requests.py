@@ -49,8 +49,7 @@ class ClientDeadline(Deadline):
 def deadline_of(request: Request, seconds: float | None = None) -> Deadline:
     """Return when nobody waits for an answer any more: its time is over, or the client gone.
 
-    Args:
-        seconds: What the client asks for; None for as long as the service gives it.
+    The time is the seconds that the client asks for, and at most what the service gives a request.
     """
     lifeline = getattr(request.state, "lifeline", None)
     ends = (None if lifeline is None else lifeline.expires, Deadline.after(seconds).at)

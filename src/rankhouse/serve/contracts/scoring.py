@@ -38,7 +38,7 @@ from rankhouse.serve.contracts.shapes import (
     TokenCounts,
     Usage,
 )
-from rankhouse.serve.engine.choice import ReadingOptions, choose
+from rankhouse.serve.engine.choice import choose
 from rankhouse.serve.errors import Invalid, speak_tei
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 Rankers = Callable[[], Mapping[str, "ServedRanker"]]
 
 _SPAN_THRESHOLD = 0.1
-_AS_USUAL = ReadingOptions()
 _MANY = 200  # documents whose scores are pooled and written in a thread
 _WANTED = 'a ranker reads pairs; give ["query", "text"] here'
 
@@ -136,15 +135,23 @@ async def _scored(
     served: ServedRanker,
     query: str | Sequence[str],
     texts: Sequence[str],
-    options: ReadingOptions = _AS_USUAL,
+    body: RerankBody | None = None,
 ) -> DocumentScores:
-    """Return the scores of documents for a query, or for one query each, once they are computed."""
+    """Return the scores of documents for a query, or for one query each, once they are computed.
+
+    They are read as the body says, or as the ranker reads them.
+    """
     deadline, made = deadline_of(request), list["DocumentRequest"]()
 
     def start() -> Future[PairScores]:
         from rankhouse.serve.engine.documents import DocumentRequest, reading_plan
 
-        made.append(DocumentRequest(served, query, texts, reading_plan(served, options), deadline=deadline))
+        if body is None:
+            plan = reading_plan(served)
+        else:
+            tokens, passages = body.max_tokens_per_doc, body.max_chunks_per_doc
+            plan = reading_plan(served, body.split, body.pool, most_tokens=tokens, most_passages=passages)
+        made.append(DocumentRequest(served, query, texts, plan, deadline=deadline))
         return made[0].future
 
     reading = await TEXTS.result(start)
@@ -156,10 +163,7 @@ async def _scored(
 async def _rerank_documents(rankers: Rankers, request: Request, body: RerankBody) -> Response:
     served = choose(rankers(), body.model)
     texts = [_text_of(place, one, body.rank_fields) for place, one in enumerate(body.documents)]
-    options = ReadingOptions(
-        body.split or "", body.pool or "", body.max_tokens_per_doc, body.max_chunks_per_doc
-    )
-    scores = await _scored(request, served, body.query, texts, options=options)
+    scores = await _scored(request, served, body.query, texts, body=body)
 
     def ranked() -> Response:
         results = _results(served, body, texts, scores)

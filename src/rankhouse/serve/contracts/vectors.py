@@ -37,12 +37,8 @@ MOST_TEXTS: Final = 50_000
 class VectorOptions(NamedTuple):
     """What vectors are asked for.
 
-    Attributes:
-        side: "query" or "passage": some encoders read them differently.
-        dimensions: The first so many numbers of each, then given length 1; None for all.
-        normalise: Whether they are given length 1.
-        truncate: Whether what does not fit into the model is cut off; else it is refused.
-        field: What the texts are called, for messages.
+    The first ``dimensions`` numbers of each, then given length 1, or all; ``normalise`` gives those length 1
+    too. What does not fit into the model is cut off, or refused. Messages call the texts by ``field``.
     """
 
     side: Side = "passage"

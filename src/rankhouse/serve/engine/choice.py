@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rankhouse.core.notation import make
@@ -15,23 +14,6 @@ if TYPE_CHECKING:
 
 MOST_OVERLAP: Final = 64
 """Passages that a word may be in, where a request says how documents are cut."""
-
-
-@dataclass(frozen=True)
-class ReadingOptions:
-    """How the documents of a request are to be read.
-
-    Attributes:
-        split: How they are cut, in notation; "" as the ranker's own.
-        pool: How passages' scores become a document's, in notation; "" as the ranker's own.
-        most_tokens: Tokens of a document that are read; None reads all.
-        most_passages: Passages of a document that are read; None reads all.
-    """
-
-    split: str = ""
-    pool: str = ""
-    most_tokens: int | None = None
-    most_passages: int | None = None
 
 
 def asked_split(notation: str) -> Splitter:

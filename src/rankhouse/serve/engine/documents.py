@@ -20,7 +20,7 @@ from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import Doubles, is_probable, probabilities, with_room_below
 from rankhouse.ranking.pool import POOLS, Pool
 from rankhouse.ranking.rerank import pooled_ones, readable
-from rankhouse.serve.engine.choice import ReadingOptions, asked_split
+from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.served import PairScores, ServedRanker
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.errors import TooLarge
@@ -42,12 +42,19 @@ class ReadingPlan:
     most_passages: int | None = None
 
 
-def reading_plan(served: ServedRanker, options: ReadingOptions) -> ReadingPlan:
-    """Return how documents are read: as a request says, else as the ranker reads them."""
-    split = asked_split(options.split) if options.split else served.split
-    pool = make(options.pool, POOLS, "pool") if options.pool else served.pool
-    pool.check(served.ranker)
-    return ReadingPlan(split, pool, options.most_tokens, options.most_passages)
+def reading_plan(
+    served: ServedRanker,
+    split: str | None = None,
+    pool: str | None = None,
+    *,
+    most_tokens: int | None = None,
+    most_passages: int | None = None,
+) -> ReadingPlan:
+    """Return how documents are read: as a request says, in notation, else as the ranker reads them, whole."""
+    cut = asked_split(split) if split else served.split
+    pooled = make(pool, POOLS, "pool") if pool else served.pool
+    pooled.check(served.ranker)
+    return ReadingPlan(cut, pooled, most_tokens, most_passages)
 
 
 class PassageSpan(NamedTuple):
@@ -66,8 +73,6 @@ class DocumentScores:
         raw: (n,) on the ranker's scale, float32 numbers; those of unreadable documents below all others.
         relevance: (n,) float64: probabilities where the ranker's scale has them, else as ``raw``.
         order: Places of the documents, best first; equal raw scores in the order given.
-        tokens: Tokens computed.
-        warnings: What the client should know.
     """
 
     raw: FloatArray
@@ -97,8 +102,7 @@ class DocumentScores:
 class DocumentRequest:
     """A query's documents on their way through a ranker; made in a thread, as it cuts and tokenises them.
 
-    Attributes:
-        future: Gets what the ranker made of the passages; hand that to :meth:`scores`.
+    ``future`` gets what the ranker made of the passages; hand that to :meth:`scores`.
     """
 
     def __init__(

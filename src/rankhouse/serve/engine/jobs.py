@@ -37,10 +37,8 @@ PORTION_ITEMS = 128
 class ModelWork:
     """One kind of work; what is of one kind may stand in one batch.
 
-    Attributes:
-        encode: Turns n items into a batch; called in any thread.
-        compute: (n, ...) float32 of a batch, NaN where there is no number; called in the model's thread.
-        name: What it is called where the model is held elsewhere.
+    ``encode`` turns n items into a batch, in any thread; ``compute`` makes (n, ...) float32 of a batch, NaN
+    where there is no number, in the model's thread. ``name`` is for where the model is held elsewhere.
     """
 
     encode: Callable[[Sequence[Any]], Batch]
@@ -49,13 +47,7 @@ class ModelWork:
 
 
 class Times(NamedTuple):
-    """Where the time of a job went.
-
-    Attributes:
-        queued: Seconds it waited while nothing was done for it.
-        reading: Seconds in which its texts were made ids.
-        computing: Seconds of the batches that held some of it.
-    """
+    """Seconds that a job waited, in which its texts were made ids, and of the batches that held it."""
 
     queued: float
     reading: float
@@ -65,11 +57,8 @@ class Times(NamedTuple):
 class WorkResult(NamedTuple):
     """What became of n items.
 
-    Attributes:
-        values: (n, ...) float32; NaN where the model could not read an item.
-        tokens: (n,) tokens computed.
-        lost: (n,) tokens that did not fit.
-        times: Where the time went.
+    ``values`` (n, ...) float32, NaN where the model could not read an item; ``tokens`` (n,) that were
+    computed, ``lost`` (n,) that did not fit.
     """
 
     values: FloatArray

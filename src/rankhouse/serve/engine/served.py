@@ -43,10 +43,8 @@ _LOWEST: Final = {"probability": 0.0}
 class PairScores(NamedTuple):
     """What a ranker made of n pairs.
 
-    Attributes:
-        scores: (n,) float32, higher is better; NaN where the ranker cannot read a pair.
-        tokens: (n,) tokens computed.
-        lost: (n,) tokens that did not fit.
+    Scores (n,) float32, higher is better, NaN where it cannot read a pair; (n,) tokens that were computed,
+    and (n,) that did not fit.
     """
 
     scores: FloatArray
@@ -55,11 +53,7 @@ class PairScores(NamedTuple):
 
 
 class ServedRanker:
-    """A ranker that is served.
-
-    Args:
-        ranker: The ranker; nobody else may use it from now on.
-    """
+    """A ranker that is served; nobody else may use it from now on."""
 
     def __init__(
         self, name: str, spec: str, ranker: NeuralRanker, worker: BatchWorker, *, split: Splitter, pool: Pool
@@ -103,11 +97,7 @@ class ServedRanker:
         return then(self.read(pairs, deadline), lambda reading: reading.scores)
 
     def encode(self, texts: Sequence[str], side: Side, deadline: Deadline = ENDLESS) -> Future[WorkResult]:
-        """Encode n texts: values (n, d) float32, NaN where the encoder cannot read one.
-
-        Args:
-            side: "query" or "passage": some encoders read them differently.
-        """
+        """Encode n texts of a side: values (n, d) float32, NaN where the encoder cannot read one."""
         self.require_encoder()
         sizes = np.array([self._size(text) for text in texts], np.int64)
         return self.worker.submit(self._texts, [(side, text) for text in texts], sizes, deadline)
@@ -119,8 +109,7 @@ class ServedRanker:
     def blocking(self, deadline: Deadline = ENDLESS) -> BlockingRanker:
         """Return a ranker (and encoder) for the verbs of ``ranking`` and ``index``, for use in a thread.
 
-        Args:
-            deadline: When its scores are not wanted any more; :class:`DeadlinePassed` is raised then.
+        After the deadline it raises :class:`DeadlinePassed`.
         """
         return BlockingRanker(self, deadline)
 

@@ -13,11 +13,7 @@ T = TypeVar("T")
 
 
 class Deadline(NamedTuple):
-    """The moment after which nobody waits for an answer any more.
-
-    Attributes:
-        at: In seconds of ``time.monotonic``; None where there is no end.
-    """
+    """The moment of ``time.monotonic`` after which nobody waits for an answer; None for no end."""
 
     at: float | None = None
 
@@ -59,8 +55,7 @@ def fail(future: Future[Any], error: BaseException) -> None:
 def then(future: Future[Any], change: Callable[[Any], T]) -> Future[T]:
     """Return what gets the changed result; cancelling it cancels what it waits for.
 
-    Args:
-        change: Makes the result; called in the thread that ends the wait, so it must be quick.
+    The change is made in the thread that ends the wait, so it must be quick.
     """
     changed: Future[T] = Future()
 

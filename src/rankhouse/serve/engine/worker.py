@@ -47,11 +47,8 @@ class _Call:
 class ModelWorker:
     """The thread of one model.
 
-    Args:
-        capacity: Tokens that may wait; 0 for the usual bound.
-
-    Attributes:
-        observer: Told of batches and finished jobs; None for nobody.
+    At most ``capacity`` tokens may wait, 0 for the usual bound. The observer counts batches and finished
+    jobs.
     """
 
     def __init__(self, name: str, capacity: int = 0) -> None:
@@ -73,11 +70,7 @@ class ModelWorker:
     ) -> Future[WorkResult]:
         """Have n items computed; their first portion is encoded in the calling thread.
 
-        Args:
-            deadline: When nobody waits any more; the future then has :class:`DeadlinePassed`.
-
-        Returns:
-            What gets the outcome; cancel it to free what it would take.
+        Cancel the future to free what it would take; after the deadline it has :class:`DeadlinePassed`.
 
         Raises:
             Overloaded: There is too much work already.

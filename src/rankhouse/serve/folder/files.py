@@ -25,13 +25,7 @@ STATE = ".rankhouse"
 
 
 class FileState(msgspec.Struct, frozen=True):
-    """A file as it was read.
-
-    Attributes:
-        size: Its bytes.
-        mtime: When it changed last, in nanoseconds.
-        digest: Hash of its content.
-    """
+    """A file as it was read: bytes, when it changed last in nanoseconds, hash of its content."""
 
     size: int
     mtime: int
@@ -39,13 +33,7 @@ class FileState(msgspec.Struct, frozen=True):
 
 
 class FolderState(msgspec.Struct, frozen=True):
-    """What an index was made from.
-
-    Attributes:
-        index: The index's fingerprint.
-        files: Path within the folder -> the file as it was read.
-        encoder: What its vectors were made with.
-    """
+    """What an index was made from: its fingerprint, files by path within the folder, vectors' encoder."""
 
     index: str = ""
     files: dict[str, FileState] = {}
@@ -86,8 +74,7 @@ def check_folder(folder: Path) -> None:
 def look(folder: Path, before: Mapping[str, FileState]) -> tuple[dict[str, FileState], Counter[str]]:
     """Look at a folder's files; only those whose size or time is another are read.
 
-    Returns:
-        Path within the folder -> the file now, in order of path; and how many files of each other kind.
+    Returns the files by path within the folder, in order of path, and how many there are of each other kind.
     """
     check_folder(folder)
     files, others = dict[str, FileState](), Counter[str]()
@@ -151,9 +138,7 @@ class FolderReader:
     """Reads documents and notes what could not be read.
 
     Attributes:
-        folder: The folder.
         repeats: Skips ids that come again.
-        meter: Told how many bytes were read.
         faults: What is to be said of a file, a line each.
         files: How many files held a document.
     """

@@ -127,10 +127,8 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 class OriginGate(Gate):
     """Refuses writes that a page of another site makes a browser send; programs send no ``Origin``.
 
-    Browsers from before 2020 send no ``Origin`` with a form either: their ``Referer`` counts then.
-
-    Args:
-        allowed: Names under which a proxy publishes the service, though it sends its own ``Host``.
+    Browsers from before 2020 send no ``Origin`` with a form either: their ``Referer`` counts then. A proxy
+    that sends its own ``Host`` publishes the service under the allowed names.
     """
 
     def __init__(self, app: ASGIApp, allowed: Iterable[str]) -> None:

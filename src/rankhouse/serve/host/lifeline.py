@@ -35,9 +35,8 @@ _NOT_READY = {
 class Lifeline:
     """What ties work to the client that waits for it; handlers find it as ``request.state.lifeline``.
 
-    Attributes:
-        expires: When the answer must have begun, as :func:`time.monotonic` counts.
-        gone: Set when the client has hung up or its time is over; work in threads looks at it.
+    The answer must have begun when :func:`time.monotonic` ``expires``; ``gone`` is set when the client has
+    hung up or its time is over, and work in threads looks at it.
     """
 
     expires: float

@@ -82,11 +82,7 @@ class Service(ServedCollection):
             self.phase = Phase.READY
 
     def add_ranker(self, name: str, spec: str) -> ServedRanker:
-        """Open and warm a ranker and offer it from now on; one of that name is replaced.
-
-        Raises:
-            RankhouseError: It cannot be opened.
-        """
+        """Open and warm a ranker, or raise a RankhouseError, and offer it; one of that name is replaced."""
         try:
             from rankhouse.serve.engine.served import open_served
         except ImportError as error:
@@ -149,11 +145,7 @@ def _trainings(options: ServeOptions) -> Path | None:
 
 
 def open_service(options: ServeOptions, cluster: RemoteHolder | None = None) -> Service:
-    """Open what a service serves; models are warmed later, by :meth:`Service.warm`.
-
-    Raises:
-        RankhouseError: An index, a ranker or a file cannot be opened.
-    """
+    """Open what a service serves, or raise a RankhouseError; :meth:`Service.warm` opens models later."""
     keys = None if options.key_file is None else Keys.read(options.key_file)
     queries = () if options.queries is None else tuple(read_queries(options.queries))
     catalogue = Catalogue(options.indexes, cluster=cluster)

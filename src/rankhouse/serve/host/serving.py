@@ -32,11 +32,7 @@ _LAST_WORDS = 2  # seconds in which answers that were cut off are tidied up
 
 
 def check_exposure(options: ServeOptions) -> None:
-    """Refuse to be reached from other machines without a key.
-
-    Raises:
-        WrongUse: The address is not this machine's own, and there is no key file.
-    """
+    """Refuse, by a WrongUse, to be reached from other machines without a key."""
     if options.key_file is None and not is_loopback(options.host):
         raise WrongUse(
             f"--host {options.host}: other machines could read and judge here, so a key is needed; make "
@@ -45,11 +41,7 @@ def check_exposure(options: ServeOptions) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address before anything is opened, so that a port in use is said at once.
-
-    Raises:
-        WrongUse: Nothing can listen there.
-    """
+    """Take an address before anything is opened, so that a port in use is a WrongUse at once."""
     listener = None
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -85,14 +77,11 @@ def start(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; requests in progress then have the grace time, and the process ends.
 
+    The exit code is 0 after a drain, and tells the signal where a second one came.
+
     Args:
         cluster: Connects to what holds indexes and rankers elsewhere.
         opens: Whether the page is opened in the browser.
-
-    The exit code is 0 after a drain, and tells the signal where a second one came.
-
-    Raises:
-        RankhouseError: Something cannot be opened, or nothing can listen there.
     """
     check_exposure(options)
     _allow_many_files()

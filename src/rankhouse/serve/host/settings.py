@@ -107,14 +107,9 @@ def named_rankers(given: Sequence[str]) -> dict[str, str]:
 def named_systems(
     given: Sequence[str], rankers: Mapping[str, str]
 ) -> tuple[list[SystemSpec], dict[str, str]]:
-    """Read systems, each as ``NAME=EXPRESSION``.
+    """Read systems, each as ``NAME=EXPRESSION``; an expression may call the service's rankers by their names.
 
-    Args:
-        given: What stands on the command line.
-        rankers: The service's rankers, which an expression may call by their names.
-
-    Returns:
-        The systems, and the rankers with those that only an expression names, under short names.
+    Returns the systems, and the rankers with those that only an expression names, under short names.
 
     Raises:
         WrongUse: There is no name, or the expression has a fault.

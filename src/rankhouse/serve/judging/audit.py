@@ -51,10 +51,7 @@ class Audit:
                 os.close(number)
 
     def note(self, deed: str, who: str, **facts: object) -> None:
-        """Write one line of what is done and kept elsewhere; a full disk is told the operator, not the doer.
-
-        Args: as for :meth:`record`.
-        """
+        """Write a line of what is done and kept elsewhere; a full disk is told the operator, not the doer."""
         try:
             self.record(deed, who, **facts)
         except OutputFailed as error:

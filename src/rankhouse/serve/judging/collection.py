@@ -22,7 +22,6 @@ class ServedCollection:
     """What a service holds.
 
     Attributes:
-        catalogue: Indexes and rankers by name.
         judgements: What judges say; None where nobody judges.
         queries: Questions of the first index, to choose from.
         qrels: Judgements of them that were there before; only read.

@@ -65,7 +65,6 @@ class ComparedRuns:
         comparison: Means, intervals and tests; None until all runs are there.
         pair: The two that are compared query by query.
         rows: The judged questions, those that differ most first.
-        notes: What a reader should know.
     """
 
     request: CompareRequest

@@ -25,13 +25,7 @@ _FOUND: Final = 100
 
 
 class Lessons(NamedTuple):
-    """Judged questions, to learn from and to choose the best model by.
-
-    Attributes:
-        learned: Those it learns from.
-        held_out: Those it is chosen by; none where there are few.
-        qrels: Judgements of both.
-    """
+    """Judged questions, to learn from and to choose the best model by; few have none held out for that."""
 
     learned: tuple[Query, ...]
     held_out: tuple[Query, ...]

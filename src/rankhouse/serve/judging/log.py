@@ -26,11 +26,7 @@ class JudgementEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         number: From 1, by one more each line.
         time: When, in UTC.
-        judge: Who.
-        query_id: Of which query.
-        doc_id: Of which document.
         grade: What is said of it; None takes an earlier word back and says nothing.
-        query: The query's text.
         systems: Those that showed the document.
         undoes: Number of the line that is taken back; 0 for none.
     """

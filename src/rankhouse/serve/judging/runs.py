@@ -49,13 +49,7 @@ class _Task(NamedTuple):
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a system's run is.
-
-    Attributes:
-        done: Questions that were asked, of the total.
-        run: The run, once it is complete; None before.
-        fault: Why it cannot be made; "" where it can.
-    """
+    """How far a system's run is: questions asked, of the total; the run, or why it cannot be made."""
 
     system: str
     done: int

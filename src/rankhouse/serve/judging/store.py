@@ -105,9 +105,8 @@ class JudgementStore:
     def undo(self, judge: str) -> JudgementEntry | None:
         """Take back the last word of a judge that still stands; called again, the one before.
 
-        Returns:
-            The line that was written: the document, and the grade that counts again; None where nothing is
-            left to take back.
+        Returns the line that was written, with the grade that counts again; None where nothing is left to
+        take back.
 
         Raises:
             BadData, OutputFailed: As for judging.

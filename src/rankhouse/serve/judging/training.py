@@ -68,10 +68,9 @@ class TrainingRequest(msgspec.Struct, frozen=True):
 
 
 class TrainingJob(msgspec.Struct, frozen=True):
-    """A training and where it stands.
+    """A training and where it stands, begun at a time in UTC.
 
     Attributes:
-        begun: When, in UTC.
         queries: Ids of the questions it learned from, and was chosen by: numbers on these flatter it.
         held_out: How many of them it was chosen by.
         log: Losses by step, and validations with what the first stage is worth.

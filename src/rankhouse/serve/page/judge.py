@@ -80,7 +80,6 @@ class Card:
     """A document to judge.
 
     Attributes:
-        marks: (start, end) of the words to highlight in the snippet.
         text: The whole text, or what is shown of it.
         grade: What this judge says of it; None for nothing yet.
         found: Which systems found it, at which ranks; nothing when judging blind.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from cachetools import LRUCache
 
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking
@@ -16,6 +14,7 @@ from rankhouse.core.sampling import order
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.recent import Recent
 from rankhouse.serve.search.shapes import SearchBody
 from rankhouse.serve.search.systems import SystemSpec
 
@@ -57,25 +56,21 @@ class Pools:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self._lock = threading.Lock()
-        self._kept: LRUCache[tuple[object, ...], JudgingPool] = LRUCache(KEPT)
+        self._kept: Recent[tuple[object, ...], JudgingPool] = Recent(KEPT)
 
     def of(self, request: PoolRequest, deadline: Deadline = ENDLESS) -> JudgingPool:
         """Return what systems find; asked once, unless one of them was not in time."""
-        if (kept := self.kept(request)) is not None:
-            return kept
         key = self._key(request)
+        if (kept := self._kept.get(key)) is not None:
+            return kept
         pool, is_whole = self._asked(request, deadline)
         if is_whole:
-            with self._lock:
-                self._kept[key] = pool
+            self._kept.put(key, pool)
         return pool
 
     def kept(self, request: PoolRequest) -> JudgingPool | None:
         """Return a pool that was asked for before; None where nobody has, or long ago."""
-        key = self._key(request)
-        with self._lock:
-            return self._kept.get(key)
+        return self._kept.get(self._key(request))
 
     def _key(self, request: PoolRequest) -> tuple[object, ...]:
         """Return what a pool depends on."""

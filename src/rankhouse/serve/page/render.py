@@ -116,11 +116,7 @@ def _attachment(name: str) -> dict[str, str]:
 
 
 def sign_in_page(action: str, there: str, policy: str, fault: str = "") -> Response:
-    """Return the form that asks for a key.
-
-    Args:
-        policy: The service's Content-Security-Policy; its styles are those of this page.
-    """
+    """Return the form that asks for a key; its styles are named in the service's Content-Security-Policy."""
     content = {"title": "Sign in", "action": action, "there": there, "fault": fault}
     text = filled("sign_in.html.j2", {"saved": True, "here": {"path": action, "caller": ""}, **content})
     digest = base64.b64encode(hashlib.sha256(style().content).digest()).decode()

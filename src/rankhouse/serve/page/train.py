@@ -24,14 +24,7 @@ _SHOWN = 20
 
 
 class ShownTraining(NamedTuple):
-    """A training for people.
-
-    Attributes:
-        sentence: What it learned from, and how far it is.
-        notes: What users of the ranker should know.
-        curve: Its curve; None before there is one.
-        columns: Systems to look at beside each other once it is done.
-    """
+    """A training for people; ``columns`` are systems to look at beside each other once it is done."""
 
     name: str
     state: str

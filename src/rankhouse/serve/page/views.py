@@ -41,12 +41,7 @@ def view(
     show: Callable[[Request, Any], Response],
     form: FormWork | None = None,
 ) -> Route:
-    """Return the route of a view.
-
-    Args:
-        fields: What the address may hold.
-        show: Makes the page, in a thread, as it waits for indexes and models.
-    """
+    """Return the route of a view: ``show`` makes the page of an address's fields, in a thread."""
 
     async def answer(request: Request) -> Response:
         try:

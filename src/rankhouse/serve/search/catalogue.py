@@ -26,10 +26,7 @@ _PAUSE: Final = 2.0
 
 
 class ServedIndex:
-    """An index that is served.
-
-    Args:
-        held: Its view where it is held elsewhere; that never changes.
+    """An index that is served; one that is held elsewhere never changes.
 
     Raises:
         MissingInput: There is no such folder.
@@ -88,14 +85,10 @@ class Holder(Protocol):
 class Catalogue:
     """Indexes and rankers by name, and the systems made of them.
 
-    None and "" name the default; a name that is not here is an UnknownName.
+    The first index is the default, for which None and "" stand; a name that is not here is an UnknownName.
 
     Args:
-        indexes: Name -> folder; the first is the default.
         cluster: What holds the indexes; None where this process opens them.
-
-    Raises:
-        RankhouseError: An index cannot be opened.
     """
 
     def __init__(

@@ -45,9 +45,7 @@ class UnknownDocument(UnknownName):
 class Stretch(NamedTuple):
     """A stretch of a document's text, as much of it as lies in the same passages.
 
-    Attributes:
-        passage: Number of the best passage that holds it; 0 where none does.
-        share: That passage's.
+    It has number and share of the best passage that holds it; 0 where none does.
     """
 
     text: str

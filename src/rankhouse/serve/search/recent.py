@@ -1,54 +1,46 @@
-"""What rankers made of the latest questions, kept for a while.
+"""What was used lately is kept for a while.
 
-Columns side by side, a page that is asked for again, and explanations need it within moments, and it is what
-costs.
+Columns side by side, a page that is asked for again, and explanations need within moments what rankers made
+of a question, and it is what costs.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from rankhouse.core.run import Ranking
+from cachetools import LRUCache
+
 from rankhouse.systems.system import Reranked
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 KEPT: Final = 64
+"""Rankings of one view of an index."""
 
 
 class ReadBy(NamedTuple):
-    """What a ranker's order of a question's documents depends on, besides the index.
-
-    Attributes:
-        system: What the ranker reads, and how.
-        ranker: The ranker's fingerprint.
-        query: The question's text.
-    """
+    """What a ranker's order depends on besides the index; ``ranker`` is its fingerprint."""
 
     system: Reranked
     ranker: str
     query: str
 
 
-class RecentRankings:
-    """Rankings of one view of an index, the latest used; safe in many threads."""
+class Recent(Generic[K, V]):
+    """So many values by key, those used last; safe in many threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self._lock = threading.Lock()
-        self._rankings: OrderedDict[ReadBy, Ranking] = OrderedDict()
+        self._kept: LRUCache[K, V] = LRUCache(most)
 
-    def get(self, key: ReadBy) -> Ranking | None:
-        """Return a ranking; None where it is not among the latest."""
+    def get(self, key: K) -> V | None:
+        """Return a value; None where it is not among the latest."""
         with self._lock:
-            ranking = self._rankings.get(key)
-            if ranking is not None:
-                self._rankings.move_to_end(key)
-            return ranking
+            return self._kept.get(key)
 
-    def put(self, key: ReadBy, ranking: Ranking) -> None:
-        """Keep a ranking for a while."""
+    def put(self, key: K, value: V) -> None:
+        """Keep a value for a while."""
         with self._lock:
-            self._rankings[key] = ranking
-            self._rankings.move_to_end(key)
-            if len(self._rankings) > KEPT:
-                self._rankings.popitem(last=False)
+            self._kept[key] = value

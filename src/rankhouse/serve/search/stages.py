@@ -47,10 +47,8 @@ class Ranked:
     """What a system made of a question.
 
     Attributes:
-        ranking: Its order.
         before: The first stage's order, where something came after it.
         degraded: Why this is only the first stage's order; "" where it is the system's.
-        warnings: What the asker should know.
     """
 
     ranking: Ranking
@@ -89,9 +87,7 @@ def rank(
 class ServedExecution(Execution):
     """A system at work on one question, with the rankers of a service; late stages are left out.
 
-    Attributes:
-        warnings: What the asker should know.
-        degraded: Why the order is that of the stages that were in time; "" where all were.
+    ``degraded`` says why the order is that of the stages that were in time; "" where all were.
     """
 
     def __init__(self, catalogue: Catalogue, view: IndexView, query: Query, deadline: Deadline) -> None:
@@ -136,11 +132,7 @@ class ServedExecution(Execution):
         return _InTurns(scorer, served, self._deadline)
 
     def found(self, stage: FirstStage, k: int, show: Progress) -> Run:
-        """Search by a first stage. Args: as for :meth:`Execution.found`.
-
-        Raises:
-            DeadlinePassed: It is late.
-        """
+        """Search by a first stage; late, it raises DeadlinePassed. Args: as for :meth:`Execution.found`."""
         try:
             return super().found(stage, k, show)
         except DeadlinePassed:

@@ -30,7 +30,6 @@ class SystemSpec:
     they find. Where a fusion is named beside a ranker, the models and the ranker are joined by it.
 
     Attributes:
-        name: What people choose it by.
         models: First stages, in notation; ``dense(NAME)`` names an encoder of the service.
         feedback: Of the lexical models, in notation; "" for none.
         fusion: How they are joined, in notation; "" for rrf, and for a ranker alone.

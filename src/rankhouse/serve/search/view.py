@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from cachetools import LRUCache
+
 from rankhouse.core.errors import BadIndex, RankhouseError
+from rankhouse.core.run import Ranking
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
@@ -16,7 +19,7 @@ from rankhouse.index.index import Index
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
 from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
 from rankhouse.jobs.parts import refuse_incomplete
-from rankhouse.serve.search.recent import RecentRankings
+from rankhouse.serve.search.recent import KEPT, ReadBy, Recent
 from rankhouse.systems.precomputed import PrecomputedScorer, open_precomputed
 from rankhouse.systems.system import Dense
 
@@ -25,16 +28,11 @@ if TYPE_CHECKING:
 
 
 _SPLITS = 64
-"""Rankers and splits for which it is known what is stored."""
+"""Rankers and splits for which it is known what is stored; requests name splits of their own."""
 
 
 class FoundVectors(NamedTuple):
-    """Vectors of an index, ready to be searched.
-
-    Attributes:
-        searcher: What searches them.
-        warning: What of the index they lack; "" for nothing.
-    """
+    """What searches vectors of an index, and a warning of what they lack of it; "" for nothing."""
 
     searcher: Searcher
     warning: str
@@ -43,18 +41,16 @@ class FoundVectors(NamedTuple):
 class IndexView:
     """An index, opened; what it answers never changes.
 
-    Attributes:
-        problem: Why a newer state of it could not be opened; "" where all is well.
-        recent: What rankers made of the latest questions.
+    ``problem`` says why a newer state of it could not be opened; ``recent`` holds what rankers made lately.
     """
 
     def __init__(self, name: str, index: AnyIndex, *, partial: bool = False) -> None:
         self.name, self.index, self.partial, self.problem = name, index, partial, ""
-        self.recent = RecentRankings()
+        self.recent: Recent[ReadBy, Ranking] = Recent(KEPT)
         self._lock = threading.Lock()
         self._encoded: dict[str, str] = {}
         self._searchers: dict[tuple[str, str], FoundVectors] = {}
-        self._stored: dict[tuple[str, str], PrecomputedScorer | None] = {}
+        self._stored: LRUCache[tuple[str, str], PrecomputedScorer | None] = LRUCache(_SPLITS)
         self._over: dict[tuple[str, ...], IndexView] = {}
 
     @classmethod
@@ -133,8 +129,7 @@ class IndexView:
     def stored(self, ranker: ServedRanker, split: str) -> PrecomputedScorer | None:
         """Return what the index stores for a ranker; None where that is nothing, or not of this index.
 
-        Args:
-            split: How documents are to be cut, in notation; "" takes what there is.
+        The split, in notation, says how documents are to be cut; "" takes what there is.
         """
         key = (ranker.fingerprint, split)
         with self._lock:
@@ -143,6 +138,4 @@ class IndexView:
                     self._stored[key] = open_precomputed(self.index, ranker.ranker, split)
                 except BadIndex:  # of other documents: texts are read instead
                     self._stored[key] = None
-                if len(self._stored) > _SPLITS:  # requests name splits of their own
-                    del self._stored[next(iter(self._stored))]
             return self._stored[key]

@@ -117,11 +117,9 @@ class _Explainer:
 
 
 class _Opened(ServedExecution):
-    """A system at work with rankers that an explanation may look into.
+    """A system at work with rankers, by name, that an explanation may look into.
 
-    Attributes:
-        opened: The rankers by name.
-        stores: Whether they score by what is stored for them, at once.
+    ``stores`` says whether they score by what is stored for them, at once.
     """
 
     opened: Mapping[str, NeuralRanker]
