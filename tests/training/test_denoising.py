@@ -8,7 +8,6 @@ import pytest
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.training.batches import shape_of
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit
 from rankhouse.training.settings import Settings, defaults
@@ -98,7 +97,7 @@ def test_it_is_said_how_many_and_labels_are_learned_as_usual(toy, fresh, tmp_pat
 def test_scores_are_learned_of_what_is_no_negative(examples):
     teacher = replace(examples, teacher=Known(TABLE))
     settings = defaults("tk").but(loss="margin-mse", judged=0.5, denoise="margin(0)")
-    mixed = batches_for(teacher, shape_of("contrasts", settings), settings)
+    mixed = batches_for(teacher, "contrasts", settings)
     assert (mixed.false_negatives, mixed.negatives) == (1, 9)
     assert len(mixed.soft.examples) == len(examples)
     assert len(mixed.judged.examples) == len(examples) - 1

@@ -388,14 +388,16 @@ def test_a_training_that_ended_while_still_improving_says_so(case):
 
 def test_a_short_training_writes_its_ranker_once_and_no_checkpoint(toy, fresh, tmp_path, monkeypatch):
     written = []
-    for where, name in ((bundle, "save"), (folder, "write_checkpoint")):
+    for where, name in ((bundle, "save"), (folder, "save_state")):
         real = getattr(where, name)
-        monkeypatch.setattr(where, name, lambda *a, real=real, name=name: (written.append(name), real(*a)))
+        monkeypatch.setattr(
+            where, name, lambda *a, real=real, name=name, **b: (written.append(name), real(*a, **b))
+        )
     outcome = fit(fresh("knrm"), toy.examples, quick("knrm"), tmp_path / "short", toy.validation)
     assert written == ["save"]
     every = quick("knrm", checkpoint_seconds=0)
     assert fit(fresh("knrm"), toy.examples, every, tmp_path / "safe", toy.validation).best == outcome.best
-    assert written.count("write_checkpoint") == len(outcome.validations)
+    assert written.count("save_state") == len(outcome.validations)
     short, safe = load(tmp_path / "short" / "ranker"), load(tmp_path / "safe" / "ranker")
     assert same(short.state_dict(), safe.state_dict())
 

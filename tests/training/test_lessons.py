@@ -7,20 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.training.batches import Batches, Shape
-from rankhouse.training.examples import NEGATIVES, from_judgements
-
-
-def rule(text):
-    return notation.make(text, NEGATIVES, "source of negatives")
+from rankhouse.training.batches import Batches
+from rankhouse.training.examples import from_judgements
+from rankhouse.training.settings import Settings
 
 
 def shape(kind, negatives="any", **more):
-    return Shape(kind, rule(negatives), **more)
+    return kind, Settings(negatives=negatives, **more)
 
 
 def named(examples, groups):
@@ -43,17 +39,17 @@ def everything(batches, epoch=0):
 
 @pytest.mark.parametrize("kind", ["points", "contrasts", "positives"])
 def test_the_same_seed_and_epoch_give_the_same_lessons_and_others_do_not(toy, kind):
-    batches = Batches(toy.examples, shape(kind, batch=8, count=2, seed=3))
-    again = Batches(toy.examples, shape(kind, batch=8, count=2, seed=3))
+    batches = Batches(toy.examples, *shape(kind, batch=8, count=2, seed=3))
+    again = Batches(toy.examples, *shape(kind, batch=8, count=2, seed=3))
     assert everything(batches, 1) == everything(again, 1)
     assert everything(batches, 1) != everything(batches, 2)
     assert everything(batches, 1) != everything(
-        Batches(toy.examples, shape(kind, batch=8, count=2, seed=4)), 1
+        Batches(toy.examples, *shape(kind, batch=8, count=2, seed=4)), 1
     )
 
 
 def test_contrasts_have_the_relevant_first_and_others_of_the_same_query(toy):
-    batches = Batches(toy.examples, shape("contrasts", batch=8, count=3))
+    batches = Batches(toy.examples, *shape("contrasts", batch=8, count=3))
     dealt = list(batches.epoch(0))
     assert [len(groups.query) for groups in dealt] == [8] * 11 + [2]
     assert batches.per_epoch == 12
@@ -70,21 +66,21 @@ def test_contrasts_have_the_relevant_first_and_others_of_the_same_query(toy):
 
 
 def test_too_few_negatives_are_taken_more_than_once(toy):
-    batches = Batches(toy.examples, shape("contrasts", count=9))
+    batches = Batches(toy.examples, *shape("contrasts", count=9))
     assert all(len(group) == 10 for group in everything(batches))
 
 
 def test_points_with_negatives_drawn_are_balanced_in_every_batch(toy):
-    batches = Batches(toy.examples, shape("points", batch=16, count=1))
+    batches = Batches(toy.examples, *shape("points", batch=16, count=1))
     for groups in batches.epoch(0):
         assert groups.label.shape[1] == 1
         assert groups.label.mean() == 0.5
-    of_three = [groups.label.mean() for groups in Batches(toy.examples, shape("points", count=3)).epoch(0)]
+    of_three = [groups.label.mean() for groups in Batches(toy.examples, *shape("points", count=3)).epoch(0)]
     assert set(of_three) == {0.25}
 
 
 def test_points_as_they_are_come_once_each(toy):
-    seen = everything(Batches(toy.examples, shape("points", count=0, batch=7)))
+    seen = everything(Batches(toy.examples, *shape("points", count=0, batch=7)))
     assert len(seen) == 300
     assert len({group[0][:2] for group in seen}) == 300
     assert sum(group[0][2] for group in seen) == 90
@@ -92,7 +88,7 @@ def test_points_as_they_are_come_once_each(toy):
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_batch_by_query_holds_one_query_in_chunks(toy, count):
-    batches = Batches(toy.examples, shape("points", count=count, by_query=4))
+    batches = Batches(toy.examples, *shape("points", count=count, by_query=4))
     dealt = [named(toy.examples, groups) for groups in batches.epoch(0)]
     assert all(len({group[0][0] for group in batch}) == 1 for batch in dealt)
     assert max(map(len, dealt)) == 4
@@ -101,7 +97,7 @@ def test_a_batch_by_query_holds_one_query_in_chunks(toy, count):
 
 
 def test_negatives_of_the_run_are_within_their_ranks(toy):
-    batches = Batches(toy.examples, shape("contrasts", "run(start=2, stop=5)", count=1))
+    batches = Batches(toy.examples, *shape("contrasts", "run(start=2, stop=5)", count=1))
     groups = everything(batches)
     ranks = {q: {d: r for r, d in enumerate(toy.run[q].doc_ids)} for q in toy.run}
     assert groups
@@ -112,7 +108,7 @@ def test_negatives_of_the_run_are_within_their_ranks(toy):
 
 
 def test_random_negatives_are_of_any_query_but_never_relevant(toy):
-    groups = everything(Batches(toy.examples, shape("contrasts", "random", count=4)))
+    groups = everything(Batches(toy.examples, *shape("contrasts", "random", count=4)))
     negatives = [(group[0][0], document) for group in groups for _, document, _ in group[1:]]
     assert all(not toy.qrels[query].get(document, 0) for query, document in negatives)
     assert len({document.split("d")[0] for _, document in negatives}) > 25
@@ -128,7 +124,7 @@ def test_unjudged_documents_are_negatives_of_the_run_but_not_given_ones():
         drawn = {
             group[1][1]
             for epoch in range(20)
-            for group in everything(Batches(examples, shape("contrasts", text)), epoch)
+            for group in everything(Batches(examples, *shape("contrasts", text)), epoch)
         }
         assert drawn == expected
 
@@ -148,7 +144,7 @@ def test_no_positive_in_a_batch_is_relevant_to_another_of_its_queries(judged, ba
         return
     documents = {f"d{d}": Document(f"d{d}", f"text {d}") for d in range(10)}
     examples = from_judgements([Query(q, f"about {q}") for q in qrels], qrels, documents)
-    batches = Batches(examples, shape("positives", count=0, batch=batch, seed=seed))
+    batches = Batches(examples, *shape("positives", count=0, batch=batch, seed=seed))
     seen = Counter()
     for groups in batches.epoch(0):
         batch_pairs = [group[0][:2] for group in named(examples, groups)]
@@ -171,7 +167,7 @@ def test_transitive_positives_never_set_a_product_against_itself():
             {query for group in named(examples, groups) for query, *_ in group}
             for seed in range(20)
             for groups in Batches(
-                examples, shape("positives", count=0, batch=4, seed=seed, transitive=joined)
+                examples, *shape("positives", count=0, batch=4, seed=seed, transitive=joined)
             ).epoch(0)
         ]
         for joined in (False, True)
@@ -182,12 +178,12 @@ def test_transitive_positives_never_set_a_product_against_itself():
 
 
 def test_positives_all_come_where_they_do_not_clash(toy):
-    seen = everything(Batches(toy.examples, shape("positives", count=0, batch=8)))
+    seen = everything(Batches(toy.examples, *shape("positives", count=0, batch=8)))
     assert len({group[0][:2] for group in seen}) == len(seen) >= 88
 
 
 def test_hard_negatives_stand_behind_their_positive(toy):
-    groups = everything(Batches(toy.examples, shape("positives", "given", count=2, batch=8)))
+    groups = everything(Batches(toy.examples, *shape("positives", "given", count=2, batch=8)))
     assert all([label for _, _, label in group] == [1, 0, 0] for group in groups)
 
 
@@ -195,14 +191,14 @@ def test_blank_texts_are_left_out_when_read():
     documents = {"a": Document("a", "x"), "b": Document("b", "  "), "c": Document("c", "y")}
     queries = [Query("q", "x"), Query("r", " ")]
     qrels = {"q": {"a": 1, "b": 1, "c": 0}, "r": {"a": 1, "c": 0}}
-    batches = Batches(from_judgements(queries, qrels, documents), shape("contrasts", batch=9))
+    batches = Batches(from_judgements(queries, qrels, documents), *shape("contrasts", batch=9))
     texts = batches.read(next(batches.epoch(0)))
     assert [(p.query.id, p.passage.text) for p in texts.pairs] == [("q", "x"), ("q", "y")]
     assert texts.labels.tolist() == [[1.0, 0.0]]
 
 
 def test_lessons_are_row_major(toy):
-    batches = Batches(toy.examples, shape("contrasts", batch=4, count=2))
+    batches = Batches(toy.examples, *shape("contrasts", batch=4, count=2))
     groups = next(batches.epoch(0))
     texts = batches.read(groups)
     assert texts.labels.shape == (4, 3)
@@ -227,14 +223,14 @@ DOCUMENTS = {d: Document(d, d) for d in "ab"}
 def test_labels_of_one_class_are_an_error(judged, kind, negatives, said):
     examples = from_judgements([Query("q", "x")], {"q": judged}, DOCUMENTS)
     with pytest.raises(BadData, match=said):
-        Batches(examples, shape(kind, negatives))
+        Batches(examples, *shape(kind, negatives))
 
 
 def test_classes_that_never_meet_in_a_query_are_an_error():
     examples = from_judgements([Query("q", "x"), Query("r", "y")], {"q": {"a": 1}, "r": {"b": 0}}, DOCUMENTS)
     with pytest.raises(BadData, match="no query has both"):
-        Batches(examples, shape("contrasts"))
-    assert everything(Batches(examples, shape("contrasts", "random")))
+        Batches(examples, *shape("contrasts"))
+    assert everything(Batches(examples, *shape("contrasts", "random")))
 
 
 @pytest.mark.parametrize(
@@ -245,6 +241,6 @@ def test_classes_that_never_meet_in_a_query_are_an_error():
         ("contrasts", {"by_query": 5}, "learned by query"),
     ],
 )
-def test_shapes_that_make_no_sense_are_refused(kind, more, said):
+def test_settings_that_make_no_sense_for_a_kind_are_refused(toy, kind, more, said):
     with pytest.raises(WrongUse, match=said):
-        shape(kind, **more)
+        Batches(toy.examples, *shape(kind, **more))

@@ -12,7 +12,6 @@ from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.io.pairs import LabelledPair, write_pairs
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
-from rankhouse.training.batches import shape_of
 from rankhouse.training.distillation import TeacherScores, comparable, soft_loss, targets_for
 from rankhouse.training.examples import from_judgements, from_pairs
 from rankhouse.training.fit import fit
@@ -139,7 +138,7 @@ def test_scores_are_compared_as_log_odds(fresh):
 
 def lists(examples, **changes):
     chosen = settings("tk", loss="margin-mse", **changes)
-    return batches_for(examples, shape_of("contrasts", chosen), chosen)
+    return batches_for(examples, "contrasts", chosen)
 
 
 def test_every_scored_pair_comes_once_an_epoch_beside_others_of_its_query(toy):
@@ -228,19 +227,19 @@ def test_scores_on_two_scales_are_refused_with_the_line_where_they_are_learned(t
     (tmp_path / "p").write_text("".join(json.dumps(one) + "\n" for one in records))
     examples = from_pairs(tmp_path / "p")
     labels = settings("tk")
-    assert batches_for(examples, shape_of("contrasts", labels), labels).per_epoch == 1
+    assert batches_for(examples, "contrasts", labels).per_epoch == 1
     refused = 'p, line 2: the score is on the scale "score", those before on "logit"'
     with pytest.raises(BadData, match=refused):
         lists(examples)
     denoising = settings("tk", denoise="margin(0.1)")
     with pytest.raises(BadData, match=refused):
-        batches_for(examples, shape_of("contrasts", denoising), denoising)
+        batches_for(examples, "contrasts", denoising)
 
 
 def test_judgements_are_mixed_in_by_weight(toy, fresh):
     examples = replace(toy.examples, teacher=Words())
     chosen = settings("tk", loss="margin-mse", judged=0.25)
-    mixed = batches_for(examples, shape_of("contrasts", chosen), chosen)
+    mixed = batches_for(examples, "contrasts", chosen)
     assert isinstance(mixed, MixedBatches)
     steps = list(mixed.plan(0))
     assert len(steps) == mixed.per_epoch
@@ -264,7 +263,7 @@ def test_a_mixed_step_is_the_weighted_sum_of_both_gradients(toy, fresh):
         chosen = settings("knrm", loss="margin-mse", **changes)
         model = fresh("knrm")
         stepper = Stepper(model, chosen)
-        tasks = next(batches_for(examples, shape_of("contrasts", chosen), chosen).plan(0))
+        tasks = next(batches_for(examples, "contrasts", chosen).plan(0))
         return stepper, tasks, model
 
     stepper, tasks, model = gradient(judged=0.25)
@@ -323,7 +322,7 @@ def test_wrong_settings_say_what_is_accepted(toy):
         lists(toy.examples)
     chosen = settings("tk")
     with pytest.raises(WrongUse, match="learned by a loss"):
-        batches_for(replace(toy.examples, teacher=Words()), shape_of("contrasts", chosen), chosen)
+        batches_for(replace(toy.examples, teacher=Words()), "contrasts", chosen)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RankhouseWarning)
         both = replace(
@@ -335,7 +334,7 @@ def test_wrong_settings_say_what_is_accepted(toy):
 
 def crossed(examples, **changes):
     chosen = settings("tk", loss="listwise-kl", crossed=True, **changes)
-    return batches_for(examples, shape_of("contrasts", chosen), chosen)
+    return batches_for(examples, "contrasts", chosen)
 
 
 def test_crossed_batches_put_every_query_beside_every_passage(toy):
@@ -405,4 +404,4 @@ def test_crossed_pairs_need_a_teacher_and_a_loss_that_compares(toy):
         Settings(crossed=True)
     chosen = settings("samcnn", loss="pointwise", crossed=True, count=1)
     with pytest.raises(WrongUse, match="compares passages"):
-        batches_for(replace(toy.examples, teacher=Words()), shape_of("points", chosen), chosen)
+        batches_for(replace(toy.examples, teacher=Words()), "points", chosen)

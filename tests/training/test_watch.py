@@ -4,11 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.training.batches import Batches, Shape
+from rankhouse.training.batches import Batches
 from rankhouse.training.diagnostics import (
     Remarks,
     check_batches,
@@ -18,10 +19,10 @@ from rankhouse.training.diagnostics import (
     check_reach,
     collapsed,
     spread,
-    trouble,
 )
-from rankhouse.training.examples import NEGATIVES, from_judgements
-from rankhouse.training.settings import defaults
+from rankhouse.training.examples import from_judgements
+from rankhouse.training.optimizer import take_step
+from rankhouse.training.settings import Settings, defaults
 
 TRAINING = [Query("1", "How tall is it?"), Query("2", "Who was there?")]
 
@@ -42,7 +43,7 @@ def test_relevant_passages_that_the_run_lacks_beside_negatives_that_it_has_are_s
     qrels = {"1": {"d0": 1, "d1": 1, "d2": 1, "d3": 0}}
     run = Run.of([("1", doc_id, 1.0) for doc_id in ("d0", "d4", "d5")])
     examples = from_judgements(TRAINING[:1], qrels, documents, run)
-    batches = Batches(examples, Shape("contrasts", NEGATIVES[negatives](), batch=4))
+    batches = Batches(examples, "contrasts", Settings(negatives=negatives, batch=4))
     remarks = Remarks()
     if said:
         with pytest.warns(RankhouseWarning, match="2 of 3 relevant pairs are not in the run"):
@@ -97,10 +98,20 @@ def test_spread_is_relative_to_the_scores_size():
     assert spread(np.array([-100.0, -99.0], np.float32)) == pytest.approx(0.01)
 
 
-def test_trouble_is_named():
-    assert trouble(0.5, 1.0) == ""
-    assert trouble(float("nan"), 1.0) == "the loss is nan"
-    assert trouble(0.5, float("inf")) == "the norm of the gradients is inf"
+def test_trouble_is_named_and_leaves_the_weights_as_they_are():
+    weight = torch.nn.Parameter(torch.ones(1))
+    groups = [{"params": [weight], "lr": 0.5, "start": 0.5}]
+    optimiser = torch.optim.SGD(groups)
+    for loss, gradient, said in (
+        (float("nan"), 1.0, "the loss is nan"),
+        (0.5, float("inf"), "the norm of the gradients is inf"),
+    ):
+        weight.grad = torch.full((1,), gradient)
+        assert take_step(optimiser, [weight], loss, 1.0, clip=0) == (gradient, said)
+        assert weight.item() == 1
+    weight.grad = torch.ones(1)
+    assert take_step(optimiser, [weight], 0.5, 1.0, clip=0) == (1.0, "")
+    assert weight.item() == 0.5
 
 
 def test_a_training_that_brought_nothing_says_so():
@@ -126,6 +137,6 @@ def test_labels_that_call_everything_relevant_leave_no_contrast_to_learn():
     documents = {f"d{d}": Document(f"d{d}", f"text {d}") for d in range(3)}
     asked = [Query(f"q{q}", f"about {q}") for q in range(3)]
     examples = from_judgements(asked, {query.id: dict.fromkeys(documents, 1) for query in asked}, documents)
-    batches = Batches(examples, Shape("positives", NEGATIVES["given"](), count=0))
+    batches = Batches(examples, "positives", Settings(negatives="given", count=0))
     with pytest.raises(BadData, match="no two relevant pairs can stand in one batch"):
         check_batches(batches, Remarks())

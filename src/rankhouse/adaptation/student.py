@@ -44,7 +44,6 @@ from rankhouse.nn.compute import choose
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.text.vocabulary import Vocabulary
 from rankhouse.text.words import splitter
-from rankhouse.training.batches import shape_of
 from rankhouse.training.examples import Examples, from_judgements
 from rankhouse.training.fit import fit
 from rankhouse.training.folder import TrainingOutcome
@@ -282,7 +281,7 @@ def seconds_a_step(work: Remaining, most: float) -> float:
     network = cast(nn.Module, work.model)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     stepper = Stepper(work.model, work.settings)
-    batches = batches_for(work.examples, shape_of(work.model.objective, work.settings), work.settings)
+    batches = batches_for(work.examples, work.model.objective, work.settings)
     times: list[float] = []
     for number, tasks in enumerate(islice(batches.plan(0), _TIMED)):
         started = time.perf_counter()

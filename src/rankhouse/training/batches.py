@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -57,52 +56,6 @@ class BatchTask(NamedTuple):
     weight: float = 1.0
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What batches look like.
-
-    Attributes:
-        kind: What the family learns from.
-        negatives: Which passages may stand as not relevant.
-        batch: Groups in a batch (for points: pairs).
-        count: Negatives drawn for a relevant pair; 0: see :class:`~rankhouse.training.batches.Batches`.
-        by_query: Points of one query form a batch, in chunks of this many; 0: queries are mixed.
-        transitive: Relevance is sameness: what relevant pairs join, also by way of others, is one product,
-            and a batch of positives holds a product once.
-    """
-
-    kind: Kind
-    negatives: NegativeRule
-    batch: int = 32
-    count: int = 1
-    by_query: int = 0
-    seed: int = 0
-    transitive: bool = False
-
-    def __post_init__(self) -> None:
-        if self.kind == "contrasts" and self.count < 1:
-            raise WrongUse("count=0: a contrast needs 1 negative or more beside the relevant pair")
-        if self.kind == "points" and self.count == 0 and self.negatives.anywhere:
-            raise WrongUse(
-                'negatives="random" are drawn for relevant pairs: say how many with count=1 or more'
-            )
-        if self.by_query and self.kind != "points":
-            raise WrongUse(f'by_query={self.by_query}: only "points" are learned by query, not "{self.kind}"')
-
-
-def shape_of(kind: Kind, settings: Settings) -> Shape:
-    """Return the shape of batches of a kind that settings ask for."""
-    return Shape(
-        kind=kind,
-        negatives=notation.make(settings.negatives, NEGATIVES, "source of negatives"),
-        batch=settings.batch,
-        count=settings.count,
-        by_query=settings.by_query,
-        seed=settings.seed,
-        transitive=settings.transitive,
-    )
-
-
 class BatchSource(ABC):
     """All batches of a training, epoch by epoch.
 
@@ -111,9 +64,25 @@ class BatchSource(ABC):
         without_negatives: Relevant pairs left out because their query has no negative.
         false_negatives: Negatives left out because a teacher likes them too much.
         negatives: How many there were before.
+        rule: Which passages may stand as not relevant.
+
+    Raises:
+        WrongUse: Settings with which batches of this kind cannot be made.
     """
 
     without_relevant = without_negatives = false_negatives = negatives = 0
+
+    def __init__(self, examples: Examples, kind: Kind, settings: Settings) -> None:
+        self.examples, self.kind, self.settings = examples, kind, settings
+        self.rule: NegativeRule = notation.make(settings.negatives, NEGATIVES, "source of negatives")
+        if kind == "contrasts" and settings.count < 1:
+            raise WrongUse("count=0: a contrast needs 1 negative or more beside the relevant pair")
+        if kind == "points" and settings.count == 0 and self.rule.anywhere:
+            raise WrongUse(
+                'negatives="random" are drawn for relevant pairs: say how many with count=1 or more'
+            )
+        if settings.by_query and kind != "points":
+            raise WrongUse(f'by_query={settings.by_query}: only "points" are learned by query, not "{kind}"')
 
     @abstractmethod
     def epoch(self, number: int) -> Iterator[Groups]:
@@ -165,10 +134,10 @@ class Batches(BatchSource):
         BadData: Nothing to learn from: no relevant pair, or none that has a negative.
     """
 
-    def __init__(self, examples: Examples, shape: Shape) -> None:
-        self.examples, self.shape = examples, shape
+    def __init__(self, examples: Examples, kind: Kind, settings: Settings) -> None:
+        super().__init__(examples, kind, settings)
         relevant = examples.label == RELEVANT
-        drawable = shape.negatives.among(examples.label, examples.rank)
+        drawable = self.rule.among(examples.label, examples.rank)
         queries = np.arange(len(examples.queries) + 1)
         self._drawable = np.flatnonzero(drawable)
         self._starts = np.searchsorted(examples.query[self._drawable], queries)
@@ -177,7 +146,7 @@ class Batches(BatchSource):
         self._documents, self._relevant_keys = documents, np.unique(keys[relevant])
         positives = np.flatnonzero(relevant)
         self.without_relevant = len(examples.queries) - len(np.unique(examples.query[positives]))
-        needs = shape.count > 0 and not shape.negatives.anywhere
+        needs = settings.count > 0 and not self.rule.anywhere
         has = (np.diff(self._starts) > 0)[examples.query[positives]] | (not needs)
         self.without_negatives = int((~has).sum())
         self._positives = positives[has]
@@ -191,8 +160,8 @@ class Batches(BatchSource):
                 f"all {judged:,} labels say not relevant, so there is nothing to learn; give pairs of both "
                 "kinds, or lower the grade that counts as relevant"
             )
-        wants_negatives = self.shape.kind != "positives" or self.shape.count > 0
-        if not wants_negatives or self.shape.negatives.anywhere:
+        wants_negatives = self.kind != "positives" or self.settings.count > 0
+        if not wants_negatives or self.rule.anywhere:
             return
         if not drawable.any():
             raise BadData(
@@ -212,12 +181,12 @@ class Batches(BatchSource):
 
     def epoch(self, number: int) -> Iterator[Groups]:
         """Plan an epoch: the same batches whenever asked with the same seed and number."""
-        rng = generator(self.shape.seed, number)
-        if self.shape.by_query:
+        rng = generator(self.settings.seed, number)
+        if self.settings.by_query:
             return self._by_query(rng)
-        if self.shape.kind == "positives":
+        if self.kind == "positives":
             return self._positive_batches(rng)
-        if self.shape.kind == "points" and self.shape.count == 0:
+        if self.kind == "points" and self.settings.count == 0:
             return self._mixed(rng)
         return self._drawn(rng)
 
@@ -229,25 +198,27 @@ class Batches(BatchSource):
     def _mixed(self, rng: np.random.Generator) -> Iterator[Groups]:
         """Every labelled pair once."""
         rows = rng.permutation(self._all)
-        for start in range(0, len(rows), self.shape.batch):
-            yield self._as_points(rows[start : start + self.shape.batch])
+        for start in range(0, len(rows), self.settings.batch):
+            yield self._as_points(rows[start : start + self.settings.batch])
 
     def _by_query(self, rng: np.random.Generator) -> Iterator[Groups]:
         """All pairs of a query together, in chunks; queries in random order."""
-        rows = self._positives if self.shape.count else self._all
+        rows = self._positives if self.settings.count else self._all
         starts = np.searchsorted(self.examples.query[rows], np.arange(len(self.examples.queries) + 1))
         for query in rng.permutation(np.flatnonzero(np.diff(starts))):
             own = rows[starts[query] : starts[query + 1]]
-            groups = self._flat(self._with_negatives(own, rng)) if self.shape.count else self._as_points(own)
+            groups = (
+                self._flat(self._with_negatives(own, rng)) if self.settings.count else self._as_points(own)
+            )
             order = rng.permutation(len(groups.query))
-            for start in range(0, len(order), self.shape.by_query):
-                yield _take(groups, order[start : start + self.shape.by_query])
+            for start in range(0, len(order), self.settings.by_query):
+                yield _take(groups, order[start : start + self.settings.by_query])
 
     def _drawn(self, rng: np.random.Generator) -> Iterator[Groups]:
         """Relevant pairs in random order, each with negatives drawn for it."""
         rows = rng.permutation(self._positives)
-        points = self.shape.kind == "points"
-        size = max(1, self.shape.batch // (1 + self.shape.count)) if points else self.shape.batch
+        points = self.kind == "points"
+        size = max(1, self.settings.batch // (1 + self.settings.count)) if points else self.settings.batch
         for start in range(0, len(rows), size):
             groups = self._with_negatives(rows[start : start + size], rng)
             if len(groups.query):
@@ -259,7 +230,9 @@ class Batches(BatchSource):
         while waiting:
             batch = self._compatible(waiting)
             groups = self._with_negatives(np.array(batch), rng)
-            if len(groups.query) > 1 or (len(groups.query) and self.shape.count):  # one alone has no contrast
+            if len(groups.query) > 1 or (
+                len(groups.query) and self.settings.count
+            ):  # one alone has no contrast
                 yield groups
 
     def _compatible(self, waiting: deque[int]) -> list[int]:
@@ -268,7 +241,7 @@ class Batches(BatchSource):
         queries: set[int] = set()
         documents: set[int] = set()
         passed: list[int] = []
-        while waiting and len(batch) < self.shape.batch and len(passed) < 20 * self.shape.batch:
+        while waiting and len(batch) < self.settings.batch and len(passed) < 20 * self.settings.batch:
             row = waiting.popleft()
             query = int(self.examples.query[row])
             document = int(self.examples.document[self.examples.item[row]])
@@ -285,7 +258,7 @@ class Batches(BatchSource):
     @cached_property
     def _same(self) -> dict[int, set[int]]:
         """Query -> the queries of its product, itself among them."""
-        if not self.shape.transitive:
+        if not self.settings.transitive:
             return {query: {query} for query in range(len(self.examples.queries))}
         asked = self._relevance[1].items()
         joined = products({str(query): map(str, documents) for query, documents in asked})
@@ -305,7 +278,7 @@ class Batches(BatchSource):
 
     def _with_negatives(self, rows: IntArray, rng: np.random.Generator) -> Groups:
         """Put ``count`` negatives behind each of b relevant pairs: (b, 1 + count)."""
-        drawn = self._anywhere(rows, rng) if self.shape.negatives.anywhere else self._own(rows, rng)
+        drawn = self._anywhere(rows, rng) if self.rule.anywhere else self._own(rows, rng)
         complete = (drawn >= 0).all(axis=1)
         items = np.column_stack([self.examples.item[rows], drawn])[complete]
         query = np.repeat(self.examples.query[rows][complete, None], items.shape[1], axis=1)
@@ -315,7 +288,7 @@ class Batches(BatchSource):
 
     def _own(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw items of the same query, (b, count); different ones as long as there are enough."""
-        query, count = self.examples.query[rows], self.shape.count
+        query, count = self.examples.query[rows], self.settings.count
         start, size = self._starts[query], np.diff(self._starts)[query]
         if count <= 1:
             places = (rng.random((len(rows), count)) * size[:, None]).astype(np.int64)
@@ -327,7 +300,7 @@ class Batches(BatchSource):
     def _anywhere(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
         """Draw any items, (b, count), of documents not relevant to the query; -1 where none was found."""
         pool = self._pool
-        query = np.repeat(self.examples.query[rows][:, None], self.shape.count, axis=1)
+        query = np.repeat(self.examples.query[rows][:, None], self.settings.count, axis=1)
         drawn = np.full(query.shape, -1, np.int64)
         for _ in range(_TRIES):
             missing = np.flatnonzero(drawn.ravel() < 0)

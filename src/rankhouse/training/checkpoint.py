@@ -10,28 +10,27 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from rankhouse.core.errors import BadModel, MissingInput, OutputFailed
 from rankhouse.io.outputs import replacing
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 _SAID, _SUM = "rankhouse", "crc32"
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
-    """Write tensors and a JSON note into one file; whole, or what stood there before stays.
+    """Write tensors and a JSON note into one file; whole, or what stood there before stays (OutputFailed).
 
     Tensors that share memory are written once.
-
-    Raises:
-        OutputFailed: Disk full, no permission, or the like.
     """
     first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
     aliases: dict[str, str] = {}
@@ -91,6 +90,14 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise BadModel(
             f"{path}: no sound checkpoint of a training ({error}); remove it to begin anew"
         ) from error
+
+
+def read_outcome(path: Path, kind: type[S]) -> S | None:
+    """Return what came out of a finished training; None where it is of an earlier version, or was changed."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except msgspec.DecodeError:
+        return None
 
 
 def _refuse_changed(metadata: Mapping[str, str], sums: object, tensors: Mapping[str, Tensor]) -> None:
@@ -174,6 +181,57 @@ def seeded(seed: int) -> Iterator[None]:
         restore_random_states(*before)
 
 
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors below a prefix, without it."""
-    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+# --- where a training stands ----------------------------------------------------------------------------
+
+
+class Checkpoint(msgspec.Struct, Generic[S], omit_defaults=True):
+    """Where a training stands, and what of its optimiser's and its random states is no tensor."""
+
+    standing: S
+    optimiser: dict[str, Any]
+    random: dict[str, Any] = {}
+
+
+def save_state(
+    path: Path,
+    standing: msgspec.Struct,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    random: tuple[dict[str, Tensor], dict[str, Any]] = ({}, {}),
+) -> None:
+    """Write a checkpoint; :func:`load_state` and :func:`restore` read it.
+
+    Raises:
+        OutputFailed: It cannot be written; the one before is still there.
+    """
+    state, other = optimiser_state(optimiser)
+    groups = {"model": model.state_dict(), "optimiser": state, "random": random[0]}
+    tensors = {f"{group}.{name}": tensor for group, own in groups.items() for name, tensor in own.items()}
+    save_tensors(path, tensors, msgspec.to_builtins(Checkpoint(standing, other, random[1])))
+
+
+def load_state(path: Path, kind: type[Checkpoint[S]]) -> tuple[Checkpoint[S], dict[str, Tensor]]:
+    """Read a checkpoint and its tensors.
+
+    Raises:
+        BadModel: It is damaged or of another version.
+    """
+    tensors, notes = load_tensors(path)
+    try:
+        return msgspec.convert(notes, kind), tensors
+    except msgspec.ValidationError as error:
+        raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
+
+
+def restore(
+    point: Checkpoint[S], tensors: Mapping[str, Tensor], model: nn.Module, optimiser: torch.optim.Optimizer
+) -> None:
+    """Put weights, optimiser and random states back."""
+
+    def under(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+    model.load_state_dict(under("model."))
+    restore_optimiser(optimiser, under("optimiser."), point.optimiser)
+    if point.random:
+        restore_random_states(under("random."), point.random)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterable, Sequence
 
@@ -65,8 +64,9 @@ def check_batches(batches: AnyBatches, remarks: Remarks) -> None:
             f"{batches.without_relevant:,} of {queries:,} training queries have no relevant passage, so "
             f"nothing is learned from them{hint}",
         )
-    shape, relevant = batches.shape, batches.examples.label == RELEVANT
-    from_run = shape.kind != "positives" and shape.count > 0 and shape.negatives.stop > shape.negatives.start
+    relevant = batches.examples.label == RELEVANT
+    draws = batches.kind != "positives" and batches.settings.count > 0
+    from_run = draws and batches.rule.stop > batches.rule.start
     unfound = int((batches.examples.rank[relevant] == NOT_IN_RUN).sum())
     if from_run and (batches.examples.rank != NOT_IN_RUN).any() and unfound > _MOST_UNFOUND * relevant.sum():
         remarks.say(
@@ -91,10 +91,6 @@ def check_batches(batches: AnyBatches, remarks: Remarks) -> None:
 
 def check_overlap(training: Sequence[Query], validation: Iterable[Query], on: str, remarks: Remarks) -> None:
     """Find questions that are both learned from and validated on, whatever their ids, case or punctuation.
-
-    Args:
-        on: "warn", "error" or "allow".
-        remarks: Told with "warn".
 
     Raises:
         WrongUse: There are some, and ``on`` is "error".
@@ -203,12 +199,3 @@ def check_rise(validations: Sequence[tuple[int, float]], settings: Settings, rem
             f"{settings.measure} on validation was still improving when training ended: {before:.4f} after "
             f"{at:,} steps, {best:.4f} after all {last:,}; train longer, with {longer} into another folder",
         )
-
-
-def trouble(loss: float, norm: float) -> str:
-    """Say what is wrong with a step's loss or gradients; empty if nothing is."""
-    if not math.isfinite(loss):
-        return f"the loss is {loss}"
-    if not math.isfinite(norm):
-        return f"the norm of the gradients is {norm}"
-    return ""

@@ -14,7 +14,9 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from torch import nn
 
 from rankhouse.core.errors import BadModel, RankhouseWarning, WrongUse
 from rankhouse.core.progress import Progress, ignore
@@ -28,7 +30,7 @@ from rankhouse.models.families import FAMILIES, open_model
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 from rankhouse.training import checkpoint, diagnostics, folder
-from rankhouse.training.batches import BatchTask, shape_of
+from rankhouse.training.batches import BatchTask
 from rankhouse.training.examples import Examples
 from rankhouse.training.folder import Snapshots, TrainingOutcome, TrainingState
 from rankhouse.training.log import TrainingLog
@@ -350,7 +352,7 @@ def fit(
     """
     out = Path(out)
     _set_temperature(model, settings)
-    batches = batches_for(examples, shape_of(model.objective, settings), settings)
+    batches = batches_for(examples, model.objective, settings)
     validator = Validator(validation, settings.measure) if validation else None
     name = folder.training_name(model, examples, settings, validation)
     stepper = Stepper(model, settings)
@@ -362,10 +364,10 @@ def fit(
         if (done := folder.finished(out, name, settings)) is not None:
             folder.load_best(model, out)
             return done
-        point = folder.resume_point(out, name, settings)
+        point, tensors = folder.resume_point(out, name, settings)
         stack.enter_context(checkpoint.seeded(settings.seed + stepper.rank))
-        if point.tensors:
-            folder.restore(point, model, stepper)
+        if tensors:
+            checkpoint.restore(point, tensors, cast(nn.Module, model), stepper.optimiser)
         snapshots = Snapshots(model, stepper, out, use or {}, seconds=settings.checkpoint_seconds)
         tell = progress or ignore
         return _TrainingLoop(
@@ -375,7 +377,7 @@ def fit(
             out,
             validator=validator,
             stepper=stepper,
-            state=point.state,
+            state=point.standing,
             snapshots=snapshots,
             tell=tell,
         ).run()

@@ -13,23 +13,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 from torch import Tensor, nn
 
 from rankhouse.core.arguments import changed
-from rankhouse.core.errors import BadModel, WrongUse, name_few
+from rankhouse.core.errors import WrongUse, name_few
 from rankhouse.io.outputs import others
 from rankhouse.models import bundle
 from rankhouse.models.contract import Model, fingerprint
 from rankhouse.training.checkpoint import (
-    load_tensors,
+    Checkpoint,
+    load_state,
     random_states,
-    restore_random_states,
-    save_tensors,
+    read_outcome,
+    save_state,
     saving,
-    under,
 )
 from rankhouse.training.examples import Examples
 from rankhouse.training.settings import Settings
@@ -125,11 +125,7 @@ MARKS = (CHECKPOINT, RANKER, LOG, SETTINGS, OUTCOME, UNTAUGHT, ENCODER)
 
 
 def load_best(model: Model[Any], out: Path) -> None:
-    """Load the weights that a training kept into a model, and set it to evaluation.
-
-    Args:
-        model: What was trained; its weights are replaced.
-    """
+    """Replace a model's weights by those that a training kept, and set it to evaluation."""
     network = cast(nn.Module, model)
     network.load_state_dict(bundle.load(out / RANKER).state_dict())
     network.eval()
@@ -146,15 +142,6 @@ def training_name(
     return sha256(parts.encode()).hexdigest()[:32]
 
 
-class ResumePoint(NamedTuple):
-    """A checkpoint as read: state, tensors, and what of optimiser and random states is no tensor."""
-
-    state: TrainingState
-    tensors: dict[str, Tensor]
-    optimiser: dict[str, Any]
-    random: dict[str, Any]
-
-
 def finished(out: Path, training: str, settings: Settings) -> TrainingOutcome | None:
     """Return what came out of a finished training, cleared of what is left of its work; else None.
 
@@ -164,10 +151,7 @@ def finished(out: Path, training: str, settings: Settings) -> TrainingOutcome | 
     path = out / OUTCOME
     if not path.exists():
         return None
-    try:
-        outcome = msgspec.json.decode(path.read_bytes(), type=TrainingOutcome)
-    except msgspec.DecodeError:  # of an earlier version, or changed by hand
-        outcome = None
+    outcome = read_outcome(path, TrainingOutcome)
     if outcome is None or outcome.training != training:
         raise WrongUse(
             f"{out}: holds another training, which is finished; not as it was: {_changed(out, settings)}; "
@@ -177,8 +161,10 @@ def finished(out: Path, training: str, settings: Settings) -> TrainingOutcome | 
     return outcome
 
 
-def resume_point(out: Path, training: str, settings: Settings) -> ResumePoint:
-    """Return where a folder's training stands; a fresh start, without tensors, where there is none.
+def resume_point(
+    out: Path, training: str, settings: Settings
+) -> tuple[Checkpoint[TrainingState], dict[str, Tensor]]:
+    """Return where a folder's training stands, and its tensors: none for a fresh start.
 
     Raises:
         WrongUse: The folder holds another training, or something else.
@@ -187,21 +173,16 @@ def resume_point(out: Path, training: str, settings: Settings) -> ResumePoint:
     path = out / CHECKPOINT
     if not path.exists():
         _refuse_foreign(out)
-        return ResumePoint(TrainingState(training), {}, {}, {})
-    tensors, notes = load_tensors(path)
-    try:
-        point = ResumePoint(
-            msgspec.convert(notes["standing"], TrainingState), tensors, notes["optimiser"], notes["random"]
-        )
-    except (msgspec.ValidationError, KeyError) as error:
-        raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
-    if point.state.training != training:
+        return Checkpoint(TrainingState(training), {}), {}
+    point, tensors = load_state(path, Checkpoint[TrainingState])
+    state = point.standing
+    if state.training != training:
         raise WrongUse(
-            f"{out}: holds another training, at step {point.state.step:,}; not as it was: "
+            f"{out}: holds another training, at step {state.step:,}; not as it was: "
             f"{_changed(out, settings)}; give the same to go on with it, train into another folder, or "
             "remove this one"
         )
-    return point
+    return point, tensors
 
 
 def _changed(out: Path, settings: Settings) -> str:
@@ -235,28 +216,6 @@ def _refuse_foreign(out: Path) -> None:
             f"{out}: holds something else ({name_few(sorted(foreign))}), and a training's files would "
             "stand among it; name a new or an empty folder"
         )
-
-
-def restore(point: ResumePoint, model: Model[Any], stepper: Stepper) -> None:
-    """Put weights, optimiser and random states back."""
-    cast(nn.Module, model).load_state_dict(under("model.", point.tensors))
-    stepper.restore(under("optimiser.", point.tensors), point.optimiser)
-    restore_random_states(under("random.", point.tensors), point.random)
-
-
-def write_checkpoint(path: Path, state: TrainingState, model: nn.Module, stepper: Stepper) -> None:
-    """Write a checkpoint.
-
-    Raises:
-        OutputFailed: It cannot be written; the one before is still there.
-    """
-    optimiser, other = stepper.state()
-    states, rest = random_states()
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    tensors |= {f"optimiser.{name}": tensor for name, tensor in optimiser.items()}
-    tensors |= {f"random.{name}": tensor for name, tensor in states.items()}
-    notes = {"standing": msgspec.to_builtins(state), "optimiser": other, "random": rest}
-    save_tensors(path, tensors, notes)
 
 
 _WORTH = 20
@@ -297,16 +256,13 @@ class Snapshots:
         """
         began = time.monotonic()
         self.write_best()
-        write_checkpoint(self.out / CHECKPOINT, state, self._network, self.stepper)
+        path, optimiser = self.out / CHECKPOINT, self.stepper.optimiser
+        save_state(path, state, self._network, optimiser, random=random_states())
         self._saved = time.monotonic()
         self._cost = self._saved - began
 
     def write_best(self) -> None:
-        """Write the best model, unless it stands there already.
-
-        Raises:
-            OutputFailed: It cannot be written; the one before is still there.
-        """
+        """Write the best model, unless it stands there already; the one before stays where that fails."""
         if self._best is None:
             return
         now = {name: tensor.detach().clone() for name, tensor in self._network.state_dict().items()}

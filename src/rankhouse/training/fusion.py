@@ -24,11 +24,9 @@ DEPTHS = (0, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200, 300, 400, 500, 750, 1
 
 @dataclass(frozen=True)
 class Tuning:
-    """What to settle on: the measure is made large; with ``refine`` steps a tenth as large follow.
+    """What to settle on: the measure is made large; with ``refine`` steps of weights a tenth as large follow.
 
-    Attributes:
-        step: Of weights.
-        depths: To try; none: the usual ones.
+    Where no depths are named, the usual ones are tried.
     """
 
     qrels: Qrels

@@ -14,10 +14,10 @@ import msgspec
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.io.files import numbered_lines
 from rankhouse.io.outputs import writing, writing_failures
-from rankhouse.page.charts import DASHED, Palette, chart_kind, plain_axes, write
+from rankhouse.page.charts import DASHED, Palette, chart_kind, on_axes, plain_axes, write
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 
 Entry = dict[str, Any]
@@ -99,24 +99,20 @@ def write_curve(log: Iterable[Entry], path: Path | str) -> None:
     entries = list(log)
     if not entries:
         raise WrongUse("the log is empty, so there is no curve to draw")
-    write(lambda palette: _figure(entries, palette), path, "curve")
+    write(on_axes(lambda axes, palette: _draw(entries, axes, palette), (7.5, 4.2)), path, "curve")
 
 
-def _figure(entries: list[Entry], palette: Palette) -> Figure:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - as above
+def _draw(entries: list[Entry], axes: Axes, palette: Palette) -> None:
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - optional, and slow to load
 
     losses = [entry for entry in entries if "loss" in entry]
     validations = [entry for entry in entries if "value" in entry]
-    figure = Figure(figsize=(7.5, 4.2), facecolor="none", layout="constrained")
-    axes = figure.subplots()
     alone = "o" if len(losses) == 1 else None  # a line through one point shows nothing
     steps, values = [e["step"] for e in losses], [e["loss"] for e in losses]
     axes.plot(steps, values, color=palette.muted, marker=alone, markersize=3, linewidth=1.0)
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     axes.set_xlabel("step")
     axes.set_ylabel("training loss")
-    plain_axes(axes, palette)
     if validations:
         beside = axes.twinx()
         steps, values = [e["step"] for e in validations], [e["value"] for e in validations]
@@ -139,4 +135,3 @@ def _figure(entries: list[Entry], palette: Palette) -> Figure:
             fontsize=9,
             color=palette.ink,
         )
-    return figure

@@ -6,9 +6,9 @@ rates as an unbroken one: what a plateau needs to know, all validations so far, 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -131,17 +131,30 @@ def _depths(names: Sequence[str]) -> dict[str, int]:
     return {name: below for name in names if _EMBEDDING.search(name)} | depths
 
 
-def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> float:
-    """Set every group's rate to its start times a factor; gives the highest."""
+def take_step(
+    optimiser: torch.optim.Optimizer,
+    learning: Sequence[nn.Parameter],
+    loss: float,
+    factor: float,
+    clip: float,
+) -> tuple[float, str]:
+    """Clip the gradients to a norm (0: not), and take a step at each group's first rate times a factor.
+
+    Returns:
+        The norm of all gradients before clipping, and what is wrong with it or the loss: then the weights
+        stay as they are.
+    """
+    gradients = [p.grad for p in learning if p.grad is not None]
+    norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
+    for name, value in (("the loss", loss), ("the norm of the gradients", norm)):
+        if not math.isfinite(value):
+            return norm, f"{name} is {value}"
+    if 0 < clip < norm:
+        torch.nn.utils.clip_grads_with_norm_(learning, clip, torch.tensor(norm))
     for group in optimiser.param_groups:
         group["lr"] = group["start"] * factor
-    return max(float(group["lr"]) for group in optimiser.param_groups)
-
-
-def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
-    """Return the norm of all gradients together; inf or nan if one of them is."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    return float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
+    optimiser.step()
+    return norm, ""
 
 
 def _split_by_decay(groups: Groups, weight_decay: float) -> Groups:
@@ -195,106 +208,79 @@ def _in_steps(warmup: float, steps: int) -> int:
     return round(warmup * steps) if warmup < 1 else int(warmup)
 
 
-@dataclass(frozen=True)
-class Constant:
+def constant(warmup: float = 0.0) -> Schedule:
     """``constant(warmup=0)``: the same rate all the time, after rising to it.
 
-    Attributes:
+    Args:
         warmup: Share of all steps (below 1) or number of steps.
     """
-
-    warmup: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check_warmup(self.warmup)
-
-    def __call__(self, moment: Moment) -> float:
-        """Return the factor of this step."""
-        return _warm(moment, _in_steps(self.warmup, moment.steps))
+    _check_warmup(warmup)
+    return lambda moment: _warm(moment, _in_steps(warmup, moment.steps))
 
 
-@dataclass(frozen=True)
-class LinearDecay:
+def linear_decay(warmup: float = 0.1) -> Schedule:
     """``linear(warmup=0.1)``: up to the rate in equal steps, then down towards 0 at the end.
 
     No step has rate 0: the first is 1/warmup, the last 1/(steps - warmup).
 
-    Attributes:
+    Args:
         warmup: Share of all steps (below 1) or number of steps.
     """
+    _check_warmup(warmup)
 
-    warmup: float = 0.1
-
-    def __post_init__(self) -> None:
-        _check_warmup(self.warmup)
-
-    def __call__(self, moment: Moment) -> float:
-        """Return the factor of this step."""
-        rising = min(_in_steps(self.warmup, moment.steps), moment.steps)
+    def factor(moment: Moment) -> float:
+        rising = min(_in_steps(warmup, moment.steps), moment.steps)
         if moment.step < rising:
             return _warm(moment, rising)
         return max(0.0, (moment.steps - moment.step) / max(1, moment.steps - rising))
 
+    return factor
 
-@dataclass(frozen=True)
-class StepDecay:
+
+def step_decay(every: int, factor: float) -> Schedule:
     """``step(every=5, factor=0.75)``: times ``factor`` after every so many epochs."""
-
-    every: int
-    factor: float
-
-    def __post_init__(self) -> None:
-        if self.every < 1 or not 0 < self.factor <= 1:
-            raise WrongUse(
-                f"step(every={self.every}, factor={self.factor}): every counts epochs from 1, "
-                "the factor is above 0 and at most 1"
-            )
-
-    def __call__(self, moment: Moment) -> float:
-        """Return the factor of this step."""
-        return float(self.factor ** (moment.epoch // self.every))
+    if every < 1 or not 0 < factor <= 1:
+        raise WrongUse(
+            f"step(every={every}, factor={factor}): every counts epochs from 1, "
+            "the factor is above 0 and at most 1"
+        )
+    return lambda moment: float(factor ** (moment.epoch // every))
 
 
-@dataclass(frozen=True)
-class Plateau:
+def plateau(factor: float = 0.5, patience: int = 10, gain: float = 0.0) -> Schedule:
     """``plateau(factor=0.5, patience=10)``: times ``factor`` when validation has not risen for a while.
 
     As torch's ReduceLROnPlateau in mode "max": the rate falls at the validation after ``patience`` ones
     that brought nothing, and the count starts again.
 
-    Attributes:
+    Args:
         patience: Validations without a gain that are let pass.
         gain: A validation counts as better when it is higher by more than this.
     """
+    if not 0 < factor < 1 or patience < 0 or gain < 0:
+        raise WrongUse(
+            f"plateau(factor={factor}, patience={patience}, gain={gain}): the factor is "
+            "between 0 and 1, patience and gain are 0 or more"
+        )
 
-    factor: float = 0.5
-    patience: int = 10
-    gain: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.factor < 1 or self.patience < 0 or self.gain < 0:
-            raise WrongUse(
-                f"plateau(factor={self.factor}, patience={self.patience}, gain={self.gain}): the factor is "
-                "between 0 and 1, patience and gain are 0 or more"
-            )
-
-    def __call__(self, moment: Moment) -> float:
-        """Return the factor of this step."""
+    def fallen(moment: Moment) -> float:
         best, waited, falls = float("-inf"), 0, 0
         for value in moment.validations:
-            if value > best + self.gain:
+            if value > best + gain:
                 best, waited = value, 0
             else:
                 waited += 1
-            if waited > self.patience:
+            if waited > patience:
                 falls, waited = falls + 1, 0
-        return float(self.factor**falls)
+        return float(factor**falls)
+
+    return fallen
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "constant": Constant,
-    "linear": LinearDecay,
-    "step": StepDecay,
-    "plateau": Plateau,
+    "constant": constant,
+    "linear": linear_decay,
+    "step": step_decay,
+    "plateau": plateau,
 }
 """Name -> what makes the schedule; see ``core.notation``."""

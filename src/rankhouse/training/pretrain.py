@@ -37,16 +37,8 @@ from rankhouse.io.scratch import tidy
 from rankhouse.models.contract import fingerprint
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose
-from rankhouse.training import diagnostics
 from rankhouse.training import optimizer as optimise
-from rankhouse.training.checkpoint import (
-    load_tensors,
-    optimiser_state,
-    restore_optimiser,
-    save_tensors,
-    seeded,
-    under,
-)
+from rankhouse.training.checkpoint import Checkpoint, load_state, read_outcome, restore, save_state, seeded
 from rankhouse.training.folder import CHECKPOINT, LOG, OUTCOME, SETTINGS
 from rankhouse.training.log import TrainingLog
 from rankhouse.training.optimizer import SCHEDULES, Moment
@@ -102,10 +94,7 @@ def finished(out: Path, name: str) -> PretrainingOutcome | None:
     """Return what came out of a finished pre-training, and clear away what is left of its work."""
     if not (out / OUTCOME).exists():
         return None
-    try:
-        outcome = msgspec.json.decode((out / OUTCOME).read_bytes(), type=PretrainingOutcome)
-    except msgspec.DecodeError:  # of an earlier version, or changed by hand
-        outcome = None
+    outcome = read_outcome(out / OUTCOME, PretrainingOutcome)
     if outcome is None or outcome.pretraining != name:
         raise WrongUse(
             f"{out}: holds another pre-training, which is finished; collection, vocabulary or settings "
@@ -121,24 +110,19 @@ def clear(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def find(out: Path, name: str) -> tuple[PretrainingState, dict[str, Tensor], dict[str, Any]]:
-    """Return where a folder's pre-training stands."""
+def find(out: Path, name: str) -> tuple[Checkpoint[PretrainingState], dict[str, Tensor]]:
+    """Return where a folder's pre-training stands, and its tensors: none for a fresh start."""
     path = out / CHECKPOINT
     if not path.exists():
         (out / TOKENS).unlink(missing_ok=True)  # of whatever collection
-        return PretrainingState(name), {}, {}
-    tensors, notes = load_tensors(path)
-    try:
-        state = msgspec.convert(notes["standing"], PretrainingState)
-        optimiser = notes["optimiser"]
-    except (msgspec.ValidationError, KeyError) as error:
-        raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
-    if state.name != name:
+        return Checkpoint(PretrainingState(name), {}), {}
+    point, tensors = load_state(path, Checkpoint[PretrainingState])
+    if point.standing.name != name:
         raise WrongUse(
-            f"{out}: holds another pre-training, at step {state.step:,}: collection, vocabulary or "
+            f"{out}: holds another pre-training, at step {point.standing.step:,}: collection, vocabulary or "
             "settings differ; give the same ones to go on with it, choose another folder, or remove this one"
         )
-    return state, tensors, optimiser
+    return point, tensors
 
 
 _HELD_OUT, _TRAINING = 0, 1  # what a corruption is drawn for
@@ -228,7 +212,7 @@ def _pretrain(
     name = sha256(f"{fingerprint(model)} {collection_name(sources)} {text}".encode()).hexdigest()[:32]
     if (done := finished(out, name)) is not None:
         return done
-    state, tensors, optimiser = find(out, name)
+    point, tensors = find(out, name)
     tokenizer = Tokenizer.from_str(model.assets()["tokenizer.json"].decode())
     marks = specials(tokenizer)
     if settings.corruption.spans > len(marks.sentinels):
@@ -240,9 +224,9 @@ def _pretrain(
         write_tokens(sources, tokenizer, marks.end, out / TOKENS, progress=reading)
     stream = Stream.open(out / TOKENS, tokenizer, settings.corruption.tokens, settings.seed)
     settings.write(out / SETTINGS)
-    work = _Work(model, stream, marks, settings, out=out, state=state)
+    work = _Work(model, stream, marks, settings, out=out, state=point.standing)
     if tensors:
-        work.restore(tensors, optimiser)
+        restore(point, tensors, work.network, work.optimiser)
     return work.run(tell)
 
 
@@ -269,10 +253,6 @@ class _Work:
         self.rates = notation.make(settings.schedule, SCHEDULES, "schedule")
         self.seconds_before = self.state.seconds
         self.log_file = TrainingLog(self.out / LOG)
-
-    def restore(self, tensors: dict[str, Tensor], optimiser: dict[str, Any]) -> None:
-        self.network.load_state_dict(under("model.", tensors))
-        restore_optimiser(self.optimiser, under("optimiser.", tensors), optimiser)
 
     @property
     def seconds(self) -> float:
@@ -311,16 +291,13 @@ class _Work:
             loss = self.loss(some) * (len(some.inputs) / settings.batch)
             loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
             total += float(loss.detach())
-        norm = optimise.gradient_norm(self.learning)
-        if trouble := diagnostics.trouble(total, norm):
+        factor = self.rates(Moment(number, settings.steps, 0))
+        norm, trouble = optimise.take_step(self.optimiser, self.learning, total, factor, clip=settings.clip)
+        if trouble:
             raise BadModel(
                 f"at step {number + 1:,} {trouble}; start again with a lower rate, a longer warm-up or "
                 f"precision fp32 in another folder"
             )
-        if 0 < settings.clip < norm:
-            torch.nn.utils.clip_grads_with_norm_(self.learning, settings.clip, torch.tensor(norm))
-        optimise.set_rates(self.optimiser, self.rates(Moment(number, settings.steps, 0)))
-        self.optimiser.step()
         return total, norm
 
     def loss(self, batch: SpanBatch) -> Tensor:
@@ -366,11 +343,7 @@ class _Work:
 
     def checkpoint(self) -> None:
         self.state.seconds = self.seconds
-        tensors, other = optimiser_state(self.optimiser)
-        stored = {f"model.{name}": tensor for name, tensor in self.network.state_dict().items()}
-        stored |= {f"optimiser.{name}": tensor for name, tensor in tensors.items()}
-        notes = {"standing": msgspec.to_builtins(self.state), "optimiser": other}
-        save_tensors(self.out / CHECKPOINT, stored, notes)
+        save_state(self.out / CHECKPOINT, self.state, self.network, self.optimiser)
 
     def finish(self) -> PretrainingOutcome:
         """Write the checkpoint that others read, and say what came out."""

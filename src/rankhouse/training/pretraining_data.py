@@ -147,11 +147,7 @@ _HELD_OUT_SHARE = 50
 
 
 def collection_name(sources: Iterable[Path | str]) -> str:
-    """Name a collection by its content; an ``ir_datasets:`` collection by its own name.
-
-    Raises:
-        MissingInput: No such file.
-    """
+    """Name a collection by its content; an ``ir_datasets:`` collection by its own name."""
     digest = sha256()
     for source in sources:
         if str(source).startswith("ir_datasets:"):
@@ -174,12 +170,10 @@ def write_tokens(
 ) -> None:
     """Tokenise a collection into a file of uint16 or, for large vocabularies, uint32; whole or absent.
 
-    Args:
-        sources: As ``io.corpora.read_documents`` takes them.
+    Sources are those of ``io.corpora.read_documents``.
 
     Raises:
         BadData: A malformed document.
-        OutputFailed: Disk full or the like.
     """
     kind = _kind(tokenizer)
     documents = (document for document in read_documents(sources) if document.full_text.strip())
@@ -247,11 +241,7 @@ class Stream:
         return (len(self.ids) - self.held_out_rows * self.tokens - self.tokens + 1) // self.tokens
 
     def batch(self, number: int, size: int) -> NDArray[np.int64]:
-        """Read the batch of this number: (n, t).
-
-        Args:
-            number: Which batch, from 0.
-        """
+        """Read the batch of this number, from 0: (n, t)."""
         starts = [self._start(at) for at in range(number * size, (number + 1) * size)]
         return self._read(np.array(starts))
 

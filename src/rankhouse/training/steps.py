@@ -29,10 +29,8 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.models.contract import Model
 from rankhouse.models.engine import Batch
 from rankhouse.nn.compute import choose
-from rankhouse.training import diagnostics
 from rankhouse.training import optimizer as optimise
 from rankhouse.training.batches import BatchTask, Groups
-from rankhouse.training.checkpoint import optimiser_state, restore_optimiser
 from rankhouse.training.distillation import SoftLoss, comparable, soft_loss
 from rankhouse.training.settings import Settings
 from rankhouse.training.teacher_batches import AnyBatches
@@ -107,13 +105,7 @@ class _LossModule(nn.Module):
 
 
 class Stepper:
-    """Takes steps for a model.
-
-    Args:
-        model: A :class:`~rankhouse.models.contract.Model`, which is a ``torch.nn.Module``.
-
-    Attributes:
-        rates: The schedule.
+    """Takes steps for a model, which must be a ``torch.nn.Module``, by the schedule ``rates``.
 
     Raises:
         WrongUse: A device that is not there, or names in ``rates`` that the model does not have.
@@ -130,7 +122,7 @@ class Stepper:
         taught = _LossModule(model.to(self._accelerator.device), soft)
         groups = optimise.parameter_groups(model, settings.rate, settings.rates, settings.layer_decay)
         self._learning = [parameter for group in groups for parameter in group["params"]]
-        self._optimiser = notation.make(settings.optimizer, optimise.OPTIMISERS, "optimiser")(groups)
+        self.optimiser = notation.make(settings.optimizer, optimise.OPTIMISERS, "optimiser")(groups)
         self.rates = notation.make(settings.schedule, optimise.SCHEDULES, "schedule")
         self._taught: nn.Module = self._accelerator.prepare(taught)
 
@@ -152,10 +144,9 @@ class Stepper:
         return value
 
     def encode(self, tasks: Sequence[BatchTask]) -> list[BatchPart | None]:
-        """Read and encode this process's share of a batch, in parts; safe in a thread.
+        """Read and encode this process's share of a batch; safe in a thread.
 
-        Returns:
-            As many parts as on every other process; None where all of a part's texts were blank.
+        There are as many parts as on every other process; None stands for one whose texts were all blank.
         """
         return [part for task in tasks for part in self._encoded(task)]
 
@@ -177,7 +168,7 @@ class Stepper:
     def step(self, parts: list[BatchPart | None], moment: optimise.Moment) -> StepResult:
         """Take a step; where loss or gradients are not finite, the weights stay as they are."""
         self._taught.train()
-        self._optimiser.zero_grad()
+        self.optimiser.zero_grad()
         total = torch.zeros((), device=self.device)
         for number, part in enumerate(parts):
             last = number == len(parts) - 1
@@ -187,15 +178,10 @@ class Stepper:
             total += loss.detach().float()
         if self._accelerator.num_processes > 1:
             total = self._accelerator.reduce(total, "mean")
-        loss_value = float(total)
-        clip = self.settings.clip or float("inf")
-        norm = optimise.gradient_norm(self._learning)
-        trouble = diagnostics.trouble(loss_value, norm)
-        if not trouble:
-            if norm > clip:
-                torch.nn.utils.clip_grads_with_norm_(self._learning, clip, torch.tensor(norm))
-            optimise.set_rates(self._optimiser, self.rates(moment))
-            self._optimiser.step()
+        loss_value, factor = float(total), self.rates(moment)
+        norm, trouble = optimise.take_step(
+            self.optimiser, self._learning, loss_value, factor, clip=self.settings.clip
+        )
         return StepResult(loss_value, norm, trouble)
 
     def _loss(self, part: BatchPart | None) -> Tensor:
@@ -212,14 +198,6 @@ class Stepper:
         attention = _FloatAttention() if bf16 and self.device.type == "cpu" else nullcontext()
         with attention, torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
             yield
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Take the optimiser's state down."""
-        return optimiser_state(self._optimiser)
-
-    def restore(self, tensors: dict[str, Tensor], other: dict[str, Any]) -> None:
-        """Put the optimiser's state back."""
-        restore_optimiser(self._optimiser, tensors, other)
 
 
 def _set_dropout(model: nn.Module, share: float) -> None:

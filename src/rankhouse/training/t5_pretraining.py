@@ -166,11 +166,7 @@ def begin(shape: T5Shape, tokenizer: Tokenizer) -> MonoT5:
 
 
 def write_checkpoint(model: MonoT5, folder: Path) -> None:
-    """Write config.json, model.safetensors and tokenizer.json; config.json last, and so whole or absent.
-
-    Raises:
-        OutputFailed: Disk full or the like.
-    """
+    """Write config.json, model.safetensors and tokenizer.json; config.json last, and so whole or absent."""
     needless = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
     if model.policy["tied"]:
         needless.add("lm_head.weight")

@@ -17,8 +17,8 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import generator
 from rankhouse.core.scores import scale_of
-from rankhouse.training.batches import Batches, BatchSource, BatchTask, Groups, Shape, TextBatch, read_texts
-from rankhouse.training.distillation import SoftLoss, Targets, TeacherScores, soft_loss, targets_for
+from rankhouse.training.batches import Batches, BatchSource, BatchTask, Groups, Kind, TextBatch, read_texts
+from rankhouse.training.distillation import Targets, TeacherScores, soft_loss, targets_for
 from rankhouse.training.examples import RELEVANT, Examples, IntArray
 from rankhouse.training.settings import Settings
 from rankhouse.training.teacher_scores import DENOISERS, ask_teacher, denoise
@@ -34,19 +34,18 @@ class SoftBatches(BatchSource):
     Every scored pair comes once an epoch, in lists of pairs of its query; a query with fewer pairs than a
     list is long has some of them twice. Queries with one pair are left out unless the loss is pointwise.
 
-    Args:
-        shape: Its batch, count and seed; a list is 1 + count pairs long, for pointwise losses 1.
+    A list is 1 + count pairs long, for pointwise losses 1.
 
     Raises:
         BadData: No pair has a score, or no query has two that differ.
     """
 
-    def __init__(self, examples: Examples, shape: Shape, loss: SoftLoss) -> None:
+    def __init__(self, examples: Examples, kind: Kind, settings: Settings) -> None:
+        super().__init__(examples, kind, settings)
         examples.check_scale()
-        teacher = examples.teacher
-        self.examples, self._teacher = examples, teacher
-        self.size = 1 if loss.least == 1 else max(2, 1 + shape.count)
-        self.shape = shape
+        self._teacher = teacher = examples.teacher
+        loss = soft_loss(settings.loss)
+        self.size = 1 if loss.least == 1 else max(2, 1 + settings.count)
         n = len(examples)
         self._scores = np.full(n, np.nan, np.float32) if examples.score is None else examples.score.copy()
         rows = np.arange(n) if teacher is not None else np.flatnonzero(~np.isnan(self._scores))
@@ -71,7 +70,7 @@ class SoftBatches(BatchSource):
         rows, query = self._rows, self.examples.query
         if self._teacher is not None:
             queries, sizes = np.unique(query[rows], return_counts=True)
-            order = generator(self.shape.seed, 0, 1).permutation(len(queries))
+            order = generator(self.settings.seed, 0, 1).permutation(len(queries))
             enough = 1 + int(np.searchsorted(np.cumsum(sizes[order]), _MEASURED))
             rows = rows[np.isin(query[rows], queries[order[:enough]])]
             self.read(self._groups(rows[:, None]))
@@ -86,11 +85,11 @@ class SoftBatches(BatchSource):
 
     @property
     def _lists_a_batch(self) -> int:
-        return max(1, self.shape.batch // self.size) if self.shape.kind == "points" else self.shape.batch
+        return max(1, self.settings.batch // self.size) if self.kind == "points" else self.settings.batch
 
     def epoch(self, number: int) -> Iterator[Groups]:
         """Plan an epoch: the same batches whenever asked with the same seed and number."""
-        lists = self._lists(generator(self.shape.seed, number))
+        lists = self._lists(generator(self.settings.seed, number))
         for start in range(0, len(lists), self._lists_a_batch):
             yield self._groups(lists[start : start + self._lists_a_batch])
 
@@ -135,15 +134,16 @@ class CrossedBatches(BatchSource):
         WrongUse: There is no teacher, or the loss looks at one pair at a time.
     """
 
-    def __init__(self, examples: Examples, shape: Shape, loss: SoftLoss) -> None:
+    def __init__(self, examples: Examples, kind: Kind, settings: Settings) -> None:
+        super().__init__(examples, kind, settings)
         if examples.teacher is None:
             raise WrongUse("crossed=True: pairs that nobody scored before are learned, so give a teacher")
-        if loss.least < 2 or shape.count < 1:
+        if soft_loss(settings.loss).least < 2 or settings.count < 1:
             raise WrongUse(
                 "crossed=True compares passages of a query: take another loss, and count=1 or more"
             )
-        self.examples, self.shape, self._teacher = examples, shape, examples.teacher
-        self._targets = SoftBatches(examples, shape, loss).targets
+        self._teacher = examples.teacher
+        self._targets = SoftBatches(examples, kind, settings).targets
         query = examples.query
         self._begins = np.flatnonzero(np.bincount(query, minlength=len(examples.queries)) > 1)
         self._starts = np.searchsorted(query, np.arange(len(examples.queries) + 1))
@@ -154,14 +154,14 @@ class CrossedBatches(BatchSource):
     @property
     def per_epoch(self) -> int:
         """How many batches an epoch has."""
-        return -(-len(self._begins) // self.shape.batch)
+        return -(-len(self._begins) // self.settings.batch)
 
     def epoch(self, number: int) -> Iterator[Groups]:
         """Plan an epoch: the same batches whenever asked with the same seed and number."""
-        rng = generator(self.shape.seed, number)
+        rng = generator(self.settings.seed, number)
         queries = rng.permutation(self._begins)
-        for start in range(0, len(queries), self.shape.batch):
-            yield self._batch(queries[start : start + self.shape.batch], rng)
+        for start in range(0, len(queries), self.settings.batch):
+            yield self._batch(queries[start : start + self.settings.batch], rng)
 
     def _batch(self, begin: IntArray, rng: np.random.Generator) -> Groups:
         items = np.concatenate([self._candidates(query, rng) for query in begin.tolist()])
@@ -177,7 +177,7 @@ class CrossedBatches(BatchSource):
         """Draw items of a query, a relevant one among them."""
         rows = np.arange(self._starts[query], self._starts[query + 1])
         relevant = rows[self.examples.label[rows] == RELEVANT]
-        drawn = rng.permutation(rows)[: self.shape.count]
+        drawn = rng.permutation(rows)[: self.settings.count]
         items: IntArray = self.examples.item[np.concatenate([relevant[:1], drawn])]
         return items
 
@@ -190,16 +190,12 @@ class CrossedBatches(BatchSource):
 
 
 class MixedBatches:
-    """Batches on scores, each beside one on judgements.
+    """Batches on scores, each beside one on judgements; an epoch is one of the batches on scores."""
 
-    Args:
-        soft: Those on scores; an epoch is theirs.
-        share: What the loss on judgements counts, between 0 and 1.
-    """
-
-    def __init__(self, soft: SoftBatches | CrossedBatches, judged: Batches, share: float) -> None:
-        self.soft, self.judged, self._share = soft, judged, share
-        self.examples, self.shape = soft.examples, soft.shape
+    def __init__(self, soft: SoftBatches | CrossedBatches, judged: Batches) -> None:
+        self.soft, self.judged, self._share = soft, judged, soft.settings.judged
+        self.examples, self.kind = soft.examples, soft.kind
+        self.settings, self.rule = soft.settings, soft.rule
         self.without_relevant, self.without_negatives = judged.without_relevant, judged.without_negatives
         self.false_negatives, self.negatives = judged.false_negatives, judged.negatives
 
@@ -223,7 +219,7 @@ class MixedBatches:
 AnyBatches = Batches | SoftBatches | CrossedBatches | MixedBatches
 
 
-def batches_for(examples: Examples, shape: Shape, settings: Settings) -> AnyBatches:
+def batches_for(examples: Examples, kind: Kind, settings: Settings) -> AnyBatches:
     """Return the batches that a training takes: on labels, on a teacher's scores, or on both.
 
     Raises:
@@ -233,19 +229,17 @@ def batches_for(examples: Examples, shape: Shape, settings: Settings) -> AnyBatc
     if not settings.loss:
         if examples.teacher is not None and not settings.denoise:
             raise WrongUse('a teacher\'s scores are learned by a loss: give loss="margin-mse" or another one')
-        return _judged(examples, shape, settings)
-    kind = CrossedBatches if settings.crossed else SoftBatches
-    soft = kind(examples, shape, soft_loss(settings.loss))
-    return (
-        MixedBatches(soft, _judged(examples, shape, settings), settings.judged) if settings.judged else soft
-    )
+        return _judged(examples, kind, settings)
+    source = CrossedBatches if settings.crossed else SoftBatches
+    soft = source(examples, kind, settings)
+    return MixedBatches(soft, _judged(examples, kind, settings)) if settings.judged else soft
 
 
-def _judged(examples: Examples, shape: Shape, settings: Settings) -> Batches:
+def _judged(examples: Examples, kind: Kind, settings: Settings) -> Batches:
     """Return batches on labels, without false negatives if that is wanted."""
     if not settings.denoise:
-        return Batches(examples, shape)
+        return Batches(examples, kind, settings)
     done = denoise(examples, notation.make(settings.denoise, DENOISERS, "bound of negatives"))
-    batches = Batches(done.examples, shape)
+    batches = Batches(done.examples, kind, settings)
     batches.false_negatives, batches.negatives = done.removed, done.negatives
     return batches

@@ -96,11 +96,7 @@ def _scores(examples: Examples) -> FloatArray:
 
 
 def ask_teacher(teacher: Ranker, pairs: Sequence[Pair]) -> FloatArray:
-    """Score n pairs, (n,).
-
-    Raises:
-        BadModel: The teacher gave something that is no score.
-    """
+    """Score n pairs, (n,); what is no score is the teacher's fault (BadModel)."""
     return numbers_only(one_each(len(pairs), teacher.score(pairs)), pairs)
 
 

@@ -169,8 +169,7 @@ class TrainOptions:
 def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
     """Return a model to train: a fresh one, a published checkpoint, or one that was trained before.
 
-    Args:
-        ranker: ``tk(vectors="glove.txt")``, ``crossencoder("DIR")``, or the folder of a ranker.
+    ``tk(vectors="glove.txt")``, ``crossencoder("DIR")``, or the folder of a ranker.
 
     Raises:
         WrongUse: An unknown family or argument.
