@@ -512,7 +512,7 @@ class TestS3:
         from rankhouse.cluster.worker import JobSetup
         from rankhouse.jobs.encode import EncodeJob
         from rankhouse.jobs.jobs import pack
-        from rankhouse.jobs.slices import Slice
+        from rankhouse.jobs.shards import Shard
         from rankhouse.models import bundle
         from rankhouse.models.tk import TKDesign
 
@@ -527,7 +527,7 @@ class TestS3:
         assert options["index"] == "s3://bucket/my.index"
         setup = JobSetup("encode", options, job.survey(), tmp_path / "unseen", "token", tmp_path)
         monkeypatch.setenv("RANKHOUSE_REMOTE_CACHE", str(tmp_path / "elsewhere"))
-        assert setup.open().run(Slice(0, 3, 3)).files is not None  # to be sent
+        assert setup.open().run(Shard(0, 3, 3)).files is not None  # to be sent
         assert list((tmp_path / "elsewhere").glob("in/*/*/my.index/manifest.json"))
 
     @pytest.mark.outside

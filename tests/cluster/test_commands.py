@@ -80,7 +80,7 @@ def test_an_index_that_is_there_is_refused_before_the_work_and_not_after_it(run)
 def test_parts_have_to_be_kept_beside_a_file(run, rerank):
     refused = run(*rerank, "--out", "-", "--cluster", "ray")
     assert refused.returncode == 2
-    assert "parts are kept beside the output" in refused.stderr
+    assert "shards are kept beside the output" in refused.stderr
 
 
 def test_without_the_extra_it_is_named(rerank, cluster):
@@ -127,7 +127,7 @@ def test_an_error_is_the_commands_own_and_not_tried_again(run, rerank, cluster):
 def test_parts_of_another_job_are_named(rerank, done, cluster):
     done(*rerank, "--shard", "1/3", "--depth", "4", "--out", "new.run.parts/1")
     said = ended(cluster.command(*rerank, "--out", "new.run"), 1)
-    assert 'holds parts of another job (depth is "4" there and "1000" here)' in said
+    assert 'holds shards of another job (depth is "4" there and "1000" here)' in said
     assert "remove it to begin anew" in said
 
 

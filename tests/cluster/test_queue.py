@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankhouse.cluster import session as sessions
-from rankhouse.cluster.pool import TRIES, ChunkQueue, gaps
+from rankhouse.cluster.pool import TRIES, ChunkQueue
 from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.jobs.slices import Slice
+from rankhouse.jobs.shards import Shard, gaps
 
 
 @given(total=st.integers(1, 300), most=st.integers(1, 40), data=st.data())
 def test_every_unit_is_done_once_and_the_poisoned_are_named(total, most, data):
     poison = data.draw(st.sets(st.integers(0, total - 1), max_size=4))
     chance = random.Random(data.draw(st.integers(0, 9)))
-    queue, done = ChunkQueue([Slice(0, total, total)], most), []
+    queue, done = ChunkQueue([Shard(0, total, total)], most), []
     deaths, bad_luck, unlucky = 0, 5, Counter()
     while len(queue):
         one = queue.take()
@@ -45,7 +45,7 @@ def test_every_unit_is_done_once_and_the_poisoned_are_named(total, most, data):
 
 
 def test_a_unit_alone_is_given_three_tries():
-    queue = ChunkQueue([Slice(0, 1, 1)], 10)
+    queue = ChunkQueue([Shard(0, 1, 1)], 10)
     for left in (2, 1, 0):
         queue.died(queue.take(), "killed")
         assert len(queue) == (1 if left else 0)
@@ -53,7 +53,7 @@ def test_a_unit_alone_is_given_three_tries():
 
 
 def test_a_chunk_given_back_has_lost_no_try():
-    queue = ChunkQueue([Slice(0, 1, 1)], 10)
+    queue = ChunkQueue([Shard(0, 1, 1)], 10)
     for _ in range(9):
         queue.give_back(queue.take())
     assert queue.waiting == 1
@@ -63,7 +63,7 @@ def test_a_chunk_given_back_has_lost_no_try():
 @given(st.sets(st.integers(0, 60), min_size=0, max_size=12))
 def test_gaps_are_what_is_left(edges):
     points = sorted({0, 60, *edges})
-    stretches = [Slice(a, b, 60) for a, b in pairwise(points)]
+    stretches = [Shard(a, b, 60) for a, b in pairwise(points)]
     done, left = stretches[::2], stretches[1::2]
     assert gaps(random.Random(1).sample(done, len(done)), 60) == left
 

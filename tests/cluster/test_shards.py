@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.jobs import rerank as rerank_job
-from rankhouse.jobs.slices import Shard, Slice, shard
+from rankhouse.jobs.shards import Shard, ShardNumber
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
@@ -19,16 +19,16 @@ CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 
 @given(st.integers(1, 40), st.integers(0, 200))
 def test_slices_follow_each_other_and_differ_by_one_at_most(of, total):
-    slices = [shard(number, of, total) for number in range(1, of + 1)]
-    assert [slices[0].start, *(s.stop for s in slices)] == [*(s.start for s in slices), total]
-    assert max(map(len, slices)) - min(map(len, slices)) <= 1
+    shards = [ShardNumber(number, of).of_total(total) for number in range(1, of + 1)]
+    assert [shards[0].start, *(s.stop for s in shards)] == [*(s.start for s in shards), total]
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "x", "1", "1/0", "-1/4", "1/4/2", "", "1/99999999"])
 def test_a_slice_that_is_none_is_refused_with_slurms_words(text):
     with pytest.raises(WrongUse, match=r"--array=1-4.*\$SLURM_ARRAY_TASK_ID/4"):
-        Shard.parse(text)
-    assert Shard.parse("2/4").of_total(10) == Slice(2, 5, 10)
+        ShardNumber.parse(text)
+    assert ShardNumber.parse("2/4").of_total(10) == Shard(2, 5, 10)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_part_that_is_there_is_kept_and_one_of_another_job_is_not(done, rerank
     again = done(*rerank, "--shard", "2/4", "--depth", "5", "--out", "parts/2")
     assert 'depth is "10" there and "5" here' in again.stderr
     again = done(*rerank, "--shard", "3/4", "--out", "parts/2", "--depth", "5")
-    assert "holds slice 2/4" in again.stderr
+    assert "holds shard 2/4" in again.stderr
 
 
 @pytest.mark.usefixtures("rerank")
@@ -79,17 +79,17 @@ def test_what_is_wrong_with_parts_is_named(run, done, rerank, parts):
         assert not Path("new.run").exists()
         return ended.stderr
 
-    assert "missing: slice 1/4, slice 3/4" in refusal("parts/2", "parts/4")
-    assert "hold the same slice" in refusal("parts", "parts/2")
+    assert "missing: shard 1/4, shard 3/4" in refusal("parts/2", "parts/4")
+    assert "hold the same shard" in refusal("parts", "parts/2")
     done(*rerank, "--shard", "2/3", "--out", "other")
-    assert "slices that overlap" in refusal("parts", "other")
-    assert "is no part" in refusal("my.index")
-    assert "no such part" in refusal("nowhere")
+    assert "shards that overlap" in refusal("parts", "other")
+    assert "is no shard" in refusal("my.index")
+    assert "no such shard" in refusal("nowhere")
     shutil.copy("queries.tsv", "more.tsv")
     Path("queries.tsv").write_text(Path("queries.tsv").read_text().replace("q1\t", "q1\tnight "))
     done(*rerank, "--shard", "3/4", "--out", "parts/3")
     said = refusal("parts")
-    assert "parts/3 (slice 3/4" in said
+    assert "parts/3 (shard 3/4" in said
     assert "queries is" in said
     shutil.copy("more.tsv", "queries.tsv")
     done(*rerank, "--shard", "3/4", "--out", "parts/3")
@@ -98,18 +98,18 @@ def test_what_is_wrong_with_parts_is_named(run, done, rerank, parts):
     raw[10] ^= 1
     rows.write_bytes(raw)
     assert "parts/1/rows.run: does not have the content" in refusal("parts")
-    assert "damaged part" in done(*rerank, "--shard", "1/4", "--out", "parts/1").stderr
+    assert "damaged shard" in done(*rerank, "--shard", "1/4", "--out", "parts/1").stderr
     (parts / "2" / "report.json").unlink()
     assert "report.json: is missing" in refusal("parts")
     (parts / "2" / "part.json").write_text("{}")
-    assert "parts/2/part.json: the part is damaged" in refusal("parts")
+    assert "parts/2/part.json: the shard is damaged" in refusal("parts")
 
 
 @pytest.mark.parametrize("option", [["--overwrite"], ["--report", "page.html"]])
 def test_options_of_merge_that_change_nothing_are_refused(run, parts, option):
     refused = run("merge", parts, "--out", "new.run", *option)
     assert refused.returncode == 2
-    assert f"{option[0]} would change nothing here: these are parts of rerank" in refused.stderr
+    assert f"{option[0]} would change nothing here: these are shards of rerank" in refused.stderr
     assert not Path("new.run").exists()
 
 

@@ -82,7 +82,7 @@ def test_options_of_encode_that_a_slice_cannot_have_are_refused(run, world, bert
     usual = ["encode", "--index", "my.index", *CPU, "--ranker", f"biencoder({str(bert('BertModel'))!r})"]
     for more, said in [
         (["--shard", "1/2"], "say where it goes"),
-        (["--shard", "1/2", "--out", "p", "--vectors", "sq8"], "merge the parts, then"),
+        (["--shard", "1/2", "--out", "p", "--vectors", "sq8"], "merge the shards, then"),
         (["--shard", "1/2", "--out", "p", "--overwrite"], "--overwrite is for"),
         (["--out", "p"], "without --shard"),
     ]:

@@ -66,8 +66,8 @@ def test_a_folder_that_lacks_a_slice_is_not_searched(done, run, corpus):
         done("index", corpus, "--shard", f"{number}/3", "--out", f"parts/{number}", *SMALL)
     failed = run("search", "--index", "parts", "--query", "ships")
     assert failed.returncode == 1
-    assert "missing: slice 2/3" in failed.stderr
-    with pytest.raises(rh.RankhouseError, match="missing: slice 2/3"):
+    assert "missing: shard 2/3" in failed.stderr
+    with pytest.raises(rh.RankhouseError, match="missing: shard 2/3"):
         rh.Index.open_parts("parts")
     done("search", "--index", "parts/1", "--index", "parts/3", "--query", "ships")  # named one by one
     done("index", corpus, "--shard", "2/3", "--out", "parts/2", *SMALL)
@@ -177,10 +177,10 @@ def test_ids_that_come_again_in_another_slice_are_seen_as_in_one_build(run, done
 
     refused = cut()
     assert refused.returncode == 1
-    assert 'the id "d00" is in the part parts/1 and again in parts/' in refused.stderr
+    assert 'the id "d00" is in the shard parts/1 and again in parts/' in refused.stderr
     assert not Path("merged.index").exists()
     refused = cut("--duplicates", "same")
-    assert 'the id "d01" is in the part parts/1 and again, with another text, in parts/5' in refused.stderr
+    assert 'the id "d01" is in the shard parts/1 and again, with another text, in parts/5' in refused.stderr
     for options in (["--duplicates", "first"], ["--skip-bad", "2"]):
         merged = cut(*options)
         assert merged.returncode == 0, merged.stderr
@@ -223,7 +223,7 @@ def test_corpora_that_changed_and_options_that_a_slice_cannot_have_are_refused(r
     again = ["index", corpus, "--shard", "2/2", "--out", "parts/2", *SMALL]
     refused = run(*again)
     assert refused.returncode == 2
-    assert "holds a part of another job" in refused.stderr
+    assert "holds a shard of another job" in refused.stderr
     assert "--overwrite" in refused.stderr
     done(*again, "--overwrite")
     refused = run("merge", "parts", "--out", "merged.index")
@@ -231,7 +231,7 @@ def test_corpora_that_changed_and_options_that_a_slice_cannot_have_are_refused(r
     assert "is of another job than parts/" in refused.stderr
     refused = run(*again, "--append")
     assert refused.returncode == 2
-    assert "merge the parts, then add to the whole" in refused.stderr
+    assert "merge the shards, then add to the whole" in refused.stderr
     Path("empty.jsonl").write_text("")
     done("index", "empty.jsonl", "--shard", "1/1", "--out", "nothing")
     refused = run("merge", "nothing", "--out", "merged.index")

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from rankhouse.io.locks import lock_of
 from rankhouse.io.scratch import try_lock
-from rankhouse.jobs.parts import load_part
+from rankhouse.jobs.shards import load_shard
 
 pytestmark = pytest.mark.kill
 
@@ -70,7 +70,7 @@ def test_a_slice_killed_anywhere_is_absent_or_whole_and_goes_on(start, done, rer
 
     def look():
         if part.exists():
-            load_part(part).verify()
+            load_shard(part).verify()
 
     assert kills(start, [*rerank, "--shard", "2/3", "--out", part], "parts", look) > 3
     assert contents(part)["rows.run"] == before

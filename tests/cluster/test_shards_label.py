@@ -94,7 +94,7 @@ def test_inputs_that_changed_before_the_merge_are_named(run, done, label, monkey
     monkeypatch.chdir("elsewhere")
     elsewhere = run("merge", "../parts", "--out", "new.jsonl")
     assert elsewhere.returncode == 1
-    assert "merge in the folder where the parts were made" in elsewhere.stderr
+    assert "merge in the folder where the shards were made" in elsewhere.stderr
     monkeypatch.chdir("..")
     assert "relevant pairs and" in done("merge", "parts", "--out", "new.jsonl").stderr
     with Path("queries.tsv").open("a") as file:

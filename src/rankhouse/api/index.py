@@ -29,7 +29,7 @@ from rankhouse.io.inputs import (
     check_texts,
     wrong_kind,
 )
-from rankhouse.jobs.parts import refuse_incomplete, with_documents
+from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.systems.execution import Execution, with_snippets
 from rankhouse.systems.rankers import ComputeOptions, as_encoder
 from rankhouse.systems.short_forms import short_form
@@ -102,7 +102,7 @@ class Index(stored.Index):
         Raises:
             MissingInput: There is no index in a folder.
             BadIndex: One is damaged, named twice, or made with another analyzer.
-            BadData: A folder of parts lacks a slice.
+            BadData: A folder of shards lacks one.
         """
         paths = [as_path(folder, "folders") for folder in folders]
         refuse_incomplete(paths)

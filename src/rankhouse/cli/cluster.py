@@ -35,7 +35,7 @@ def chosen(cluster: str | None) -> ClusterOptions | None:
         idle("only a --cluster has workers of its own", "cluster_workers", "worker_cpus")
         return None
     if was_given("shard"):
-        raise WrongUse("give either --shard, which does one slice here, or --cluster, which does all of them")
+        raise WrongUse("give either --shard, which does one shard here, or --cluster, which does all of them")
     said = click.get_current_context().meta
     return ClusterOptions(read_address(cluster), said[_WORKERS], said[_CPUS])
 
@@ -93,7 +93,7 @@ def run_clustered(
     from rankhouse.cluster.jobs import run_on_cluster
 
     if cluster.address != LOCAL:
-        idle("a cache is a file of one machine, and parts that are done are kept anyway", "cache")
+        idle("a cache is a file of one machine, and shards that are done are kept anyway", "cache")
     if device.startswith("cuda:"):
         raise WrongUse(f"--device {device}: on a cluster every worker is given a GPU; write  --device cuda")
     return answer_of(run_on_cluster(job, out, cluster, options=options or MergeOptions(), device=device))

@@ -49,7 +49,7 @@ GROUPS = {
         "serve": ("serve", "Serve indexes and rankers: the API of rerank clients, and a page."),
         "push": ("push", "Push an index into a vector store or search engine."),
         "pull": ("pull", "Pull a run from a vector store or search engine."),
-        "merge": ("merge", "Join parts that --shard made into one whole."),
+        "merge": ("merge", "Join shards into one whole."),
     },
     "Experiments": {
         "demo": ("demo", "The whole pipeline on Python's own documentation."),

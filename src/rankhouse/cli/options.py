@@ -56,7 +56,7 @@ def _is_url(value: object, ctx: click.Context | None) -> TypeGuard[str]:
     return ctx.obj != PLANNED and not ctx.resilient_parsing
 
 
-def _is_slice(ctx: click.Context) -> bool:
+def _is_shard(ctx: click.Context) -> bool:
     """Return whether --shard was given; an option that was not is no None while options are read."""
     return ctx.get_parameter_source("shard") is ParameterSource.COMMANDLINE
 
@@ -100,7 +100,7 @@ class _OutputPath(click.Path):
         if ctx is not None and _is_url(value, ctx):
             from rankhouse.cli import transfers
 
-            if self is ADDED_TO and _is_slice(ctx):  # a slice is written elsewhere
+            if self is ADDED_TO and _is_shard(ctx):  # a shard is written elsewhere
                 return transfers.of(ctx).input(value)
             return transfers.of(ctx).output(value, ctx, is_folder=self._is_folder, reads=self._reads)
         return super().convert(value, param, ctx)
@@ -123,7 +123,7 @@ class _Source(click.ParamType[str]):
 
 PATH, LOCAL, SOURCE = _InputPath(path_type=Path), _LocalPath(path_type=Path), _Source()
 NEW_FOLDER = _OutputPath("append", "shard")
-"""A folder that is made; what is there is fetched only to add to it, or to see a slice that is done."""
+"""A folder that is made; what is there is fetched only to add to it, or to see a shard that is done."""
 GROWING_FOLDER = _OutputPath("")
 """A folder that a command adds to, or goes on in."""
 ADDED_TO = _OutputPath("")
@@ -148,8 +148,8 @@ class _OutputFile(click.ParamType[Path]):
 
             return transfers.of(ctx).output(value, ctx, is_folder=False)
         path = Path(value)
-        if ctx is not None and (ctx.obj == PLANNED or _is_slice(ctx)):
-            return path  # with --shard it is a folder, which write_part looks after
+        if ctx is not None and (ctx.obj == PLANNED or _is_shard(ctx)):
+            return path  # with --shard it is a folder, which make_shard looks after
         check_file_target(path)
         if ctx is not None and not ctx.resilient_parsing and not is_stream(path):
             ctx.with_resource(only_writer(path))

@@ -1,4 +1,4 @@
-"""``--shard`` on the command line: a shard of a command's work becomes a part."""
+"""``--shard`` on the command line: a shard of a command's work."""
 
 from __future__ import annotations
 
@@ -11,36 +11,35 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.verb import CommandResult
-from rankhouse.jobs.jobs import Job, MergeResult, make_part, part_of, read_reports
-from rankhouse.jobs.parts import named
-from rankhouse.jobs.slices import Shard
+from rankhouse.jobs.jobs import Job, JobResult, make_shard, manifest_of, read_reports
+from rankhouse.jobs.shards import ShardNumber
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Shard(click.ParamType[Shard]):
-    """i/n."""
-
+class _ShardNumber(click.ParamType[ShardNumber]):
     name = "i/n"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Shard:  # noqa: ANN401 - as in click
+    def convert(
+        self, value: str | ShardNumber, param: click.Parameter | None, ctx: click.Context | None
+    ) -> ShardNumber:
         """Read i/n. Args: as in click."""
         del param, ctx
-        return value if isinstance(value, Shard) else Shard.parse(value)
+        return value if isinstance(value, ShardNumber) else ShardNumber.parse(value)
 
 
 def sharded(command: F) -> F:
     """Add --shard."""
     return click.option(
         "--shard",
-        type=_Shard(),
+        type=_ShardNumber(),
         metavar="I/N",
         is_eager=True,  # an output is a folder then, which --out has to know
-        help="Do the I-th of N slices only; --out is a part, for  rankhouse merge.",
+        help="Do the I-th of N shards only; --out is that shard, for  rankhouse merge.",
     )(command)
 
 
-def answer_of(result: MergeResult) -> CommandResult:
+def answer_of(result: JobResult) -> CommandResult:
     """Warn as a result says, and return the answer that it is."""
     for warning in result.warnings:
         console.warn(warning)
@@ -53,21 +52,20 @@ def answer_of(result: MergeResult) -> CommandResult:
     return CommandResult(result.facts, show)
 
 
-def run_shard(job: Job, shard: Shard, folder: Path, *, overwrite: bool = True) -> CommandResult:
-    """Make the part of one slice, and say so."""
+def run_shard(job: Job, number: ShardNumber, folder: Path, *, overwrite: bool = True) -> CommandResult:
+    """Make one shard, and say so."""
     started = time.perf_counter()
     survey = job.survey()
-    wanted = part_of(job, survey, shard.of_total(survey.total), str(shard))
-    with console.progress(f"{job.command} {shard}", None) as show:
-        result = make_part(folder, wanted, job.open, show, overwrite=overwrite)
-    name = named(wanted.slice, job.unit, str(shard))
+    wanted = manifest_of(job, survey, number.of_total(survey.total), str(number))
+    with console.progress(f"{job.command} {number}", None) as show:
+        result = make_shard(folder, wanted, job.open, show, overwrite=overwrite)
     if result.reason:
         console.note(f"{folder}: {result.reason}; it was replaced")
-    report = read_reports([result.part])[0]
+    report = read_reports([result.made])[0]
     for warning in report["warnings"]:
         console.warn(warning)
-    facts = {"part": str(folder), "shard": str(shard)} | wanted.slice._asdict()
-    told = f"{name}, written to {folder} in {time.perf_counter() - started:.1f} s"
+    facts = {"part": str(folder), "shard": str(number)} | wanted.shard._asdict()
+    told = f"{wanted}, written to {folder} in {time.perf_counter() - started:.1f} s"
     if result.kept:
-        told = f"{folder}: {name} is there already, whole and sound; nothing to do"
+        told = f"{folder}: {wanted} is there already, whole and sound; nothing to do"
     return CommandResult(facts | {"unit": job.unit, "kept": result.kept, "report": report}, told)

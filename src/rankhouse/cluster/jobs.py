@@ -7,23 +7,22 @@ import warnings
 from pathlib import Path
 from typing import Final
 
-from rankhouse.cluster.pool import PER_WORKER, TRIES, ChunkQueue, PoisonUnit, Pool, gaps
+from rankhouse.cluster.pool import PER_WORKER, TRIES, ChunkQueue, PoisonUnit, Pool
 from rankhouse.cluster.session import Capacity, ClusterOptions, ray_session
 from rankhouse.cluster.worker import JobSetup, beacon
 from rankhouse.core import progress
 from rankhouse.core.errors import BadData, RankhouseError, RankhouseWarning, WrongUse, name_few
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import PART, is_stream, real_path, writing_failures
-from rankhouse.jobs.jobs import Job, MergeOptions, MergeResult, Survey, merge, pack, part_of
-from rankhouse.jobs.parts import difference, load_part, read_parts
-from rankhouse.jobs.slices import Slice
+from rankhouse.jobs.jobs import Job, JobResult, MergeOptions, Survey, manifest_of, merge, pack
+from rankhouse.jobs.shards import Shard, difference, gaps, load_shard, read_shards
 
 _DOING: Final = {"index": "indexing", "encode": "encoding", "rerank": "reranking", "label": "labelling"}
 
 
 def run_on_cluster(
     job: Job, out: Path, cluster: ClusterOptions, options: MergeOptions, device: str = "cpu"
-) -> MergeResult:
+) -> JobResult:
     """Do a job on a cluster and write what the command would have written by itself, to the last byte.
 
     Shards are kept in ``OUT.parts`` until the whole is written: a command that was killed goes on with what
@@ -38,7 +37,7 @@ def run_on_cluster(
         RankhouseError: What the command itself would raise, or a unit kills its worker each time.
     """
     if is_stream(out):
-        raise WrongUse(f"--out {out}: parts are kept beside the output; with --cluster, name a file")
+        raise WrongUse(f"--out {out}: shards are kept beside the output; with --cluster, name a file")
     target = real_path(out)
     shards = target.with_name(f"{target.name}.parts")
     survey = job.survey()
@@ -49,41 +48,41 @@ def run_on_cluster(
         poisoned = _work(job, survey, shards, left, cluster=cluster, device=device) if left else []
         if poisoned:
             raise _give_up(job, poisoned, survey.total, shards)
-        result = merge(read_parts([shards]), out, options)
+        result = merge(read_shards([shards]), out, options)
         shutil.rmtree(shards, ignore_errors=True)
     return result
 
 
-def _nothing(shards: Path) -> list[Slice]:
+def _nothing(shards: Path) -> list[Shard]:
     """Return the one empty chunk of a job that has no units, as a whole has at least one shard."""
-    return [] if any(shards.glob(f"*/{PART}")) else [Slice(0, 0, 0)]
+    return [] if any(shards.glob(f"*/{PART}")) else [Shard(0, 0, 0)]
 
 
-def _kept(shards: Path, job: Job, survey: Survey) -> list[Slice]:
+def _kept(shards: Path, job: Job, survey: Survey) -> list[Shard]:
     """Return which chunks were done before; damaged shards are removed."""
-    done: list[Slice] = []
+    done: list[Shard] = []
     for folder in sorted(path.parent for path in shards.glob(f"*/{PART}")):
         try:
-            shard = load_part(folder)
+            shard = load_shard(folder)
             shard.verify()
         except BadData as error:
             warnings.warn(f"{folder} is made again: {error.reason}", RankhouseWarning, stacklevel=2)
             shutil.rmtree(folder)
             continue
-        if other := difference(shard.manifest, part_of(job, survey, shard.slice)):
+        if other := difference(shard.manifest, manifest_of(job, survey, shard.shard)):
             raise BadData(
-                f"holds parts of another job ({other}); remove it to begin anew, or give the command that "
+                f"holds shards of another job ({other}); remove it to begin anew, or give the command that "
                 "they are of",
                 shards,
             )
-        done.append(shard.slice)
+        done.append(shard.shard)
     if done:
         progress.say(f"{sum(map(len, done)):,} of {survey.total:,} {job.unit} were done before, in {shards}")
     return done
 
 
 def _work(
-    job: Job, survey: Survey, shards: Path, left: list[Slice], cluster: ClusterOptions, device: str
+    job: Job, survey: Survey, shards: Path, left: list[Shard], cluster: ClusterOptions, device: str
 ) -> list[PoisonUnit]:
     """Have workers fill the gaps; return which units killed theirs each time."""
     before = survey.total - sum(map(len, left))

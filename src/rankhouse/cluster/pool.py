@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,7 +16,7 @@ from rankhouse.cluster.session import Capacity, first_line
 from rankhouse.cluster.worker import JobSetup, Made, shard_folder, write_shard
 from rankhouse.core import progress
 from rankhouse.core.errors import RankhouseError, RankhouseWarning
-from rankhouse.jobs.slices import Slice
+from rankhouse.jobs.shards import Shard
 
 TRIES: Final = 3
 """Deaths after which a chunk is halved, or the one unit that it holds is given up."""
@@ -39,23 +39,6 @@ class PoisonUnit(NamedTuple):
     reason: str
 
 
-def gaps(done: Iterable[Slice], total: int) -> list[Slice]:
-    """Return what is left between chunks that are done.
-
-    Args:
-        total: Units of the whole job.
-
-    >>> gaps([Slice(4, 6, 9), Slice(0, 2, 9)], 9)
-    [Slice(start=2, stop=4, total=9), Slice(start=6, stop=9, total=9)]
-    """
-    left, start = [], 0
-    for chunk in [*sorted(done), Slice(total, total, total)]:
-        if start < chunk.start:
-            left.append(Slice(start, chunk.start, total))
-        start = max(start, chunk.stop)
-    return left
-
-
 class ChunkQueue:
     """Hands out chunks, each until it is done; halves those that kill their workers, down to one unit.
 
@@ -64,14 +47,14 @@ class ChunkQueue:
     worker may die of something else.
     """
 
-    def __init__(self, left: Sequence[Slice], most: int) -> None:
-        self._waiting: deque[Slice] = deque()
-        self._deaths: dict[Slice, int] = {}
-        self.at_work: set[Slice] = set()
+    def __init__(self, left: Sequence[Shard], most: int) -> None:
+        self._waiting: deque[Shard] = deque()
+        self._deaths: dict[Shard, int] = {}
+        self.at_work: set[Shard] = set()
         self.poisoned: list[PoisonUnit] = []
         for gap in left:
             for start in range(gap.start, gap.stop, most) if gap else [gap.start]:
-                self._waiting.append(Slice(start, min(start + most, gap.stop), gap.total))
+                self._waiting.append(Shard(start, min(start + most, gap.stop), gap.total))
 
     def __len__(self) -> int:
         """Return how many chunks wait or are at work."""
@@ -82,22 +65,22 @@ class ChunkQueue:
         """How many chunks wait for a worker."""
         return len(self._waiting)
 
-    def take(self) -> Slice:
+    def take(self) -> Shard:
         """Hand out the next chunk; IndexError if none waits."""
         chunk = self._waiting.popleft()
         self.at_work.add(chunk)
         return chunk
 
-    def done(self, chunk: Slice) -> None:
+    def done(self, chunk: Shard) -> None:
         """Note that a chunk is done."""
         self.at_work.discard(chunk)
 
-    def give_back(self, chunk: Slice) -> None:
+    def give_back(self, chunk: Shard) -> None:
         """Take a chunk back whose worker could not do it, through no fault of the chunk."""
         self.at_work.discard(chunk)
         self._waiting.appendleft(chunk)
 
-    def died(self, chunk: Slice, reason: str) -> None:
+    def died(self, chunk: Shard, reason: str) -> None:
         """Take a chunk back whose worker died."""
         self.at_work.discard(chunk)
         deaths = self._deaths[chunk] = self._deaths.get(chunk, 0) + 1
@@ -107,7 +90,7 @@ class ChunkQueue:
             self.poisoned.append(PoisonUnit(chunk.start, reason))
         else:
             middle = (chunk.start + chunk.stop) // 2
-            for half in (Slice(chunk.start, middle, chunk.total), Slice(middle, chunk.stop, chunk.total)):
+            for half in (Shard(chunk.start, middle, chunk.total), Shard(middle, chunk.stop, chunk.total)):
                 alone = len(half) == 1
                 self._deaths[half] = 0 if alone else TRIES - 1
                 self._waiting.append(half)
@@ -120,7 +103,7 @@ class _PoolWorker:
     actor: Any
     task: Any
     is_ready: bool = False
-    chunk: Slice | None = None
+    chunk: Shard | None = None
     fraction: float = 0.0
     asked: Any = None
 
@@ -237,7 +220,7 @@ class Pool:
                 )
         self._stillborn, worker.is_ready = 0, True
 
-    def _made(self, worker: _PoolWorker, chunk: Slice, made: Made) -> None:
+    def _made(self, worker: _PoolWorker, chunk: Shard, made: Made) -> None:
         for text in made.warned:
             _warn(text)
         if made.files is not None:

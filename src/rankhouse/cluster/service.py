@@ -24,7 +24,7 @@ from rankhouse.cluster.replicas import ReplicaFailed, Replicas
 from rankhouse.cluster.search import SearchCluster, search_cluster
 from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
 from rankhouse.core.errors import BadModel
-from rankhouse.jobs.parts import refuse_incomplete
+from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.serve.engine.jobs import ModelWork, Numbers, Observer, Times, WorkResult, cut
 from rankhouse.serve.engine.served import ServedRanker, open_served

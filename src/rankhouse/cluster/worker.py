@@ -18,8 +18,8 @@ import numpy as np
 from rankhouse.core.errors import RankhouseWarning, WrongUse
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import replacing_folder, writing_failures
-from rankhouse.jobs.jobs import Job, Survey, make_part, part_of, unpack
-from rankhouse.jobs.slices import Slice
+from rankhouse.jobs.jobs import Job, Survey, make_shard, manifest_of, unpack
+from rankhouse.jobs.shards import Shard
 
 _BEACON: Final = ".here"
 _PATIENCE: Final = 60  # seconds in which the worker of a driver that died has to let go of a shard
@@ -78,7 +78,7 @@ class JobWorker:
         """What the result depends on and is known only now: the ranker's weights, the precision."""
         return dict(self._worker.found)
 
-    def run(self, chunk: Slice) -> Made:
+    def run(self, chunk: Shard) -> Made:
         """Make the shard of a chunk."""
         self._fraction = 0.0
         folder = shard_folder(self._shards, chunk)
@@ -89,8 +89,8 @@ class JobWorker:
         warned = tuple(str(w.message) for w in caught if issubclass(w.category, RankhouseWarning))
         return Made(None if self._is_shared else _taken(folder), warned)
 
-    def _make(self, folder: Path, chunk: Slice) -> None:
-        make_part(folder, part_of(self._job, self._survey, chunk), lambda: self._worker, self._note)
+    def _make(self, folder: Path, chunk: Shard) -> None:
+        make_shard(folder, manifest_of(self._job, self._survey, chunk), lambda: self._worker, self._note)
 
     def fraction(self) -> float:
         """Return how much of the chunk at work is done."""
@@ -142,7 +142,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def shard_folder(shards: Path, chunk: Slice) -> Path:
+def shard_folder(shards: Path, chunk: Shard) -> Path:
     """Return where the shard of a chunk stands."""
     return shards / f"{chunk.start:012}-{chunk.stop:012}"
 

@@ -26,9 +26,8 @@ from rankhouse.index.precomputed.read import (
 )
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 from rankhouse.jobs.identity import computed_by, described
-from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, write_report
-from rankhouse.jobs.parts import Found, Part
-from rankhouse.jobs.slices import Slice
+from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, write_report
+from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.ranking.pool import POOLS
 from rankhouse.systems.precomputed import Storage, TokenPrecomputer, VectorPrecomputer
 from rankhouse.systems.rankers import ComputeOptions, as_encoder, open_ranker
@@ -100,13 +99,13 @@ class EncodeJob(ComputeOptions):
             )
         return worker
 
-    def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
         """Put what was encoded into an index."""
         index = Index.open(out)
         collection = EncodedCollection(len(index), index.fingerprint, index.documents.stream())
-        if all((part.folder / _VECTORS).exists() for part in parts):
+        if all((shard.folder / _VECTORS).exists() for shard in shards):
             folder = vectors_folder(out, self.name)
-            sources = [part.folder / _VECTORS for part in parts]
+            sources = [shard.folder / _VECTORS for shard in shards]
             merge_logs(
                 sources, folder, DENSE, collection, overwrite=options.overwrite, progress=options.progress
             )
@@ -116,14 +115,14 @@ class EncodeJob(ComputeOptions):
             warnings = (
                 [f"{none:,} of {len(index):,} documents have no text, so they have no vector"] if none else []
             )
-            return MergeResult(facts, sentence, warnings)
-        sources = [next((part.folder / _KEPT).iterdir()) for part in parts]
+            return JobResult(facts, sentence, warnings)
+        sources = [next((shard.folder / _KEPT).iterdir()) for shard in shards]
         state: PrecomputedState = load_precomputed_state(sources[0] / MANIFEST)
         folder = precomputed_folder(out) / state.name
         merge_logs(sources, folder, KEPT, collection, overwrite=options.overwrite, progress=options.progress)
         kept = PrecomputedPassages.open(folder)
         facts, sentence = passages_facts(kept)
-        return MergeResult(facts, sentence, losses(kept))
+        return JobResult(facts, sentence, losses(kept))
 
 
 class Encoded(NamedTuple):
@@ -160,14 +159,14 @@ class EncodeWorker:
             return self._vectors(documents, len(index), vectors_folder(index.path, job.name), show)
         return self._passages(documents, len(index), precomputed_folder(index.path), show)
 
-    def run(self, part: Slice, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
         """Encode the documents of a shard."""
-        started, documents = time.perf_counter(), self._index.documents.stream(part.start, part.stop)
+        started, documents = time.perf_counter(), self._index.documents.stream(shard.start, shard.stop)
         if self.is_dense:
-            done = self._vectors(documents, len(part), folder / _VECTORS, progress)
+            done = self._vectors(documents, len(shard), folder / _VECTORS, progress)
         else:
-            done = self._passages(documents, len(part), folder / _KEPT, progress)
-            del done.facts["kept"]  # a folder that the part is not in when it is done
+            done = self._passages(documents, len(shard), folder / _KEPT, progress)
+            del done.facts["kept"]  # a folder that the shard is not in when it is done
         seconds = round(time.perf_counter() - started, 3)
         write_report(folder, done.facts | {"seconds": seconds, "warnings": done.warnings})
 

@@ -1,4 +1,4 @@
-"""index: its options, its report, and its shards, whose parts are searchable indexes themselves."""
+"""index: its options, its report, and its shards, which are searchable indexes themselves."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ from rankhouse.io.corpus_shards import CorpusFile, CorpusShards
 from rankhouse.io.duplicate_ids import RULES, Repeats, SeenIds
 from rankhouse.io.files import Skips
 from rankhouse.jobs.identity import content_hash, digest
-from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, read_reports, write_report
-from rankhouse.jobs.parts import Found, Part
-from rankhouse.jobs.slices import Slice
+from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, write_report
+from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.text.analyze import ANALYZERS
 
 INDEX: Final = "index"
-"""The index of a part; a slice without documents has none."""
+"""The index of a shard; one without documents has none."""
 _HASHED: Final = 256 << 20  # bytes of all corpora that are hashed, at least 1 MiB of each file
 
 
@@ -79,37 +78,37 @@ class IndexJob:
 
     def unit_name(self, unit: int) -> str:
         """Return the file and byte."""
-        for piece in CorpusShards(self.sources).files:
-            if unit < piece.size:
-                return f"{piece.path or piece.source.path}, byte {unit + 1:,}"
-            unit -= piece.size
+        for file in CorpusShards(self.sources).files:
+            if unit < file.size:
+                return f"{file.path or file.source.path}, byte {unit + 1:,}"
+            unit -= file.size
         return f"byte {unit + 1:,} behind the last file"
 
     def open(self) -> IndexWorker:
         """Find the corpora's files."""
         return IndexWorker(self)
 
-    def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
         """Build one index."""
         started = time.perf_counter()
-        reports = read_reports(parts)
+        reports = read_reports(shards)
         skips = Skips(self.skip_bad)
         for fault in (fault for report in reports for fault in report["skipped"]):
             skips.take(BadData(fault))
-        indexes = [Index.open(part.folder / INDEX) for part in parts if (part.folder / INDEX).exists()]
+        indexes = [Index.open(shard.folder / INDEX) for shard in shards if (shard.folder / INDEX).exists()]
         joined = _IdCheck(indexes, self.duplicates, skips)
         chosen = BuildOptions(self.analyzer, self.segment_tokens, overwrite=options.overwrite)
         report = merge(indexes, out, chosen, rule=joined, progress=options.progress or ignore)
         took = time.perf_counter() - started + sum(report["seconds"] for report in reports)
         facts = index_facts(report, [str(fault) for fault in skips.seen], out, took)
         repeated = joined.passed + sum(report["repeated"] for report in reports)
-        counts = f"{report.documents:,} documents, {report.tokens:,} terms of {len(parts):,} parts"
+        counts = f"{report.documents:,} documents, {report.tokens:,} terms of {len(shards):,} shards"
         warnings = [*index_warnings(report), *skip_warnings(facts["skipped"])]
-        return MergeResult(facts | {"repeated": repeated}, f"{counts} indexed in {out}", warnings)
+        return JobResult(facts | {"repeated": repeated}, f"{counts} indexed in {out}", warnings)
 
 
 class IndexWorker:
-    """Indexes stretches of a job's corpora."""
+    """Indexes shards of a job's corpora."""
 
     def __init__(self, job: IndexJob) -> None:
         self._job = job
@@ -119,18 +118,18 @@ class IndexWorker:
         """Nothing that the options do not say."""
         return {}
 
-    def run(self, part: Slice, folder: Path, progress: Progress) -> None:
-        """Index a slice."""
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+        """Index a shard."""
         job, started = self._job, time.perf_counter()
         line, skips = CorpusShards(job.sources), Skips(job.skip_bad)
         repeats = None if job.duplicates == "refuse" else Repeats(job.duplicates)
-        documents: Iterator[Document] = line.read(part.start, part.stop, skips, repeats)
+        documents: Iterator[Document] = line.read(shard.start, shard.stop, skips, repeats)
         first = list(islice(documents, 1))
         report = BuildReport()
 
         def tell(done: float, total: int | None = None) -> None:
             del done, total  # documents, where bytes are shown
-            progress(line.done, len(part))
+            progress(line.done, len(shard))
 
         if first:  # an index of nothing would be refused
             report = build(chain(first, documents), folder / INDEX, job.options, tell)
@@ -142,7 +141,7 @@ class IndexWorker:
 
 
 class _IdCheck:
-    """Compares the ids of all slices as one build does.
+    """Compares the ids of all shards as one build does.
 
     Attributes:
         passed: Documents passed over by the rule.
@@ -173,24 +172,24 @@ class _IdCheck:
             raise self._named(fault) from None
 
     def _named(self, fault: DuplicateId, document: Document | None = None) -> DuplicateId:
-        """Name the parts that hold an id; it may be found some time after it came."""
+        """Name the shards that hold an id; it may be found some time after it came."""
         doc_id = fault.record or (document.id if document else "")
         first, *more = (one.path.parent for one in self._indexes if doc_id in one.documents)
         again = "again" if self._repeats is None else "again, with another text,"
         second = more[0] if more else first
         return DuplicateId(
-            f'the id "{doc_id}" is in the part {first} and {again} in {second}; ids must differ: '
-            "make the parts with --duplicates same or first, or with --prefix-ids"
+            f'the id "{doc_id}" is in the shard {first} and {again} in {second}; ids must differ: '
+            "make the shards with --duplicates same or first, or with --prefix-ids"
         )
 
 
-def _names(pieces: Sequence[CorpusFile]) -> str:
+def _names(files: Sequence[CorpusFile]) -> str:
     """Hash what the corpora hold, as far as a fair sample tells."""
-    most = max(1 << 20, _HASHED // max(1, len(pieces)))
+    most = max(1 << 20, _HASHED // max(1, len(files)))
     lines = []
-    for piece in pieces:
-        content = content_hash(piece.path, most) if piece.path else piece.source.path
-        lines.append(f"{piece.source.prefix}:{content} {piece.size}")
+    for file in files:
+        content = content_hash(file.path, most) if file.path else file.source.path
+        lines.append(f"{file.source.prefix}:{content} {file.size}")
     return digest("\n".join(lines))
 
 

@@ -1,6 +1,6 @@
-"""Jobs: the work of one command, cut into slices, and put together again.
+"""Jobs: the work of one command, cut into shards, and put together again.
 
-A job is nothing but the command's options, so it can be sent anywhere and made again from a part. Its worker
+A job is nothing but the command's options, so it can be sent anywhere and made again from a shard. Its worker
 holds what is loaded once a process: the model, the index.
 """
 
@@ -13,28 +13,30 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
-from rankhouse.core.errors import BadData, as_called
+from rankhouse.core.errors import BadData, WrongUse, as_called
 from rankhouse.core.progress import Progress
+from rankhouse.io.checksums import sealed
 from rankhouse.io.files import read_whole
-from rankhouse.io.outputs import write_json
+from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import PART, others, real_path, replacing_folder, write_json
+from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.staging import fetched
-from rankhouse.jobs.parts import Found, Part, PartManifest, PartResult, write_part
-from rankhouse.jobs.slices import Slice
+from rankhouse.jobs.shards import (
+    Found,
+    Shard,
+    ShardFolder,
+    ShardManifest,
+    difference,
+    load_shard,
+    sum_of,
+)
 from rankhouse.page.tables import Table
 
-JOBS: Final = {
-    "index": ("index", "IndexJob"),
-    "encode": ("encode", "EncodeJob"),
-    "label": ("label", "LabelJob"),
-    "rerank": ("rerank", "RerankJob"),
-}
-"""Command -> module under ``cluster`` and class of its job; imported when needed."""
-
-_MERGED_ALONE: Final = frozenset({"index", "encode", "rerank"})
-"""Commands of which a merge reads the parts alone, and no input again."""
+JOBS: Final = {"index": "IndexJob", "encode": "EncodeJob", "label": "LabelJob", "rerank": "RerankJob"}
+"""Command -> class of its job, in the module of the command's name; imported when needed."""
 
 REPORT: Final = "report.json"
-"""The file of a part that says how its work went: the same facts that the command gives with ``--json``."""
+"""The file of a shard that says how its work went: the same facts that the command gives with ``--json``."""
 
 
 class Survey(NamedTuple):
@@ -55,7 +57,6 @@ class MergeOptions(NamedTuple):
     Attributes:
         overwrite: Replace an index or vectors that are there.
         report: Where the page of a labelling goes.
-        progress: Told how far the work is.
     """
 
     overwrite: bool = False
@@ -63,15 +64,8 @@ class MergeOptions(NamedTuple):
     progress: Progress | None = None
 
 
-class MergeResult(NamedTuple):
-    """What came of a merge.
-
-    Attributes:
-        facts: What ``--json`` says.
-        sentence: The same in words.
-        warnings: What the user should know.
-        tables: What is printed where nothing is said for machines.
-    """
+class JobResult(NamedTuple):
+    """What came of a job, here or of its shards: facts for ``--json``, or tables and a sentence."""
 
     facts: dict[str, Any]
     sentence: str
@@ -79,8 +73,22 @@ class MergeResult(NamedTuple):
     tables: Sequence[Table] = ()
 
 
+class ShardResult(NamedTuple):
+    """What became of a shard.
+
+    Attributes:
+        made: Its folder.
+        kept: Whether it was there already, sound and of this very job and shard.
+        reason: Why one that was there was made again; "" where there was none.
+    """
+
+    made: ShardFolder
+    kept: bool
+    reason: str = ""
+
+
 class Worker(Protocol):
-    """What does the work of slices, one after the other, with everything loaded once.
+    """Does the work of shards, one after the other, with everything loaded once.
 
     Attributes:
         found: What the result depends on and is known only now (a ranker's fingerprint).
@@ -89,8 +97,8 @@ class Worker(Protocol):
     @property
     def found(self) -> Found: ...  # noqa: D102 - said above
 
-    def run(self, part: Slice, folder: Path, progress: Progress) -> None:
-        """Do the work of a slice and write its files; the same units give the same bytes in any slice."""
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+        """Do the work of a shard and write its files; the same units give the same bytes in any shard."""
         ...
 
 
@@ -98,7 +106,6 @@ class Job(Protocol):
     """The work of one command; a plain dataclass of its options, which are JSON values.
 
     Attributes:
-        command: The command.
         unit: What is cut: queries, documents, bytes.
     """
 
@@ -110,19 +117,15 @@ class Job(Protocol):
         ...
 
     def unit_name(self, unit: int) -> str:
-        """Return what people call a unit: the id of a query, of a document.
-
-        Args:
-            unit: Its number, from 0.
-        """
+        """Return what people call a unit, counted from 0: the id of a query, of a document."""
         ...
 
     def open(self) -> Worker:
         """Load models and index; once a process."""
         ...
 
-    def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
-        """Write what the command would have written without slices."""
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
+        """Write what the command would have written without shards."""
         ...
 
 
@@ -144,67 +147,106 @@ def unpack(command: str, options: Mapping[str, Any], *, fetch: bool = True) -> J
         BadData: They are of no job that this version knows.
     """
     try:
-        module, name = JOBS[command]
-        made = getattr(importlib.import_module(f"rankhouse.jobs.{module}"), name)
-        local = {name: _with(one, fetched) for name, one in options.items()} if fetch else dict(options)
+        name = JOBS[command]
+        made = getattr(importlib.import_module(f"rankhouse.jobs.{command}"), name)
+        local = {option: _with(one, fetched) for option, one in options.items()} if fetch else dict(options)
         job: Job = msgspec.convert(local, made, dec_hook=lambda kind, value: kind(value))
     except (KeyError, msgspec.ValidationError) as error:
         raise BadData(
-            f'"{command}": parts of this command cannot be read by this version ({error})'
+            f'"{command}": shards of this command cannot be read by this version ({error})'
         ) from error
     return job
 
 
-def part_of(job: Job, survey: Survey, part: Slice, label: str = "") -> PartManifest:
-    """Return what a part says of itself before it is made.
+def manifest_of(job: Job, survey: Survey, shard: Shard, number: str = "") -> ShardManifest:
+    """Return what a shard says of itself before it is made.
 
     Args:
-        label: i/n, where ``--shard`` said it.
+        number: i/n, where ``--shard`` said it.
     """
-    return PartManifest(
-        command=job.command, unit=job.unit, options=pack(job), identity=survey.identity, found={}, slice=part,
-        shard=label, files={},
+    return ShardManifest(
+        command=job.command, unit=job.unit, options=pack(job), identity=survey.identity, found={},
+        shard=shard, number=number, files={},
     )  # fmt: skip
 
 
-def make_part(
+def make_shard(
     folder: Path,
-    wanted: PartManifest,
-    worker: Callable[[], Worker],
+    wanted: ShardManifest,
+    open_worker: Callable[[], Worker],
     progress: Progress,
     *,
     overwrite: bool = True,
-) -> PartResult:
-    """Do the work of one slice, unless its part is there already.
+) -> ShardResult:
+    """Do the work of a shard, unless its folder is there already; whole or not at all.
 
     Args:
-        worker: Gives what does the work; asked only if there is any, as loading takes time.
+        open_worker: Called only if there is work, as loading takes time.
+
+    Raises:
+        WrongUse: Something else is there, or another process is writing it.
+        OutputFailed: It cannot be written.
     """
+    with only_writer(folder):
+        reason = ""
+        if (folder / PART).exists():
+            there, reason = _still_right(folder, wanted)
+            if there is not None:
+                tidy_beside(real_path(folder))  # where a kill came right after the shard was put in place
+                return ShardResult(there, kept=True)
+            if not overwrite:
+                raise WrongUse(
+                    f"{folder}: {reason}; name another folder, or replace the shard with --overwrite"
+                )
+        with replacing_folder(folder, _foreign) as scratch:
+            scratch.mkdir()
+            worker = open_worker()
+            worker.run(wanted.shard, scratch, progress)
+            files = {str(path.relative_to(scratch)): sum_of(path) for path in _written(scratch)}
+            manifest = msgspec.structs.replace(wanted, found=dict(worker.found), files=files)
+            (scratch / PART).write_bytes(sealed(msgspec.json.encode(manifest)))
+    return ShardResult(ShardFolder(folder, manifest), kept=False, reason=reason)
 
-    def make(scratch: Path) -> Found:
-        opened = worker()
-        opened.run(wanted.slice, scratch, progress)
-        return opened.found
 
-    return write_part(folder, wanted, make, overwrite=overwrite)
+def _still_right(folder: Path, wanted: ShardManifest) -> tuple[ShardFolder | None, str]:
+    """Return the shard that is there if it is the one wanted, else why it is not."""
+    try:
+        there = load_shard(folder)
+        there.verify()
+    except BadData as error:
+        return None, f"holds a damaged shard ({error.reason})"
+    if other := difference(there.manifest, wanted):
+        return None, f"holds a shard of another job ({other})"
+    return (there, "") if there.shard == wanted.shard else (None, f"holds {there.manifest}")
 
 
-def merge(parts: Sequence[Part], out: Path, options: MergeOptions | None = None) -> MergeResult:
-    """Write the whole of parts that :func:`rankhouse.jobs.parts.read_parts` gave.
+def _foreign(folder: Path) -> list[str]:
+    """Name what a folder that is no shard holds; a shard may be replaced, whatever it holds."""
+    return others(folder, [entry.name for entry in folder.iterdir()], (PART,))
+
+
+def _written(folder: Path) -> list[Path]:
+    """List the files of a shard, without locks."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if not path.name.endswith(".lock")]
+
+
+def merge(shards: Sequence[ShardFolder], out: Path, options: MergeOptions | None = None) -> JobResult:
+    """Write the whole of shards that :func:`rankhouse.jobs.shards.read_shards` gave.
 
     Raises:
         RankhouseError: What the command itself would raise.
     """
-    first = parts[0].manifest
-    job = unpack(first.command, first.options, fetch=first.command not in _MERGED_ALONE)
-    result = job.merge(parts, out, options or MergeOptions())
-    return result._replace(
-        facts={"command": first.command, "out": str(out), "parts": len(parts)} | result.facts
-    )
+    first = shards[0].manifest
+    # Only labels read the inputs again.
+    job = unpack(first.command, first.options, fetch=first.command == "label")
+    result = job.merge(shards, out, options or MergeOptions())
+    facts = {"command": first.command, "out": str(out), "parts": len(shards)}
+    return result._replace(facts=facts | result.facts)
 
 
 def write_report(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write how the work of a slice went.
+    """Write how the work of a shard went.
 
     Args:
         facts: Plain values; "warnings" are what the user should know, in sentences.
@@ -212,11 +254,11 @@ def write_report(folder: Path, facts: Mapping[str, Any]) -> None:
     write_json(folder / REPORT, facts)
 
 
-def read_reports(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """Read how the work of all parts went, in their order."""
-    return [msgspec.json.decode(read_whole(part.folder / REPORT)) for part in parts]
+def read_reports(shards: Sequence[ShardFolder]) -> list[dict[str, Any]]:
+    """Read how the work of all shards went, in their order."""
+    return [msgspec.json.decode(read_whole(shard.folder / REPORT)) for shard in shards]
 
 
 def total_of(reports: Sequence[Mapping[str, Any]], *names: str) -> dict[str, Any]:
-    """Add up what parts counted."""
+    """Add up what shards counted."""
     return {name: sum(report[name] for report in reports) for name in names}

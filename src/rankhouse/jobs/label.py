@@ -25,9 +25,8 @@ from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.jobs.identity import described
-from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, read_reports, write_report
-from rankhouse.jobs.parts import Found, Part
-from rankhouse.jobs.slices import Slice
+from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, write_report
+from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.labels import report
 from rankhouse.labels.candidates import PassageFile, Split, candidates, check_passages, read_passages
 from rankhouse.labels.label import LabelPlan, LabelResult, collect, label
@@ -123,38 +122,38 @@ class LabelJob(ComputeOptions):
         """Load the teachers, the run and the index."""
         return LabelWorker(self)
 
-    def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
         """Write PAIRS."""
         started = time.perf_counter()
-        self._refuse_changed_inputs(parts[0])
-        ready = prepared(self, _KnownTeachers(parts[0].manifest.found))
-        plan = replace(ready.plan, answers=[part.folder / _ANSWERS for part in parts])
+        self._refuse_changed_inputs(shards[0])
+        ready = prepared(self, _KnownTeachers(shards[0].manifest.found))
+        plan = replace(ready.plan, answers=[shard.folder / _ANSWERS for shard in shards])
         done = label(
             ready.rule, ready.run, ready.queries, documents=ready.index.documents, out=out, plan=plan
         )
         if options.report is not None:
             report.write_report(done, options.report, f"Labels in {out.name}")
-        reports = read_reports(parts)
+        reports = read_reports(shards)
         seconds = time.perf_counter() - started + sum(one["seconds"] for one in reports)
         warnings = leaks(ready.shared)
         truncated, lost = (sum(one[name] for one in reports) for name in ("truncated", "tokens_lost"))
         if truncated:
             warnings.append(_truncation(truncated, lost))
         facts = label_facts(done, ready.shared, seconds) | {"truncated": truncated, "tokens_lost": lost}
-        return MergeResult(facts, label_sentence(done), warnings, label_tables(done, ready.shared))
+        return JobResult(facts, label_sentence(done), warnings, label_tables(done, ready.shared))
 
-    def _refuse_changed_inputs(self, part: Part) -> None:
+    def _refuse_changed_inputs(self, shard: ShardFolder) -> None:
         try:
-            now, then = self.survey().identity, part.manifest.identity
+            now, then = self.survey().identity, shard.manifest.identity
         except MissingInput as error:
             raise MissingInput(
-                f"{part}: what it was made of is not here ({error}); the pairs' texts are read again: "
-                "merge in the folder where the parts were made, with the files that were there"
+                f"{shard}: what it was made of is not here ({error}); the pairs' texts are read again: "
+                "merge in the folder where the shards were made, with the files that were there"
             ) from error
         if changed := [name for name in then if now.get(name) != then[name]]:
             raise BadData(
-                f"{', '.join(changed)}: changed since {part} was made, or not where it was; the pairs' texts "
-                "are read again: merge where the parts were made, with the files that were there"
+                f"{', '.join(changed)}: changed since {shard} was made, or not where it was; the pairs' "
+                "texts are read again: merge where the shards were made, with the files that were there"
             )
 
 
@@ -182,10 +181,10 @@ class LabelWorker:
             }
         return found
 
-    def run(self, part: Slice, folder: Path, progress: Progress) -> None:
-        """Ask about the pairs of a slice."""
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+        """Ask about the pairs of a shard."""
         started, (truncated, lost) = time.perf_counter(), self._unread()
-        mine = list(self._rows.run)[part.start : part.stop]
+        mine = list(self._rows.run)[shard.start : shard.stop]
         pairs = collect(
             self._ready.rule,
             self._rows,
@@ -215,11 +214,11 @@ class _KnownTeacher:
 
     def score(self, pairs: Sequence[Pair]) -> FloatArray:
         """Refuse: every pair was answered."""
-        raise BadData(f"the parts lack the teacher's answers about {len(pairs):,} pairs; make them again")
+        raise BadData(f"the shards lack the teacher's answers about {len(pairs):,} pairs; make them again")
 
 
 class _KnownTeachers:
-    """Stands for the teachers of parts, numbered by the order in which their names come first."""
+    """Stands for the teachers of shards, numbered by the order in which their names come first."""
 
     def __init__(self, found: Found) -> None:
         self._found, self._numbers = found, dict[str, int]()

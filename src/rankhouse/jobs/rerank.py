@@ -21,9 +21,8 @@ from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import writing
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.jobs.identity import computed_by, described
-from rankhouse.jobs.jobs import MergeOptions, MergeResult, Survey, read_reports, total_of, write_report
-from rankhouse.jobs.parts import Found, Part
-from rankhouse.jobs.slices import Slice
+from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, total_of, write_report
+from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.ranking.pairwise import comparisons
 from rankhouse.systems.pairwise import open_pairwise
 from rankhouse.systems.rankers import ComputeOptions, is_pairwise, open_ranker
@@ -93,14 +92,14 @@ class RerankJob(RerankOptions, ComputeOptions):
         """Load the ranker, the run and the index."""
         return RerankWorker(self)
 
-    def merge(self, parts: Sequence[Part], out: Path, options: MergeOptions) -> MergeResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
         """Write one run."""
         del options
         with only_writer(out), writing(out) as file:
-            for part in parts:
-                with (part.folder / _ROWS).open(encoding="utf-8", newline="\n") as rows:
+            for shard in shards:
+                with (shard.folder / _ROWS).open(encoding="utf-8", newline="\n") as rows:
                     file.writelines(rows)
-        return _sum_up(read_reports(parts), out, self.read)
+        return _sum_up(read_reports(shards), out, self.read)
 
 
 class RerankWorker:
@@ -152,11 +151,11 @@ class RerankWorker:
         """Write a reranked run under the job's tag."""
         write_run(done.run, out, self._job.tag or ranker_tag(self.ranker))
 
-    def run(self, part: Slice, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
         """Rerank the queries of a shard."""
-        mine = list(self._run)[part.start : part.stop]
+        mine = list(self._run)[shard.start : shard.stop]
         wanted = set(mine)
-        if part.start == 0:  # queries that are not in the run at all are reported once
+        if shard.start == 0:  # queries that are not in the run at all are reported once
             wanted |= {query.id for query in self._queries if query.id not in self._run}
         before = self.unread
         asked = [query for query in self._queries if query.id in wanted]
@@ -190,7 +189,7 @@ def spread(times: dict[str, float]) -> dict[str, float]:
     return dict(zip(names, quarters, strict=True)) | {"mean": float(np.mean([*times.values()])), "most": most}
 
 
-def _sum_up(reports: Sequence[dict[str, Any]], out: Path, read: str) -> MergeResult:
+def _sum_up(reports: Sequence[dict[str, Any]], out: Path, read: str) -> JobResult:
     facts: dict[str, Any] = total_of(reports, *_COUNTS)
     for name in ("unknown_ids", "without_text_ids"):
         facts[name] = _first(one for report in reports for one in report[name])
@@ -199,13 +198,13 @@ def _sum_up(reports: Sequence[dict[str, Any]], out: Path, read: str) -> MergeRes
     facts["per_query"] = spread(facts["times"])
     sentence = (
         f"{facts['queries']:,} queries, {facts['documents']:,} documents in {facts['passages']:,} {read} "
-        f"({facts['cached']:,} from the cache) of {len(reports):,} parts, {facts['seconds']:.2f} s of work; "
+        f"({facts['cached']:,} from the cache) of {len(reports):,} shards, {facts['seconds']:.2f} s of work; "
         f"written to {out}"
     )
     warnings = _losses(facts, read)
     if missing := facts["unknown"] + facts["without_text"]:
         warnings.append(f"{missing:,} rows of the run name documents without text, or not in the index")
-    return MergeResult({"run": str(out)} | facts, sentence, warnings)
+    return JobResult({"run": str(out)} | facts, sentence, warnings)
 
 
 def _losses(facts: Mapping[str, Any], read: str) -> list[str]:

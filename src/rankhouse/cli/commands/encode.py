@@ -20,7 +20,7 @@ from rankhouse.index.dense.faiss import STRUCTURES
 from rankhouse.index.index import Index
 from rankhouse.jobs.encode import EncodeJob, EncodeWorker
 from rankhouse.jobs.jobs import MergeOptions
-from rankhouse.jobs.slices import Shard
+from rankhouse.jobs.shards import ShardNumber
 from rankhouse.ranking.pool import POOLS
 from rankhouse.text.split import SPLITTERS
 
@@ -35,7 +35,7 @@ from rankhouse.text.split import SPLITTERS
     "--vectors", default="", help='Also build a FAISS structure: flat, sq8, "hnsw(m=32)", "ivf(lists=100)".'
 )
 @click.option("--overwrite", is_flag=True, help="Throw away vectors of this name that another encoder made.")
-@click.option("--out", type=GROWING_FOLDER, help="With --shard: the part to write.")
+@click.option("--out", type=GROWING_FOLDER, help="With --shard: the folder to write.")
 @sharded
 @clustered
 def command(
@@ -43,7 +43,7 @@ def command(
     vectors: str,
     overwrite: bool,
     out: Path | None,
-    shard: Shard | None,
+    shard: ShardNumber | None,
     cluster: str | None,
 ) -> CommandResult:
     """Encode an index's documents; after a kill, or after adding documents, it goes on where it was.
@@ -58,7 +58,7 @@ def command(
     if vectors:
         notation.make(vectors, STRUCTURES, "vector structure")
     if shard is not None:
-        return run_shard(job, shard, _part_folder(out, vectors))
+        return run_shard(job, shard, _shard_folder(out, vectors))
     idle("without --shard, what is encoded goes into the index", "out")
     if (where := chosen(cluster)) is not None:
         options = MergeOptions(overwrite)
@@ -92,14 +92,14 @@ def _refuse_idle(job: EncodeJob, vectors: str, *, is_dense: bool) -> None:
         idle("token ids are whole numbers", "dtype", "precision")
 
 
-def _part_folder(out: Path | None, vectors: str) -> Path:
-    """Return where a part goes; a structure is nothing that a part could hold."""
-    idle("a part of another job is replaced in any case; --overwrite is for  rankhouse merge", "overwrite")
+def _shard_folder(out: Path | None, vectors: str) -> Path:
+    """Return where a shard goes; a structure is nothing that a shard could hold."""
+    idle("a shard of another job is replaced in any case; --overwrite is for  rankhouse merge", "overwrite")
     if vectors:
         raise WrongUse(
-            f"--vectors {vectors}: a structure is built over all vectors: merge the parts, then give the "
+            f"--vectors {vectors}: a structure is built over all vectors: merge the shards, then give the "
             "same command without --shard; it finds everything encoded and builds the structure"
         )
     if out is None:
-        raise WrongUse("--shard makes a part: say where it goes, like  --out parts/1")
+        raise WrongUse("--shard writes a folder: say where it goes, like  --out parts/1")
     return out

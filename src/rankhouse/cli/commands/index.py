@@ -25,7 +25,7 @@ from rankhouse.io.duplicate_ids import Repeats
 from rankhouse.io.files import Meter, Skips
 from rankhouse.jobs.index import IndexJob, index_facts, index_warnings
 from rankhouse.jobs.jobs import MergeOptions
-from rankhouse.jobs.slices import Shard
+from rankhouse.jobs.shards import ShardNumber
 
 
 @verb(
@@ -43,7 +43,7 @@ def command(
     out: Path,
     append: bool,
     overwrite: bool,
-    shard: Shard | None,
+    shard: ShardNumber | None,
     cluster: str | None,
 ) -> CommandResult:
     """Build an index from CORPUS files, folders of them, or ir_datasets:NAME collections.
@@ -52,7 +52,7 @@ def command(
     """
     where = chosen(cluster)
     if shard is not None or where is not None:
-        idle("a part is of a new index: merge the parts, then add to the whole", "append")
+        idle("a shard is of a new index: merge the shards, then add to the whole", "append")
         if where is not None:
             build.refuse_occupied(out, BuildOptions(overwrite=overwrite))  # before the work, not after it
             return run_clustered(job, out, where, options=MergeOptions(overwrite))

@@ -15,7 +15,7 @@ from rankhouse.cli.options import OUTPUT_FILE, options_of
 from rankhouse.cli.shards import answer_of, run_shard, sharded
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
-from rankhouse.jobs.jobs import MergeOptions, MergeResult
+from rankhouse.jobs.jobs import JobResult, MergeOptions
 from rankhouse.jobs.label import (
     LabelJob,
     Teachers,
@@ -25,7 +25,7 @@ from rankhouse.jobs.label import (
     leaks,
     prepared,
 )
-from rankhouse.jobs.slices import Shard
+from rankhouse.jobs.shards import ShardNumber
 from rankhouse.labels import report
 from rankhouse.labels.label import label
 
@@ -46,7 +46,7 @@ def command(
     job: LabelJob,
     out: Path,
     report_path: Path | None,
-    shard: Shard | None,
+    shard: ShardNumber | None,
     cluster: str | None,
 ) -> CommandResult:
     """Label the pairs of a run by a rule and write the relevant ones with some negatives.
@@ -58,7 +58,7 @@ def command(
         options = MergeOptions(report=report_path)
         return run_clustered(job, out, where, device=job.device, options=options)
     if shard is not None:
-        idle("a page is of all slices: give --report to  rankhouse merge", "report_path")
+        idle("a page is of all shards: give --report to  rankhouse merge", "report_path")
         return run_shard(job, shard, out)
     return _label(job, out, report_path)
 
@@ -92,7 +92,7 @@ def _label(job: LabelJob, out: Path, page: Path | None) -> CommandResult:
     before = f", {done.resumed:,} of the pairs answered before a kill" if done.resumed else ""
     told = f"{label_sentence(done)} in {seconds:.1f} s{before}"
     facts, tables = label_facts(done, ready.shared, seconds), label_tables(done, ready.shared)
-    return answer_of(MergeResult(facts, told, tables=tables))
+    return answer_of(JobResult(facts, told, tables=tables))
 
 
 def _refuse_idle(job: LabelJob, *, shows_pairs: bool) -> None:

@@ -1,4 +1,4 @@
-"""rankhouse merge: parts that --shard made become what one machine would have written."""
+"""rankhouse merge: shards become what one machine would have written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankhouse.cli.options import OUTPUT, OUTPUT_FILE, PATH
 from rankhouse.cli.shards import answer_of
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.jobs.jobs import MergeOptions, merge
-from rankhouse.jobs.parts import read_parts
+from rankhouse.jobs.shards import read_shards
 
 
 @verb("merge", "rankhouse merge parts/* --out new.run")
@@ -24,19 +24,20 @@ from rankhouse.jobs.parts import read_parts
     help="What the command writes without --shard; for encode, the index.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an index, or vectors, that are there.")
-@click.option("--report", type=OUTPUT_FILE, help="Parts of label: write the page here (.html).")
+@click.option("--report", type=OUTPUT_FILE, help="Of labels: write the page here (.html).")
 def command(parts: tuple[Path, ...], out: Path, overwrite: bool, report: Path | None) -> CommandResult:
-    """Join PARTS that index, encode, rerank or label made with --shard, in any order.
+    """Join PARTS, the shards that index, encode, rerank or label made with --shard, in any order.
 
-    A part is a folder; a folder that holds parts stands for all of them. The result is byte for byte what the
-    command writes without --shard. A slice that is missing, there twice, damaged or of another job is named.
+    A shard is a folder; a folder that holds shards stands for all of them. The result is byte for byte what
+    the command writes without --shard. A shard that is missing, there twice, damaged or of another job is
+    named.
     """
-    found = read_parts(parts)
+    found = read_shards(parts)
     made_by = found[0].manifest.command
     if made_by != "label":
-        idle(f"these are parts of {made_by}; a page is written of labels", "report")
+        idle(f"these are shards of {made_by}; a page is written of labels", "report")
     if made_by in ("rerank", "label"):
-        idle(f"these are parts of {made_by}, whose file is replaced in any case", "overwrite")
+        idle(f"these are shards of {made_by}, whose file is replaced in any case", "overwrite")
     with console.progress("merging", None) as show:
         result = merge(found, out, MergeOptions(overwrite, report, show))
     return answer_of(result)

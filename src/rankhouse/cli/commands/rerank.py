@@ -14,7 +14,7 @@ from rankhouse.cli.options import OUTPUT_FILE, options_of
 from rankhouse.cli.shards import run_shard, sharded
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.jobs.rerank import RerankJob, RerankWorker, facts_of, spread
-from rankhouse.jobs.slices import Shard
+from rankhouse.jobs.shards import ShardNumber
 from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
 from rankhouse.systems.reranking import RerankResult
 
@@ -28,7 +28,7 @@ from rankhouse.systems.reranking import RerankResult
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
 @sharded
 @clustered
-def command(job: RerankJob, out: Path, shard: Shard | None, cluster: str | None) -> CommandResult:
+def command(job: RerankJob, out: Path, shard: ShardNumber | None, cluster: str | None) -> CommandResult:
     """Rerank a run with a neural ranker; long documents are read whole, in passages.
 
     What  rankhouse encode  kept for this very ranker (TK's words in context, token ids) is used at once.

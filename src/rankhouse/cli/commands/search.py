@@ -26,8 +26,8 @@ from rankhouse.index.lexical.manifest import FILE
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
 from rankhouse.io.files import Skips
 from rankhouse.io.trec import write_run
-from rankhouse.jobs.parts import refuse_incomplete, with_documents
 from rankhouse.jobs.search import SearchJob
+from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.systems.exclude_self import own_entries, without
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.pairwise import PairwiseSystem
@@ -80,7 +80,7 @@ def opened(job: SearchJob) -> Iterator[AnyIndex]:
 
     Raises:
         ShardFailed: A part does not answer.
-        BadData: A folder of parts lacks a slice.
+        BadData: A folder of shards lacks one.
         RankhouseError: An index cannot be opened, or nobody answers at the address.
     """
     paths: Sequence[Path] = job.index

@@ -18,7 +18,7 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
 from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
-from rankhouse.jobs.parts import refuse_incomplete
+from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.search.recent import KEPT, ReadBy, Recent
 from rankhouse.systems.precomputed import PrecomputedScorer, open_precomputed
 from rankhouse.systems.system import Dense
