@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.frames import frame
+from rankhouse.core.overlap import NOTHING, mismatch
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measure_notation import parse
@@ -42,7 +43,7 @@ class Scores:
         values: (measures, queries) float64, one value of a measure for a query.
         without_results: Judged queries for which the run has nothing; each counts as 0.
         without_judgements: Queries of the run that nobody judged; left out.
-        nothing_judged: True if not one of the documents in the run was judged.
+        mismatch: What to say where not one of the documents in the run was judged; else "".
     """
 
     measures: tuple[str, ...]
@@ -50,7 +51,7 @@ class Scores:
     values: NDArray[np.float64]
     without_results: tuple[str, ...] = ()
     without_judgements: tuple[str, ...] = ()
-    nothing_judged: bool = False
+    mismatch: str = ""
 
     def of(self, measure: str) -> NDArray[np.float64]:
         """Return the values of one measure, (queries,) float64, in the order of ``query_ids``.
@@ -102,11 +103,7 @@ class Scores:
                 f"{unjudged} queries with results but without judgements, left out: "
                 f"{name_few(self.without_judgements)}"
             )
-        if self.nothing_judged:
-            sentences.append(
-                "not one document of the run was judged; do run and judgements name documents alike?"
-            )
-        return tuple(sentences)
+        return (*sentences, self.mismatch) if self.mismatch else tuple(sentences)
 
     @property
     def table(self) -> Table:
@@ -199,13 +196,16 @@ class Evaluator:
             for row, column, value in program.values(ranked):
                 values[row, column] = value
         values.flags.writeable = False
+        apart = all(self._judged[q].keys().isdisjoint(doc_ids) for q, doc_ids in ranked.items())
         return Scores(
             self.measures,
             tuple(self._judged),
             values,
             tuple(q for q in self._judged if q not in ranked),
             without_judgements=tuple(q for q in run if q not in self._judged),
-            nothing_judged=all(self._judged[q].keys().isdisjoint(doc_ids) for q, doc_ids in ranked.items()),
+            mismatch=mismatch(ranked, "the run", self._judged, "the judgements", documents=NOTHING)
+            if apart
+            else "",
         )
 
 

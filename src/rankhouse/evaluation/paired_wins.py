@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.overlap import NOTHING, warn_of_mismatch
 from rankhouse.core.qrels import Qrels, relevant
 from rankhouse.core.run import Run
 from rankhouse.page.tables import Table
@@ -85,6 +86,9 @@ def paired_wins(first: Run, second: Run, qrels: Qrels, names: tuple[str, str], r
     Raises:
         WrongUse: Fewer than one range.
         BadData: Fewer judged queries than ranges.
+
+    Warns:
+        RankhouseWarning: A run and the judgements hardly name a query, or no document, alike.
     """
     if ranges < 1:
         raise WrongUse(f"ranges={ranges}: one or more are possible")
@@ -94,6 +98,8 @@ def paired_wins(first: Run, second: Run, qrels: Qrels, names: tuple[str, str], r
             f"{len(judged):,} queries have a relevant document, too few for {ranges} ranges; give fewer "
             "ranges, or the judgements that belong to the runs"
         )
+    for run, name in zip((first, second), names, strict=True):
+        warn_of_mismatch({q: run[q].doc_ids for q in run}, name, qrels, "the judgements", documents=NOTHING)
     scores = {query_id: _top_score(first, query_id) for query_id in judged}
     order = sorted(judged, key=lambda query_id: -scores[query_id])
     right = [[_is_right(run, query_id, qrels) for query_id in order] for run in (first, second)]

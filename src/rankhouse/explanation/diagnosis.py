@@ -20,6 +20,7 @@ import numpy as np
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.frames import frame
 from rankhouse.core.nouns import Query
+from rankhouse.core.overlap import NOTHING, mismatch
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.sampling import generator
@@ -308,7 +309,10 @@ def _ratio(agreed: Floats, spoken: Floats) -> Floats:
 
 def _notes(tops: Mapping[str, Run], axioms: Sequence[str], options: DiagnosisOptions) -> tuple[str, ...]:
     """Say what a reader of the counts has to know."""
-    notes = []
+    ranked = {name: {query_id: top[query_id].doc_ids for query_id in top} for name, top in tops.items()}
+    (first, found), *others = ranked.items()
+    remarks = [mismatch(found, first, other, name, documents=NOTHING) for name, other in others]
+    notes = [remark for remark in remarks if remark]
     left_out = [name for name in AXIOMS if name not in axioms]
     if left_out:
         notes.append(f"{' and '.join(left_out)} were left out: they need word vectors.")

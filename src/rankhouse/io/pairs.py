@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import tempfile
+import warnings
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 import numpy as np
 
-from rankhouse.core.errors import BadData
+from rankhouse.core.errors import BadData, RankhouseWarning
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.qrels import MOST_GRADE
 from rankhouse.io.decoding import from_json
 from rankhouse.io.files import Skips, each_record, is_packed, most_bytes, numbered_lines, open_bytes, too_long
 from rankhouse.io.outputs import writing
 
+_HIGHEST: Final = float(np.finfo(np.float32).max)
 UNDECIDED: Final = -1
 """The label of a pair that nobody called relevant or not: a teacher's score is all there is."""
 
@@ -122,8 +123,8 @@ def decode_pair(raw: bytes, path: Path, line: int) -> LabelledPair:
             path,
             line,
         )
-    if pair.score is not None and not math.isfinite(pair.score):
-        raise BadData(f"the score {pair.score} is no finite number", path, line)
+    if pair.score is not None and not abs(pair.score) <= _HIGHEST:
+        raise BadData(f"the score {pair.score} is no finite number of 32 bits", path, line)
     if not 0 <= pair.passage <= MOST_GRADE:
         raise BadData(f"the passage {pair.passage} is no place in a document; the first is 0", path, line)
     return pair
@@ -163,6 +164,43 @@ def read_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[Labelle
         skips: How many faulty records may be passed over; none by default.
     """
     return (pair for _, pair in numbered_pairs(path, skips))
+
+
+def distinct(
+    pairs: Iterable[LabelledPair], value: Callable[[LabelledPair], object], name: str
+) -> Iterator[LabelledPair]:
+    """Stream pairs of query and passage, each once.
+
+    Args:
+        value: What must be the same wherever a pair stands.
+        name: What that is called, for the message.
+
+    Raises:
+        BadData: A pair has two values.
+
+    Warns:
+        RankhouseWarning: Pairs stand more than once; given at the end.
+    """
+    values: dict[int, object] = {}
+    repeated, first = 0, ""
+    for pair in pairs:
+        key, own = hash((pair.query_id, pair.doc_id, pair.passage)), value(pair)
+        if key not in values:
+            values[key] = own
+            yield pair
+            continue
+        called = f'query "{pair.query_id}" with passage {pair.passage} of "{pair.doc_id}"'
+        if values[key] != own:
+            raise BadData(
+                f"{called} is given twice, with the {name} {values[key]} and {own}; give one of them"
+            )
+        repeated, first = repeated + 1, first or called
+    if repeated:
+        warnings.warn(
+            f"{repeated:,} pairs are given more than once and count once: {first}",
+            RankhouseWarning,
+            stacklevel=3,
+        )
 
 
 class PairFiles:

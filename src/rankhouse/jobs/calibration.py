@@ -14,6 +14,7 @@ import numpy as np
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.options import Option
+from rankhouse.core.overlap import warn_of_mismatch
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -22,7 +23,7 @@ from rankhouse.evaluation.calibration import METHODS, JudgedScores
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.duplicate_ids import by_id, require_texts
-from rankhouse.io.pairs import LabelledPair, read_pairs
+from rankhouse.io.pairs import UNDECIDED, LabelledPair, distinct, read_pairs
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.ranking.rerank import Counter, candidates, in_chunks, scored
 from rankhouse.ranking.rerank_plan import Plan, Report
@@ -126,6 +127,8 @@ def judged_documents(
         WrongUse: A pool that makes a new number of several passages' scores.
         BadData: A query of the run has no text.
     """
+    tops = judged.run.top(options.depth)
+    warn_of_mismatch({q: tops[q].doc_ids for q in tops}, "the run", judged.qrels, "the judgements")
     plan, scorer = reading_plan(ranker, judged.index, options)
     if plan.pool.notation not in _POOLS:
         raise WrongUse(
@@ -160,8 +163,16 @@ def _pooled(
 
 
 def judged_pairs(ranker: Ranker, pairs: Iterable[LabelledPair], relevant_from: int = 1) -> JudgedScores:
-    """Score labelled pairs."""
-    rows = list(pairs)
+    """Score labelled pairs, each once; those that nobody decided are left out.
+
+    Raises:
+        BadData: A pair is labelled both relevant and not.
+
+    Warns:
+        RankhouseWarning: A pair is given twice.
+    """
+    decided = (pair for pair in pairs if pair.label != UNDECIDED)
+    rows = list(distinct(decided, lambda pair: int(pair.label >= relevant_from), "labels"))
     scores = in_chunks(ranker.score, [row.pair for row in rows], Plan().chunk)
     return _judged(ranker, [r.query_id for r in rows], scores, [r.label >= relevant_from for r in rows])
 

@@ -8,9 +8,11 @@ the seed and the ids alone, and a larger share holds all that a smaller one does
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
-from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
+from rankhouse.core.overlap import warn_of_mismatch
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.sampling import lot, order
@@ -46,17 +48,25 @@ def move_judgements(
 
     Raises:
         WrongUse: A share outside 0 to 1.
-        BadData: Something is to be moved, and the run has none of the queries.
+        BadData: Something is to be moved, and the run has none of the queries; no judgement is relevant.
+
+    Warns:
+        RankhouseWarning: So small a share moves nothing; run and judgements hardly name anything alike.
     """
     if not 0 <= share <= 1:
         raise WrongUse(f"share={share}: the share of wrong judgements is from 0 (none) to 1 (all)")
     matches = [(q, d) for q, grades in qrels.items() for d, grade in grades.items() if grade > 0]
+    if not matches:
+        raise BadData("no judgement is relevant (a grade of 1 or more), so there is nothing to move")
     wanted = round(share * len(matches))
+    if share and not wanted:
+        _warn(f"{share:g} of {len(matches):,} relevant judgements is none, so nothing is moved; give more")
     if wanted and not any(query_id in candidates for query_id in qrels):
         raise BadData(
             f"the run has none of the {len(qrels):,} judged queries, so there is nothing to move judgements "
             "to; give a run of these queries"
         )
+    warn_of_mismatch({q: candidates[q].doc_ids for q in candidates}, "the run", qrels, "the judgements")
     noisy = {query_id: dict(grades) for query_id, grades in qrels.items()}
     free: dict[str, list[str]] = {}
     wrong = 0
@@ -69,6 +79,10 @@ def move_judgements(
             noisy[query_id][free[query_id].pop()] = noisy[query_id].pop(doc_id)
             wrong += 1
     return NoisyQrels(noisy, len(matches), wrong, wanted - wrong)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RankhouseWarning, stacklevel=3)
 
 
 def _candidates(qrels: Qrels, candidates: Run, query_id: str, depth: int, seed: int) -> list[str]:

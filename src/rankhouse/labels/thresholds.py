@@ -9,6 +9,7 @@ With n pairs, of which R are right, and a of which reach the threshold, r of the
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -19,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
+from rankhouse.core.overlap import mismatch, warn_of_mismatch
 from rankhouse.core.qrels import Qrels, relevant
 from rankhouse.core.scores import Doubles, probabilities
-from rankhouse.io.pairs import LabelledPair
+from rankhouse.io.pairs import LabelledPair, distinct
 
 Flags = NDArray[np.bool_]
 
@@ -80,24 +82,32 @@ def scored_pairs(pairs: Iterable[LabelledPair], qrels: Qrels) -> ScoredPairs:
         qrels: What is right; what nobody judged is not.
 
     Raises:
-        BadData: No pair has a score, they are on different scales, or all are right, or none.
+        BadData: No pair has a score, or one has two; they are on different scales; all are right, or none.
+
+    Warns:
+        RankhouseWarning: A pair is given twice; pairs and judgements hardly name anything alike.
     """
     scores, right, scales = [], [], dict[str, None]()
-    for pair in pairs:
-        if pair.score is None:
-            continue
+    scored = (pair for pair in pairs if pair.score is not None)
+    named: dict[str, set[str]] = {}
+    for pair in distinct(scored, lambda pair: pair.score, "scores"):
         scores.append(pair.score)
+        named.setdefault(pair.query_id, set()).add(pair.doc_id)
         right.append(qrels.get(pair.query_id, {}).get(pair.doc_id, 0) > 0)
         scales[pair.scale or "score"] = None
     if not scores:
         raise BadData("no pair has a score; write them with  rankhouse label --scores")
     if len(scales) > 1:
         raise BadData(f"the scores are on different scales ({', '.join(scales)}); give pairs of one teacher")
+    remark = mismatch(named, "the pairs", qrels, "the judgements")
     if not 0 < sum(right) < len(right):
         raise BadData(
             f"the judgements call {sum(right):,} of the {len(right):,} scored pairs relevant; a threshold "
-            "needs right and wrong ones: do the judgements belong to these queries, was every pair scored?"
+            "needs right and wrong ones: "
+            + (remark or "do the judgements belong to these queries, was every pair scored?")
         )
+    if remark:
+        warnings.warn(remark, RankhouseWarning, stacklevel=2)
     (scale,) = scales
     return ScoredPairs(probabilities(np.array(scores, np.float32), scale), np.array(right, np.bool_), scale)
 
@@ -229,17 +239,24 @@ class PairsSummary(NamedTuple):
 
 
 def summarise_pairs(pairs: Iterable[LabelledPair], qrels: Qrels | None = None) -> PairsSummary:
-    """Count the pairs of a file; a document counts once as found, however many of its passages do."""
+    """Count the pairs of a file; a document counts once as found, however many of its passages do.
+
+    Warns where pairs and judgements hardly name anything alike.
+    """
     every: Counter[str] = Counter()
     yes: Counter[str] = Counter()
     positives: set[tuple[str, str]] = set()
+    named: dict[str, set[str]] = {}
     right = 0
     for pair in pairs:
         every[pair.query_id] += 1
         if pair.label <= 0:
             continue
         yes[pair.query_id] += 1
-        if qrels is not None and qrels.get(pair.query_id, {}).get(pair.doc_id, 0) > 0:
+        if qrels is None:
+            continue
+        named.setdefault(pair.query_id, set()).add(pair.doc_id)
+        if qrels.get(pair.query_id, {}).get(pair.doc_id, 0) > 0:
             right += 1
             positives.add((pair.query_id, pair.doc_id))
     counted = PairsSummary(
@@ -247,5 +264,6 @@ def summarise_pairs(pairs: Iterable[LabelledPair], qrels: Qrels | None = None) -
     )
     if qrels is None:
         return counted
+    warn_of_mismatch(named, "the relevant pairs", qrels, "the judgements")
     wanted = sum(len(relevant(qrels, query_id)) for query_id in qrels)
     return counted._replace(right=right, found=len(positives), wanted=wanted)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.overlap import NOTHING, warn_of_mismatch
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
@@ -68,10 +69,26 @@ def fusion_method(text: str, weights: tuple[float, ...] | None = None) -> Method
     notation.choose(name, table, "method of fusion")
     if name in FUSIONS:
         fusion = notation.make(text, FUSIONS, "method of fusion")
-        return lambda names, runs, tuning: _by_weights(fusion, weights, names, runs=runs, tuning=tuning)
+        return _compared(
+            lambda names, runs, tuning: _by_weights(fusion, weights, names, runs=runs, tuning=tuning)
+        )
     if weights is not None:
         raise WrongUse(f"--method {text}: takes no weights; {', '.join(FUSIONS)} do")
-    return notation.make(text, _OTHERS, "method of fusion")
+    return _compared(notation.make(text, _OTHERS, "method of fusion"))
+
+
+def _compared(method: Method) -> Method:
+    """Return a method that warns where the runs, or runs and judgements, hardly name anything alike."""
+
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Combination:
+        first, *others = ({q: run[q].doc_ids for q in run} for run in runs) if runs else [{}]
+        for name, other in zip(names[1:], others, strict=False):
+            warn_of_mismatch(other, name, first, names[0], documents=NOTHING)
+        if tuning is not None:
+            warn_of_mismatch(first, names[0], tuning.qrels, "the judgements", documents=NOTHING)
+        return method(names, runs, tuning)
+
+    return settle
 
 
 def _by_weights(

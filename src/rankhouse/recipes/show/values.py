@@ -156,7 +156,7 @@ def over_queries(sample: Sample) -> Scores:
         values,
         tuple(q for q in sums if all(q in some for some in without)),
         without_judgements=tuple(q for q in unjudged if q not in sums),
-        nothing_judged=all(scores.nothing_judged for scores in sample.scores),
+        mismatch=first.mismatch if all(scores.mismatch for scores in sample.scores) else "",
     )
 
 
