@@ -509,7 +509,7 @@ class TestS3:
         """A worker has a cache of its own, as it has on another machine."""
         pytest.importorskip("ray")
         pytest.importorskip("torch")
-        from rankhouse.cluster.worker import JobSetup
+        from rankhouse.cluster.worker import JobSetup, JobWorker
         from rankhouse.jobs.encode import EncodeJob
         from rankhouse.jobs.jobs import pack
         from rankhouse.jobs.shards import Shard
@@ -527,7 +527,7 @@ class TestS3:
         assert options["index"] == "s3://bucket/my.index"
         setup = JobSetup("encode", options, job.survey(), tmp_path / "unseen", "token", tmp_path)
         monkeypatch.setenv("RANKHOUSE_REMOTE_CACHE", str(tmp_path / "elsewhere"))
-        assert setup.open().run(Shard(0, 3, 3)).files is not None  # to be sent
+        assert JobWorker(setup).run(Shard(0, 3, 3)).files is not None  # to be sent
         assert list((tmp_path / "elsewhere").glob("in/*/*/my.index/manifest.json"))
 
     @pytest.mark.outside

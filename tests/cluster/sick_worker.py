@@ -23,14 +23,14 @@ def worker(module):
             os.kill(os.getpid(), signal.SIGKILL)
         return make(self, folder, chunk)
 
-    module.JobWorker._make, load = sick, module.JobSetup.open
+    module.JobWorker._make, load = sick, module.JobWorker.__init__
 
-    def counted(self):
+    def counted(self, setup):
         with Path(os.environ["RANKHOUSE_SICK"]).with_name("opened").open("a") as file:
             file.write(f"{os.getpid()}\n")
-        return load(self)
+        load(self, setup)
 
-    module.JobSetup.open, look = counted, module.sees
+    module.JobWorker.__init__, look = counted, module.sees
     module.sees = lambda folder, token: not told()["blind"] and look(folder, token)
 
 

@@ -4,6 +4,7 @@ import pickle
 import runpy
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("starlette")
 
-from rankhouse.cluster.messages import Fault, received
+from rankhouse.cluster.actors import Fault, received
 from rankhouse.cluster.replicas import ReplicaFailed
-from rankhouse.cluster.service import HeldRanker, RankerSetup, ReplicaWorker
+from rankhouse.cluster.service import HeldRanker, ReplicaWorker
 from rankhouse.core.errors import BadModel, MissingExtra, MissingInput, RankhouseError
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.serve.engine.served import open_served
@@ -29,13 +30,12 @@ COMPUTE = ComputeOptions("fp32", "cpu", 1)
 class Loopback:
     """Replicas in this process; everything that goes either way is pickled."""
 
-    def __init__(self, setup):
-        self.held, self.chunks, self.gate = pickle.loads(pickle.dumps(setup)).open(), [], threading.Event()
+    def __init__(self, opener):
+        self.held, self.chunks, self.gate = pickle.loads(pickle.dumps(opener))(), [], threading.Event()
         self.gate.set()
         self.failing = False
 
-    def receive(self, chunk, sent):
-        assert sent is None
+    def ask(self, chunk):
         self.gate.wait(20)
         if self.failing:
             raise ReplicaFailed("all are gone")
@@ -53,7 +53,7 @@ def both(request, tmp_path_factory):
     alone, made = open_served("one", spec, COMPUTE), []
 
     def spread(ranker, thread):
-        made.append(Loopback(RankerSetup("two", spec, COMPUTE, ranker.fingerprint, ".")))
+        made.append(Loopback(partial(HeldRanker, "two", spec, COMPUTE, ranker.fingerprint, ".")))
         return ReplicaWorker(thread, made[0], 2, 200_000)
 
     served = open_served("two", spec, COMPUTE, spread=spread)
@@ -142,7 +142,7 @@ def test_chunks_of_a_request_that_fail_together_end_no_sender(both, caplog):
 def test_another_ranker_in_its_place_is_refused(both):
     alone, *_ = both
     with pytest.raises(BadModel, match="another ranker there than here"):
-        RankerSetup("x", alone.spec, COMPUTE, "other weights", ".").open()
+        HeldRanker("x", alone.spec, COMPUTE, "other weights", ".")
 
 
 @pytest.mark.parametrize(

@@ -26,15 +26,8 @@ def run_on_cluster(
     """Do a job on a cluster and write what the command would have written by itself, to the last byte.
 
     Shards are kept in ``OUT.parts`` until the whole is written: a command that was killed goes on with what
-    is missing when it is given again.
-
-    Args:
-        device: What ``--device`` says.
-
-    Raises:
-        WrongUse: The output is no file or folder that shards could be kept beside.
-        BadData: ``OUT.parts`` holds shards of another job.
-        RankhouseError: What the command itself would raise, or a unit kills its worker each time.
+    is missing when it is given again. Raises WrongUse where they cannot be kept beside the output, BadData
+    where those of another job are there, and RankhouseError where a unit kills its worker each time.
     """
     if is_stream(out):
         raise WrongUse(f"--out {out}: shards are kept beside the output; with --cluster, name a file")

@@ -7,13 +7,12 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from rankhouse.cluster.actors import actor_class, start_actor
-from rankhouse.cluster.messages import Fault, received
+from rankhouse.cluster.actors import Fault, actor_class, received, start_actor
 from rankhouse.cluster.session import Capacity, first_line
-from rankhouse.cluster.worker import JobSetup, Made, shard_folder, write_shard
+from rankhouse.cluster.worker import JobSetup, JobWorker, Made, shard_folder, write_shard
 from rankhouse.core import progress
 from rankhouse.core.errors import RankhouseError, RankhouseWarning
 from rankhouse.jobs.shards import Shard
@@ -28,12 +27,7 @@ _STILLBORN: Final = 10  # workers in a row that may die before they are ready
 
 
 class PoisonUnit(NamedTuple):
-    """A unit whose worker died each time.
-
-    Attributes:
-        unit: Its number.
-        reason: What Ray said of the last death.
-    """
+    """A unit whose worker died each time, and what Ray said of the last death."""
 
     unit: int
     reason: str
@@ -109,21 +103,17 @@ class _PoolWorker:
 
 
 class Pool:
-    """Has the chunks of a queue done by actors.
-
-    Args:
-        tell: Told how many units are done.
-    """
+    """Has the chunks of a queue done by actors; ``show`` takes how many units are done."""
 
     def __init__(
         self,
         ray: Any,  # noqa: ANN401 - Ray's own types change
         capacity: Capacity,
         setup: JobSetup,
-        tell: Callable[[float], None],
+        show: Callable[[float], None],
     ) -> None:
-        self._ray, self._capacity, self._setup, self._tell = ray, capacity, setup, tell
-        self._shards: Path = setup.shards
+        self._ray, self._capacity, self._show = ray, capacity, show
+        self._opener, self._shards = partial(JobWorker, setup), setup.shards
         self._actors = actor_class(ray)
         self._workers: list[_PoolWorker] = []
         self._finished = 0.0
@@ -135,8 +125,7 @@ class Pool:
     def work(self, queue: ChunkQueue) -> None:
         """Work until no chunk is left, but for those that are given up.
 
-        Raises:
-            RankhouseError: The work itself failed, or no worker can do it.
+        Raises RankhouseError where the work itself failed, or no worker can do it.
         """
         try:
             while len(queue):
@@ -160,7 +149,7 @@ class Pool:
         for _ in range(min(wanted, len(queue)) - len(self._workers)):
             cpus = self._capacity.cpus
             self._workers.append(
-                _PoolWorker(*start_actor(self._actors, self._setup, self._capacity.resources, cpus))
+                _PoolWorker(*start_actor(self._actors, self._opener, self._capacity.resources, cpus))
             )
 
     def _hand_out(self, queue: ChunkQueue) -> None:
@@ -258,7 +247,7 @@ class Pool:
             if worker.asked is None and worker.chunk is not None:
                 worker.asked = worker.actor.fraction.remote()
         at_work = sum(one.fraction * len(one.chunk) for one in self._workers if one.chunk is not None)
-        self._tell(self._finished + at_work)
+        self._show(self._finished + at_work)
         if any(worker.is_ready for worker in self._workers):
             self._last_seen = time.monotonic()
         elif time.monotonic() - self._last_seen > _LONELY:

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import click
 
-from rankhouse.cluster.actors import actor_class, start_actor
-from rankhouse.cluster.messages import Fault, received
+from rankhouse.cluster.actors import Fault, actor_class, received, start_actor
 from rankhouse.cluster.pool import TRIES
 from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, ray_session
 from rankhouse.cluster.worker import beacon, locked, sees
@@ -35,9 +35,7 @@ def carry_out_on_cluster(
 ) -> list[State]:
     """Do every task that is not done, each as soon as what it needs is there.
 
-    Raises:
-        RankhouseError: A command failed; says which step and its line. What ran beside it was finished first.
-        BadData: An input changed while a step read it.
+    Errors are those of ``carry_out``; what ran beside a command that failed is finished first.
     """
     states = {which: standing(task, out, contents) for which, task in plan.tasks.items()}
     left = {which: state.task for which, state in states.items() if state.state == "to do"}
@@ -57,29 +55,16 @@ class Said(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PassSetup:
-    """What the process of a pass has to know; the command opens the rest."""
+class HeldPass:
+    """A pass in an actor; the command opens what it needs."""
 
     task: Task
     out: Path
     token: str
+    found: ClassVar[dict[str, str]] = {}  # the pass's record says all
 
-    def open(self) -> PassSetup:
-        """Return this."""
-        return self
-
-    @property
-    def found(self) -> dict[str, str]:
-        """Nothing: the pass's record says all."""
-        return {}
-
-    def run(self, request: None) -> Said:
-        """Do the pass.
-
-        Raises:
-            MissingInput: The result's folder is not to be seen from here.
-        """
-        del request
+    def run(self, _: None) -> Said:
+        """Do the pass; MissingInput where the result's folder is not to be seen from here."""
         if not sees(self.out, self.token):
             raise MissingInput(
                 f"{self.out}: is not to be seen from {os.uname().nodename}; a recipe on a cluster needs a "
@@ -157,9 +142,9 @@ class _Passes:
             del self._left[which]
             where = f"[{self._numbers[which]}/{len(self._plan.tasks)}] {task.title}"
             self._say(f"{where}: rankhouse {task.command.name}")
-            setup = PassSetup(replace(task, inputs=TaskInputs()), self._out, self._token)
+            opener = partial(HeldPass, replace(task, inputs=TaskInputs()), self._out, self._token)
             resources = self._capacity.resources | ({} if _may_use_gpu(task) else {"num_gpus": 0})
-            actor, _ = start_actor(self._actors, setup, resources, self._capacity.cpus)
+            actor, _ = start_actor(self._actors, opener, resources, self._capacity.cpus)
             ref = actor.run.remote(None)
             self._running[ref] = _PassAtWork(actor, task, where, datetime.now(UTC), clock=time.perf_counter())
 

@@ -11,8 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rankhouse.cluster.actors import actor_class, start_actor
-from rankhouse.cluster.messages import Fault, Setup, received
+from rankhouse.cluster.actors import Fault, Opener, actor_class, received, start_actor
 from rankhouse.core.errors import RankhouseError
 
 AT_ONCE: Final = 16
@@ -43,25 +42,15 @@ class _Replica:
     fault: str = ""
 
 
-@dataclass
-class Sent:
-    """A request on its way: the replica, its actor at that time, and Ray's promise of the answer."""
-
-    replica: _Replica
-    actor: Any
-    ref: Any
-
-
 class Replicas:
     """Several actors that hold the same.
 
-    Args:
-        gpus: How many each takes. Processors are not set aside: shards of an index need none for long, and
-            rankers are told how many threads they have.
+    Each takes so many GPUs. Processors are not set aside: shards of an index need none for long, and rankers
+    are given their number of threads.
     """
 
-    def __init__(self, ray: Any, setup: Setup, count: int, gpus: int = 0) -> None:  # noqa: ANN401 - Ray's own
-        self._ray, self._actors, self._setup = ray, actor_class(ray, AT_ONCE), setup
+    def __init__(self, ray: Any, opener: Opener, count: int, gpus: int = 0) -> None:  # noqa: ANN401
+        self._ray, self._actors, self._opener = ray, actor_class(ray, AT_ONCE), opener
         self._resources = {"num_cpus": 0, "num_gpus": gpus}
         self._changed = threading.Condition()
         self._closed = False
@@ -72,82 +61,51 @@ class Replicas:
         for replica in self._replicas:
             self._replace(replica)
 
-    def send(self, request: Any) -> Sent | None:  # noqa: ANN401 - each kind has its own
-        """Send a request to the replica with the fewest at work; None where none is ready."""
-        with self._changed:
-            ready = [replica for replica in self._replicas if replica.actor is not None]
-            if not ready:
-                return None
-            replica = min(ready, key=lambda one: one.load)
-            replica.load += 1
-            actor = replica.actor
-        sent = Sent(replica, actor, None)
-        try:
-            sent.ref = actor.run.remote(request)
-        except self._ray.exceptions.RayError:
-            self._lost(sent)
-            return None
-        return sent
+    def ask(self, request: Any, patience: float = PATIENCE) -> Any:  # noqa: ANN401 - each kind has its own
+        """Return the answer to a request, which is asked again where its replica dies.
 
-    def settle(self, sent: Sent) -> None:
-        """Note that no thread waits for a request any more."""
-        with self._changed:
-            sent.replica.load = max(0, sent.replica.load - 1)
-            self._changed.notify_all()
-
-    def receive(self, request: Any, sent: Sent | None, patience: float = PATIENCE) -> Any:  # noqa: ANN401
-        """Wait for an answer; send the request again where its replica dies.
-
-        Args:
-            sent: None where it is still to be sent.
-
-        Raises:
-            ReplicaFailed: No replica answers.
-            RankhouseError: The replica refuses the request.
+        Raises ReplicaFailed where no replica answers, RankhouseError where one refuses the request.
         """
         with self._changed:
             self._asking += 1
         try:
-            return self._received(request, sent, patience)
+            for _ in range(_TRIES):
+                replica, actor = self._chosen(patience)
+                try:
+                    return received(self._ray.get(actor.run.remote(request), timeout=PATIENCE))
+                except self._ray.exceptions.GetTimeoutError:
+                    self._lost(replica, actor)
+                    raise ReplicaFailed(f"no answer in {PATIENCE:.0f} s") from None
+                except Exception as error:
+                    if not self._is_death(error):
+                        raise
+                    self._lost(replica, actor)
+                finally:
+                    with self._changed:
+                        replica.load = max(0, replica.load - 1)
+            raise ReplicaFailed(f"{_TRIES} replicas died over the same request")
         finally:
             with self._changed:
                 self._asking -= 1
                 self._changed.notify_all()
 
-    def _received(self, request: Any, sent: Sent | None, patience: float) -> Any:  # noqa: ANN401
-        for _ in range(_TRIES):
-            sent = sent or self._wait_and_send(request, patience)
-            try:
-                answer = self._ray.get(sent.ref, timeout=PATIENCE)
-            except self._ray.exceptions.GetTimeoutError:
-                self._lost(sent)
-                raise ReplicaFailed(f"no answer in {PATIENCE:.0f} s") from None
-            except Exception as error:
-                if not self._is_death(error):
-                    raise
-                self._lost(sent)
-            else:
-                return received(answer)
-            finally:
-                self.settle(sent)
-            sent = None
-        raise ReplicaFailed(f"{_TRIES} replicas died over the same request")
-
-    def _wait_and_send(self, request: Any, patience: float) -> Sent:  # noqa: ANN401
-        """Send a request as soon as a replica is ready; the first takes as long as it needs to open."""
+    def _chosen(self, patience: float) -> tuple[_Replica, Any]:
+        """Wait for a ready replica, the first for as long as it needs to open; take that of least load."""
         until = time.monotonic() + (_OPENING if self._found is None else patience)
-        while (sent := self.send(request)) is None:
-            with self._changed:
+        with self._changed:
+            while not (ready := [replica for replica in self._replicas if replica.actor is not None]):
                 if self._closed:
                     raise ReplicaFailed("the program is ending")
-                faults = [replica.fault for replica in self._replicas if replica.actor is None]
-                if len(faults) == len(self._replicas) and all(faults):
+                faults = [replica.fault for replica in self._replicas]
+                if all(faults):
                     raise ReplicaFailed(faults[0])
                 left = until - time.monotonic()
                 if left <= 0:
                     raise ReplicaFailed("it has died and is not back yet")
                 self._changed.wait(min(left, 1.0))
-        return sent
+            replica = min(ready, key=lambda one: one.load)
+            replica.load += 1
+            return replica, replica.actor
 
     def _is_death(self, error: BaseException) -> bool:
         """Return whether an error means that an actor, or what held its answer, is gone."""
@@ -156,14 +114,14 @@ class Replicas:
             return False
         return isinstance(error, exceptions.RayError) and not isinstance(error, exceptions.RaySystemError)
 
-    def _lost(self, sent: Sent) -> None:
+    def _lost(self, replica: _Replica, actor: Any) -> None:  # noqa: ANN401
         """Replace the actor that did not answer a request, unless that is under way."""
         with self._changed:
-            if sent.replica.actor is not sent.actor or self._closed:
+            if replica.actor is not actor or self._closed:
                 return
-            sent.replica.actor, sent.replica.load, sent.replica.fault = None, 0, ""
-        self._dismiss(sent.actor)
-        self._replace(sent.replica)
+            replica.actor, replica.load, replica.fault = None, 0, ""
+        self._dismiss(actor)
+        self._replace(replica)
 
     def close(self) -> None:
         """End all actors, and the threads that wait for one: only then may Ray be shut down."""
@@ -218,7 +176,7 @@ class Replicas:
         """Start an actor: it, what it found, what went wrong, and whether that will last."""
         actor = None
         try:
-            actor, opened = start_actor(self._actors, self._setup, self._resources)
+            actor, opened = start_actor(self._actors, self._opener, self._resources)
             with self._changed:
                 self._opening[threading.current_thread()] = actor
             found = self._ray.get(opened, timeout=_OPENING)

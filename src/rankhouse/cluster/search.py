@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rankhouse.cluster.messages import Setup
+from rankhouse.cluster.actors import Opener
 from rankhouse.cluster.replicas import PATIENCE, ReplicaFailed, Replicas
 from rankhouse.cluster.session import ClusterOptions, ray_session
 from rankhouse.index.index import Index
@@ -20,26 +21,11 @@ HURRIED: Final = 2.0
 """Seconds that a request waits for a dead shard where a partial result will do."""
 
 
-@dataclass(frozen=True)
-class ShardSetup:
-    """How a shard is opened where it is held.
-
-    Attributes:
-        folder: Its index; under the same path on every machine.
-    """
-
-    folder: Path
-
-    def open(self) -> HeldShard:
-        """Open it."""
-        return HeldShard(Index.open(self.folder))
-
-
 class HeldShard:
-    """A shard in an actor."""
+    """A shard in an actor; its folder has the same path on every machine."""
 
-    def __init__(self, index: Index) -> None:
-        self._shard = IndexShard(index)
+    def __init__(self, folder: Path) -> None:
+        self._shard = IndexShard(Index.open(folder))
 
     @property
     def found(self) -> dict[str, str]:
@@ -64,20 +50,19 @@ class ClusterShards:
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
         """Ask several shards at the same time. Args: as in ``Shards.ask``."""
-        replicas = {number: self._shards[number][1] for number in requests}
-        waiting = {number: replicas[number].send(request) for number, request in requests.items()}
-        answers = dict[int, Any]()
+        if len(requests) < 2:
+            return {number: self._asked(number, request) for number, request in requests.items()}
+        threads = ThreadPoolExecutor(len(requests))
         try:
-            for number, request in requests.items():
-                try:
-                    answers[number] = replicas[number].receive(request, waiting.pop(number), self._patience)
-                except ReplicaFailed as failure:
-                    raise ShardFailed(number, self.names[number], failure.reason) from failure
+            return dict(zip(requests, threads.map(self._asked, requests, requests.values()), strict=True))
         finally:
-            for number, sent in waiting.items():
-                if sent is not None:
-                    replicas[number].settle(sent)
-        return answers
+            threads.shutdown(wait=False)  # a signal, or a shard that failed, waits for no other
+
+    def _asked(self, number: int, request: Request) -> Any:  # noqa: ANN401 - each request has its own kind
+        try:
+            return self._shards[number][1].ask(request, self._patience)
+        except ReplicaFailed as failure:
+            raise ShardFailed(number, self.names[number], failure.reason) from failure
 
 
 class SearchCluster:
@@ -93,19 +78,17 @@ class SearchCluster:
         Args:
             paths: Index folders, shards made with ``--shard``, or folders of such; each under the same path
                 on every machine of the cluster.
-            partial: Leave out shards that cannot be opened.
-
-        Raises:
-            ShardFailed: A shard cannot be opened.
-            BadIndex: The shards do not go together.
+            partial: Leave out shards that cannot be opened, rather than raise ShardFailed.
         """
         folders = [folder.absolute() for folder in index_folders(paths)]
-        shards = ClusterShards([(str(folder), self.hold(ShardSetup(folder))) for folder in folders])
+        shards = ClusterShards(
+            [(str(folder), self.hold(functools.partial(HeldShard, folder))) for folder in folders]
+        )
         return ShardedIndex.reach(shards, partial=partial)
 
-    def hold(self, setup: Setup, gpus: int = 0) -> Replicas:
+    def hold(self, opener: Opener, gpus: int = 0) -> Replicas:
         """Have something held by as many actors as there are replicas."""
-        self._held.append(Replicas(self.ray, setup, self.replicas, gpus))
+        self._held.append(Replicas(self.ray, opener, self.replicas, gpus))
         return self._held[-1]
 
     def close(self) -> None:
@@ -116,12 +99,7 @@ class SearchCluster:
 
 @contextmanager
 def search_cluster(options: ClusterOptions, replicas: int = 1) -> Iterator[SearchCluster]:
-    """Connect to a cluster and yield what can hold shards and rankers there, as long as the block runs.
-
-    Raises:
-        MissingExtra: Ray is not installed.
-        RankhouseError: Nobody answers at the address.
-    """
+    """Connect to a cluster and yield what can hold shards and rankers there, as long as the block runs."""
     with ray_session(options) as ray:
         cluster = SearchCluster(ray, replicas)
         try:

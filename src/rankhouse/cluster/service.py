@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -26,11 +26,11 @@ from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
 from rankhouse.core.errors import BadModel
 from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.serve.engine.jobs import ModelWork, Numbers, Observer, Times, WorkResult, cut
-from rankhouse.serve.engine.served import ServedRanker, open_served
+from rankhouse.serve.engine.jobs import ModelJob, ModelWork, Numbers, Observer, WorkResult
+from rankhouse.serve.engine.served import open_served
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, fail
 from rankhouse.serve.engine.worker import QUEUE_TOKENS, ModelWorker
-from rankhouse.serve.errors import DeadlinePassed, Overloaded, Unready
+from rankhouse.serve.errors import Overloaded, Unready
 from rankhouse.serve.host.settings import ServeOptions
 from rankhouse.serve.search.view import IndexView
 from rankhouse.systems.rankers import ComputeOptions
@@ -43,57 +43,28 @@ _FIRST_RATE: Final = 10_000.0
 _BOUNDLESS: Final = 1 << 60
 
 
-@dataclass(frozen=True)
-class RankerSetup:
-    """How a ranker is opened where it is held.
-
-    Attributes:
-        spec: What it is opened from; under the same path on every machine.
-        fingerprint: What it must be.
-        home: The folder that relative paths begin in.
-    """
-
-    name: str
-    spec: str
-    compute: ComputeOptions
-    fingerprint: str
-    home: str
-
-    def open(self) -> HeldRanker:
-        """Open it.
-
-        Raises:
-            BadModel: It is another one.
-        """
-        with suppress(OSError):
-            os.chdir(self.home)
-        served = open_served(self.name, self.spec, self.compute, capacity=_BOUNDLESS)
-        if served.fingerprint != self.fingerprint:
-            served.close()
-            raise BadModel(f"{self.spec}: is another ranker there than here; copy it to every machine")
-        served.warm()
-        return HeldRanker(served)
-
-
 class Chunk(NamedTuple):
-    """What is computed at once.
+    """What is computed at once."""
 
-    Attributes:
-        work: Name of the kind of work.
-        items: m of them.
-        sizes: (m,) tokens of each, estimated.
-    """
-
-    work: str
-    items: tuple[Any, ...]
-    sizes: Numbers
+    work: str  # name of the kind of work
+    items: tuple[Any, ...]  # m of them
+    sizes: Numbers  # (m,) tokens of each, estimated
 
 
 class HeldRanker:
-    """A ranker in an actor."""
+    """A ranker in an actor, opened from a spec that has the same path on every machine.
 
-    def __init__(self, served: ServedRanker) -> None:
-        self._served = served
+    Relative paths begin in ``home``. Raises BadModel where the ranker has another fingerprint.
+    """
+
+    def __init__(self, name: str, spec: str, compute: ComputeOptions, fingerprint: str, home: str) -> None:
+        with suppress(OSError):
+            os.chdir(home)
+        self._served = open_served(name, spec, compute, capacity=_BOUNDLESS)
+        if self._served.fingerprint != fingerprint:
+            self._served.close()
+            raise BadModel(f"{spec}: is another ranker there than here; copy it to every machine")
+        self._served.warm()
 
     @property
     def found(self) -> dict[str, str]:
@@ -106,59 +77,33 @@ class HeldRanker:
         return self._served.worker.submit(work, chunk.items, chunk.sizes).result()
 
 
-class _Job:
-    """The items of one request, in chunks."""
-
-    def __init__(self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline) -> None:
-        self.work, self.deadline, self._items, self._sizes = work, deadline, items, sizes
-        self.future: Future[WorkResult] = Future()
-        self.left = deque(cut(sizes))
-        self.waiting = int(sizes.sum())
-        self._outcomes: list[tuple[Numbers, WorkResult]] = []
-        self._missing = len(self.left)
-        self._entered = time.perf_counter()
+class _SpreadJob(ModelJob):
+    """The items of one request, computed chunk by chunk elsewhere."""
 
     def take(self) -> tuple[Numbers, Chunk]:
         """Return the next chunk, and the places of its items."""
-        rows = self.left.popleft()
+        rows = self._slices.popleft()
         self.waiting -= int(self._sizes[rows].sum())
         return rows, Chunk(self.work.name, tuple(self._items[row] for row in rows), self._sizes[rows])
 
-    @property
-    def over(self) -> bool:
-        """Whether its answer is not needed any more; fails it if it is late."""
-        if not self.future.done() and self.deadline.passed:
-            fail(self.future, DeadlinePassed())
-        return self.future.done()
-
-    def add(self, rows: Numbers, outcome: WorkResult) -> Times | None:
-        """Add a chunk's outcome; after the last, set the result and return where the time went."""
-        self._outcomes.append((rows, outcome))
-        self._missing -= 1
-        if self._missing or self.future.done() or not self.future.set_running_or_notify_cancel():
-            return None
-        whole = self._whole()
-        self.future.set_result(whole)
-        return whole.times
-
-    def _whole(self) -> WorkResult:
-        n, widest = len(self._items), max((one.values for _, one in self._outcomes), key=np.ndim)
-        values = np.full((n, *widest.shape[1:]), np.nan, np.float32)
-        tokens, lost = np.zeros(n, np.int64), np.zeros(n, np.int64)
-        for rows, one in self._outcomes:
-            if one.values.ndim == values.ndim:  # else the model could read none of them
-                values[rows] = one.values
-            tokens[rows], lost[rows] = one.tokens, one.lost
-        reading, computing = (sum(t) for t in zip(*(one.times[1:] for _, one in self._outcomes), strict=True))
-        queued = max(0.0, time.perf_counter() - self._entered - reading - computing)
-        return WorkResult(values, tokens, lost, Times(queued, reading, computing))
+    def receive(self, rows: Numbers, outcome: WorkResult) -> WorkResult | None:
+        """Add a chunk's outcome; return the whole after the last, if its answer is still needed."""
+        shape = outcome.values.shape[1:]
+        if self._values is None or (shape and self._values.ndim == 1):  # so far the model could read nothing
+            self._values = np.full((len(self._items), *shape), np.nan, np.float32)
+        if outcome.values.ndim == self._values.ndim:
+            self._values[rows] = outcome.values
+        self._tokens[rows], self._lost[rows] = outcome.tokens, outcome.lost
+        self._read_seconds += outcome.times.reading
+        self._compute_seconds += outcome.times.computing
+        self.skip(len(rows))
+        return self.finish()
 
 
 class ReplicaWorker:
     """The worker of a served ranker whose replicas compute, in place of a thread of its own.
 
-    Args:
-        capacity: Tokens that may wait; 0 for the usual bound of each replica.
+    So many tokens may wait as ``capacity`` says; 0 for the usual bound of each replica.
     """
 
     def __init__(self, local: ModelWorker, replicas: Replicas, count: int, capacity: int = 0) -> None:
@@ -166,7 +111,7 @@ class ReplicaWorker:
         self.capacity = capacity or count * QUEUE_TOKENS
         self.observer: Observer | None = None
         self._changed = threading.Condition()
-        self._turns: deque[_Job] = deque()
+        self._turns: deque[_SpreadJob] = deque()
         self._rates: deque[float] = deque([0.0], maxlen=64)
         self._count, self._closed = count, False
         self._senders = ThreadPoolExecutor(count * _AHEAD, f"send-{self.name}")
@@ -177,7 +122,7 @@ class ReplicaWorker:
         self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline = ENDLESS
     ) -> Future[WorkResult]:
         """Have n items computed. Args and errors: as in :meth:`ModelWorker.submit`."""
-        job = _Job(work, items, sizes, deadline)
+        job = _SpreadJob(work, items, sizes, deadline)
         if not len(items):
             return self._local.submit(work, items, sizes, deadline)
         with self._changed:
@@ -242,7 +187,7 @@ class ReplicaWorker:
             job, rows, chunk = turn
             started = time.perf_counter()
             try:
-                outcome = self._replicas.receive(chunk, None)
+                outcome = self._replicas.ask(chunk)
             except Exception as error:  # noqa: BLE001 - the request's own error
                 if isinstance(error, ReplicaFailed):
                     error = Unready(f'the model "{self.name}" does not answer on the cluster ({error})')
@@ -251,11 +196,11 @@ class ReplicaWorker:
             else:
                 self._rates.append(int(chunk.sizes.sum()) / max(time.perf_counter() - started, 1e-6))
                 with self._changed:
-                    times = job.add(rows, outcome)
-                if times is not None and self.observer is not None:
-                    self.observer.job(self.name, times)
+                    whole = job.receive(rows, outcome)
+                if whole is not None and self.observer is not None:
+                    self.observer.job(self.name, whole.times)
 
-    def _next(self) -> tuple[_Job, Numbers, Chunk] | None:
+    def _next(self) -> tuple[_SpreadJob, Numbers, Chunk] | None:
         """Wait for the next chunk, of each job one in turn; None when the worker is closed."""
         with self._changed:
             while not self._closed:
@@ -264,7 +209,7 @@ class ReplicaWorker:
                     if job.over:
                         continue
                     rows, chunk = job.take()
-                    if job.left:
+                    if job.unread:
                         self._turns.append(job)
                     return job, rows, chunk
                 self._changed.wait()
@@ -278,14 +223,7 @@ class ServiceCluster:
         self._cluster, self._partial = cluster, partial
 
     def view(self, name: str, path: Path) -> IndexView:
-        """Return an index that the cluster holds.
-
-        Args:
-            path: An index, or a folder of shards; the same on every machine.
-
-        Raises:
-            ShardFailed: A shard cannot be opened.
-        """
+        """Return an index, or a folder of shards, that the cluster holds; its path is the same everywhere."""
         if not self._partial:
             refuse_incomplete([path])
         return IndexView(name, self._cluster.index([path], partial=self._partial), partial=self._partial)
@@ -301,8 +239,9 @@ class ServiceCluster:
             shared = ClusterOptions("", replicas * max(1, len(options.rankers)), options.compute.threads)
             share = Capacity(self._cluster.ray, shared, device.type)
             compute = ComputeOptions(precision, device.type, share.cpus)
-            setup = RankerSetup(thread.name, spec, compute, ranker.fingerprint, home=str(Path.cwd()))
-            held = self._cluster.hold(setup, share.gpus)
+            home = str(Path.cwd())
+            opener = partial(HeldRanker, thread.name, spec, compute, ranker.fingerprint, home=home)
+            held = self._cluster.hold(opener, share.gpus)
             return ReplicaWorker(thread, held, replicas, options.limits.queue_tokens)
 
         return spread
@@ -310,12 +249,6 @@ class ServiceCluster:
 
 @contextmanager
 def service_cluster(options: ServeOptions) -> Iterator[ServiceCluster]:
-    """Connect to the cluster that a service is to work with, as long as the block runs.
-
-    Raises:
-        WrongUse: There is no such address.
-        MissingExtra: Ray is not installed.
-        RankhouseError: Nobody answers at the address.
-    """
+    """Connect to the cluster that a service is to work with, as long as the block runs."""
     with search_cluster(ClusterOptions(read_address(options.cluster)), options.replicas) as cluster:
         yield ServiceCluster(cluster, partial=options.partial)

@@ -37,24 +37,15 @@ _GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS
 
 
 class ClusterOptions(NamedTuple):
-    """Where a job is done.
+    """Where a job is done."""
 
-    Attributes:
-        address: "local" starts a Ray of its own; else ``ray://HOST:PORT`` or ``HOST:PORT``.
-        workers: How many; 0 for as many as the cluster has room for.
-        cpus: Processors of each; 0 leaves it to the job.
-    """
-
-    address: str
-    workers: int = 0
-    cpus: int = 0
+    address: str  # "local" starts a Ray of its own; else ``ray://HOST:PORT`` or ``HOST:PORT``
+    workers: int = 0  # 0 for as many as the cluster has room for
+    cpus: int = 0  # processors of each; 0 leaves it to the job
 
 
 def read_address(text: str) -> str:
     """Return the address that ``--cluster`` names, as Ray takes it.
-
-    Raises:
-        WrongUse: It names none.
 
     >>> read_address("ray"), read_address("ray://head"), read_address("10.0.0.1:6379")
     ('local', 'ray://head:10001', '10.0.0.1:6379')
@@ -73,40 +64,26 @@ def read_address(text: str) -> str:
 
 
 def load_ray() -> Any:  # noqa: ANN401 - Ray's own types change from version to version
-    """Import Ray, which then neither reports home nor talks, and leaves SIGTERM to the program.
-
-    Raises:
-        MissingExtra: It is not installed.
-    """
+    """Import Ray, which then neither reports home nor talks, and leaves SIGTERM to the program."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError as error:
         raise MissingExtra("--cluster", "cluster") from error
-    for module, name in (
-        (
-            "worker",
-            "print_to_stdstream",
-        ),  # news of deaths, on standard output
-        ("utils", "set_sigterm_handler"),  # a handler that ends the process with 1
-    ):
+    # News of deaths, on standard output; a handler that ends the process with 1.
+    for module, name in (("worker", "print_to_stdstream"), ("utils", "set_sigterm_handler")):
         with suppress(ImportError):
-            vars(importlib.import_module(f"ray._private.{module}"))[name] = _do_nothing
+            vars(importlib.import_module(f"ray._private.{module}"))[name] = lambda *_, **__: None
     return ray
-
-
-def _do_nothing(*_: object, **__: object) -> None:
-    pass
 
 
 @contextmanager
 def ray_session(options: ClusterOptions) -> Iterator[Any]:
     """Yield Ray, connected to the cluster as long as the block runs.
 
-    Raises:
-        MissingExtra: Ray is not installed.
-        RankhouseError: Nobody answers at the address, or a Ray or Python of another version does.
+    Raises MissingExtra where Ray is not installed, RankhouseError where nobody answers at the address, or a
+    Ray or Python of another version does.
     """
     ray = load_ray()
     started = False

@@ -26,39 +26,21 @@ _PATIENCE: Final = 60  # seconds in which the worker of a driver that died has t
 
 
 class Made(NamedTuple):
-    """The shard of a chunk.
+    """The shard of a chunk."""
 
-    Attributes:
-        files: Path -> content of its files; None where it stands in the driver's folder already.
-        warned: Warnings on the way.
-    """
-
-    files: Mapping[str, Any] | None
-    warned: tuple[str, ...]
+    files: Mapping[str, Any] | None  # path -> content; None where it stands in the driver's folder already
+    warned: tuple[str, ...]  # warnings on the way
 
 
 class JobSetup(NamedTuple):
-    """What a worker has to know before its first chunk.
-
-    Attributes:
-        command: Of the job.
-        options: Of the job, remote files by their URLs; each machine fetches what it needs.
-        survey: Of the job, so that inputs are read once and not by every worker.
-        shards: The driver's folder of shards.
-        token: See :func:`beacon`.
-        home: The driver's working folder; relative paths begin there, where it is to be seen.
-    """
+    """What a worker has to know before its first chunk."""
 
     command: str
-    options: dict[str, Any]
-    survey: Survey
-    shards: Path
-    token: str
-    home: Path
-
-    def open(self) -> JobWorker:
-        """Load what the job needs."""
-        return JobWorker(self)
+    options: dict[str, Any]  # remote files by their URLs; each machine fetches what it needs
+    survey: Survey  # so that inputs are read once and not by every worker
+    shards: Path  # the driver's folder of shards
+    token: str  # see beacon
+    home: Path  # the driver's working folder; relative paths begin there, where it is to be seen
 
 
 class JobWorker:
@@ -104,11 +86,7 @@ class JobWorker:
 def beacon(folder: Path) -> Iterator[str]:
     """Keep a file in a folder while the block runs, by which other machines know that they see it.
 
-    Yields:
-        Its content, for :func:`sees`.
-
-    Raises:
-        OutputFailed: The folder cannot be written to.
+    Yields the content of the file, for :func:`sees`.
     """
     token = secrets.token_hex(16)
     with writing_failures(folder):
@@ -156,11 +134,7 @@ def _taken(folder: Path) -> dict[str, Any]:
 
 
 def write_shard(folder: Path, files: Mapping[str, Any]) -> None:
-    """Write a shard that came through Ray's object store; whole or absent.
-
-    Raises:
-        OutputFailed: The disk is full, or the like.
-    """
+    """Write a shard that came through Ray's object store; whole or absent."""
     with replacing_folder(folder, lambda _: ()) as scratch:
         for name, content in files.items():
             path = scratch / name
