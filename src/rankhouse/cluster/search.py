@@ -75,10 +75,8 @@ class SearchCluster:
     def index(self, paths: Sequence[Path], *, partial: bool = False) -> ShardedIndex:
         """Have the shards of an index held, and return it to be searched.
 
-        Args:
-            paths: Index folders, shards made with ``--shard``, or folders of such; each under the same path
-                on every machine of the cluster.
-            partial: Leave out shards that cannot be opened, rather than raise ShardFailed.
+        Paths are indexes, shards made with ``--shard``, or folders of such, the same on every machine. A
+        shard that cannot be opened is left out where a ``partial`` index will do, else raises ShardFailed.
         """
         folders = [folder.absolute() for folder in index_folders(paths)]
         shards = ClusterShards(

@@ -235,11 +235,9 @@ def _uninterrupted(thread: Executor, connect: Callable[[], None]) -> None:
 
 
 class Capacity:
-    """What a cluster has room for.
+    """What a cluster has room for, with so many workers at once at the most (0: any number).
 
-    Args:
-        device: What ``--device`` says; unless it is "cpu", each worker gets a GPU where there are any.
-        at_once: The most workers at a time; 0 for any number.
+    Unless the device is "cpu", each worker gets a GPU where there are any.
     """
 
     def __init__(self, ray: Any, options: ClusterOptions, device: str = "cpu", at_once: int = 0) -> None:  # noqa: ANN401
