@@ -132,6 +132,9 @@ class EngineStub:
         assert counts == dict(segment.terms_of(row)), source["id"]
 
     def on_mapping(self, name, body, options):
+        if body:
+            assert set(body) == {"_meta"}
+            self.indexes[name]["mappings"] |= body
         return {name: {"mappings": self.indexes[name]["mappings"]}}
 
     def on_refresh(self, name, body, options):

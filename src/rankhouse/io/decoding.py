@@ -1,14 +1,16 @@
-"""JSON from people's files: every fault is a :class:`BadData` with its place."""
+"""JSON from people's files and from rankhouse's own: every fault is an error with its place."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from rankhouse.core.errors import BadData
+from rankhouse.core import progress
+from rankhouse.core.errors import BadData, RankhouseError
 from rankhouse.io.files import as_text
 
 T = TypeVar("T")
@@ -81,3 +83,63 @@ def is_nested_too_deep(raw: bytes, value: object) -> bool:
         if not level:
             return False
     return True
+
+
+# --- files that rankhouse itself wrote ------------------------------------------------------------------
+
+
+def read_own(path: Path, kind: type[T], advice: str, error: type[RankhouseError] = BadData) -> T:
+    """Read a JSON file that rankhouse wrote.
+
+    Args:
+        advice: What to do if it cannot be read.
+
+    Raises:
+        error: It is missing, empty, damaged, of another shape or nested too deep.
+    """
+    return decode_own(read_own_bytes(path, advice, error), kind, f"{path}:", advice, error=error)
+
+
+def read_own_bytes(path: Path, advice: str, error: type[RankhouseError] = BadData) -> bytes:
+    """Read a small file that rankhouse wrote; errors are as in :func:`read_own`."""
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise error(f"{path}: cannot be read ({fault.strerror or fault}); {advice}") from fault
+
+
+def decode_own(
+    raw: bytes | str, kind: type[T], name: str, advice: str, error: type[RankhouseError] = BadData
+) -> T:
+    """Decode JSON that rankhouse wrote.
+
+    Args:
+        name: What held it, as the message begins: a file with a colon.
+    """
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        what = f"nested more than {MOST_NESTED} deep" if isinstance(fault, RecursionError) else str(fault)
+        raise error(f"{name} cannot be read ({what}); {advice}") from fault
+
+
+def read_cache(path: Path, kind: type[T]) -> T | None:
+    """Read a JSON file that rankhouse can make again: None without it, and, with a remark, if it is damaged."""
+    if not path.exists():
+        return None
+    try:
+        return read_own(path, kind, "it is made again")
+    except BadData as fault:
+        progress.note(str(fault))
+        return None
+
+
+def own_lines(path: Path, kind: type[T], advice: str, error: type[RankhouseError] = BadData) -> Iterator[T]:
+    """Read a file of one JSON record a line that rankhouse wrote; what a kill left of a last one is skipped.
+
+    Raises:
+        error: As :func:`read_own`, with the line.
+    """
+    lines = read_own_bytes(path, advice, error).split(b"\n")
+    for number, line in enumerate(lines[:-1], 1):
+        yield decode_own(line, kind, f"{path}, line {number}:", advice, error=error)

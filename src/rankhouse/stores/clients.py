@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, StoreFailed, WrongUse
+from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, StoreFailed, WrongUse, name_few
 from rankhouse.stores.store import Store, StoreRecord
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
+_NO_NAME: Final = re.compile(r"\.\.?|.*[/\\\x00-\x1f\x7f-\x9f\ud800-\udfff].*|", re.DOTALL)
 _SECRETS: Final = re.compile(r"KEY|TOKEN|PASSWORD|SECRET")
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+@")
 _ADDRESS: Final = re.compile(r"[A-Za-z][\w+.-]+:/.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9A-Fa-f:.]+\](:\d+)?(/.*)?")
@@ -24,11 +26,7 @@ _GIVEN: Final = re.compile(
 
 
 def library(module: str, store: str, extra: str) -> Any:  # noqa: ANN401 - clients are typed to varying degrees
-    """Import a client library.
-
-    Raises:
-        MissingExtra: It is not installed.
-    """
+    """Import a client library, or raise MissingExtra."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -44,22 +42,14 @@ def masked(text: str) -> str:
 
 
 def without_user(url: str, how: str) -> str:
-    """Return an address, unless it holds a password, which would stand in histories and logs.
-
-    Raises:
-        WrongUse: It holds one.
-    """
+    """Return an address; refuse one that holds a password, which would stand in histories and logs."""
     if _USERINFO.search(url) or _GIVEN.search(url):
         raise WrongUse(f"{masked(url)}: leave name and password out of the address; {how}")
     return url
 
 
 def folder_or_file(store: str, where: str, instead: str) -> str:
-    """Return a local place, unless it is rather an address that was written wrongly.
-
-    Raises:
-        WrongUse: It looks like an address, and nothing is there under this name.
-    """
+    """Return a local place; refuse what looks like an address and is not there under this name."""
     if _ADDRESS.fullmatch(where) and not Path(where).exists():
         raise WrongUse(f"{store}({masked(where)!r}): is no address that can be asked; {instead}")
     return where
@@ -72,11 +62,7 @@ def whole_numbers(doc_ids: Iterable[str]) -> list[int]:
 
 @contextmanager
 def explained(name: str, *faults: type[Exception]) -> Iterator[None]:
-    """Turn a client's exceptions into one that names the store, without a secret in it.
-
-    Raises:
-        StoreFailed: The block raised one of them.
-    """
+    """Turn a client's exceptions into a StoreFailed that names the store, without a secret in it."""
     try:
         yield
     except RankhouseError:
@@ -84,7 +70,11 @@ def explained(name: str, *faults: type[Exception]) -> Iterator[None]:
     except faults as error:
         lines = [line.strip() for line in f"{error} {_reason(error)}".splitlines() if line.strip()]
         said = masked(" ".join(lines)[:400]) or type(error).__name__
-        advice = "; is the server running, and is its address right?" if _is_unreachable(said, error) else ""
+        advice = ""
+        if _is_full(said, error):
+            advice = "; the disk is full: free some space and push again, which goes on where it was"
+        elif _is_unreachable(said, error):
+            advice = "; is the server running, and is its address right?"
         raise StoreFailed(f"{name}: {said}{advice}") from None
 
 
@@ -96,15 +86,21 @@ def _reason(error: Exception) -> str:
 
 
 @contextmanager
-def silent(logger: str) -> Iterator[None]:
-    """Keep a client's log to itself while the block runs: what goes wrong is raised, and said once."""
-    logs = logging.getLogger(logger)
-    before = logs.level
-    logs.setLevel(logging.CRITICAL + 1)
+def silent(*loggers: str) -> Iterator[None]:
+    """Keep clients' logs to themselves while the block runs: what goes wrong is raised, and said once."""
+    before = {name: logging.getLogger(name).level for name in loggers}
+    for name in loggers:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logs.setLevel(before)
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def _is_full(said: str, error: Exception) -> bool:
+    signs = ("disk is full", "no space left", "os error 28", "disk i/o error", "quota exceeded")
+    return getattr(error, "errno", None) == errno.ENOSPC or any(sign in said.lower() for sign in signs)
 
 
 def _is_unreachable(said: str, error: Exception) -> bool:
@@ -112,19 +108,30 @@ def _is_unreachable(said: str, error: Exception) -> bool:
     return isinstance(error, ConnectionError | TimeoutError) or any(sign in said.lower() for sign in signs)
 
 
-def check_name(store: str, what: str, name: str, pattern: str, accepted: str) -> str:
-    """Return a collection's name, if it is one that the store accepts.
+def check_name(store: str, what: str, name: str, pattern: str, accepted: str) -> None:
+    """Refuse a collection's name that leads elsewhere, or that does not match what the store accepts.
 
     Args:
         what: "collection", "table" or the like.
-        pattern: What it must match.
-
-    Raises:
-        WrongUse: It is no such name.
     """
+    if _NO_NAME.fullmatch(name):
+        raise WrongUse(f"{store}({what}={name!r}): is no name for a {what}, whose folder it names; {accepted}")
     if not re.fullmatch(pattern, name):
         raise WrongUse(f"{store}({what}={name!r}): {accepted}")
-    return name
+
+
+def refuse_foreign(store: str, folder: Path, own: Callable[[str], bool]) -> None:
+    """Refuse to fill or to remove a collection's folder in which something of somebody else's stands.
+
+    Args:
+        own: Whether a name is one that the store's engine gives.
+    """
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    if foreign := sorted(name for name in names if not own(name)):
+        raise WrongUse(
+            f"{store}: {folder} holds something else ({name_few(foreign)}), which is never replaced; name "
+            "another collection, or move it away"
+        )
 
 
 def too_long(store: Store, record: StoreRecord, size: int, most: int) -> BadData:

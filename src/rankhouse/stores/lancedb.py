@@ -1,7 +1,7 @@
 """LanceDB: tables of texts and vectors in a folder or a bucket (extra ``lancedb``).
 
 It has no sparse vectors, so no impacts; it ranks by its own full-text search. What a table holds is in the
-metadata of its schema.
+metadata of its schema, and in that of the field "key", which can be changed later.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
+from rankhouse.io.locks import only_writer
 from rankhouse.stores.clients import (
     check_name,
     explained,
     folder_or_file,
     library,
+    refuse_foreign,
     whole_numbers,
     without_user,
 )
@@ -54,8 +57,10 @@ class LanceDB(FieldStore):
             r"[\w.-]+",
             accepted="a table's name has letters, digits, _, - and .",
         )
+        self._folder: Path | None = None  # where the table lies, if that is on this machine
         if "://" not in where:
             folder_or_file("lancedb", where, "name a folder, s3://BUCKET/FOLDER or the like, or  db://NAME")
+            self._folder = Path(where) / f"{self.table}.lance"
         os.environ.setdefault("LANCE_LOG", "error")  # it warns of every table that is new
         self._lance: Any = library("lancedb", "lancedb", "lancedb")
         self._arrow: Any = library("pyarrow", "lancedb", "lancedb")
@@ -73,6 +78,9 @@ class LanceDB(FieldStore):
             warnings.simplefilter("ignore", DeprecationWarning)
             yield
 
+    def writer(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._folder is None else only_writer(self._folder)
+
     def exists(self) -> bool:
         self._is_new = False  # what is there already may hold the same keys
         if self._table is None:
@@ -86,8 +94,19 @@ class LanceDB(FieldStore):
 
     def read(self) -> StoreContents | None:
         with self._explained():
-            metadata = self._table.schema.metadata or {}
+            schema = self._table.schema
+        metadata = dict(schema.metadata or {})
+        if "key" in schema.names:
+            metadata |= schema.field("key").metadata or {}
         return read_contents(metadata.get(CONTENTS.encode()), self.name)
+
+    def describe(self, contents: StoreContents) -> None:
+        metadata = {CONTENTS: contents.to_json()}
+        with self._explained():
+            if hasattr(self._table, "update_field_metadata"):
+                self._table.update_field_metadata({"path": "key", "metadata": metadata})
+            else:  # lancedb before 0.33
+                self._table.replace_field_metadata("key", metadata)
 
     def count(self) -> int:
         with self._explained():
@@ -103,6 +122,7 @@ class LanceDB(FieldStore):
         return int(getattr(schema.field(place).type, "list_size", 0))
 
     def create(self, contents: StoreContents) -> None:
+        self._refuse_foreign()
         pa = self._arrow
         columns = [("key", pa.string()), ("id", pa.string()), ("passage", pa.int32())]
         columns += [("title", pa.string()), ("text", pa.string())]
@@ -111,9 +131,14 @@ class LanceDB(FieldStore):
         with self._explained():
             schema = pa.schema(columns, metadata={CONTENTS: contents.to_json()})
             self._table = self._db.create_table(self.table, schema=schema)
-        self._is_new = True
+        self._is_new = self._folder is not None  # nobody else writes there now, see writer
+
+    def _refuse_foreign(self) -> None:
+        if self._folder is not None:
+            refuse_foreign(self.name, self._folder, lambda name: name == "data" or name.startswith("_"))
 
     def drop(self) -> None:
+        self._refuse_foreign()
         with self._explained():
             self._db.drop_table(self.table)
         self._table = None
@@ -144,6 +169,11 @@ class LanceDB(FieldStore):
     def finish(self) -> None:
         """Join the small files of the batches, and build the structures that searches use."""
         contents = self.contents()
+        if contents is not None and self.count() > contents.records:
+            raise StoreFailed(
+                f"{self.name}: holds {self.count():,} records where {contents.records:,} were to be: two pushes "
+                "wrote at once; push again with --overwrite"
+            )
         with self._explained():
             built = {column for index in self._table.list_indices() for column in index.columns}
             indexes: Any = library("lancedb.index", "lancedb", "lancedb")

@@ -47,10 +47,9 @@ NAME_RULE: Final = "an index's name is in lower case, without spaces and any of 
 
 
 class VectorQuery(NamedTuple):
-    """A search by vectors.
+    """A search by the vector of a query, (d,).
 
     Attributes:
-        vector: (d,) the query.
         similarity: "dot", "cosine" or "l2".
         largest_norm: Length of the longest document's vector; 0 where it is not known.
     """
@@ -110,7 +109,7 @@ class LuceneStore(FieldStore):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        with silent("opensearch"), silent("elastic_transport"), explained(self.name, *self._faults, OSError):
+        with silent("opensearch", "elastic_transport"), explained(self.name, *self._faults, OSError):
             yield
 
     def exists(self) -> bool:
@@ -162,6 +161,12 @@ class LuceneStore(FieldStore):
         with self._explained():
             self._client.indices.create(
                 index=self.index, body={"settings": {"index": settings}, "mappings": mappings}
+            )
+
+    def describe(self, contents: StoreContents) -> None:
+        with self._explained():
+            self._client.indices.put_mapping(
+                index=self.index, body={"_meta": {CONTENTS: contents.to_json()}}
             )
 
     def drop(self) -> None:
@@ -251,11 +256,7 @@ class LuceneStore(FieldStore):
 
 
 def similarity_of(impacts: str) -> dict[str, Any]:
-    """Return the settings of Lucene's similarity that is a retrieval model.
-
-    Raises:
-        WrongUse: Lucene has no such similarity.
-    """
+    """Return the settings of Lucene's similarity that is a retrieval model; refuse a model that is none."""
     model = notation.parse(impacts)
     match model.name, dict(model.kwargs):
         case "bm25", {"k1": k1, "b": b, **rest} if not rest:

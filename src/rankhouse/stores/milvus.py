@@ -13,10 +13,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray
+from rankhouse.io.outputs import check_own_folder
 from rankhouse.stores.clients import (
     check_name,
     explained,
@@ -73,6 +75,8 @@ class Milvus(FieldStore):
         else:
             folder_or_file("milvus", where, "write  http://HOST:19530  or the server's https:// address")
             library("milvus_lite", "milvus", "milvus")
+            if Path(where).is_dir():  # from version 3 on; before, it is a file
+                check_own_folder(Path(where), ("LOCK",))
             # The client pings every 10 s; on a slow machine milvus-lite took that for an attack and hung up.
             options = {"grpc_options": {"grpc.keepalive_time_ms": 2**31 - 1}}
         with self._explained():
@@ -80,9 +84,9 @@ class Milvus(FieldStore):
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        # The client logs every refusal with its whole traceback.
+        # Client and engine log every refusal with its whole traceback.
         faults = (self._milvus.MilvusException, OSError, ValueError, TypeError)
-        with silent("pymilvus"), explained(self.name, *faults):
+        with silent("pymilvus", "milvus_lite"), explained(self.name, *faults):
             yield
 
     def exists(self) -> bool:
@@ -140,6 +144,12 @@ class Milvus(FieldStore):
                 index_params=indexes,
                 consistency_level="Strong",
                 properties={CONTENTS: contents.to_json()},
+            )
+
+    def describe(self, contents: StoreContents) -> None:
+        with self._explained():
+            self._client.alter_collection_properties(
+                self.collection, properties={CONTENTS: contents.to_json()}
             )
 
     def drop(self) -> None:

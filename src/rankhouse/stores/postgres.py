@@ -9,7 +9,7 @@ ts_rank_cd.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -125,12 +125,19 @@ class Postgres(FieldStore):
                 )
                 self._run("CREATE INDEX ON {postings} (number)")
                 self._run("CREATE INDEX ON {t} (number)")
-            self._run("COMMENT ON TABLE {t} IS {facts}", facts=sql.Literal(contents.to_json()))
+            self.describe(contents)
+
+    def describe(self, contents: StoreContents) -> None:
+        self._run("COMMENT ON TABLE {t} IS {facts}", facts=self._sql.Literal(contents.to_json()))
 
     def drop(self) -> None:
+        held: StoreContents | None = None
+        with suppress(StoreFailed):  # it cannot be read, and need not be
+            held = self.known()
         self._is_known = False
         with self._explained(), self._connection.transaction():
-            self._run("DROP TABLE IF EXISTS {postings}")
+            if held is not None and held.impacts:  # another's table of that name is none of our postings
+                self._run("DROP TABLE IF EXISTS {postings}")
             self._run("DROP TABLE {t}")
 
     def write(self, records: Sequence[StoreRecord]) -> None:

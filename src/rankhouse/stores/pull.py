@@ -18,9 +18,9 @@ from functools import partial
 import numpy as np
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadModel, MissingInput, RankhouseWarning, WrongUse, name_few
+from rankhouse.core.errors import BadModel, MissingInput, RankhouseWarning, StoreFailed, WrongUse, name_few
 from rankhouse.core.nouns import Document, Encoder, FloatArray, Query
-from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.progress import Progress, ignore, note
 from rankhouse.core.run import Run
 from rankhouse.core.scores import strictly_falling
 from rankhouse.index.dense.exact import ENCODED_AT_ONCE
@@ -160,7 +160,15 @@ class _Plan:
 def _there(store: Store) -> StoreContents | None:
     if not store.exists():
         raise MissingInput(f"{store.name}: there is no such collection; fill it with  rankhouse push")
-    return store.contents()
+    contents = store.contents()
+    if contents is None:
+        note(f"{store.name}: was not pushed by rankhouse, so nothing says whether the collection is complete")
+    elif contents.complete is False or (contents.complete is None and store.count() < contents.records):
+        raise StoreFailed(
+            f"{store.name}: its push is under way or was ended before all {contents.records:,} records were "
+            "there; push again, which goes on where it was"
+        )
+    return contents
 
 
 def _own(store: Store) -> StoreContents:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadIndex, WrongUse
+from rankhouse.core.errors import BadIndex, StoreFailed, WrongUse
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
@@ -34,11 +34,7 @@ from rankhouse.stores.store import DIMENSIONS, NOTHING, Store, StoreContents, St
 
 
 def impact_model(text: str) -> Weighting:
-    """Return the model of a notation, if it is a sum of posting weight times query weight.
-
-    Raises:
-        WrongUse: There is no such model, or it is no such sum.
-    """
+    """Return the model of a notation; refuse one that is no sum of posting weight times query weight."""
     model = notation.make(text, WEIGHTINGS, "model")
     if model.prior is not None:
         raise WrongUse(
@@ -49,11 +45,7 @@ def impact_model(text: str) -> Weighting:
 
 
 def posting_weights(index: Index, model: Weighting, start: int, stop: int) -> list[dict[str, float]]:
-    """Return what each term adds to the score of each document, at weight 1 in the query.
-
-    Returns:
-        For each document, term -> float32 weight.
-    """
+    """Return for each document what each term, at weight 1 in the query, adds to its score, in float32."""
     by_term: dict[str, list[tuple[int, int]]] = {}
     lengths = np.empty(stop - start, np.float64)
     for place, row in enumerate(range(start, stop)):
@@ -137,6 +129,7 @@ class _PushSource:
             dimension=state.dimension if state else 0,
             largest_norm=state.largest_norm if state else 0.0,
             structure=structure if state else "exact",
+            complete=False,
         )
 
     @cached_property
@@ -190,14 +183,24 @@ def push(index: Index, store: Store, options: PushOptions, progress: Progress = 
     contents = source.contents(store.vectors)
     collisions = count_collisions(index) if source.model is not None and store.hashed else 0
     store.check(contents)
-    done = _prepare(store, contents, overwrite=options.overwrite)
-    # One batch more than what is missing: the last one may have been cut off in the middle.
-    start = int(np.searchsorted(source.ends, max(0, done - store.batch), side="right")) if done else 0
-    if done == contents.records:
-        start = len(index)
-    written = _write(source, store, start, progress)
-    if start and store.count() < contents.records:  # some of those that were there were removed
-        written = _write(source, store, 0, progress)
+    with store.writer():
+        done, is_complete = _prepare(store, contents, overwrite=options.overwrite)
+        # One batch more than what is missing: the last one may have been cut off in the middle.
+        start = int(np.searchsorted(source.ends, max(0, done - store.batch), side="right")) if done else 0
+        if done == contents.records:
+            start = len(index)
+        elif is_complete:  # it is not any more: somebody removed records
+            store.mark(contents, complete=False)
+        written = _write(source, store, start, progress)
+        if start and store.count() < contents.records:  # some of those that were there were removed
+            written = _write(source, store, 0, progress)
+        if (there := store.count()) < contents.records:
+            raise StoreFailed(
+                f"{store.name}: holds {there:,} of {contents.records:,} records after the push; does another "
+                "program remove some, or push there? push again"
+            )
+        if not is_complete or done < contents.records:
+            store.mark(contents, complete=True)
     return PushResult(contents, written, collisions)
 
 
@@ -228,31 +231,29 @@ def _source(index: Index, store: Store, options: PushOptions) -> _PushSource:
     return _PushSource(index, vectors, model, options.texts, counts=store.weighs)
 
 
-def _prepare(store: Store, contents: StoreContents, *, overwrite: bool) -> int:
-    """Make sure that the collection is the one to be pushed; return how many records it has already."""
+def _prepare(store: Store, contents: StoreContents, *, overwrite: bool) -> tuple[int, bool]:
+    """Make sure that the collection is the one to be pushed.
+
+    Returns:
+        How many records it has already, and whether it says that it is complete.
+    """
     if store.exists():
-        there = store.contents()
-        if there == contents:
-            return min(store.count(), contents.records) if not overwrite else _recreate(store, contents)
         if not overwrite:
-            raise WrongUse(
-                f"{store.name}: {_difference(there, contents)}; name another one, or --overwrite it"
-            )
-        return _recreate(store, contents)
+            there = store.contents()
+            if difference := _difference(there, contents):
+                raise WrongUse(f"{store.name}: {difference}; name another one, or --overwrite it")
+            return min(store.count(), contents.records), bool(there and there.complete)
+        store.drop()
     store.create(contents)
-    return 0
-
-
-def _recreate(store: Store, contents: StoreContents) -> int:
-    store.drop()
-    store.create(contents)
-    return 0
+    return 0, False
 
 
 def _difference(there: StoreContents | None, wanted: StoreContents) -> str:
-    """Say how the collection that is there differs from the one to be pushed."""
+    """Say how the collection that is there differs from the one to be pushed; "" where it does not."""
     if there is None:
         return "the collection was not pushed by rankhouse, and is never replaced unasked"
+    if (there := msgspec.structs.replace(there, complete=wanted.complete)) == wanted:
+        return ""
     other_vectors = "no vectors" if wanted.encoder else "vectors, and none are to be pushed"
     words = {
         "source": "another index, or another state of it",

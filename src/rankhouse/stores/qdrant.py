@@ -21,14 +21,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
-from rankhouse.io.outputs import writing
+from rankhouse.io.decoding import read_own
+from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import check_own_folder, writing, writing_failures
 from rankhouse.stores.clients import (
     check_name,
     explained,
     folder_or_file,
     library,
+    refuse_foreign,
     whole_numbers,
     without_user,
 )
@@ -47,7 +52,13 @@ from rankhouse.stores.store import (
 IMPACTS: Final = "impacts"
 NAME_PATTERN: Final = r'[^/\\<>:"|?*\x00-\x1f]{1,255}'
 NAME_RULE: Final = "a collection's name has 1 to 255 characters, none of them / or the like"
+_EDGE_FILES: Final = ("edge_config.json", "segments", "wal")
 _DISTANCES: Final = {"dot": "DOT", "cosine": "DOT", "l2": "EUCLID"}  # our cosine vectors have length 1
+
+
+class _Meta(msgspec.Struct):
+    collections: dict[str, dict[str, Any]]
+    aliases: dict[str, str]
 
 
 @dataclass(eq=False, repr=False)
@@ -73,6 +84,7 @@ class Qdrant(FieldStore):
         self._models: Any = qdrant.models
         self.name = f"qdrant {where}, collection {self.collection}"
         self._known_distance: str | None = None
+        self._folder: Path | None = None  # of the collection, where there is no server
         with self._explained():
             if where.startswith(("http://", "https://")):
                 secret = os.environ.get("QDRANT_API_KEY") or None
@@ -82,22 +94,22 @@ class Qdrant(FieldStore):
                 self._client = qdrant.QdrantClient(":memory:")
             else:
                 folder_or_file("qdrant", where, "write  http://HOST:6333  or  https://HOST:PORT")
+                check_own_folder(Path(where), ("meta.json",))
+                if (meta := Path(where) / "meta.json").exists():
+                    advice = "it is not Qdrant's, or damaged: name another folder"
+                    read_own(meta, _Meta, advice, error=StoreFailed)
+                self._folder = Path(where) / "collection" / self.collection
                 # Otherwise the client opens a connection of SQLite to ask about threads, and leaves it open.
                 self._client = qdrant.QdrantClient(path=where, force_disable_check_same_thread=True)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         http = library("qdrant_client.http.exceptions", "qdrant", "qdrant")
-        faults = (
-            http.ApiException,
-            ValueError,
-            RuntimeError,
-            OSError,
-        )  # the last three: the client without a server
+        faults = (http.ApiException, ValueError, RuntimeError, OSError)
+        if not self.where.startswith(("http://", "https://")):
+            faults = (Exception,)  # SQLite's, pickle's, its own: whatever a damaged or full folder leads to
         with explained(self.name, *faults), warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # "local mode is not recommended for collections with ..."
+            warnings.simplefilter("ignore", UserWarning)  # "local mode is not recommended for ..."
             yield
 
     def exists(self) -> bool:
@@ -128,7 +140,12 @@ class Qdrant(FieldStore):
         params = self._config().params.vectors
         return params, params.get(self.vector) if isinstance(params, dict) else params
 
+    def _refuse_foreign(self) -> None:
+        if self._folder is not None:
+            refuse_foreign(self.name, self._folder, lambda name: name.startswith("storage.sqlite"))
+
     def create(self, contents: StoreContents) -> None:
+        self._refuse_foreign()
         models, vectors = self._models, dict[str, Any]()
         if contents.dimension:
             exact = models.HnswConfigDiff(m=0) if contents.structure == "exact" else None
@@ -150,7 +167,12 @@ class Qdrant(FieldStore):
                 f"{self.name}: the server keeps no metadata of collections; Qdrant 1.16 or later does"
             )
 
+    def describe(self, contents: StoreContents) -> None:
+        with self._explained():
+            self._client.update_collection(self.collection, metadata={CONTENTS: contents.to_json()})
+
     def drop(self) -> None:
+        self._refuse_foreign()
         self._known_distance = None
         with self._explained():
             self._client.delete_collection(self.collection)
@@ -294,8 +316,24 @@ class QdrantEdge(Store):
     def exists(self) -> bool:
         return (self._folder / "edge_config.json").exists()
 
+    def writer(self) -> AbstractContextManager[object]:
+        return only_writer(self._folder)
+
     def read(self) -> StoreContents | None:
-        return read_contents(self._facts.read_bytes() if self._facts.exists() else None, self.name)
+        with self._explained():
+            raw = self._facts.read_bytes() if self._facts.exists() else None
+        return read_contents(raw, f"{self.name}: {self._facts}", "move it away, and push with --overwrite")
+
+    def _refuse_foreign(self) -> None:
+        """Refuse to touch what is neither a shard of the engine nor what a killed push left of one."""
+        is_noted = self._facts.exists()
+        if is_noted and self.read() is None:
+            raise WrongUse(
+                f"{self.name}: {self._facts} is not by rankhouse, and is never replaced; name another "
+                "collection, or move it away"
+            )
+        own = _EDGE_FILES if is_noted or self.exists() else ()
+        refuse_foreign(self.name, self._folder, own.__contains__)
 
     def count(self) -> int:
         shard = self._open()
@@ -312,15 +350,23 @@ class QdrantEdge(Store):
             distance = edge.Distance.Euclid if contents.similarity == "l2" else edge.Distance.Dot
             vectors["vector"] = edge.EdgeVectorParams(size=contents.dimension, distance=distance)
         sparse_vectors = {IMPACTS: edge.EdgeSparseVectorParams()} if contents.impacts else None
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._refuse_foreign()
+        self.describe(contents)
+        with writing_failures(self._folder):
+            if self._folder.exists():  # empty, or what a killed push left
+                shutil.rmtree(self._folder)
+            self._folder.mkdir(parents=True)
         with self._explained():
             config = edge.EdgeConfig(vectors=vectors or None, sparse_vectors=sparse_vectors)
             self._shard = edge.EdgeShard.create(str(self._folder), config)
+
+    def describe(self, contents: StoreContents) -> None:
         with writing(self._facts) as file:
             file.write(contents.to_json() + "\n")
 
     def drop(self) -> None:
         self.close()
+        self._refuse_foreign()
         self._facts.unlink(missing_ok=True)
         shutil.rmtree(self._folder)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, ClassVar, Final, Literal, NamedTuple
@@ -20,6 +21,7 @@ import msgspec
 
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
+from rankhouse.io.decoding import decode_own
 
 FORMAT: Final = "rankhouse-store"
 VERSION: Final = 1
@@ -47,7 +49,7 @@ class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
         similarity: How they are compared: "dot", "cosine" or "l2".
         largest_norm: Length of the longest vector.
         structure: "exact", or the kind of approximate structure that searches them.
-        format: Always :data:`FORMAT`.
+        complete: Whether the push came to its end; None where an earlier version pushed, which did not say.
     """
 
     source: str
@@ -62,34 +64,31 @@ class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
     dimension: int = 0
     largest_norm: float = 0.0
     structure: str = "exact"
+    complete: bool | None = None
     format: str = FORMAT
     version: int = VERSION
 
     def to_json(self) -> str:
-        """Write them as JSON."""
         return msgspec.json.encode(self).decode()
 
-    @property
-    def passages(self) -> bool:
-        """Whether some document has several records."""
-        return self.records > self.documents
 
-
-def read_contents(raw: str | bytes | None, name: str) -> StoreContents | None:
-    """Read what :meth:`StoreContents.to_json` wrote; None where there is nothing.
+def read_contents(
+    raw: str | bytes | None, name: str, advice: str = "push with --overwrite"
+) -> StoreContents | None:
+    """Read what :meth:`StoreContents.to_json` wrote; None where there is nothing, or another program's note.
 
     Raises:
         StoreFailed: It is of another version, or damaged.
     """
-    if not raw:
+    if not raw or FORMAT not in (raw if isinstance(raw, str) else raw.decode(errors="replace")):
         return None
-    try:
-        contents = msgspec.json.decode(raw, type=StoreContents)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise StoreFailed(
-            f"{name}: what rankhouse noted about the collection cannot be read ({error}); push with "
-            "--overwrite"
-        ) from error
+    contents = decode_own(
+        raw,
+        StoreContents,
+        f"{name}: what rankhouse noted about the collection",
+        advice=advice,
+        error=StoreFailed,
+    )
     if contents.format != FORMAT or contents.version != VERSION:
         raise StoreFailed(
             f"{name}: was pushed by another version of rankhouse (format {contents.version}, this one reads "
@@ -178,6 +177,15 @@ class Store(ABC):
         """Return the contents as they were last read, so that no query asks for them again."""
         return self._known if self._is_known else self.contents()
 
+    def mark(self, contents: StoreContents, *, complete: bool) -> None:
+        """Write down whether the push of an existing collection came to its end."""
+        self.describe(msgspec.structs.replace(contents, complete=complete))
+        self.contents()
+
+    def writer(self) -> AbstractContextManager[object]:
+        """Keep other pushes out of the collection while the block runs, where the store itself does not."""
+        return nullcontext()
+
     def compared(self, similarity: str) -> str:
         """Return how vectors are compared there: "dot" for the cosine where we pushed them, with length 1."""
         return "dot" if similarity == "cosine" and self.known() is not None else similarity
@@ -208,8 +216,16 @@ class Store(ABC):
         """Make the collection, empty."""
 
     @abstractmethod
+    def describe(self, contents: StoreContents) -> None:
+        """Write down what an existing collection holds, in place of what stands there."""
+
+    @abstractmethod
     def drop(self) -> None:
-        """Remove the collection and all of its records."""
+        """Remove the collection and all of its records.
+
+        Raises:
+            WrongUse: Among its files is something that no store of this kind wrote.
+        """
 
     @abstractmethod
     def write(self, records: Sequence[StoreRecord]) -> None:
