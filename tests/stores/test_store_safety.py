@@ -1,4 +1,4 @@
-"""A push touches nothing of somebody else's, a pull knows whether the push was whole, two pushes never mix."""
+"""A push touches nothing of others, a pull knows whether the push was whole, two pushes never mix."""
 
 import json
 import subprocess
@@ -19,7 +19,11 @@ from .conftest import NEEDED, QUERIES, SPARSE, _need
 
 BM25 = "bm25(k1=0.9, b=0.4)"
 WORD = {"lancedb": "table", "postgres": "table", "opensearch": "index", "elasticsearch": "index"}
-WHERE = {"opensearch": "http://127.0.0.1:9", "elasticsearch": "http://127.0.0.1:9", "postgres": "host=nowhere"}
+WHERE = {
+    "opensearch": "http://127.0.0.1:9",
+    "elasticsearch": "http://127.0.0.1:9",
+    "postgres": "host=nowhere",
+}
 
 
 def options_of(kind, **more):
@@ -48,7 +52,9 @@ def snapshot(folder):
 STRANGERS = {
     "qdrant_edge, a folder": ("qdrant_edge", ".", {"papers/thesis.txt": "x"}),
     "qdrant_edge, a file": ("qdrant_edge", ".", {"papers.json": '{"title": "My papers"}'}),
-    "qdrant_edge, in a shard": ("qdrant_edge", ".", {"papers/edge_config.json": "{}", "papers/mine.txt": "x"}),
+    "qdrant_edge, in a shard": (
+        "qdrant_edge", ".", {"papers/edge_config.json": "{}", "papers/mine.txt": "x"},
+    ),
     "lancedb, a folder": ("lancedb", ".", {"papers.lance/thesis.txt": "x"}),
     "lancedb, a part of one": ("lancedb", ".", {"papers.lance/data/x": "x", "papers.lance/mine.txt": "x"}),
     "qdrant, a folder": ("qdrant", "store", {"store/thesis.txt": "x"}),

@@ -124,7 +124,7 @@ def decode_own(
 
 
 def read_cache(path: Path, kind: type[T]) -> T | None:
-    """Read a JSON file that rankhouse can make again: None without it, and, with a remark, if it is damaged."""
+    """Read a JSON file that can be made again; None where it is missing, or, with a remark, damaged."""
     if not path.exists():
         return None
     try:

@@ -115,7 +115,9 @@ def check_name(store: str, what: str, name: str, pattern: str, accepted: str) ->
         what: "collection", "table" or the like.
     """
     if _NO_NAME.fullmatch(name):
-        raise WrongUse(f"{store}({what}={name!r}): is no name for a {what}, whose folder it names; {accepted}")
+        raise WrongUse(
+            f"{store}({what}={name!r}): is no name for a {what}, whose folder it names; {accepted}"
+        )
     if not re.fullmatch(pattern, name):
         raise WrongUse(f"{store}({what}={name!r}): {accepted}")
 

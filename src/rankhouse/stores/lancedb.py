@@ -171,8 +171,8 @@ class LanceDB(FieldStore):
         contents = self.contents()
         if contents is not None and self.count() > contents.records:
             raise StoreFailed(
-                f"{self.name}: holds {self.count():,} records where {contents.records:,} were to be: two pushes "
-                "wrote at once; push again with --overwrite"
+                f"{self.name}: holds {self.count():,} records where {contents.records:,} were to be: two "
+                "pushes wrote at once; push again with --overwrite"
             )
         with self._explained():
             built = {column for index in self._table.list_indices() for column in index.columns}

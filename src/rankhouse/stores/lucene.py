@@ -165,9 +165,7 @@ class LuceneStore(FieldStore):
 
     def describe(self, contents: StoreContents) -> None:
         with self._explained():
-            self._client.indices.put_mapping(
-                index=self.index, body={"_meta": {CONTENTS: contents.to_json()}}
-            )
+            self._client.indices.put_mapping(index=self.index, body={"_meta": {CONTENTS: contents.to_json()}})
 
     def drop(self) -> None:
         self._is_known = False

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +105,7 @@ class Qdrant(FieldStore):
     @contextmanager
     def _explained(self) -> Iterator[None]:
         http = library("qdrant_client.http.exceptions", "qdrant", "qdrant")
-        faults = (http.ApiException, ValueError, RuntimeError, OSError)
+        faults: tuple[type[Exception], ...] = (http.ApiException, ValueError, RuntimeError, OSError)
         if not self.where.startswith(("http://", "https://")):
             faults = (Exception,)  # SQLite's, pickle's, its own: whatever a damaged or full folder leads to
         with explained(self.name, *faults), warnings.catch_warnings():
@@ -155,17 +155,14 @@ class Qdrant(FieldStore):
             )
         impacts = {IMPACTS: models.SparseVectorParams()} if contents.impacts else None
         with self._explained():
+            noted = {CONTENTS: contents.to_json()}
             self._client.create_collection(
-                self.collection,
-                vectors_config=vectors,
-                sparse_vectors_config=impacts,
-                metadata={CONTENTS: contents.to_json()},
+                self.collection, vectors_config=vectors, sparse_vectors_config=impacts, metadata=noted
             )
         if self.contents() is None:
             self.drop()
-            raise StoreFailed(
-                f"{self.name}: the server keeps no metadata of collections; Qdrant 1.16 or later does"
-            )
+            said = "the server keeps no metadata of collections; Qdrant 1.16 or later does"
+            raise StoreFailed(f"{self.name}: {said}")
 
     def describe(self, contents: StoreContents) -> None:
         with self._explained():
@@ -179,17 +176,12 @@ class Qdrant(FieldStore):
 
     def write(self, records: Sequence[StoreRecord]) -> None:
         with self._explained():
-            self._client.upsert(
-                self.collection, points=[self._point(record) for record in records], wait=True
-            )
+            points = [self._point(record) for record in records]
+            self._client.upsert(self.collection, points=points, wait=True)
 
     def _point(self, record: StoreRecord) -> Any:  # noqa: ANN401 - the client's model
-        vectors, payload = parts_of(record, self._sparse)
+        vectors, payload = parts_of(record, self._models)
         return self._models.PointStruct(id=uuid_of(record.key), vector=vectors, payload=payload)
-
-    def _sparse(self, weights: Mapping[str, float]) -> Any:  # noqa: ANN401 - the client's model
-        vector = sparse(weights)
-        return self._models.SparseVector(indices=list(vector), values=list(vector.values()))
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         del similarity  # the collection has its own
@@ -206,26 +198,20 @@ class Qdrant(FieldStore):
         return self._known_distance
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
-        return self._query(self._sparse(weights), IMPACTS, k, None) if weights else []
+        return self._query(sparse_of(self._models, weights), IMPACTS, k, None) if weights else []
 
     def _query(self, vector: object, using: str | None, k: int, params: object) -> Hits:
         fields = [self.key] if self.key else False
         with self._explained():
             points = self._client.query_points(
-                self.collection,
-                query=vector,
-                using=using,
-                limit=k,
-                with_payload=fields,
-                search_params=params,
+                self.collection, query=vector, using=using, limit=k, with_payload=fields, search_params=params
             ).points
         return [(self._id_of(point), float(point.score)) for point in points]
 
     def _id_of(self, point: Any) -> str:  # noqa: ANN401 - the client's model
-        record = str(point.id)
-        return (
-            self.id_among(point.payload or {}, f"the point {record}", "the points'") if self.key else record
-        )
+        if not self.key:
+            return str(point.id)
+        return self.id_among(point.payload or {}, f"the point {point.id}", "the points'")
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         """Read documents: by their points' ids, or by the field that holds the ids."""
@@ -237,14 +223,10 @@ class Qdrant(FieldStore):
             else:
                 models = self._models
                 values = [some for some in (list(doc_ids), whole_numbers(doc_ids)) if some]
-                either = [
-                    models.FieldCondition(key=self.key, match=models.MatchAny(any=some)) for some in values
-                ]
+                matches = [models.MatchAny(any=some) for some in values]
+                either = models.Filter(should=[models.FieldCondition(key=self.key, match=m) for m in matches])
                 points, _ = self._client.scroll(
-                    self.collection,
-                    scroll_filter=models.Filter(should=either),
-                    limit=100 * len(doc_ids),
-                    with_payload=fields,
+                    self.collection, scroll_filter=either, limit=100 * len(doc_ids), with_payload=fields
                 )
         for point in points:
             payload = point.payload or {}
@@ -256,15 +238,19 @@ class Qdrant(FieldStore):
         self._client.close()
 
 
-def parts_of(
-    record: StoreRecord, sparse_vector: Callable[[Mapping[str, float]], Any]
-) -> tuple[dict[str, Any], dict[str, str]]:
+def sparse_of(library: Any, weights: Mapping[str, float]) -> Any:  # noqa: ANN401 - the client's, or the engine's
+    """Return weights of terms as the sparse vector of a library."""
+    vector = sparse(weights)
+    return library.SparseVector(indices=list(vector), values=list(vector.values()))
+
+
+def parts_of(record: StoreRecord, library: Any) -> tuple[dict[str, Any], dict[str, str]]:  # noqa: ANN401 - as above
     """Return a point's vectors and its payload."""
     vectors: dict[str, Any] = {}
     if record.vector is not None:
         vectors["vector"] = record.vector.tolist()
     if record.impacts:
-        vectors[IMPACTS] = sparse_vector(record.impacts)
+        vectors[IMPACTS] = sparse_of(library, record.impacts)
     payload = {"id": record.doc_id}
     if record.passage == 0:
         payload |= {"title": record.title, "text": record.text}
@@ -288,9 +274,8 @@ class QdrantEdge(Store):
 
     def __post_init__(self) -> None:
         check_name("qdrant_edge", "collection", self.collection, NAME_PATTERN, accepted=NAME_RULE)
-        folder_or_file(
-            "qdrant_edge", self.folder, 'it is a folder; a server is asked by  qdrant("http://...")'
-        )
+        instead = 'it is a folder; a server is asked by  qdrant("http://...")'
+        folder_or_file("qdrant_edge", self.folder, instead)
         self._edge: Any = library("qdrant_edge", "qdrant_edge", "qdrant-edge")
         self._folder = Path(self.folder) / self.collection
         self._facts = Path(self.folder) / f"{self.collection}.json"
@@ -307,9 +292,8 @@ class QdrantEdge(Store):
                     self._shard = self._edge.EdgeShard.load(str(self._folder))
             except StoreFailed as error:
                 if "WouldBlock" in str(error):
-                    raise StoreFailed(
-                        f"{self.name}: is open in another process; end that one first"
-                    ) from None
+                    said = "is open in another process; end that one first"
+                    raise StoreFailed(f"{self.name}: {said}") from None
                 raise
         return self._shard
 
@@ -378,11 +362,7 @@ class QdrantEdge(Store):
             )
 
     def _point(self, record: StoreRecord) -> Any:  # noqa: ANN401 - the engine's object
-        return self._edge.Point(uuid_of(record.key), *parts_of(record, self._sparse))
-
-    def _sparse(self, weights: Mapping[str, float]) -> Any:  # noqa: ANN401 - the engine's object
-        vector = sparse(weights)
-        return self._edge.SparseVector(list(vector), list(vector.values()))
+        return self._edge.Point(uuid_of(record.key), *parts_of(record, self._edge))
 
     def finish(self) -> None:
         """Build what searches quickly, and put everything on disk."""
@@ -396,7 +376,7 @@ class QdrantEdge(Store):
         return [(doc_id, -(score**2)) for doc_id, score in hits] if similarity == "l2" else hits
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
-        return self._query(self._sparse(weights), IMPACTS, k) if weights else []
+        return self._query(sparse_of(self._edge, weights), IMPACTS, k) if weights else []
 
     def _query(self, vector: object, name: str, k: int) -> Hits:
         edge, shard = self._edge, self._open()

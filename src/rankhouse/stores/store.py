@@ -69,6 +69,7 @@ class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
 
     def to_json(self) -> str:
+        """Write them as JSON."""
         return msgspec.json.encode(self).decode()
 
 
