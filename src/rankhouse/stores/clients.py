@@ -109,11 +109,7 @@ def _is_unreachable(said: str, error: Exception) -> bool:
 
 
 def check_name(store: str, what: str, name: str, pattern: str, accepted: str) -> None:
-    """Refuse a collection's name that leads elsewhere, or that does not match what the store accepts.
-
-    Args:
-        what: "collection", "table" or the like.
-    """
+    """Refuse a collection's name that leads elsewhere, or that does not match what the store accepts."""
     if _NO_NAME.fullmatch(name):
         raise WrongUse(
             f"{store}({what}={name!r}): is no name for a {what}, whose folder it names; {accepted}"
@@ -123,11 +119,7 @@ def check_name(store: str, what: str, name: str, pattern: str, accepted: str) ->
 
 
 def refuse_foreign(store: str, folder: Path, own: Callable[[str], bool]) -> None:
-    """Refuse to fill or to remove a collection's folder in which something of somebody else's stands.
-
-    Args:
-        own: Whether a name is one that the store's engine gives.
-    """
+    """Refuse to fill or to remove a collection's folder that holds names which its engine does not give."""
     names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
     if foreign := sorted(name for name in names if not own(name)):
         raise WrongUse(

@@ -36,11 +36,7 @@ _PROBED: Final = 20  # of these lists
 
 @dataclass(eq=False, repr=False)
 class LanceDB(FieldStore):
-    """A table of LanceDB.
-
-    Args:
-        where: A folder, an address such as s3://bucket/folder, or db://name with LANCEDB_API_KEY.
-    """
+    """A table of LanceDB: in a folder, s3://bucket/folder or the like, or db://name with LANCEDB_API_KEY."""
 
     holds = frozenset({"vectors", "texts"})
     batch, batch_bytes, most = 4096, 64 << 20, 1 << 20
@@ -50,13 +46,8 @@ class LanceDB(FieldStore):
 
     def __post_init__(self) -> None:
         where = without_user(self.where, "put the key into LANCEDB_API_KEY")
-        check_name(
-            "lancedb",
-            "table",
-            self.table,
-            r"[\w.-]+",
-            accepted="a table's name has letters, digits, _, - and .",
-        )
+        rule = "a table's name has letters, digits, _, - and ."
+        check_name("lancedb", "table", self.table, r"[\w.-]+", accepted=rule)
         self._folder: Path | None = None  # where the table lies, if that is on this machine
         if "://" not in where:
             folder_or_file("lancedb", where, "name a folder, s3://BUCKET/FOLDER or the like, or  db://NAME")
@@ -169,7 +160,8 @@ class LanceDB(FieldStore):
     def finish(self) -> None:
         """Join the small files of the batches, and build the structures that searches use."""
         contents = self.contents()
-        if contents is not None and self.count() > contents.records:
+        assert contents is not None
+        if self.count() > contents.records:
             raise StoreFailed(
                 f"{self.name}: holds {self.count():,} records where {contents.records:,} were to be: two "
                 "pushes wrote at once; push again with --overwrite"
@@ -177,15 +169,10 @@ class LanceDB(FieldStore):
         with self._explained():
             built = {column for index in self._table.list_indices() for column in index.columns}
             indexes: Any = library("lancedb.index", "lancedb", "lancedb")
-            if contents is not None and contents.texts:
+            if contents.texts:
                 for column in {"title", "text"} - built:
                     self._table.create_index(column, config=indexes.FTS())
-            if (
-                contents is not None
-                and contents.structure == "hnsw"
-                and contents.dimension
-                and "vector" not in built
-            ):
+            if contents.structure == "hnsw" and contents.dimension and "vector" not in built:
                 lists = max(1, math.ceil(self.count() / _PARTITION))
                 metric = "l2" if contents.similarity == "l2" else "dot"
                 config = indexes.HnswSq(distance_type=metric, num_partitions=lists)
@@ -212,12 +199,8 @@ class LanceDB(FieldStore):
         columns = [name for name in (self.title, self.text) if name in self._table.schema.names]
         with self._explained():
             question = queries.MultiMatchQuery(text, columns)
-            rows = (
-                self._table.search(question, query_type="fts")
-                .limit(k)
-                .select([self.key, "_score"])
-                .to_arrow()
-            )
+            found = self._table.search(question, query_type="fts").limit(k)
+            rows = found.select([self.key, "_score"]).to_arrow()
         return list(zip(map(str, rows[self.key].to_pylist()), rows["_score"].to_pylist(), strict=True))
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
@@ -228,17 +211,10 @@ class LanceDB(FieldStore):
             values = list(map(str, whole_numbers(doc_ids)))
         if not values:
             return
-        where = f"`{self.key}` IN ({', '.join(values)})" + (
-            " AND passage = 0" if self.known() is not None else ""
-        )
+        first = " AND passage = 0" if self.known() is not None else ""
+        where = f"`{self.key}` IN ({', '.join(values)}){first}"
         with self._explained():
-            rows = (
-                self._table.search()
-                .where(where)
-                .limit(100 * len(doc_ids))
-                .select(columns)
-                .to_arrow()
-                .to_pylist()
-            )
+            found = self._table.search().where(where).limit(100 * len(doc_ids))
+            rows = found.select(columns).to_arrow().to_pylist()
         for row in rows:
             yield Document(str(row[self.key]), row.get(self.text) or "", row.get(self.title) or "")

@@ -47,12 +47,7 @@ NAME_RULE: Final = "an index's name is in lower case, without spaces and any of 
 
 
 class VectorQuery(NamedTuple):
-    """A search by the vector of a query, (d,).
-
-    Attributes:
-        similarity: "dot", "cosine" or "l2".
-        largest_norm: Length of the longest document's vector; 0 where it is not known.
-    """
+    """A search by the vector of a query, (d,); the largest norm of documents is 0 if it is not known."""
 
     vector: FloatArray
     k: int
@@ -63,9 +58,6 @@ class VectorQuery(NamedTuple):
 @dataclass(eq=False, repr=False)
 class LuceneStore(FieldStore):
     """An index of a search engine built on Lucene; the two engines differ in their vectors.
-
-    Args:
-        where: The server's address; what says who asks is read from the environment.
 
     Attributes:
         engine: The engine's name in the notation, and that of its extra.

@@ -48,11 +48,7 @@ _NO_VECTOR: Final = -1  # stands in the field "passage"
 
 @dataclass(eq=False, repr=False)
 class Milvus(FieldStore):
-    """A collection of Milvus.
-
-    Args:
-        where: The server's address, or a file of milvus-lite; a token is read from MILVUS_TOKEN.
-    """
+    """A collection of Milvus: of a server, its token in MILVUS_TOKEN, or in a file of milvus-lite."""
 
     holds = frozenset({"vectors", "impacts"})
     hashed = True

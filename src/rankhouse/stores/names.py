@@ -27,13 +27,7 @@ STORES: dict[str, Callable[..., Store]] = {
 
 
 def open_store(text: str) -> Store:
-    """Open a store by its notation, ``qdrant("http://localhost:6333", collection="papers")``.
-
-    Raises:
-        WrongUse: There is no such store, or its arguments are wrong.
-        MissingExtra: Its client library is not installed.
-        StoreFailed: It cannot be reached.
-    """
+    """Open a store by its notation, ``qdrant("http://localhost:6333", collection="papers")``."""
     try:
         return notation.make(text, STORES, "store")
     except WrongUse as error:  # it quotes what was given, which may hold a secret

@@ -51,10 +51,6 @@ def pull_impacts(
     Args:
         feedback: Notation of the feedback, ``rm3``; "" for none.
         index: The index that was pushed; feedback reads its documents.
-
-    Raises:
-        WrongUse: The store holds no impacts, or feedback has no index, or another one.
-        StoreFailed: The store cannot be reached, or refuses.
     """
     contents = _own(store)
     weigh = _query_weights(store, contents, feedback, index)
@@ -64,15 +60,7 @@ def pull_impacts(
 def pull_dense(
     store: Store, queries: Sequence[Query], encoder: Encoder, k: int = 1000, progress: Progress = ignore
 ) -> Run:
-    """Rank by vectors, those that were pushed or those that another program keeps there.
-
-    Args:
-        queries: What is asked; one without text gets an empty ranking.
-
-    Raises:
-        WrongUse: The store holds no vectors, or those of another encoder, or of another size.
-        StoreFailed: The store cannot be reached, or refuses.
-    """
+    """Rank by vectors, pushed or another program's; a query without text gets an empty ranking."""
     contents = _there(store)
     if "vectors" not in store.holds or (contents is not None and not contents.vectors):
         raise store.cannot("holds no vectors", "push them with  rankhouse push --vectors default")
@@ -91,15 +79,7 @@ def pull_dense(
 
 
 def pull_text(store: Store, queries: Sequence[Query], k: int = 1000, progress: Progress = ignore) -> Run:
-    """Rank by the store's own text search, whatever formula it has.
-
-    Args:
-        queries: What is asked; one without text gets an empty ranking.
-
-    Raises:
-        WrongUse: The store has no text search, or no texts were pushed.
-        StoreFailed: The store cannot be reached, or refuses.
-    """
+    """Rank by the store's own text search, whatever formula it has; a query without text gets nothing."""
     contents = _there(store)
     if "texts" not in store.holds:
         raise store.cannot("has no text search that ranks", 'ask it by --model impacts or "dense(RANKER)"')

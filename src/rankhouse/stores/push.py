@@ -81,7 +81,6 @@ class PushOptions:
     Attributes:
         impacts: Notation of the model whose posting weights to push; "" for none.
         vectors: Name under which ``rankhouse encode`` stored vectors; "" for none.
-        texts: Push titles and texts too.
         overwrite: Replace a collection that holds something else.
     """
 
@@ -92,11 +91,7 @@ class PushOptions:
 
 
 class PushResult(NamedTuple):
-    """What a push did.
-
-    Attributes:
-        collisions: Terms whose dimension is another term's as well.
-    """
+    """What a push did; collisions are terms whose dimension is another term's as well."""
 
     contents: StoreContents
     written: int
@@ -148,11 +143,10 @@ class _PushSource:
     def _some(self, start: int, stop: int) -> Iterator[StoreRecord]:
         impacts: list[dict[str, float]] = [{} for _ in range(stop - start)]
         if self.model is not None:
-            impacts = (
-                term_counts(self.index, start, stop)
-                if self.counts
-                else posting_weights(self.index, self.model, start, stop)
-            )
+            if self.counts:
+                impacts = term_counts(self.index, start, stop)
+            else:
+                impacts = posting_weights(self.index, self.model, start, stop)
         for row, weights in zip(range(start, stop), impacts, strict=True):
             segment, there = self.index.place(row)
             document = segment.document(there)
@@ -172,13 +166,7 @@ class _PushSource:
 
 
 def push(index: Index, store: Store, options: PushOptions, progress: Progress = ignore) -> PushResult:
-    """Push an index into a store.
-
-    Raises:
-        WrongUse: The store cannot hold it, or the collection holds something else.
-        MissingInput: There are no such vectors.
-        StoreFailed: The store cannot be reached, or refuses.
-    """
+    """Push an index into a store; WrongUse if it cannot hold it, or the collection holds something else."""
     source = _source(index, store, options)
     contents = source.contents(store.vectors)
     collisions = count_collisions(index) if source.model is not None and store.hashed else 0
@@ -232,11 +220,7 @@ def _source(index: Index, store: Store, options: PushOptions) -> _PushSource:
 
 
 def _prepare(store: Store, contents: StoreContents, *, overwrite: bool) -> tuple[int, bool]:
-    """Make sure that the collection is the one to be pushed.
-
-    Returns:
-        How many records it has already, and whether it says that it is complete.
-    """
+    """See that the collection is the one to push; return its number of records, and if it is complete."""
     if store.exists():
         if not overwrite:
             there = store.contents()

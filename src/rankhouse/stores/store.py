@@ -42,12 +42,10 @@ class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         source: Fingerprint of the index.
-        texts: Whether the records hold titles and texts.
         impacts: Notation of the model whose posting weights are held; "" for none.
         vectors: Fingerprint of the vectors; "" for none.
         encoder: Fingerprint of their encoder.
         similarity: How they are compared: "dot", "cosine" or "l2".
-        largest_norm: Length of the longest vector.
         structure: "exact", or the kind of approximate structure that searches them.
         complete: Whether the push came to its end; None where an earlier version pushed, which did not say.
     """
@@ -144,8 +142,7 @@ class Store(ABC):
         holds: What it can keep and search: of "vectors", "impacts", "texts".
         hashed: Terms of impacts become numbers below 2^32, so two of them may coincide.
         weighs: Computes the weights of postings itself: is handed counts of terms.
-        batch: At most so many records are written at once.
-        batch_bytes: And about so many bytes.
+        batch: At most so many records are written at once, and about ``batch_bytes`` bytes.
         most: The most hits it returns for a query.
     """
 
@@ -200,11 +197,7 @@ class Store(ABC):
         """Return the numbers in a vector of an existing collection, 0 where it has none or does not say."""
 
     def check(self, contents: StoreContents) -> None:
-        """Refuse what the store cannot hold, before anything is made or replaced.
-
-        Raises:
-            WrongUse: It holds neither vectors nor impacts, and the store ranks by nothing else.
-        """
+        """Refuse what the store cannot hold, before anything is made or replaced."""
         if "texts" not in self.holds and not contents.dimension and not contents.impacts:
             raise self.cannot("keeps nothing without vectors or impacts", "add --impacts or --vectors")
 
@@ -222,11 +215,7 @@ class Store(ABC):
 
     @abstractmethod
     def drop(self) -> None:
-        """Remove the collection and all of its records.
-
-        Raises:
-            WrongUse: Among its files is something that no store of this kind wrote.
-        """
+        """Remove the collection; refuse to (WrongUse) if its folder holds a file of somebody else."""
 
     @abstractmethod
     def write(self, records: Sequence[StoreRecord]) -> None:
@@ -237,12 +226,7 @@ class Store(ABC):
 
     @abstractmethod
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
-        """Find the records with the nearest vectors to (d,).
-
-        Args:
-            similarity: "dot", "cosine" or "l2": how its encoder compares; a store whose collection settles
-                that does as it says.
-        """
+        """Find the records nearest to (d,) by the encoder's similarity, or the collection's if it has one."""
 
     def match(self, weights: Mapping[str, float], k: int) -> Hits:
         """Find the records with the largest sums of posting weight times query weight."""
@@ -274,11 +258,7 @@ class FieldStore(Store):
     vector: str = "vector"
 
     def id_among(self, fields: Mapping[str, Any], record: str, own: str) -> str:
-        """Return the document's id in a record's fields; ``own`` says whose ids ``key=""`` takes.
-
-        Raises:
-            WrongUse: There is no such field.
-        """
+        """Return the document's id in a record's fields; ``own`` says whose ids ``key=""`` takes."""
         if fields.get(self.key) is None:
             raise WrongUse(
                 f'{self.name}: {record} has no field "{self.key}" for its id; name the field, as in  '
@@ -316,11 +296,7 @@ def sparse(weights: Mapping[str, float]) -> dict[int, float]:
 
 
 def batches(records: Iterable[StoreRecord], count: int, size: int) -> Iterator[list[StoreRecord]]:
-    """Group records so that no group is beyond the store's limits.
-
-    Args:
-        size: And about so many bytes, unless a single one has more.
-    """
+    """Group records, so many at most and of about so many bytes, unless a single one has more."""
     group: list[StoreRecord] = []
     total = 0
     for record in records:
