@@ -108,7 +108,9 @@ class Length:
 
 def adapt(index, out, teacher=None, test=TEST, people=(), **options):
     chosen = AdaptOptions(**OPTIONS | {"steps": 40} | options)
-    return adapt_with(index, teacher or Meaning(), out, chosen, lambda _: ignore, people, test)
+    return adapt_with(
+        Adaptation(index, teacher or Meaning(), out, chosen, lambda _: ignore, people=people, test=test)
+    )
 
 
 def training(out, name="training"):
@@ -125,6 +127,10 @@ def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     assert result.held_out["joined"] >= max(result.held_out["first stage"], result.held_out["student"])
     assert 0 <= result.student_weight <= 1
     assert json.loads((tmp_path / "a" / "adapted.json").read_text())["test"] == result.test
+    whole, measured = rh.system(result.system), rh.read_run(tmp_path / "a" / "test.student+first-stage.run")
+    assert str(whole) == result.system
+    found = whole.run(TEST.queries, index)
+    assert {q: found[q].doc_ids for q in found} == {q: measured[q].doc_ids for q in measured}
     words = (tmp_path / "a" / "words.txt").read_text().splitlines()
     assert len(words[0].split()) == 1 + 8
     ranker = rh.open_ranker(tmp_path / "a")
@@ -159,7 +165,7 @@ def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeyp
 
     whole = adapt(index, tmp_path / "whole")
 
-    def killed(*_):
+    def killed(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(stages, "teach", killed)

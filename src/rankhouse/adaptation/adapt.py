@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from rankhouse.adaptation.mining import Mined, mine
-from rankhouse.adaptation.options import Adaptation, AdaptOptions, JudgedQuestions, Show, design_of
+from rankhouse.adaptation.options import Adaptation, design_of
 from rankhouse.adaptation.questions import Questions, questions
-from rankhouse.adaptation.report import AdaptResult, weigh, write_report
+from rankhouse.adaptation.report import AdaptResult, system_of, weigh_student, write_report
 from rankhouse.adaptation.student import (
     Remaining,
     Timetable,
@@ -30,8 +29,7 @@ from rankhouse.adaptation.student import (
 )
 from rankhouse.core.arguments import changed
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Query, Ranker, fingerprint_of
-from rankhouse.index.index import Index
+from rankhouse.core.nouns import fingerprint_of
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, replacing_folder, write_json
 from rankhouse.models.bundle import MANIFEST, read_manifest
@@ -41,40 +39,42 @@ from rankhouse.systems.rankers import ComputeOptions, open_ranker
 PLAN, TRAINING, RANKER, RESULT = "plan.json", "training", "ranker", "adapted.json"
 
 
-def adapt_with(
-    index: Index,
-    teacher: Ranker,
-    out: Path,
-    options: AdaptOptions,
-    show: Show,
-    people: Sequence[Query] = (),
-    test: JudgedQuestions | None = None,
-) -> AdaptResult:
-    """Adapt a ranker to a collection, learning from a teacher without judgements.
-
-    Args:
-        teacher: Whose scores are learned; a bi-encoder teaches quickest.
-        out: The folder; given again, a killed adaptation resumes.
+def adapt_with(job: Adaptation) -> AdaptResult:
+    """Adapt a ranker to a collection; given again, a killed adaptation resumes.
 
     Raises:
         WrongUse: The folder holds another adaptation.
         BadData: The documents ask no question that comes back.
     """
-    began, job = time.monotonic(), Adaptation(index, teacher, out, options, show, people, test)
+    began, options = time.monotonic(), job.options
     family = _family_of(options.ranker)
     if family in FAMILIES:  # a setting that is refused is refused before anything is written
-        settings_of(family, teacher, options)
-    with only_writer(out):
-        check_own_folder(out, (PLAN,))
-        out.mkdir(parents=True, exist_ok=True)
+        settings_of(family, job.teacher, options)
+    with only_writer(job.folder):
+        check_own_folder(job.folder, (PLAN,))
+        job.folder.mkdir(parents=True, exist_ok=True)
         _check_plan(job)
         found = questions(job)
         apart, model = held_out(job, found), begin_student(job)
         settings = settings_of(model.family, found.teacher, options)
-        work = Remaining(model, examples_of(found, index), settings, apart)
+        work = Remaining(model, examples_of(found, job.index), settings, apart)
         settled = timetable(job, work, began)
         steps, mined = _teach(job, work, found, settled)
-        return _finish(job, work, settled, steps, mined)
+        student = open_ranker(str(job.folder), ComputeOptions(work.settings.precision))
+        weights = weigh_student(job, student, apart.few(settled.weighing))
+        result = AdaptResult(
+            ranker=str(job.folder),
+            system=str(system_of(job, weights.student)),
+            steps=steps,
+            questions=len(work.examples.queries),
+            student_weight=weights.student,
+            first_stage=options.first_stage,
+            held_out=weights.values,
+            test=write_report(job, student, weights.student),
+            mined=mined,
+        )
+        write_json(job.folder / RESULT, msgspec.to_builtins(result))
+        return result
 
 
 def _family_of(ranker: str) -> str:
@@ -113,35 +113,18 @@ def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetabl
     examples, mined, folder, taken = work.examples, list[Mined](), job.folder / TRAINING, 0
     for part in range(parts):
         if part:
-            run, counts = mine(job, ranker_of(work), found, part, settled.steps * settled.step)
+            seconds = settled.steps * settled.step
+            run, counts = mine(job, ranker_of(work), found, part=part, seconds=seconds)
             mined.append(counts)
             examples = examples_of(found._replace(candidates=run), job.index)
             folder = job.folder / f"{TRAINING}-{part + 1}"
         steps = settled.steps * (part + 1) // parts - settled.steps * part // parts
         settings = work.settings.but(steps=max(1, steps))
-        taken += teach(work.model, examples, settings, folder, validation, job.show).steps
+        told = job.show("teaching")
+        taken += teach(
+            work.model, examples, settings, folder=folder, validation=validation, progress=told
+        ).steps
     if not (job.folder / RANKER).exists():
         with replacing_folder(job.folder / RANKER, lambda _: ()) as temporary:
             shutil.copytree(folder / RANKER, temporary)
     return taken, mined
-
-
-def _finish(
-    job: Adaptation, work: Remaining, settled: Timetable, steps: int, mined: list[Mined]
-) -> AdaptResult:
-    """Weigh the student against the first stage, and report."""
-    student = open_ranker(str(job.folder), ComputeOptions(work.settings.precision))
-    apart, progress = work.apart.few(settled.weighing), job.show("weighing the student")
-    weights = weigh(student, apart, job.index, job.options.depth, progress)
-    result = AdaptResult(
-        ranker=str(job.folder),
-        steps=steps,
-        questions=len(work.examples.queries),
-        student_weight=weights.student,
-        first_stage=job.options.first_stage,
-        held_out=weights.values,
-        test=write_report(job, student, weights.student),
-        mined=mined,
-    )
-    write_json(job.folder / RESULT, msgspec.to_builtins(result))
-    return result

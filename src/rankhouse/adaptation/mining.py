@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from rankhouse.adaptation.options import QUESTIONS, Adaptation
-from rankhouse.adaptation.questions import Questions
-from rankhouse.core.nouns import Documents, Pair, Passage, Query, Ranker
+from rankhouse.adaptation.questions import Questions, pairs_of
+from rankhouse.core.nouns import Documents, Query, Ranker
 from rankhouse.core.progress import say
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.sampling import order
@@ -56,7 +56,7 @@ def mine(job: Adaptation, student: Ranker, found: Questions, part: int, seconds:
     path = job.folder / QUESTIONS / f"mined-{part}.run"
     if not path.with_suffix(".json").exists():
         queries = sorted(found.queries, key=lambda query: order(job.options.seed + part, query.id))
-        _write(job, student, found._replace(queries=queries), path, MINING_SHARE * seconds)
+        _write(job, student, found._replace(queries=queries), path=path, seconds=MINING_SHARE * seconds)
     fresh, counts = read_run(path), msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=Mined)
     say(
         f"the student's own best: {counts.candidates:,} candidates of {counts.questions:,} questions; "
@@ -77,11 +77,11 @@ def _write(job: Adaptation, student: Ranker, found: Questions, path: Path, secon
         progress(done, len(queries))
         some = queries[done : done + _PORTION]
         first = found.candidates.restrict([query.id for query in some])
-        best = rerank(student, first, some, index.documents, Plan(depth=_ALL)).top(_BEST)
+        best = rerank(student, first, some, index.documents, plan=Plan(depth=_ALL)).top(_BEST)
         for query in some:
             doc_ids = best[query.id].doc_ids
             own = [doc_id for doc_id in found.own.get(query.id, {}) if doc_id in index.documents]
-            true = _true_negatives(query, doc_ids, own, found.teacher, index.documents)
+            true = _true_negatives(query, doc_ids, own, teacher=found.teacher, documents=index.documents)
             removed += len(doc_ids) - len(true)
             if len(true) > 1:
                 kept[query.id] = Ranking(tuple(true), -np.arange(len(true), dtype=np.float32))
@@ -99,8 +99,7 @@ def _true_negatives(
     if not own:
         return list(doc_ids)
     others = [doc_id for doc_id in doc_ids if doc_id not in own]
-    pairs = [Pair(query, Passage(d, 0, documents[d].full_text)) for d in (*own, *others)]
-    scores = teacher.score(pairs)
+    scores = teacher.score(pairs_of(query, (*own, *others), documents))
     least = scores[: len(own)].min()
     below = {d for d, score in zip(others, scores[len(own) :], strict=True) if score < least}
     return [d for d in doc_ids if d in own or d in below]

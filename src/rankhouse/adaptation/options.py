@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,9 +16,12 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
+from rankhouse.io.corpora import read_queries
+from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.round_trip import Round
 from rankhouse.models.families import FAMILIES
+from rankhouse.systems.teachers import Join
 
 CROSSED: Final[dict[str, Any]] = {"crossed": True, "batch": 2, "count": 25}
 """Batches of a designed student whose teacher has vectors: some 50 questions, 50 documents."""
@@ -144,3 +148,69 @@ class Adaptation:
     def tested(self) -> Sequence[Query]:
         """The test's questions, which must not be learned."""
         return self.test.queries if self.test else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptJob(AdaptOptions):
+    """The options of ``rankhouse adapt``."""
+
+    index: Annotated[Path, Option("The index that holds the documents.", kind="input")]
+    teachers: Annotated[
+        tuple[str, ...],
+        Option(
+            'Whose scores are learned: default, biencoder("DIR"), a folder ... Again for more, whose scores '
+            "are joined; one may be a run with scores of --queries.",
+            kind="source",
+            flag="--teacher",
+        ),
+    ]
+    join: Join = "z-score"
+    queries: Annotated[
+        str | None,
+        Option("Questions of people, without judgements, to be learned from as well.", kind="source"),
+    ] = None
+    test_queries: Annotated[
+        str | None, Option("Judged questions to measure by; they are not learned from.", kind="source")
+    ] = None
+    test_qrels: Annotated[Path | None, Option("Their judgements.", kind="input")] = None
+    test_run: Annotated[
+        Path | None,
+        Option("What is reranked for them.", kind="input", default="what --first-stage finds"),
+    ] = None
+    kinds: Annotated[str, Option("Kinds of pseudo-queries.")] = ",".join(PseudoOptions.kinds)
+    cache: Annotated[
+        Path | None,
+        Option("Keep the scores of a teacher that has no vectors in this folder.", kind="local"),
+    ] = None
+    changes: Annotated[
+        tuple[str, ...], Option("Any setting of the training.", flag="--set", metavar="NAME=VALUE")
+    ] = ()
+
+    def judged(self) -> JudgedQuestions | None:
+        """Read the questions to measure by.
+
+        Raises:
+            WrongUse: Without their judgements, or these alone.
+        """
+        if (self.test_queries is None) != (self.test_qrels is None):
+            raise WrongUse("a test needs both --test-queries and --test-qrels")
+        if self.test_queries is None or self.test_qrels is None:
+            return None
+        run = None if self.test_run is None else read_run(self.test_run)
+        return JudgedQuestions(read_queries(self.test_queries), read_qrels(self.test_qrels), run)
+
+    def adaptation(
+        self, teacher: Ranker, folder: Path, settings: Mapping[str, object], show: Show
+    ) -> Adaptation:
+        """Read the inputs; ``settings`` are what ``--set`` says."""
+        pseudo = PseudoOptions(tuple(re.split(r"\s*,\s*", self.kinds.strip())), seed=self.seed)
+        given = {one.name: getattr(self, one.name) for one in fields(AdaptOptions)}
+        return Adaptation(
+            index=Index.open(self.index),
+            teacher=teacher,
+            folder=folder,
+            options=AdaptOptions(**given | {"pseudo": pseudo, "settings": settings}),
+            show=show,
+            people=read_queries(self.queries) if self.queries else [],
+            test=self.judged(),
+        )

@@ -79,7 +79,8 @@ def questions(job: Adaptation) -> Questions:
     job.show("reading the questions")
     queries, candidates = read_queries(folder / QUERIES), read_run(folder / CANDIDATES)
     ready = _at_work(job, queries, candidates, folder / VECTORS)
-    return Questions(queries, read_qrels(folder / OWN), read_run(folder / FIRST), candidates, ready)
+    own, first = read_qrels(folder / OWN), read_run(folder / FIRST)
+    return Questions(queries, own, first, candidates=candidates, teacher=ready)
 
 
 def _at_work(job: Adaptation, queries: Sequence[Query], run: Run, vectors: Path) -> Ranker:
@@ -119,9 +120,14 @@ def first_passages(run: Run, documents: Documents) -> Reference:
 
     def passages(query: Query) -> list[Passage]:
         doc_ids = first[query.id].doc_ids if query.id in first else ()
-        return [Passage(doc_id, 0, documents[doc_id].full_text) for doc_id in doc_ids]
+        return [pair.passage for pair in pairs_of(query, doc_ids, documents)]
 
     return passages
+
+
+def pairs_of(query: Query, doc_ids: Iterable[str], documents: Documents) -> list[Pair]:
+    """Return a question beside whole documents."""
+    return [Pair(query, Passage(doc_id, 0, documents[doc_id].full_text)) for doc_id in doc_ids]
 
 
 def _make(job: Adaptation, folder: Path) -> None:
@@ -138,10 +144,11 @@ def _make(job: Adaptation, folder: Path) -> None:
     if needs_texts(reader):
         limits = Round()
         chosen = chosen[: _affordable(job, reader, chosen, first)]
-    trip = round_trip(chosen, first, _texts(reader, index), reader, limits, show("round trip"))
+    told = show("round trip")
+    trip = round_trip(chosen, first, _texts(reader, index), teacher=reader, limits=limits, progress=told)
     kept = dict(list(trip.kept.items())[: options.questions])
     queries = [Query(query_id, query.text) for query_id, query in kept.items()] + people
-    _write(job, reader, queries, kept, first.restrict([query.id for query in queries]))
+    _write(job, reader, queries, kept=kept, first=first.restrict([query.id for query in queries]))
     report = PseudoReport.of(asked, trip._replace(kept=kept))
     with suppress(MissingExtra):  # the page is for people; nothing depends on it
         write_pseudo_report(report, job.folder / PAGE, "Questions that the documents ask")
@@ -165,7 +172,8 @@ def ask_documents(job: Adaptation) -> PseudoQueries:
         writer = writer_of(job, job.folder / QUESTIONS / WRITTEN_QUESTIONS)
         if WRITTEN not in pseudo.kinds:
             pseudo = replace(pseudo, kinds=(*pseudo.kinds, WRITTEN))
-    return ask(asking(index, options), words, pseudo, [query.text for query in job.tested], writer)
+    avoid = [query.text for query in job.tested]
+    return ask(asking(index, options), words, pseudo, avoid=avoid, writer=writer)
 
 
 def asking(index: Index, options: AdaptOptions) -> Iterator[Document]:
@@ -190,10 +198,7 @@ def _affordable(
     documents, options = job.index.documents, job.options
     query_id, question = next((entry for entry in asked if entry[0] in first), asked[0])
     doc_ids = first.top(Round().first)[query_id].doc_ids if query_id in first else (question.doc_id,)
-    pairs = [
-        Pair(Query(query_id, question.text), Passage(doc_id, 0, documents[doc_id].full_text))
-        for doc_id in doc_ids
-    ]
+    pairs = pairs_of(Query(query_id, question.text), doc_ids, documents)
     teacher.score(pairs)  # the first call starts things
     began = time.perf_counter()
     teacher.score(pairs)

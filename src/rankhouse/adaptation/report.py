@@ -25,6 +25,8 @@ from rankhouse.ranking.fuse import linear
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.systems.short_forms import short_form
+from rankhouse.systems.stage import Stage
+from rankhouse.systems.system import Reranked, System
 
 MEASURE: Final = "nDCG@10"
 _WEIGHTS: Final = tuple(step / 10 for step in range(11))
@@ -35,6 +37,7 @@ class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ranker: The folder, which ``--ranker`` takes.
+        system: The student joined with the first stage, as ``search --system`` takes it.
         student_weight: The student's weight beside the first stage, whose own is the rest to 1, of z-scores.
         held_out: System -> nDCG@10 on held-out pseudo-queries, the mean of both ideas of relevance.
         test: System -> nDCG@10 on the test; empty without one.
@@ -42,6 +45,7 @@ class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ranker: str
+    system: str
     steps: int
     questions: int
     student_weight: float
@@ -58,6 +62,12 @@ class Weight(NamedTuple):
     values: dict[str, float]
 
 
+def weigh_student(job: Adaptation, student: Ranker, apart: HeldOut) -> Weight:
+    """Choose the student's weight on some of the held-out questions; see :func:`weigh`."""
+    progress = job.show("weighing the student")
+    return weigh(student, apart, job.index, depth=job.options.depth, progress=progress)
+
+
 def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: Progress) -> Weight:
     """Choose the student's weight on held-out pseudo-queries.
 
@@ -66,7 +76,7 @@ def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: P
     (of the differences, question by question) it is the nearest to equal shares.
     """
     plan = Plan(depth=depth)
-    reranked = rerank(student, apart.first, apart.queries, index.documents, plan, progress=progress)
+    reranked = rerank(student, apart.first, apart.queries, index.documents, plan=plan, progress=progress)
     values = {weight: _values(apart, joined(reranked, apart.first, weight)) for weight in _WEIGHTS}
     means = {weight: float(each.mean()) for weight, each in values.items()}
     best = max(_WEIGHTS, key=lambda weight: means[weight])
@@ -91,6 +101,15 @@ def joined(reranked: Run, first: Run, weight: float) -> Run:
     return linear("z-score")([reranked, first], (weight, 1 - weight))
 
 
+def system_of(job: Adaptation, weight: float) -> System:
+    """Return what the adaptation made as a system: the student behind the first stage, joined with it."""
+    first = short_form((job.options.first_stage,), k=job.options.depth)
+    ranked = Reranked(first, Stage(str(job.folder)))
+    if weight in (0, 1):
+        return ranked if weight else first
+    return weight * ranked + round(1 - weight, 2) * first
+
+
 def write_report(job: Adaptation, student: Ranker, weight: float) -> dict[str, float]:
     """Compare first stage, student, both joined and teacher on the test; return their values."""
     index, teacher, options, test = job.index, job.teacher, job.options, job.test
@@ -102,11 +121,12 @@ def write_report(job: Adaptation, student: Ranker, weight: float) -> dict[str, f
     first = first.restrict([query.id for query in test.queries]).top(options.depth)
     if isinstance(teacher, JoinedTeachers):
         teacher = teacher.against(first_passages(first, index.documents))
-    plan = Plan(depth=options.depth)
-    progress = job.show("measuring the student")
-    by_student = rerank(student, first, test.queries, index.documents, plan, progress=progress)
-    progress = job.show("measuring the teacher")
-    by_teacher = rerank(teacher, first, test.queries, index.documents, plan, progress=progress)
+
+    def reranked(name: str, ranker: Ranker) -> Run:
+        progress, plan = job.show(f"measuring the {name}"), Plan(depth=options.depth)
+        return rerank(ranker, first, test.queries, index.documents, plan=plan, progress=progress)
+
+    by_student, by_teacher = reranked("student", student), reranked("teacher", teacher)
     runs = {
         "first stage": first,
         "student": by_student,
@@ -115,13 +135,13 @@ def write_report(job: Adaptation, student: Ranker, weight: float) -> dict[str, f
     }
     for name, run in runs.items():
         write_run(run, job.folder / f"test.{name.replace(' + ', '+').replace(' ', '-')}.run", "adapt")
-    comparison = compare(runs, test.qrels, f"{MEASURE} AP RR@10", "first stage", "randomization", "holm")
+    comparison = compare(
+        runs, test.qrels, f"{MEASURE} AP RR@10", "first stage", test="randomization", correction="holm"
+    )
+    title = f"Adapted without judgements: {system_of(job, weight)}"
+    texts = {query.id: query.text for query in test.queries}
     try:
-        comparison.save(
-            job.folder / "report.html",
-            title="Adapted without judgements",
-            texts={q.id: q.text for q in test.queries},
-        )
+        comparison.save(job.folder / "report.html", title=title, texts=texts)
     except MissingExtra:
         comparison.save(job.folder / "report.md")
     return {name: comparison.cell(name, MEASURE).mean for name in runs}

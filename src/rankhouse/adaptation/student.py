@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -23,14 +22,13 @@ from rankhouse.adaptation.options import (
     STEPS,
     Adaptation,
     AdaptOptions,
-    Show,
     design_of,
 )
-from rankhouse.adaptation.questions import Questions
+from rankhouse.adaptation.questions import Questions, pairs_of
 from rankhouse.adaptation.teacher import needs_texts, write_word_vectors
 from rankhouse.core.errors import RankhouseWarning
-from rankhouse.core.nouns import Encoder, Pair, Passage, Query, Ranker, TextEncoder
-from rankhouse.core.progress import clock, say
+from rankhouse.core.nouns import Encoder, Query, Ranker, TextEncoder
+from rankhouse.core.progress import Progress, clock, say
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
@@ -85,7 +83,7 @@ class HeldOut(NamedTuple):
     def validation(self, index: Index) -> Validation:
         """Return what a student is validated on: the teacher's order of what the first stage finds."""
         plan = Plan(depth=min(50, max(len(ranking.doc_ids) for ranking in self.first.values())))
-        return Validation(self.first, self.queries, self.taught, index.documents, plan)
+        return Validation(self.first, self.queries, self.taught, index.documents, plan=plan)
 
 
 def held_out(job: Adaptation, found: Questions) -> HeldOut:
@@ -102,19 +100,15 @@ def held_out(job: Adaptation, found: Questions) -> HeldOut:
             progress(done, len(drawn))
             if minutes and done >= _FEWEST_READ and time.monotonic() - began > 60 * _READING_SHARE * minutes:
                 break
-            taught[query.id] = _best(query, first[query.id].doc_ids, found.teacher, job.index)
+            doc_ids = first[query.id].doc_ids
+            scores = found.teacher.score(pairs_of(query, doc_ids, job.index.documents))
+            best = sorted(zip(-scores, doc_ids, strict=True))[:_BEST]
+            taught[query.id] = {doc_id: _BEST - place for place, (_, doc_id) in enumerate(best)}
         write_qrels(taught, path)
-    best = read_qrels(path)
-    drawn = [query for query in drawn if query.id in best]
+    known = read_qrels(path)
+    drawn = [query for query in drawn if query.id in known]
     own = {query.id: found.own[query.id] for query in drawn}
-    return HeldOut(drawn, first.restrict([query.id for query in drawn]), own, best)
-
-
-def _best(query: Query, doc_ids: Sequence[str], teacher: Ranker, index: Index) -> dict[str, int]:
-    """Return the documents that a teacher puts first, with grades."""
-    pairs = [Pair(query, Passage(d, 0, index.documents[d].full_text)) for d in doc_ids]
-    best = sorted(zip(-teacher.score(pairs), doc_ids, strict=True))[:_BEST]
-    return {doc_id: _BEST - place for place, (_, doc_id) in enumerate(best)}
+    return HeldOut(drawn, first.restrict([query.id for query in drawn]), own, known)
 
 
 def begin_student(job: Adaptation) -> Model[Any]:
@@ -169,14 +163,14 @@ def teach(
     settings: Settings,
     folder: Path,
     validation: Validation,
-    show: Show,
+    progress: Progress,
 ) -> TrainingOutcome:
     """Teach the student; a killed training resumes."""
     settings = settings.but(epochs=settings.steps)  # each has a step or more
     with warnings.catch_warnings():
         # Remarks compare with the first stage as if the student were used alone; they stand in outcome.json.
         warnings.simplefilter("ignore", RankhouseWarning)
-        return fit(model, examples, settings, folder, validation, progress=show("teaching"))
+        return fit(model, examples, settings, folder, validation=validation, progress=progress)
 
 
 LEAST_STEPS: Final = 50
@@ -297,11 +291,9 @@ def seconds_a_step(work: Remaining, most: float) -> float:
 
 def seconds_a_pair(ranker: Ranker, apart: HeldOut, index: Index) -> float:
     """Measure how long a ranker takes to read a pair."""
-    pairs = [
-        Pair(query, Passage(doc_id, 0, index.documents[doc_id].full_text))
-        for query in apart.queries
-        for doc_id in islice(apart.first[query.id].doc_ids, 2 * _PAIRS // len(apart.queries) + 1)
-    ][: 2 * _PAIRS]
+    each = 2 * _PAIRS // len(apart.queries) + 1
+    asked = ((query, apart.first[query.id].doc_ids[:each]) for query in apart.queries)
+    pairs = [p for query, ids in asked for p in pairs_of(query, ids, index.documents)][: 2 * _PAIRS]
     ranker.score(pairs[::2])  # the first call starts things
     timed = pairs[1::2] or pairs
     started = time.perf_counter()

@@ -94,7 +94,7 @@ def vector_teacher(
     index, show = adaptation.index, adaptation.show
     job = EncodeOptions(len(index), index.fingerprint, dtype="float16")
     progress = index.by_text(show("encoding documents"))
-    stored = encode(encoder, index.documents.stream(), asked.parent / "documents", job, progress)
+    stored = encode(encoder, index.documents.stream(), asked.parent / "documents", job=job, progress=progress)
     if not asked.exists():
         progress, parts = show("encoding questions"), list[FloatArray]()
         for start in range(0, len(queries), _PORTION):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from rankhouse.adaptation.options import AdaptOptions, JudgedQuestions
+from rankhouse.adaptation.options import Adaptation, AdaptOptions, JudgedQuestions
 from rankhouse.api.index import as_index
 from rankhouse.api.rankers import TeacherLike, as_teachers, open_ranker
 from rankhouse.core.arguments import checked
@@ -125,9 +125,10 @@ def adapt(
         keep = None if cache is None else as_path(cache, "cache")
         teachers = [kept(one, keep, stack, encoders=False) for one in as_teachers(teacher)]
         reader = joined(teachers, join)
-        adapt_with(
+        job = Adaptation(
             as_index(index), reader, folder, options, show=lambda _: ignore, people=people, test=judged
         )
+        adapt_with(job)
     return open_ranker(folder)
 
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rankhouse.adaptation.options import AdaptOptions, JudgedQuestions
+from rankhouse.adaptation.options import AdaptJob
 from rankhouse.cli import console
 from rankhouse.cli.given import idle, read_change
-from rankhouse.cli.options import GROWING_FOLDER, LOCAL, PATH, SOURCE, options_of
+from rankhouse.cli.options import GROWING_FOLDER, options_of
 from rankhouse.cli.verb import CommandResult, verb
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import TextEncoder
 from rankhouse.core.progress import Progress
-from rankhouse.index.index import Index
-from rankhouse.io.corpora import read_queries
-from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.labels.pseudo_queries import PseudoOptions
-from rankhouse.labels.soft_scores import JOINS, members_of
+from rankhouse.labels.soft_scores import members_of
 from rankhouse.systems.teachers import open_teacher
 
 if TYPE_CHECKING:
@@ -35,87 +30,29 @@ if TYPE_CHECKING:
     "rankhouse adapt --index my.index --ranker tk --teacher 'biencoder(\"DIR\")' "
     "--minutes 20 --out mine && rankhouse rerank --ranker mine ...",
 )
-@click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
-@options_of(AdaptOptions)
-@click.option(
-    "--teacher",
-    "teachers",
-    type=SOURCE,
-    required=True,
-    multiple=True,
-    help='Whose scores are learned: default, biencoder("DIR"), a folder ... Again for more, whose scores are '
-    "joined; one may be a run with scores of --queries.",
-)
-@click.option(
-    "--join", type=click.Choice([*JOINS]), default="z-score", show_default=True,
-    help="What makes one score of several teachers'.",
-)  # fmt: skip
-@click.option(
-    "--queries", type=SOURCE, help="Questions of people, without judgements, to be learned from as well."
-)
-@click.option(
-    "--test-queries", type=SOURCE, help="Judged questions to measure by; they are not learned from."
-)
-@click.option("--test-qrels", type=PATH, help="Their judgements.")
-@click.option("--test-run", type=PATH, help="What is reranked for them.  [default: what --first-stage finds]")
-@click.option(
-    "--kinds", default=",".join(PseudoOptions.kinds), show_default=True, help="Kinds of pseudo-queries."
-)
-@click.option("--cache", type=LOCAL, help="Keep the scores of a teacher that has no vectors in this folder.")
-@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any setting of the training.")
+@options_of(AdaptJob)
 @click.option(
     "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
 )
-def command(
-    options: AdaptOptions,
-    index_path: Path,
-    teachers: tuple[str, ...],
-    join: str,
-    queries: str | None,
-    test_queries: str | None,
-    test_qrels: Path | None,
-    test_run: Path | None,
-    kinds: str,
-    cache: Path | None,
-    changes: tuple[str, ...],
-    out: Path,
-) -> CommandResult:
+def command(job: AdaptJob, out: Path) -> CommandResult:
     """Teach a ranker on questions that the documents ask; a teacher's scores are the judgements."""
     try:
         from rankhouse.adaptation.adapt import adapt_with
     except ImportError as error:
         raise MissingExtra("training", "neural") from error
-    test = _test(test_queries, test_qrels, test_run)
-    if len(teachers) < 2:
-        idle("it joins the scores of several teachers", "join")
-    if options.steps:
-        idle("--steps says how long the training is", "minutes")
-    pseudo = PseudoOptions(tuple(re.split(r"\s*,\s*", kinds.strip())), seed=options.seed)
-    options = replace(options, pseudo=pseudo, settings=dict(map(read_change, changes)))
-    people = read_queries(queries) if queries else []
-    with ExitStack() as stack:
-        reader = open_teacher(teachers, join, cache, stack, encoders=False)
-        if all(isinstance(one, TextEncoder) for one in members_of(reader)):
-            idle("vectors of a bi-encoder are kept in --out", "cache")
-        result = adapt_with(
-            Index.open(index_path),
-            reader,
-            out,
-            options=options,
-            show=_stages(stack),
-            people=people,
-            test=test,
-        )
-    return CommandResult(result, lambda: _tell(result, out))
-
-
-def _test(queries: str | None, qrels: Path | None, run: Path | None) -> JudgedQuestions | None:
-    if (queries is None) != (qrels is None):
-        raise WrongUse("a test needs both --test-queries and --test-qrels")
-    if queries is None or qrels is None:
+    settings = dict(map(read_change, job.changes))
+    if job.test_queries is None:
         idle("there are no --test-queries that it is for", "test_run")
-        return None
-    return JudgedQuestions(read_queries(queries), read_qrels(qrels), None if run is None else read_run(run))
+    if len(job.teachers) < 2:
+        idle("it joins the scores of several teachers", "join")
+    if job.steps:
+        idle("--steps says how long the training is", "minutes")
+    with ExitStack() as stack:
+        teacher = open_teacher(job.teachers, job.join, job.cache, stack, encoders=False)
+        if all(isinstance(one, TextEncoder) for one in members_of(teacher)):
+            idle("vectors of a bi-encoder are kept in --out", "cache")
+        result = adapt_with(job.adaptation(teacher, out, settings, _stages(stack)))
+    return CommandResult(result, lambda: _tell(result, out))
 
 
 def _stages(stack: ExitStack) -> Callable[[str], Progress]:
@@ -140,6 +77,7 @@ def _tell(result: AdaptResult, out: Path) -> None:
         )
     own, first = result.student_weight, 1 - result.student_weight
     console.say(f"learned from {result.questions:,} questions in {result.steps:,} steps")
+    console.say(f"as one system:  rankhouse search --system {shlex.quote(result.system)}")
     console.say(
         f"use it with  --ranker {out}  and join it with the first stage:  rankhouse fuse RERANKED FIRST "
         f"--method 'linear(\"z-score\")' --weights {own:g},{first:g}"
