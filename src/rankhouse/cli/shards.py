@@ -43,13 +43,7 @@ def answer_of(result: JobResult) -> CommandResult:
     """Warn as a result says, and return the answer that it is."""
     for warning in result.warnings:
         console.warn(warning)
-
-    def show() -> None:
-        for table in result.tables:
-            console.print_table(table)
-        console.say(result.sentence)
-
-    return CommandResult(result.facts, show)
+    return CommandResult(result.facts, result.sentence, result.tables)
 
 
 def run_shard(job: Job, number: ShardNumber, folder: Path, *, overwrite: bool = True) -> CommandResult:

@@ -10,6 +10,7 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.options import FileCommand
+from rankhouse.page.tables import Table
 
 
 class CommandResult(NamedTuple):
@@ -18,12 +19,14 @@ class CommandResult(NamedTuple):
     Attributes:
         facts: What ``--json`` says.
         shown: What a person reads instead: a sentence, or what prints more than one.
+        tables: What a person reads first.
         notes: Remarks behind either.
         code: The exit code.
     """
 
     facts: object
     shown: str | Callable[[], object] = ""
+    tables: Sequence[Table] = ()
     notes: Sequence[str] = ()
     code: int = 0
 
@@ -48,10 +51,13 @@ def show(answer: CommandResult, *, as_json: bool) -> None:
     """Show an answer: to a machine on standard output, or to a person."""
     if as_json:
         console.emit_json(answer.facts)
-    elif not isinstance(answer.shown, str):
-        answer.shown()
-    elif answer.shown:
-        console.say(answer.shown)
+    else:
+        for table in answer.tables:
+            console.print_table(table)
+        if not isinstance(answer.shown, str):
+            answer.shown()
+        elif answer.shown:
+            console.say(answer.shown)
     for note in answer.notes:
         console.say(f"note: {note}")
     if answer.code:

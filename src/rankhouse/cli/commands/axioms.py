@@ -63,4 +63,4 @@ def command(
     if out is not None:
         write(diagnosis, out)
         console.say(f"written to {out}")
-    return CommandResult(diagnosis.to_dict(), lambda: console.print_table(diagnosis.table), diagnosis.notes)
+    return CommandResult(diagnosis.to_dict(), tables=[diagnosis.table], notes=diagnosis.notes)

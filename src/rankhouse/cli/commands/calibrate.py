@@ -61,15 +61,11 @@ def command(job: CalibrateJob, out: Path, report_path: Path | None, chart: Path 
         write_figure(result, chart)
     console.warn_of_truncation(neural, job.ranker)
     _warn_of_few(result)
-    return CommandResult(calibration_record(result) | {"out": str(out)}, lambda: _tell(result, out))
-
-
-def _tell(result: CalibrationResult, out: Path) -> None:
-    console.print_table(goodness_table(result))
-    console.say(
+    told = (
         f"fitted on {result.pairs:,} pairs of {result.queries:,} queries, {result.relevant:,} relevant; "
         f"use it with  --ranker {out}"
     )
+    return CommandResult(calibration_record(result) | {"out": str(out)}, told, [goodness_table(result)])
 
 
 def _warn_of_few(result: CalibrationResult) -> None:

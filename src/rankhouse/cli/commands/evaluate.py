@@ -94,7 +94,7 @@ def command(
     if report_path is not None:
         tables.write_report(comparison, report_path, f"Evaluation against {qrels.name}", texts)
         console.say(f"written to {report_path}")
-    return CommandResult(comparison.to_dict(), lambda: show(comparison, texts), comparison.remarks)
+    return CommandResult(comparison.to_dict(), lambda: show(comparison, texts), notes=comparison.remarks)
 
 
 def name_runs(paths: tuple[Path, ...]) -> list[tuple[str, Path]]:

@@ -130,12 +130,8 @@ def command(
         console.note(f"{shared:,} entries are matches of queries in several parts, whose {by} differ")
     rows = [_write_part(out, name, asked, part=part, judged=judged) for name, part in parts.items()]
     facts = {"entries": entries.number, "own": len(entries.own), "parts": [row._asdict() for row in rows]}
-
-    def show() -> None:
-        console.print_table(Table(ProductRow._fields, tuple(tuple(map(str, row)) for row in rows)))
-        console.say(f"{entries.number:,} entries and {len(rows)} parts written to {out}")
-
-    return CommandResult(facts, show)
+    table = Table(ProductRow._fields, tuple(tuple(map(str, row)) for row in rows))
+    return CommandResult(facts, f"{entries.number:,} entries and {len(rows)} parts written to {out}", [table])
 
 
 def _divide(

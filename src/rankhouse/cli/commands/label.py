@@ -12,10 +12,10 @@ from rankhouse.cli import console
 from rankhouse.cli.cluster import chosen, clustered, run_clustered
 from rankhouse.cli.given import idle, unused, was_given
 from rankhouse.cli.options import OUTPUT_FILE, options_of
-from rankhouse.cli.shards import answer_of, run_shard, sharded
+from rankhouse.cli.shards import run_shard, sharded
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
-from rankhouse.jobs.jobs import JobResult, MergeOptions
+from rankhouse.jobs.jobs import MergeOptions
 from rankhouse.jobs.label import (
     LabelJob,
     Teachers,
@@ -92,7 +92,7 @@ def _label(job: LabelJob, out: Path, page: Path | None) -> CommandResult:
     before = f", {done.resumed:,} of the pairs answered before a kill" if done.resumed else ""
     told = f"{label_sentence(done)} in {seconds:.1f} s{before}"
     facts, tables = label_facts(done, ready.shared, seconds), label_tables(done, ready.shared)
-    return answer_of(JobResult(facts, told, tables=tables))
+    return CommandResult(facts, told, tables)
 
 
 def _refuse_idle(job: LabelJob, *, shows_pairs: bool) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from rankhouse.cli import console
 from rankhouse.cli.given import idle
 from rankhouse.cli.options import PATH, relevant_from
 from rankhouse.cli.verb import CommandResult, verb
@@ -39,7 +38,7 @@ def command(files: tuple[Path, ...], truth: Path | None, relevant_from: int) -> 
     columns = ("file", "pairs", "relevant", "queries", "with a relevant", "precision", "recall")
     table = Table(columns, tuple(_row(name, one) for name, one in summaries.items()))
     facts = next(iter(records.values())) if len(records) == 1 else records
-    return CommandResult(facts, lambda: console.print_table(table))
+    return CommandResult(facts, tables=[table])
 
 
 def _row(name: str, one: PairsSummary) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rankhouse.cli import console
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import WrongUse
 from rankhouse.page.tables import Table
@@ -17,11 +16,6 @@ def command() -> CommandResult:
     except WrongUse as error:
         default = f"nothing: {error}"
     rows = tuple((c.spec, c.uses, str(c.tokens), c.licence) for c in CHECKPOINTS)
-
-    def show() -> None:
-        console.print_table(Table(("--ranker", "for", "tokens", "licence"), rows))
-        console.say(f'"{DEFAULT}" is here: {default}')
-
-    return CommandResult(
-        {DEFAULT: default, "checkpoints": [c._asdict() | {"ranker": c.spec} for c in CHECKPOINTS]}, show
-    )
+    table = Table(("--ranker", "for", "tokens", "licence"), rows)
+    facts = {DEFAULT: default, "checkpoints": [c._asdict() | {"ranker": c.spec} for c in CHECKPOINTS]}
+    return CommandResult(facts, f'"{DEFAULT}" is here: {default}', [table])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from rankhouse.cli import console
 from rankhouse.cli.options import OUTPUT_FILE, PATH, relevant_from
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.qrels import from_grade
@@ -49,8 +48,7 @@ def command(
         from rankhouse.evaluation.charts import write_wins_chart
 
         write_wins_chart(wins, chart)
-    tables = (counts_table(wins), ranges_table(wins))
-    return CommandResult(record(wins), lambda: [console.print_table(table) for table in tables])
+    return CommandResult(record(wins), tables=(counts_table(wins), ranges_table(wins)))
 
 
 def _names(given: str | None, first: Path, second: Path) -> tuple[str, str]:

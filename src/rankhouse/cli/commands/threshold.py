@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from rankhouse.cli import console
 from rankhouse.cli.given import read_numbers
 from rankhouse.cli.options import OUTPUT_FILE, PATH, relevant_from
 from rankhouse.cli.verb import CommandResult, verb
@@ -49,15 +48,12 @@ def command(
     write_json(out, record)
     columns = ("threshold", "accepted", "right", "of all right", "precision", "F1")
     rows = tuple(_row(one, chosen=one is chosen) for one in (chosen, *others))
-
-    def show() -> None:
-        console.print_table(Table(columns, rows))
-        console.say(
-            f"threshold {chosen.threshold:.4g}, chosen by {by}, keeps {chosen.right:,} of {chosen.of:,} "
-            f'right pairs ({chosen.recall:.0%}); use it with  taught("DIR", threshold="{out}")'
-        )
-
-    return CommandResult({"out": str(out)} | record | {"also": [_record(one) for one in others]}, show)
+    told = (
+        f"threshold {chosen.threshold:.4g}, chosen by {by}, keeps {chosen.right:,} of {chosen.of:,} "
+        f'right pairs ({chosen.recall:.0%}); use it with  taught("DIR", threshold="{out}")'
+    )
+    facts = {"out": str(out)} | record | {"also": [_record(one) for one in others]}
+    return CommandResult(facts, told, [Table(columns, rows)])
 
 
 def _record(one: Threshold) -> dict[str, object]:
