@@ -67,7 +67,7 @@ def test_z_score_is_scipys():
     first, second = zscore([10.0, 6.0, 2.0]), zscore([-1.0, -3.0])
     wanted = {"a": first[0], "b": first[1] + 2 * second[0], "c": first[2], "d": 2 * second[1]}
     assert as_scores(fused, "q1") == pytest.approx(wanted, rel=1e-6)
-    assert as_scores(fused, "q2") == {"a": 0.0}
+    assert as_scores(fused, "q2") == {"a": 1.0}  # scipy's is NaN
 
 
 def test_missing_documents_count_nothing_or_drop_out_if_so_wished():
@@ -105,7 +105,35 @@ def test_a_ranking_of_equal_scores_is_neither_lost_nor_torn():
         "c": 1,
         "d": 0,
     }
-    assert as_scores(linear("z-score")([flat, other], [1, 0]), "q") == {"a": 0, "b": 0}
+    assert as_scores(linear("z-score")([flat, other], [1, 0]), "q") == {"a": 1, "b": 1}
+
+
+RARE = Run.from_rankings({"q": {"x-451": 17.5}})
+MANY = Run.from_rankings({"q": {f"d{n}": float(n) for n in range(1, 10)} | {"x-451": 4.0}})
+OTHERS = Run.from_rankings({"q": {f"d{n}": float(n) for n in range(1, 10)}})
+
+
+@pytest.mark.parametrize("missing", ["min", "zero"])
+@pytest.mark.parametrize("normalise", ["min-max", "z-score"])
+def test_a_run_of_one_document_has_a_say(normalise, missing):
+    """It had none: the document that holds a rare word came last, or stayed where the other run had it."""
+    fusion = linear(normalise, missing)
+    assert fusion([RARE, MANY])["q"].doc_ids.index("x-451") < MANY["q"].doc_ids.index("x-451") - 1
+    fused = fusion([RARE, OTHERS], [0.6, 0.4])["q"].doc_ids
+    assert fused.index("x-451") < 4
+    twice = Run.from_rankings({"q": {"x-451": 2.0, "x-452": 2.0}})  # nor is a run of equal scores
+    assert fusion([twice, OTHERS], [0.7, 0.3])["q"].doc_ids.index("x-451") < 4
+    summed = make(f"combsum({normalise!r})", FUSIONS, "fusion")([RARE, MANY])["q"].doc_ids
+    assert summed.index("x-451") < MANY["q"].doc_ids.index("x-451") - 1
+
+
+def test_found_and_not_found_are_worth_what_two_documents_would_be():
+    two = Run.from_rankings({"q": {"x-451": 17.5, "below": 3.0}})
+    for normalise in ("min-max", "z-score"):
+        flat, spread = (linear(normalise).addends([run, OTHERS], "q", "d9")[0].value for run in (RARE, two))
+        assert flat == spread == {"min-max": 0.0, "z-score": -1.0}[normalise]
+        assert linear(normalise).addends([RARE, OTHERS], "q", "x-451")[0].value == 1.0
+    assert linear("raw").addends([RARE, OTHERS], "q", "d9")[0].value == 17.5  # raw scores have no scale
 
 
 # --- what holds for any runs --------------------------------------------------------------------------------

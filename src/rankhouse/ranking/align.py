@@ -30,11 +30,14 @@ class AlignedRuns(NamedTuple):
     floors: Floats
 
 
-def align(runs: Sequence[Run], value: Callable[[Ranking], Floats], missing: str) -> AlignedRuns:
+def align(
+    runs: Sequence[Run], value: Callable[[Ranking], Floats], missing: str, flat_floor: float | None = None
+) -> AlignedRuns:
     """Value every run's documents and bring the same ones under each other.
 
     Args:
         missing: "min", and a document that a run lacks counts there as its lowest; else as 0.
+        flat_floor: With "min", what it counts where all scores of the run are equal; None: as they do.
 
     Raises:
         BadData: A run has infinite scores.
@@ -51,7 +54,9 @@ def align(runs: Sequence[Run], value: Callable[[Ranking], Floats], missing: str)
             sizes.append(len(ranking.doc_ids))
             values.append(_valued(value, ranking, number, query_id))
             if missing == "min" and sizes[-1]:
-                floors[number, queries[query_id]] = values[-1].min()
+                is_flat = ranking.scores[0] == ranking.scores[-1]
+                lowest = flat_floor if is_flat and flat_floor is not None else values[-1].min()
+                floors[number, queries[query_id]] = lowest
         query = np.repeat([queries[q] for q in run], sizes).astype(np.int64)
         columns.append((query, np.array(documents, np.int64), np.concatenate(values)))
     table = np.array([*codes], dtype=object)

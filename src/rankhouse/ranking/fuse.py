@@ -6,6 +6,10 @@ does not have is a choice, ``missing``: "min", its lowest value for that query (
 ends, so the document would have come later; with raw query likelihoods, which are negative, a 0 would be
 a prize), "zero" (what libraries that add up score lists do), or "drop", which keeps only documents that
 every run has. A run of weight 0 takes no part: neither its scores nor its documents.
+
+A run that finds one document for a query, or several with equal scores, has no spread to divide by. Found is
+better than not found all the same (a rare word, a product's number), so its documents count as the first of
+two would: 1 in min-max and in z-scores, and those it lacks as the second of two, 0 and -1.
 """
 
 from __future__ import annotations
@@ -59,12 +63,15 @@ class Fusion:
     Attributes:
         value: Ranking -> what each of its documents is worth, (k,).
         missing: "min", "zero" or "drop".
+        flat_floor: What a run whose scores are all equal says of others where ``missing`` is "min"; None: the
+            same as of its own.
         shares: Weights not given are 1 / runs each, so that they sum to 1; else 1 each.
         votes: The sum is multiplied by how many runs have the document.
     """
 
     value: Callable[[Ranking], Floats]
     missing: str = "zero"
+    flat_floor: float | None = None
     shares: bool = False
     votes: bool = False
 
@@ -79,7 +86,15 @@ class Fusion:
             WrongUse: Fewer than two runs, or weights that do not fit.
             BadData: An infinite score where scores are added.
         """
-        return _mix(self, align(runs, self.value, self.missing), self._weights(runs, weights))
+        return _mix(self, self.align(runs), self._weights(runs, weights))
+
+    def align(self, runs: Sequence[Run]) -> AlignedRuns:
+        """Value the documents of all runs and lay them side by side.
+
+        Raises:
+            BadData: An infinite score where scores are added.
+        """
+        return align(runs, self.value, self.missing, self.flat_floor)
 
     def _weights(self, runs: Sequence[Run], weights: Sequence[float] | None) -> Weights:
         usual = 1 / len(runs) if self.shares and runs else 1.0
@@ -94,7 +109,7 @@ class Fusion:
             WrongUse: The fusion lacks the document for this query; otherwise as for fusing.
         """
         of_query, factors = [run.restrict([query_id]) for run in runs], self._weights(runs, weights)
-        aligned = align(of_query, self.value, self.missing)
+        aligned = self.align(of_query)
         terms = _terms(self, aligned, factors)
         places = np.flatnonzero(aligned.table[aligned.code[terms.rows]] == doc_id)
         if not len(places):
@@ -180,10 +195,10 @@ def min_max(ranking: Ranking) -> Floats:
 
 
 def z_score(ranking: Ranking) -> Floats:
-    """Shift and stretch a query's scores, (k,), to mean 0 and standard deviation 1; all alike become 0."""
+    """Shift and stretch a query's scores, (k,), to mean 0 and standard deviation 1; all alike become 1."""
     scores = ranking.scores.astype(np.float64)
     deviation = scores.std()
-    return (scores - scores.mean()) / deviation if scores[0] != scores[-1] else np.zeros(len(scores))
+    return (scores - scores.mean()) / deviation if scores[0] != scores[-1] else np.ones(len(scores))
 
 
 def _reciprocal_ranks(ranking: Ranking, k: float) -> Floats:
@@ -192,6 +207,7 @@ def _reciprocal_ranks(ranking: Ranking, k: float) -> Floats:
 
 NORMALISATIONS: dict[str, Callable[[Ranking], Floats]] = {"raw": raw, "min-max": min_max, "z-score": z_score}
 MISSING = ("min", "zero", "drop")
+_FLAT_FLOORS: dict[str, float] = {"min-max": 0.0, "z-score": -1.0}
 
 
 def linear(normalise: str = "min-max", missing: str = "min") -> Fusion:
@@ -202,7 +218,8 @@ def linear(normalise: str = "min-max", missing: str = "min") -> Fusion:
         missing: What a run says of a document it lacks: "min", "zero" or "drop" (see the module).
     """
     choose(missing, dict.fromkeys(MISSING), "treatment of missing documents")
-    return Fusion(choose(normalise, NORMALISATIONS, "normalisation"), missing, shares=True)
+    value = choose(normalise, NORMALISATIONS, "normalisation")
+    return Fusion(value, missing, flat_floor=_FLAT_FLOORS.get(normalise), shares=True)
 
 
 def rrf(k: float = 60) -> Fusion:
@@ -271,7 +288,7 @@ def tune(
     if not points:
         raise WrongUse("the grid of weights is empty; give at least one point")
     _checked(runs, points[0])
-    aligned = align(runs, fusion.value, fusion.missing)
+    aligned = fusion.align(runs)
     tried = [(point, score(_mix(fusion, aligned, point))) for point in points]
     if refine:
         near = _simplex(len(runs), parts * 10, _best(tried)[0])
