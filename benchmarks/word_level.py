@@ -276,9 +276,10 @@ def stored_rows(
         scores = model.score_stored(query, stored)
         seconds = timed(lambda s=stored: model.score_stored(query, s), repeat)
         kept = len(set(np.argsort(-scores)[:100]) & set(np.argsort(-expected)[:100]))
+        size = sum(one.nbytes for one in stored)
         note = (
             f"largest gap {np.abs(scores - expected).max():.0e} (scores span {np.ptp(expected):.0e}), "
-            f"{kept} of the best 100 stay, {stored.nbytes / len(texts):,.0f} bytes a passage"
+            f"{kept} of the best 100 stay, {size / len(texts):,.0f} bytes a passage"
         )
         row(f"TK, stored {storage}", len(texts), seconds, slow, note)
 

@@ -91,13 +91,13 @@ class Rows:
         self.kind, self.dtype, self.width, self.fingerprint = kind, dtype, width, kind
 
     def precompute(self, texts):
-        from rankhouse.index.precomputed.write import PassageRows
+        from rankhouse.core.nouns import PassageRows
 
         lengths = np.array([len(text.split()) for text in texts], np.int64)
         rng, rows = np.random.default_rng(len(texts)), int(lengths.sum())
         values = rng.integers(0, 127, (rows, self.width)).astype(self.dtype)
         scales = rng.random(rows if self.dtype == "int8" else 0).astype(np.float32)
-        return PassageRows(values, scales, lengths, lengths % 3)
+        return PassageRows(values, scales, np.concatenate([[0], np.cumsum(lengths)]), lengths % 3)
 
 
 def make_kept(folder):

@@ -18,9 +18,8 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_run
 from rankhouse.models import bundle
 from rankhouse.models.tk import TKDesign
-from rankhouse.systems.precomputed import open_precomputed
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
-from rankhouse.systems.reranking import RerankOptions, rerank_with
+from rankhouse.systems.reranking import RerankOptions, open_precomputed, rerank_with
 
 TEXTS = [
     "Pilots board ships and steer them into the harbour.",

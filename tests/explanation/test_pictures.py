@@ -13,7 +13,7 @@ from rankhouse.cli.main import cli  # noqa: E402 - torch first
 from rankhouse.core.errors import BadData, WrongUse  # noqa: E402
 from rankhouse.core.nouns import Document, Pair, Passage, Query  # noqa: E402
 from rankhouse.core.run import Run  # noqa: E402
-from rankhouse.evaluation.charts import write_difficulty_chart  # noqa: E402
+from rankhouse.evaluation.charts import write_chart  # noqa: E402
 from rankhouse.evaluation.compare import compare  # noqa: E402
 from rankhouse.explanation.pictures import attention_over, filter_places, map_pairs, pair_vectors, project  # noqa: E402  # noqa: E402
 from rankhouse.index.lexical.build import BuildOptions, build  # noqa: E402
@@ -232,7 +232,7 @@ def test_gain_by_difficulty_is_drawn_from_the_same_numbers_each_time(tmp_path):
     }
     comparison = compare(runs, qrels, "AP", "old")
     for name in ("one.svg", "two.svg", "one.png", "two.png"):
-        write_difficulty_chart(comparison, "new", "AP", tmp_path / name)
+        write_chart(comparison, "new", "AP", tmp_path / name, "difficulty")
     for end in ("svg", "png"):
         assert (tmp_path / f"one.{end}").read_bytes() == (tmp_path / f"two.{end}").read_bytes()
     drawn = (tmp_path / "one.svg").read_text()
@@ -240,4 +240,4 @@ def test_gain_by_difficulty_is_drawn_from_the_same_numbers_each_time(tmp_path):
     assert "4 groups of equal size" in drawn
     assert "most that can be gained or lost" in drawn
     with pytest.raises(WrongUse, match="no baseline"):
-        write_difficulty_chart(compare(runs, qrels, "AP"), "new", "AP", tmp_path / "x.svg")
+        write_chart(compare(runs, qrels, "AP"), "new", "AP", tmp_path / "x.svg", "difficulty")

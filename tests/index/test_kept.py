@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 from rankhouse.core.errors import BadIndex, BadModel, MissingInput, WrongUse
-from rankhouse.core.nouns import Document, Passage
+from rankhouse.core.nouns import Document, Passage, PassageRows
 from rankhouse.index import append_log as growing
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.precomputed.read import (
     FORMATS,
+    PASSAGES,
     PrecomputedPassages,
     PrecomputedState,
     find,
     open_all,
-    precomputed_folder,
 )
-from rankhouse.index.precomputed.write import PassageRows, PrecomputeOptions, precompute
+from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 from rankhouse.text.split import Windows
 
 WORDS = ["red", "fox", "snow", "dog", "cat", "bird", "sea", "tree", "stone", "river", "wind", "sun", "moon"]
@@ -41,7 +41,8 @@ class WordRows:
         scales = np.abs(rows).max(axis=1).astype(np.float32) if self.dtype == "int8" else np.empty(0, "f4")
         lengths = np.array([min(len(own), LIMIT) for own in words], np.int64)
         lost = np.array([max(0, len(own) - LIMIT) for own in words], np.int64)
-        return PassageRows(rows.astype(self.dtype), scales, lengths, lost)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return PassageRows(rows.astype(self.dtype), scales, offsets, lost)
 
     def row(self, word):
         raw = blake2b(word.encode(), digest_size=self.dimension).digest()
@@ -184,7 +185,7 @@ def test_changed_documents_are_refused_and_replaced_when_told(tmp_path):
 def test_it_covers_an_index_and_what_was_added_later_stands_behind(tmp_path):
     build(DOCUMENTS, tmp_path / "i", BuildOptions(workers=1))
     index = Index.open(tmp_path / "i")
-    folder = precomputed_folder(index.path)
+    folder = index.path / PASSAGES
     kept = precompute(
         WordRows(), index.documents.stream(), folder, PrecomputeOptions(len(index), index.fingerprint)
     )

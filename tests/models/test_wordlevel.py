@@ -265,7 +265,7 @@ def test_contrasts_need_groups_of_two():
 def test_stored_passages_give_tk_its_own_scores(storage, tolerance):
     model = DESIGNS["tk"].fresh(TEXTS, seed=3).eval()
     stored = model.encode_passages(TEXTS, storage)
-    assert stored.vectors.dtype == storage
+    assert stored.values.dtype == storage
     assert stored.offsets.tolist()[0] == 0
     for query in QUERIES:
         expected = scores(model, [pair(query, text) for text in TEXTS])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,31 @@ class StoredPair(NamedTuple):
 
     query: Query
     passage: StoredPassage
+
+
+Storage = Literal["float32", "float16", "int8"]
+"""Number formats of stored vectors."""
+
+
+class PassageRows(NamedTuple):
+    """What a ranker makes of n passages once, to be stored: vectors of their words, or their token ids.
+
+    Attributes:
+        values: (t, d) rows of all passages, end to end, in their number format on disk.
+        scales: (t,) float32 factors of int8 rows; empty for other formats.
+        offsets: (n + 1,) int64; passage i is ``values[offsets[i]:offsets[i + 1]]``.
+        lost: (n,) tokens of each passage that were cut off.
+    """
+
+    values: NDArray[Any]
+    scales: FloatArray
+    offsets: NDArray[np.int64]
+    lost: NDArray[Any]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(n,) rows of each passage."""
+        return np.diff(self.offsets)
 
 
 class Ranker(Protocol):

@@ -7,7 +7,7 @@ Difficulty is the baseline's own value of a query, so part of any slope is arith
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -36,8 +36,13 @@ _PALE = ("#eaeef2", "#afb8c1")  # both wrong, both right: it is the others that 
 _ROOM = 0.06  # a share below this has no room for its number
 
 
-def write_chart(comparison: ComparisonData, system: str, measure: str, path: Path | str) -> None:
-    """Draw a system's per-query differences to the baseline into a PNG or SVG file.
+def write_chart(
+    comparison: ComparisonData, system: str, measure: str, path: Path | str, kind: str = "differences"
+) -> None:
+    """Draw a system's gain on each query over the baseline into a PNG or SVG file.
+
+    Args:
+        kind: "differences", largest gain first, or "difficulty", over the baseline's value of the query.
 
     Raises:
         WrongUse: Another suffix, no baseline, or no such system or measure.
@@ -46,17 +51,22 @@ def write_chart(comparison: ComparisonData, system: str, measure: str, path: Pat
     """
     both = f"{shortened(system, 42)} against {shortened(str(comparison.baseline), 26)}"
     title = f"{shortened(measure, 16)}: {both}"
-    write(_differences(comparison, system, measure, title), path, f"{system}\t{measure}")
+    write(CHARTS[kind](comparison, system, measure, title), path, _salt(system, measure, kind))
 
 
-def inline_chart(comparison: ComparisonData, system: str, measure: str) -> str:
+def inline_chart(comparison: ComparisonData, system: str, measure: str, kind: str = "differences") -> str:
     """Draw the same chart as SVG for a page, which says above it whom it compares.
 
     Raises:
         WrongUse: No baseline, or no such system or measure.
         MissingExtra: matplotlib is not installed.
     """
-    return inline(_differences(comparison, system, measure, measure), f"{system}\t{measure}")
+    return inline(CHARTS[kind](comparison, system, measure, measure), _salt(system, measure, kind))
+
+
+def _salt(system: str, measure: str, kind: str) -> str:
+    """Return what the names of a chart's parts are made of, which differ within a page."""
+    return f"{system}\t{measure}" if kind == "differences" else f"{kind}\t{system}\t{measure}"
 
 
 def _differences(comparison: ComparisonData, system: str, measure: str, title: str) -> Draw:
@@ -161,28 +171,8 @@ _GROUPS = 4
 _LEAST = 5  # queries in a group whose mean is drawn
 
 
-def write_difficulty_chart(comparison: ComparisonData, system: str, measure: str, path: Path | str) -> None:
-    """Draw a system's gain on each query over the baseline's value of it into a PNG or SVG file.
-
-    Raises:
-        WrongUse: Another suffix, no baseline, or no such system or measure.
-        MissingExtra: matplotlib is not installed.
-        OutputFailed: The file cannot be written.
-    """
-    write(_difficulty(comparison, system, measure), path, f"difficulty\t{system}\t{measure}")
-
-
-def inline_difficulty_chart(comparison: ComparisonData, system: str, measure: str) -> str:
-    """Draw the same chart as SVG for a page.
-
-    Raises:
-        WrongUse: No baseline, or no such system or measure.
-        MissingExtra: matplotlib is not installed.
-    """
-    return inline(_difficulty(comparison, system, measure), f"difficulty\t{system}\t{measure}")
-
-
-def _difficulty(comparison: ComparisonData, system: str, measure: str) -> Draw:
+def _difficulty(comparison: ComparisonData, system: str, measure: str, title: str) -> Draw:
+    del title  # it has one of its own
     rows = comparison.differences(system, measure)
     names = (shortened(str(comparison.baseline), 26), shortened(system, 26), shortened(measure, 16))
     return lambda palette: _difficulty_figure(rows, names, palette)
@@ -233,3 +223,7 @@ def _means(before: Floats, gains: Floats, palette: Palette, axes: Axes) -> int:
         middle = float(np.median(before[rows]))
         axes.plot([middle, middle], [mean.low, mean.high], color=palette.ink, linewidth=1.0, zorder=4)
     return groups
+
+
+CHARTS: Final = {"differences": _differences, "difficulty": _difficulty}
+"""Kind of chart -> what draws it: (comparison, system, measure, title)."""

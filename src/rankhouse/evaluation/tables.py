@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from rankhouse.evaluation.charts import inline_chart, inline_difficulty_chart
+from rankhouse.evaluation.charts import inline_chart
 from rankhouse.evaluation.comparison_data import ComparisonData, MeanScore
 from rankhouse.evaluation.measures import Scores
 from rankhouse.io.outputs import writing
@@ -189,7 +189,7 @@ def write_report(
             "charts": [
                 (measure, inline_chart(comparison, system, measure)) for measure in comparison.measures
             ],
-            "difficulty": inline_difficulty_chart(comparison, system, comparison.measures[0]),
+            "difficulty": inline_chart(comparison, system, comparison.measures[0], "difficulty"),
             "extremes": extremes_tables(comparison, system, comparison.measures[0], most, texts=texts),
         }
         for system in comparison.challengers

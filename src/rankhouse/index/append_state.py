@@ -104,37 +104,6 @@ def sum_of(state: LogState, name: str) -> FileSum:
     return FileSum(state.sizes()[name], state.sums.get(name, 0), state.blocks.get(name, b""))
 
 
-def mapped(folder: Path, state: LogState, name: str, dtype: str, shape: tuple[int, ...]) -> CheckedArray[Any]:
-    """Map an array of a folder into memory; small files are compared now, blocks of large ones when read.
-
-    Raises:
-        BadIndex: The file is missing, too short, or not what was written; also when a block is read.
-    """
-    path, expected = folder / name, sum_of(state, name)
-
-    def damaged() -> BadIndex:
-        return BadIndex(f"{path}: was changed after it was written; {AGAIN} with --overwrite")
-
-    try:
-        if (there := path.stat().st_size) < expected.bytes:
-            raise BadIndex(
-                f"{path}: has {there:,} bytes, {expected.bytes:,} are needed; the file is damaged: "
-                f"{AGAIN} with --overwrite"
-            )
-        content: NDArray[np.uint8] = np.empty(0, np.uint8)  # an empty file cannot be mapped
-        if expected.bytes:
-            # A plain array over the same pages: memmap's own slicing is several times slower.
-            content = np.asarray(np.memmap(path, np.uint8, "r", shape=(expected.bytes,)))
-    except OSError as error:
-        raise BadIndex(
-            f"{path}: is missing or cannot be read ({error.strerror}); {AGAIN} with --overwrite"
-        ) from error
-    guard = Guard(content, expected, damaged)
-    if expected.bytes <= BLOCK:
-        guard.whole()
-    return CheckedArray(content.view(dtype).reshape(shape), guard)
-
-
 def complete_state(folder: Path, load: Callable[[Path], S]) -> S | None:
     """Return the state of a folder that is complete; None where nothing was ever written.
 
@@ -151,6 +120,10 @@ def complete_state(folder: Path, load: Callable[[Path], S]) -> S | None:
     return None
 
 
+def _damaged(path: Path) -> BadIndex:
+    return BadIndex(f"{path}: was changed after it was written; {AGAIN} with --overwrite")
+
+
 class DataFolder(Generic[S]):
     """A folder whose files only grow, open for reading."""
 
@@ -158,8 +131,30 @@ class DataFolder(Generic[S]):
         self.folder, self.state = folder, state
 
     def mapped(self, name: str, dtype: str, shape: tuple[int, ...]) -> CheckedArray[Any]:
-        """Map one of its arrays into memory; raises as :func:`mapped` does."""
-        return mapped(self.folder, self.state, name, dtype, shape=shape)
+        """Map one of its arrays into memory; small files are compared now, blocks of large ones when read.
+
+        Raises:
+            BadIndex: The file is missing, too short, or not what was written; also when a block is read.
+        """
+        path, expected = self.folder / name, sum_of(self.state, name)
+        try:
+            if (there := path.stat().st_size) < expected.bytes:
+                raise BadIndex(
+                    f"{path}: has {there:,} bytes, {expected.bytes:,} are needed; the file is damaged: "
+                    f"{AGAIN} with --overwrite"
+                )
+            content: NDArray[np.uint8] = np.empty(0, np.uint8)  # an empty file cannot be mapped
+            if expected.bytes:
+                # A plain array over the same pages: memmap's own slicing is several times slower.
+                content = np.asarray(np.memmap(path, np.uint8, "r", shape=(expected.bytes,)))
+        except OSError as error:
+            raise BadIndex(
+                f"{path}: is missing or cannot be read ({error.strerror}); {AGAIN} with --overwrite"
+            ) from error
+        guard = Guard(content, expected, lambda: _damaged(path))
+        if expected.bytes <= BLOCK:
+            guard.whole()
+        return CheckedArray(content.view(dtype).reshape(shape), guard)
 
     def verify(self) -> None:
         """Read every file whole and compare it with its checksum.
@@ -170,6 +165,4 @@ class DataFolder(Generic[S]):
         sizes = self.state.sizes()
         for name, size in sizes.items():
             if file_sum(self.folder / name, size).crc32 != self.state.sums.get(name, 0):
-                raise BadIndex(
-                    f"{self.folder / name}: was changed after it was written; {AGAIN} with --overwrite"
-                )
+                raise _damaged(self.folder / name)

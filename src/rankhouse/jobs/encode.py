@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Document, TextEncoder
+from rankhouse.core.nouns import Document, Storage, TextEncoder
 from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.index.append_state import MANIFEST
@@ -19,21 +19,20 @@ from rankhouse.index.dense.vectors import Vectors, load_vectors_state, vectors_f
 from rankhouse.index.index import Index
 from rankhouse.index.merge_logs import EncodedCollection, LogKind, OffsetColumn, merge_logs
 from rankhouse.index.precomputed.read import (
+    PASSAGES,
     PrecomputedPassages,
     PrecomputedState,
     load_precomputed_state,
-    precomputed_folder,
 )
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 from rankhouse.jobs.identity import computed_by, described
 from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, write_report
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.ranking.pool import POOLS
-from rankhouse.systems.precomputed import Storage, TokenPrecomputer, VectorPrecomputer
 from rankhouse.systems.rankers import ComputeOptions, as_encoder, open_ranker
 from rankhouse.text.split import SPLITTERS
 
-_VECTORS, _KEPT = "vectors", "kept"
+_VECTORS: Final = "vectors"
 
 DENSE: Final = LogKind(
     load=load_vectors_state,
@@ -116,9 +115,9 @@ class EncodeJob(ComputeOptions):
                 [f"{none:,} of {len(index):,} documents have no text, so they have no vector"] if none else []
             )
             return JobResult(facts, sentence, warnings)
-        sources = [next((shard.folder / _KEPT).iterdir()) for shard in shards]
+        sources = [next((shard.folder / PASSAGES).iterdir()) for shard in shards]
         state: PrecomputedState = load_precomputed_state(sources[0] / MANIFEST)
-        folder = precomputed_folder(out) / state.name
+        folder = out / PASSAGES / state.name
         merge_logs(sources, folder, KEPT, collection, overwrite=options.overwrite, progress=options.progress)
         kept = PrecomputedPassages.open(folder)
         facts, sentence = passages_facts(kept)
@@ -157,7 +156,7 @@ class EncodeWorker:
         documents, show = index.documents.stream(), index.by_text(progress)
         if self.is_dense:
             return self._vectors(documents, len(index), vectors_folder(index.path, job.name), show)
-        return self._passages(documents, len(index), precomputed_folder(index.path), show)
+        return self._passages(documents, len(index), index.path / PASSAGES, show)
 
     def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
         """Encode the documents of a shard."""
@@ -165,7 +164,7 @@ class EncodeWorker:
         if self.is_dense:
             done = self._vectors(documents, len(shard), folder / _VECTORS, progress)
         else:
-            done = self._passages(documents, len(shard), folder / _KEPT, progress)
+            done = self._passages(documents, len(shard), folder / PASSAGES, progress)
             del done.facts["kept"]  # a folder that the shard is not in when it is done
         seconds = round(time.perf_counter() - started, 3)
         write_report(folder, done.facts | {"seconds": seconds, "warnings": done.warnings})
@@ -188,6 +187,8 @@ class EncodeWorker:
     def _passages(
         self, documents: Iterable[Document], count: int, parent: Path, progress: Progress
     ) -> Encoded:
+        from rankhouse.models.precomputing import TokenPrecomputer, VectorPrecomputer
+
         job, ranker = self._job, self._ranker
         maker = TokenPrecomputer(ranker) if job.tokens else VectorPrecomputer(ranker, job.dtype or "float16")
         splitter = notation.make(job.split, SPLITTERS, "splitter")

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.core.nouns import FloatArray, Pair, PassageRows, Storage
 from rankhouse.models.engine import Batch
 from rankhouse.models.pair_encoding import PairReader
 from rankhouse.nn.compute import Compute
@@ -129,30 +127,6 @@ class TokenModel(Model[Packed], Protocol):
         ...
 
 
-class StoredPassages(NamedTuple):
-    """Passages already put into context, end to end: all that a :class:`PrecomputingModel` needs of them.
-
-    Attributes:
-        vectors: (t, d) unit vectors, float32, float16 or int8.
-        scales: (t,) float32 factor of each int8 row; empty for floats.
-        offsets: (n + 1,) int64; passage i is ``vectors[offsets[i]:offsets[i + 1]]``.
-        lost: (n,) int64 words of each passage beyond ``passage_length``; scoring does not need it.
-    """
-
-    vectors: NDArray[Any]
-    scales: FloatArray
-    offsets: NDArray[np.int64]
-    lost: NDArray[np.int64] = np.empty(0, np.int64)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes the arrays take."""
-        return self.vectors.nbytes + self.scales.nbytes + self.offsets.nbytes
-
-
-Storage = Literal["float32", "float16", "int8"]
-
-
 @runtime_checkable
 class PrecomputingModel(Model[TwoSided], Protocol):
     """A model that encodes passages once, to match them with any query later (TK)."""
@@ -162,11 +136,11 @@ class PrecomputingModel(Model[TwoSided], Protocol):
         """Whether scores of these settings are sums over words stored apart."""
         ...
 
-    def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> StoredPassages:
+    def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
         """Put n passages into context."""
         ...
 
-    def score_stored(self, query: str, stored: StoredPassages) -> FloatArray:
+    def score_stored(self, query: str, stored: PassageRows) -> FloatArray:
         """Score n stored passages for a query: (n,) float32."""
         ...
 

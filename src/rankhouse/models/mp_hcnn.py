@@ -11,7 +11,7 @@ Shapes: n pairs, q query units, p post units, d width, f filters, l layers; unit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
@@ -24,10 +24,9 @@ from torch.nn import functional as F
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Objective, plain_scorer
 from rankhouse.models.word_models import (
-    BATCH_TOKENS,
     Evidence,
+    TwoClassModel,
     WordDesign,
     WordReader,
     array,
@@ -35,10 +34,8 @@ from rankhouse.models.word_models import (
     blank_table,
     design_from,
     embedding,
-    policy_of,
     seeded,
 )
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.convolve import convolved
 from rankhouse.nn.layers.linear import row_sums, through
 from rankhouse.nn.layers.match import dots
@@ -201,13 +198,12 @@ class Hierarchy(nn.Module):
         return torch.cat(pools, dim=1), matrices
 
 
-class MPHCNN(nn.Module):
+class MPHCNN(TwoClassModel):
     """The model; its score is the logarithm of the probability of relevance. See the head of this file."""
 
     family = "mp_hcnn"
-    objective: Objective = "points"
-    batch_tokens = BATCH_TOKENS
-    scale = "logprob"
+    designed_by = MPHCNNDesign
+    design: MPHCNNDesign
 
     def __init__(
         self,
@@ -217,9 +213,8 @@ class MPHCNN(nn.Module):
         table: FloatArray,
         gram_table: FloatArray,
     ) -> None:
-        super().__init__()
-        self.design, self.reader, self.grams = design, reader, grams
-        self.policy = policy_of(self.family, design, table.shape[1])
+        super().__init__(design, reader, table.shape[1])
+        self.grams = grams
         self.words = Hierarchy(table, reader.vocabulary.idf, design, design.query_length)
         self.characters = Hierarchy(gram_table, grams.idf, design, design.query_trigrams)
         evidence = self.words.features + 2 * self.characters.features
@@ -251,7 +246,7 @@ class MPHCNN(nn.Module):
                 known[text] = self.grams.ids(trigrams(text)[:most]) if text.strip() else []
         return Ragged.of([known[text] for text in texts])
 
-    def encode(self, pairs: Sequence[Pair]) -> ThreeInputs:
+    def encode(self, pairs: Sequence[Pair]) -> ThreeInputs:  # type: ignore[override]  # a batch of its own kind
         """Turn n pairs into word and trigram numbers; links are taken from the post's text."""
         words = self.reader.encode(pairs)
         posts = [pair.passage.text for pair in pairs]
@@ -292,23 +287,6 @@ class MPHCNN(nn.Module):
         evidence = torch.cat([features for features, _ in self.compare(batch).values()], dim=1)
         hidden = self.dropout(through(self.hidden, evidence).relu())
         return through(self.decide, hidden).log_softmax(1)
-
-    def forward(self, batch: ThreeInputs) -> Tensor:
-        """Score n pairs: (n,), the logarithm of P(relevant)."""
-        return self.log_probabilities(batch)[:, 1]
-
-    def log_odds(self, batch: ThreeInputs) -> Tensor:
-        """Return log P(relevant) / P(not relevant), (n,)."""
-        no, yes = self.log_probabilities(batch).unbind(1)
-        return yes - no
-
-    def loss(self, batch: ThreeInputs, labels: Tensor) -> Tensor:
-        """Return the negative log likelihood of points (g, 1) labelled 0 or 1."""
-        return F.nll_loss(self.log_probabilities(batch), labels.flatten().long())
-
-    def scorer(self, compute: Compute) -> Callable[[ThreeInputs], Tensor]:
-        """Return ``forward`` on this device, in fp32."""
-        return plain_scorer(self, compute)
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:

@@ -23,11 +23,10 @@ from torch.nn import functional as F
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.contract import Objective
 from rankhouse.models.word_models import (
     Evidence,
+    TwoClassModel,
     WordDesign,
-    WordModel,
     WordReader,
     array,
     begin,
@@ -213,14 +212,12 @@ class PostEncoder(nn.Module):
         return through(self.hidden, self.dropout(maxima))
 
 
-class SamCNN(WordModel):
+class SamCNN(TwoClassModel):
     """The model; its score is the logarithm of the probability of relevance. See the head of this file."""
 
     family = "samcnn"
     designed_by = SamCNNDesign
     design: SamCNNDesign
-    objective: Objective = "points"
-    scale = "logprob"
 
     def __init__(self, design: SamCNNDesign, reader: WordReader, table: FloatArray) -> None:
         super().__init__(design, reader, table.shape[1])
@@ -346,19 +343,11 @@ class SamCNN(WordModel):
         mean, variance = norm.running_mean, norm.running_var
         return F.batch_norm(rows, mean, variance, norm.weight, bias=norm.bias, eps=norm.eps)
 
-    def forward(self, batch: TwoSided) -> Tensor:
-        """Score n pairs: (n,), the logarithm of P(relevant)."""
-        return self.log_probabilities(batch)[:, 1]
-
-    def log_odds(self, batch: TwoSided) -> Tensor:
-        """Return log P(relevant) / P(not relevant), (n,)."""
-        no, yes = self.log_probabilities(batch).unbind(1)
-        return yes - no
-
-    def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
+    def loss(self, batch: TwoSided, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return the negative log likelihood of points (g, 1) labelled 0 or 1."""
-        weights = torch.tensor(self.design.class_weights or (1.0, 1.0), device=labels.device)
-        return F.nll_loss(self.log_probabilities(batch), labels.flatten().long(), weights)
+        if weights is None:
+            weights = torch.tensor(self.design.class_weights or (1.0, 1.0), device=labels.device)
+        return super().loss(batch, labels, weights)
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
         """Return ``forward`` on this device, in fp32, remembering what each word's filters gave."""

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
-from rankhouse.models.contract import Storage, StoredPassages
+from rankhouse.core.nouns import FloatArray, Pair, Passage, PassageRows, Query, Storage
 from rankhouse.models.word_models import (
     Evidence,
     WordDesign,
@@ -140,9 +139,6 @@ class WindowHead(nn.Module):
         shares = (self.by_size(match, query_mask, passage_mask)[0] * self.merge.weight[0]).tolist()
         return {f"windows of {size}": share for size, share in zip(self.sizes, shares, strict=True)}
 
-
-WINDOWS = (20, 30, 50, 80, 100, 120, 150)
-"""The window sizes of the authors' code for TUW19-d3, in tokens."""
 
 _ENCODE_BUDGET = 16_384
 _GRID = 4  # tokens; attention's bits depend on how wide a rectangle is
@@ -304,7 +300,7 @@ class TK(WordModel):
         return not self.design.windows
 
     @torch.inference_mode()
-    def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> StoredPassages:
+    def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
         """Put passages into context once, to be matched with any query later.
 
         Raises:
@@ -326,10 +322,10 @@ class TK(WordModel):
                 scales[into] = largest.numpy()
                 values = (values / largest[:, None]).round()
             vectors[into] = values.numpy()
-        return StoredPassages(vectors, scales, starts.numpy(), read.lost.numpy())
+        return PassageRows(vectors, scales, starts.numpy(), read.lost.numpy())
 
     @torch.inference_mode()
-    def score_stored(self, query: str, stored: StoredPassages) -> FloatArray:
+    def score_stored(self, query: str, stored: PassageRows) -> FloatArray:
         """Score stored passages for a query: (n,) float32; only the query is put into context.
 
         Raises:
@@ -339,10 +335,8 @@ class TK(WordModel):
             raise WrongUse("stored vectors serve TK without windows; rerank with the model itself instead")
         row = self.reader.rows([query], self.design.query_length)
         asked = unit(self.represent(row.to(self.mix.device)))[0, : int(row.lengths[0])].cpu()
-        counts = ragged_counts(
-            asked, stored.vectors, stored.scales, stored.offsets, kernels=self.head.kernels
-        )
-        lengths = torch.from_numpy(np.diff(stored.offsets))
+        counts = ragged_counts(asked, stored.values, stored.scales, stored.offsets, kernels=self.head.kernels)
+        lengths = torch.from_numpy(stored.lengths)
         mask = torch.ones(counts.shape[:2], dtype=torch.bool)
         device = self.mix.device
         return array(self.head.score(counts.to(device), mask.to(device), lengths.to(device)))

@@ -239,7 +239,8 @@ class WordModel(nn.Module):
         self.policy = policy_of(self.family, design, width)
 
     def __init_subclass__(cls) -> None:
-        cls.designed_by.model = cls
+        if "designed_by" in vars(cls):
+            cls.designed_by.model = cls
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
@@ -263,6 +264,30 @@ class WordModel(nn.Module):
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
         """Return ``forward`` on this device, in fp32."""
         return plain_scorer(self, compute)
+
+
+class TwoClassModel(WordModel):
+    """A word-level family that tells relevant from not relevant; a score is the logarithm of P(relevant)."""
+
+    objective: Objective = "points"
+    scale = "logprob"
+
+    def log_probabilities(self, batch: Any) -> Tensor:  # noqa: ANN401  # the family's own kind of batch
+        """Return the logarithms of P(not relevant) and P(relevant): (n, 2)."""
+        raise NotImplementedError
+
+    def forward(self, batch: Any) -> Tensor:  # noqa: ANN401  # as above
+        """Score n pairs: (n,), the logarithm of P(relevant)."""
+        return self.log_probabilities(batch)[:, 1]
+
+    def log_odds(self, batch: Any) -> Tensor:  # noqa: ANN401  # as above
+        """Return log P(relevant) / P(not relevant), (n,)."""
+        no, yes = self.log_probabilities(batch).unbind(1)
+        return yes - no
+
+    def loss(self, batch: Any, labels: Tensor, weights: Tensor | None = None) -> Tensor:  # noqa: ANN401
+        """Return the negative log likelihood of points (g, 1) labelled 0 or 1, classes weighed by (2,)."""
+        return F.nll_loss(self.log_probabilities(batch), labels.flatten().long(), weights)
 
 
 def hinge(scores: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:

@@ -11,6 +11,7 @@ import pytest
 
 from rankhouse.api.index import Index
 from rankhouse.core.nouns import Query
+from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.io.trec import read_run
 from rankhouse.serve.engine.waiting import ENDLESS
 from rankhouse.serve.errors import UnknownName
@@ -19,7 +20,6 @@ from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.shapes import SearchBody
 from rankhouse.serve.search.stages import ServedExecution
-from rankhouse.systems.precomputed import PrecomputedScorer
 
 
 @pytest.fixture

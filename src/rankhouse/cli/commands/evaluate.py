@@ -12,14 +12,13 @@ from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, skip_bad
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import WrongUse
 from rankhouse.evaluation import tables
-from rankhouse.evaluation.charts import write_chart, write_difficulty_chart
+from rankhouse.evaluation.charts import CHARTS, write_chart
 from rankhouse.evaluation.compare import Comparison, compare
 from rankhouse.evaluation.significance import CORRECTIONS, TESTS
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.files import Skips
 from rankhouse.io.trec import read_qrels, read_run
 
-CHARTS = {"differences": write_chart, "difficulty": write_difficulty_chart}
 DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 
 
@@ -112,7 +111,7 @@ def _draw(comparison: Comparison, path: Path, kind: str) -> None:
     for system in comparison.challengers:
         several = len(comparison.challengers) > 1
         target = path.with_stem(f"{path.stem}-{Path(system).name}") if several else path
-        CHARTS[kind](comparison, system, comparison.measures[0], target)
+        write_chart(comparison, system, comparison.measures[0], target, kind=kind)
         console.say(f"written to {target}")
 
 

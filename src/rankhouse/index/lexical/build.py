@@ -15,10 +15,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, DuplicateId, RankhouseError, WrongUse
+from rankhouse.core.errors import DuplicateId, RankhouseError, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress
 from rankhouse.index.index import Index
@@ -30,8 +29,6 @@ from rankhouse.io.locks import only_writer, refuse_if_written
 from rankhouse.io.outputs import others, real_path, replacing_folder, writing_failures
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.text.analyze import ANALYZERS
-
-NO_DOCUMENTS: Final = "there are no documents to index; is the corpus empty, or was every record skipped?"
 
 CHUNK_DOCUMENTS = 4_000
 CHUNK_CHARACTERS = 2_000_000
@@ -247,23 +244,17 @@ def _write_segments(
     """Fill segment after segment; terms go on being numbered until a segment is closed."""
     report = BuildReport()
     growing = GrowingSegments(out / "segments", first, options.segment_tokens, AnalysedSegment)
-    with Analysts(options.analyzer, options.workers or os.cpu_count() or 1) as analysts:
-        try:
-            for chunk, analysed in _analysed(documents, analysts):
-                if growing.is_full_for(len(analysed.tokens)):
-                    analysts.forget()
-                    growing.close()
-                    if analysed.first:
-                        analysed = analysts.submit([d.full_text for d in chunk]).result()  # noqa: PLW2901
-                growing.current(len(analysed.tokens)).add(chunk, analysed)
-                for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
-                    report.note(document, length)
-                if progress is not None:
-                    progress(report.documents)
-            analysts.forget()
-            growing.close()
-        finally:
-            growing.abandon()
-    if not growing.entries:
-        raise BadData(NO_DOCUMENTS)
+    with Analysts(options.analyzer, options.workers or os.cpu_count() or 1) as analysts, growing:
+        for chunk, analysed in _analysed(documents, analysts):
+            if growing.is_full_for(len(analysed.tokens)):
+                analysts.forget()
+                growing.close()
+                if analysed.first:
+                    analysed = analysts.submit([d.full_text for d in chunk]).result()  # noqa: PLW2901
+            growing.current(len(analysed.tokens)).add(chunk, analysed)
+            for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
+                report.note(document, length)
+            if progress is not None:
+                progress(report.documents)
+        analysts.forget()
     return report, growing.entries

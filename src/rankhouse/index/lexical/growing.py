@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.analysis import AnalysedTexts
 from rankhouse.index.lexical.manifest import SegmentEntry
@@ -22,18 +24,39 @@ def is_blank(document: Document) -> bool:
     return not (document.text.strip() or document.title.strip())
 
 
-class OpenSegment(Protocol):
-    """A segment being filled."""
+class OpenSegment(ABC):
+    """The folder of a segment being filled; each kind adds documents in its own way.
 
-    filled: int
+    Attributes:
+        filled: Tokens so far.
+        store: Where texts go.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True)
+        self.path, self.filled = path, 0
+        self._blocks = (path / "store.bin").open("wb")
+        self.store = StoreWriter(self._blocks)
 
     def close(self) -> SegmentEntry:
-        """Write what is left to be written."""
-        ...
+        """Write what is left to be written; return what the manifest says of the segment."""
+        blocks = self.store.finish()
+        self._blocks.close()
+        for name, array in blocks.items():
+            np.save(self.path / f"{name}.npy", array)
+        lengths, with_text = self.write_arrays()
+        tokens, with_terms = int(lengths.sum(dtype=np.int64)), int(np.count_nonzero(lengths))
+        return SegmentEntry(
+            self.path.name, len(lengths), with_text, with_terms, tokens=tokens, files=sums_of(self.path)
+        )
+
+    @abstractmethod
+    def write_arrays(self) -> tuple[NDArray[np.int32], int]:
+        """Write everything but the texts; return each document's length, and how many have text."""
 
     def abandon(self) -> None:
         """Let go of the open file; harmless after :meth:`close`."""
-        ...
+        self._blocks.close()
 
 
 S = TypeVar("S", bound=OpenSegment)
@@ -64,45 +87,32 @@ class GrowingSegments(Generic[S]):
             self.entries.append(self._open.close())
             self._open = None
 
-    def abandon(self) -> None:
-        """Let go of the open file of a segment that will not be finished."""
-        if self._open is not None:
-            self._open.abandon()
+    def __enter__(self) -> GrowingSegments[S]:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close the last segment, or let go of the open file of one that will not be finished.
+
+        Raises:
+            BadData: There is no segment at all.
+        """
+        try:
+            if kind is None:
+                self.close()
+        finally:
+            if self._open is not None:
+                self._open.abandon()
+        if kind is None and not self.entries:
+            raise BadData(
+                "there are no documents to index; is the corpus empty, or was every record skipped?"
+            )
 
 
-class SegmentFolder:
-    """The folder of a segment being filled."""
-
-    def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True)
-        self.path = path
-        self._blocks = (path / "store.bin").open("wb")
-        self.store = StoreWriter(self._blocks)
-
-    def finish_store(self) -> None:
-        """Write what is left of the texts."""
-        blocks = self.store.finish()
-        self._blocks.close()
-        for name, array in blocks.items():
-            np.save(self.path / f"{name}.npy", array)
-
-    def entry(self, lengths: NDArray[np.int32], with_text: int) -> SegmentEntry:
-        """Return what the manifest says of the segment, once everything is written."""
-        tokens, with_terms = int(lengths.sum(dtype=np.int64)), int(np.count_nonzero(lengths))
-        return SegmentEntry(
-            self.path.name, len(lengths), with_text, with_terms, tokens=tokens, files=sums_of(self.path)
-        )
-
-    def abandon(self) -> None:
-        """Let go of the open file."""
-        self._blocks.close()
-
-
-class AnalysedSegment:
+class AnalysedSegment(OpenSegment):
     """A segment being filled with analysed documents."""
 
     def __init__(self, folder: Path, capacity: int) -> None:
-        self._folder, self.filled = SegmentFolder(folder), 0
+        super().__init__(folder)
         self._tokens = np.empty(capacity, np.int32)
         self._lengths = list[NDArray[np.int32]]()
         self._terms: dict[str, int] = {}
@@ -125,17 +135,11 @@ class AnalysedSegment:
         for document in documents:
             self._ids.append(document.id)
             self._with_text += not is_blank(document)
-            self._folder.store.add(document)
+            self.store.add(document)
 
-    def abandon(self) -> None:
-        """Let go of the open file; harmless after :meth:`close`."""
-        self._folder.abandon()
-
-    def close(self) -> SegmentEntry:
-        """Write what is left to be written."""
-        self._folder.finish_store()
+    def write_arrays(self) -> tuple[NDArray[np.int32], int]:
+        """Write everything but the texts."""
         lengths = np.concatenate(self._lengths)
-        write_arrays(
-            self._folder.path, self._ids, list(self._terms), self._tokens[: self.filled], lengths=lengths
-        )
-        return self._folder.entry(lengths, self._with_text)
+        tokens = self._tokens[: self.filled]
+        write_arrays(self.path, self._ids, list(self._terms), tokens, lengths=lengths)
+        return lengths, self._with_text

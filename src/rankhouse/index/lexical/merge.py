@@ -18,12 +18,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.build import NO_DOCUMENTS, BuildOptions, BuildReport, ends_chunk, new_index
-from rankhouse.index.lexical.growing import GrowingSegments, SegmentFolder
+from rankhouse.index.lexical.build import BuildOptions, BuildReport, ends_chunk, new_index
+from rankhouse.index.lexical.growing import GrowingSegments, OpenSegment
 from rankhouse.index.lexical.kernel import Forward, Int32s, counts_up_to
 from rankhouse.index.lexical.manifest import SegmentEntry
 from rankhouse.index.lexical.segment import Segment, write_joint_arrays
@@ -50,11 +49,11 @@ class BlockRows(NamedTuple):
     packed: memoryview | None
 
 
-class JointSegment:
+class JointSegment(OpenSegment):
     """A segment being filled with documents of others."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self.filled = SegmentFolder(folder), 0
+        super().__init__(folder)
         self._rows = list[tuple[Segment, NDArray[np.int64]]]()
         self._blank = 0
 
@@ -62,17 +61,12 @@ class JointSegment:
         """Add documents."""
         for block in chunk:
             self._rows.append((block.segment, block.rows))
-            self._folder.store.copy(block.texts, block.packed)
+            self.store.copy(block.texts, block.packed)
         self.filled += tokens
         self._blank += blank
 
-    def abandon(self) -> None:
-        """Let go of the open file; harmless after :meth:`close`."""
-        self._folder.abandon()
-
-    def close(self) -> SegmentEntry:
-        """Write what is left to be written."""
-        self._folder.finish_store()
+    def write_arrays(self) -> tuple[NDArray[np.int32], int]:
+        """Write everything but the texts."""
         sources = [
             (group[0][0], np.concatenate([rows for _, rows in group]))
             for group in (list(pairs) for _, pairs in groupby(self._rows, lambda pair: id(pair[0])))
@@ -80,12 +74,12 @@ class JointSegment:
         lengths = np.concatenate([segment.lengths[rows] for segment, rows in sources])
         (one, rows), *others = sources
         if not others and len(rows) == one.documents:
-            one.copy_arrays(self._folder.path)
+            one.copy_arrays(self.path)
         else:
             ids = list(chain.from_iterable(segment.ids.take(rows) for segment, rows in sources))
             terms, forward = _joined([(segment, segment.bags(rows)) for segment, rows in sources])
-            write_joint_arrays(self._folder.path, ids, terms, forward, lengths=lengths)
-        return self._folder.entry(lengths, len(lengths) - self._blank)
+            write_joint_arrays(self.path, ids, terms, forward, lengths=lengths)
+        return lengths, len(lengths) - self._blank
 
 
 def _joined(bags: Sequence[tuple[Segment, Forward]]) -> tuple[list[str], Forward]:
@@ -166,7 +160,7 @@ def merge(
             scratch / "segments", 0, options.segment_tokens, lambda folder, _: JointSegment(folder)
         )
         report = BuildReport()
-        try:
+        with growing:
             for chunk in _chunks(_taken(indexes, rule)):
                 before = report.tokens, report.without_text
                 _note(report, chunk)
@@ -175,11 +169,6 @@ def merge(
                     growing.close()
                 growing.current(tokens).add(chunk, tokens, blank)
                 progress(report.documents, count)
-            growing.close()
-        finally:
-            growing.abandon()
-        if not growing.entries:
-            raise BadData(NO_DOCUMENTS)
         return report, growing.entries
 
     return new_index(out, options, write)

@@ -20,17 +20,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
-from rankhouse.core.nouns import FloatArray
+from rankhouse.core.nouns import PassageRows
 from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogState, complete_state, load_state
 from rankhouse.index.lexical.manifest import IndexManifest
 from rankhouse.io.checksums import CheckedArray
 
+PASSAGES: Final = "kept"
+"""The folder of an index in which precomputed passages are stored."""
 FORMAT: Final = "rankhouse-kept"
 VERSION: Final = 2  # 1 had no checksums of blocks; its files are read whole when first touched
 Kind = Literal["vectors", "tokens"]
@@ -92,20 +94,6 @@ class PrecomputedState(LogState, frozen=True, kw_only=True):
 def load_precomputed_state(path: Path) -> PrecomputedState:
     """Read a manifest or progress file; raises as :func:`append_state.load_state` does."""
     return load_state(path, PrecomputedState, {"dtype": FORMATS})
-
-
-class Rows(NamedTuple):
-    """Rows of n passages, end to end.
-
-    Attributes:
-        values: (t, d) in their number format on disk.
-        scales: (t,) float32 factors of int8 rows; empty for other formats.
-        offsets: (n + 1,) int64; passage i is ``values[offsets[i]:offsets[i + 1]]``.
-    """
-
-    values: NDArray[Any]
-    scales: FloatArray
-    offsets: NDArray[np.int64]
 
 
 class PrecomputedPassages(DataFolder[PrecomputedState]):
@@ -179,7 +167,7 @@ class PrecomputedPassages(DataFolder[PrecomputedState]):
         """Return how many rows passages have, (n,)."""
         return self._ends[passages + 1] - self._ends[passages]
 
-    def gather(self, at: NDArray[np.int64], most: int = 0) -> Rows:
+    def gather(self, at: NDArray[np.int64], most: int = 0) -> PassageRows:
         """Read the rows of n passages, given by their numbers, in the order asked for.
 
         Args:
@@ -198,14 +186,8 @@ class PrecomputedPassages(DataFolder[PrecomputedState]):
         spans = list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
         values = [all_rows[start:end] for start, end in spans]
         scales = [all_scales[start:end] for start, end in spans] if len(all_scales) else []
-        return Rows(
-            np.concatenate([all_rows[:0], *values]), np.concatenate([all_scales[:0], *scales]), offsets
-        )
-
-
-def precomputed_folder(index: Path | str) -> Path:
-    """Return where an index stores precomputed passages."""
-    return Path(index) / "kept"
+        joined, factors = np.concatenate([all_rows[:0], *values]), np.concatenate([all_scales[:0], *scales])
+        return PassageRows(joined, factors, offsets, self.lost[at])
 
 
 def open_all(index: Path | str) -> list[PrecomputedPassages]:
@@ -214,7 +196,7 @@ def open_all(index: Path | str) -> list[PrecomputedPassages]:
     Raises:
         BadIndex: One of the folders is damaged.
     """
-    folders = sorted(path.parent for path in precomputed_folder(index).glob(f"*/{MANIFEST}"))
+    folders = sorted(path.parent for path in (Path(index) / PASSAGES).glob(f"*/{MANIFEST}"))
     return [PrecomputedPassages.open(folder) for folder in folders]
 
 

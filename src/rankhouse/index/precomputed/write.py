@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.notation import choose
-from rankhouse.core.nouns import Document, FloatArray, Passage
+from rankhouse.core.nouns import Document, Passage, PassageRows
 from rankhouse.core.progress import Progress
 from rankhouse.index.append_log import (
     AppendLog,
@@ -35,22 +34,6 @@ from rankhouse.index.precomputed.read import (
 )
 from rankhouse.io.locks import only_writer
 from rankhouse.text.split import Split, Whole, dropped_words
-
-
-class PassageRows(NamedTuple):
-    """What is stored of n passages.
-
-    Attributes:
-        values: (t, d) rows of all passages, end to end, in the number format announced.
-        scales: (t,) float32 factors of int8 rows; empty for other formats.
-        lengths: (n,) int64: rows of each passage.
-        lost: (n,) int64: tokens of each that were cut off.
-    """
-
-    values: NDArray[Any]
-    scales: FloatArray
-    lengths: NDArray[np.int64]
-    lost: NDArray[np.int64]
 
 
 class Precomputer(Protocol):
@@ -107,7 +90,7 @@ def precompute(
     Args:
         precomputer: What makes the rows.
         documents: All documents of the collection, in index order, streamed once.
-        parent: Where the folder is or shall be, see ``precomputed_folder``.
+        parent: Where the folder is or shall be, see ``read.PASSAGES``.
         job: Count, split, pool.
         progress: Progress callback; counts documents done earlier too.
 

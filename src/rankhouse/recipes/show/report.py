@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rankhouse.core.errors import MissingExtra
-from rankhouse.evaluation.charts import inline_chart, inline_difficulty_chart
+from rankhouse.evaluation.charts import inline_chart
 from rankhouse.io.outputs import write_json, writing
 from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table
@@ -129,7 +129,7 @@ def _write_page(result: Result, path: Path) -> None:
                     system,
                     measure,
                     inline_chart(table.comparison, system, measure),
-                    inline_difficulty_chart(table.comparison, system, measure),
+                    inline_chart(table.comparison, system, measure, "difficulty"),
                 )
                 for system in table.comparison.challengers
                 for measure in table.comparison.measures[:1]

@@ -15,15 +15,15 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rankhouse.core.errors import BadModel, name_few
-from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import Doubles, is_probable, probabilities, with_room_below
-from rankhouse.ranking.pool import POOLS, Pool
+from rankhouse.ranking.pool import Pool
 from rankhouse.ranking.rerank import pooled_ones, readable
 from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.served import PairScores, ServedRanker
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.errors import TooLarge
+from rankhouse.systems.reranking import split_and_pool
 from rankhouse.text.split import LocatingSplitter, Splitter
 from rankhouse.text.words import Span
 
@@ -51,8 +51,9 @@ def reading_plan(
     most_passages: int | None = None,
 ) -> ReadingPlan:
     """Return how documents are read: as a request says, in notation, else as the ranker reads them, whole."""
-    cut = asked_split(split) if split else served.split
-    pooled = make(pool, POOLS, "pool") if pool else served.pool
+    if split:
+        asked_split(split)  # which a request must not cut too finely
+    cut, pooled = split_and_pool(split or "", pool or "", usual=(served.split, served.pool))
     pooled.check(served.ranker)
     return ReadingPlan(cut, pooled, most_tokens, most_passages)
 

@@ -12,24 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Query, StoredPair, StoredPassage
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Ranking, Run
 from rankhouse.index.dense.exact import Searcher
+from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.ranking.fuse import rrf
-from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank_plan import Plan, StoredScorer
 from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, waited
 from rankhouse.serve.errors import DeadlinePassed
 from rankhouse.serve.search.recent import ReadBy
 from rankhouse.systems.execution import Execution, before_ranker
-from rankhouse.systems.precomputed import PrecomputedScorer
 from rankhouse.systems.rankers import ComputeOptions
+from rankhouse.systems.reranking import split_and_pool
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Reranked, System
-from rankhouse.text.split import SPLITTERS
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
@@ -117,11 +115,12 @@ class ServedExecution(Execution):
         served = self._catalogue.ranker(str(stage.ranker))
         cut = str(asked_split(stage.split)) if stage.split else ""
         scorer = self._view.stored(served, cut) if stage.stored is not False else None
+        usual = served.split, served.pool
         state = scorer.store.state if scorer else None
-        split, pool = cut or (state.split if state else ""), stage.pool or (state.pool if state else "")
+        split, pool = split_and_pool(stage.split, stage.pool, state, usual)
         return Plan(
-            split=notation.make(split, SPLITTERS, "splitter") if split else served.split,
-            pool=notation.make(pool, POOLS, "pool") if pool else served.pool,
+            split=split,
+            pool=pool,
             depth=FOUND if stage.depth is None else stage.depth,
             tail=stage.tail,
             stored=self.stored(scorer, served) if scorer else None,

@@ -16,11 +16,12 @@ from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
+from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
 from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
 from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.search.recent import KEPT, ReadBy, Recent
-from rankhouse.systems.precomputed import PrecomputedScorer, open_precomputed
+from rankhouse.systems.reranking import open_precomputed
 from rankhouse.systems.system import Dense
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking
 from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions, family_of
+from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.ranking.rerank_plan import StoredScorer
 from rankhouse.serve.engine.waiting import Deadline, waited
 from rankhouse.serve.search.answer import Searching
@@ -27,7 +28,6 @@ from rankhouse.serve.search.stages import ServedExecution
 from rankhouse.serve.search.systems import SystemSpec
 from rankhouse.serve.search.view import IndexView
 from rankhouse.systems.explaining import Question, ask
-from rankhouse.systems.precomputed import PrecomputedScorer
 from rankhouse.systems.stage import Stage
 
 if TYPE_CHECKING:

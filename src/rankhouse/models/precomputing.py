@@ -1,0 +1,149 @@
+"""What a ranker stores of passages, and how it scores by that: vectors of words (TK), or token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+from typing import Any, Final, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import FloatArray, PassageRows, Storage, StoredPair
+from rankhouse.models.contract import PrecomputingModel, TokenModel
+from rankhouse.models.pair_encoding import Ids, PairReader
+from rankhouse.models.ranker import NeuralRanker
+from rankhouse.nn.layers.ragged import Packed
+
+Numbers = NDArray[np.int64]
+
+_BLOCK_ROWS: Final = 32_768  # rows gathered at once: some 20 MB of float16 vectors
+
+
+class PassageStore(Protocol):
+    """Passages of an index, of which rows are stored."""
+
+    def lengths(self, passages: Numbers) -> Numbers:
+        """Return how many rows passages have, (n,)."""
+        ...
+
+    def gather(self, at: Numbers, most: int = 0) -> PassageRows:
+        """Read the rows of n passages by their numbers; of each the first ``most``, or all."""
+        ...
+
+
+class VectorPrecomputer:
+    """Puts passages into context, word by word, with a TK, and scores by the vectors.
+
+    Raises:
+        WrongUse: The ranker has no vectors to store.
+    """
+
+    kind: Literal["vectors"] = "vectors"
+    chunk = 256
+
+    def __init__(self, ranker: NeuralRanker, dtype: Storage = "float16") -> None:
+        self._ranker, self.dtype = ranker, dtype
+        self._model = _word_matcher(ranker)
+
+    @property
+    def fingerprint(self) -> str:
+        """The ranker's without its precision: word vectors are always computed in fp32."""
+        return self._ranker.fingerprint.removesuffix(f"-{self._ranker.compute.precision}")
+
+    def precompute(self, texts: Sequence[str]) -> PassageRows:
+        """Return the vectors of n passages."""
+        with self._ranker.compute.active():
+            return self._model.encode_passages(texts, self.dtype)
+
+    def score(self, store: PassageStore, pairs: Sequence[StoredPair]) -> FloatArray:
+        """Score n pairs: (n,)."""
+        scores = np.empty(len(pairs), np.float32)
+        rows = np.array([pair.passage.row for pair in pairs], np.int64)
+        for text, places in groupby(range(len(pairs)), lambda i: pairs[i].query.text):
+            for block in _blocks(store, np.fromiter(places, np.int64), rows):
+                stored = store.gather(rows[block])
+                with self._ranker.compute.active():
+                    scores[block] = self._model.score_stored(text, stored)
+                report = self._ranker.report
+                report.seen += len(block)
+                report.truncated += int((stored.lost > 0).sum())
+                report.tokens_lost += int(stored.lost.sum())
+        return scores
+
+
+def _blocks(store: PassageStore, places: Numbers, rows: Numbers) -> Iterator[Numbers]:
+    """Cut passages of one query so that their vectors fit into little memory."""
+    lengths = store.lengths(rows[places])
+    cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // _BLOCK_ROWS)) + 1
+    yield from np.split(places, cuts)
+
+
+class TokenPrecomputer:
+    """Cuts passages into the token ids that a cross-encoder or monoT5 reads; none is left out.
+
+    Raises:
+        WrongUse: It reads no tokens that could be stored.
+    """
+
+    kind: Literal["tokens"] = "tokens"
+    chunk = 1_024
+
+    def __init__(self, ranker: NeuralRanker) -> None:
+        self._ranker, self._reader = ranker, _pair_reader(ranker)
+        self.fingerprint = self._reader.texts.fingerprint
+        self.dtype = "uint16" if self._reader.texts.largest < 2**16 else "uint32"
+
+    def precompute(self, texts: Sequence[str]) -> PassageRows:
+        """Return the ids of n passages, one a row."""
+        ids = self._reader.texts.whole(texts)
+        offsets = np.cumsum([0, *(len(own) for own in ids)], dtype=np.int64)
+        flat: NDArray[Any] = np.fromiter(chain.from_iterable(ids), self.dtype, int(offsets[-1]))
+        return PassageRows(flat[:, None], np.empty(0, np.float32), offsets, np.zeros(len(ids), np.int64))
+
+    def score(self, store: PassageStore, pairs: Sequence[StoredPair]) -> FloatArray:
+        """Score n pairs: (n,)."""
+
+        def encode(some: Sequence[StoredPair]) -> Packed:  # safe in a thread
+            rows = np.array([pair.passage.row for pair in some], np.int64)
+            totals = store.lengths(rows).tolist()
+            stored = store.gather(rows, self._reader.max_length)
+            ids = np.split(stored.values.reshape(-1).astype(np.int32), stored.offsets[1:-1])
+            passages = [Ids(own, total) for own, total in zip(ids, totals, strict=True)]
+            return self._reader.join([pair.query.text for pair in some], passages)
+
+        return self._ranker.score_with(pairs, encode)
+
+
+def precomputer_of(ranker: NeuralRanker) -> VectorPrecomputer | TokenPrecomputer:
+    """Return what a ranker can score by.
+
+    Raises:
+        WrongUse: Nothing.
+    """
+    is_reader = isinstance(ranker.model, TokenModel)
+    return TokenPrecomputer(ranker) if is_reader else VectorPrecomputer(ranker)
+
+
+def _pair_reader(ranker: NeuralRanker) -> PairReader:
+    """Return what turns a ranker's pairs into ids."""
+    model = ranker.model
+    if not isinstance(model, TokenModel):
+        raise WrongUse(f"{model.family}: reads no kept token ids; crossencoder and monot5 do")
+    if not model.pair_reader.joins:
+        raise WrongUse(
+            f"{model.family}: this tokenizer cuts a passage otherwise next to a query than alone, so its "
+            "token ids cannot be kept"
+        )
+    return model.pair_reader
+
+
+def _word_matcher(ranker: NeuralRanker) -> PrecomputingModel:
+    """Return the model of a ranker whose scores are sums over single words."""
+    model = ranker.model
+    if not isinstance(model, PrecomputingModel):
+        raise WrongUse(f"{model.family}: keeps no word vectors; TK does")
+    if not model.precomputes:
+        raise WrongUse("tk(windows=...): keeps no word vectors, as it counts in windows; TK without does")
+    return model
