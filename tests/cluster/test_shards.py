@@ -61,14 +61,19 @@ def parts(done, rerank):
     return Path("parts")
 
 
-def test_a_part_that_is_there_is_kept_and_one_of_another_job_is_not(done, rerank, parts):
+def test_a_part_that_is_there_is_kept_and_one_of_another_job_is_not(run, done, rerank, parts):
     before = (parts / "2" / "part.json").stat().st_mtime_ns
     assert "nothing to do" in done(*rerank, "--shard", "2/4", "--out", "parts/2").stderr
     assert (parts / "2" / "part.json").stat().st_mtime_ns == before
     again = done(*rerank, "--shard", "2/4", "--depth", "5", "--out", "parts/2")
     assert 'depth is "10" there and "5" here' in again.stderr
-    again = done(*rerank, "--shard", "3/4", "--out", "parts/2", "--depth", "5")
-    assert "holds shard 2/4" in again.stderr
+    finished = (parts / "2" / "part.json").read_bytes()
+    for number, depth in (("3/4", "5"), ("3/4", "10"), ("2/3", "5")):
+        other = run(*rerank, "--shard", number, "--out", "parts/2", "--depth", depth)
+        assert other.returncode == 2
+        assert "holds shard 2/4" in other.stderr
+        assert "name a folder of its own for each shard" in other.stderr
+    assert (parts / "2" / "part.json").read_bytes() == finished
 
 
 @pytest.mark.usefixtures("rerank")

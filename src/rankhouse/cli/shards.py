@@ -46,7 +46,7 @@ def answer_of(result: JobResult) -> CommandResult:
     return CommandResult(result.facts, result.sentence, result.tables)
 
 
-def run_shard(job: Job, number: ShardNumber, folder: Path, *, overwrite: bool = True) -> CommandResult:
+def run_shard(job: Job, number: ShardNumber, folder: Path, *, overwrite: bool | None = None) -> CommandResult:
     """Make one shard, and say so."""
     started = time.perf_counter()
     survey = job.survey()

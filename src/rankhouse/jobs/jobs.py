@@ -176,12 +176,13 @@ def make_shard(
     open_worker: Callable[[], Worker],
     progress: Progress,
     *,
-    overwrite: bool = True,
+    overwrite: bool | None = None,
 ) -> ShardResult:
     """Do the work of a shard, unless its folder is there already; whole or not at all.
 
     Args:
         open_worker: Called only if there is work, as loading takes time.
+        overwrite: Whether another one that is there is replaced; None: if it is damaged or of this number.
 
     Raises:
         WrongUse: Something else is there, or another process is writing it.
@@ -190,13 +191,18 @@ def make_shard(
     with only_writer(folder):
         reason = ""
         if (folder / PART).exists():
-            there, reason = _still_right(folder, wanted)
-            if there is not None:
+            there, reason = _shard_at(folder, wanted)
+            if there is not None and not reason:
                 tidy_beside(real_path(folder))  # where a kill came right after the shard was put in place
                 return ShardResult(there, kept=True)
-            if not overwrite:
+            if overwrite is False:
                 raise WrongUse(
                     f"{folder}: {reason}; name another folder, or replace the shard with --overwrite"
+                )
+            if overwrite is None and there is not None and there.manifest.number != wanted.number:
+                raise WrongUse(
+                    f"{folder}: holds {there.manifest}, which is done; name a folder of its own for each "
+                    "shard, or remove this one"
                 )
         with replacing_folder(folder, _foreign) as scratch:
             scratch.mkdir()
@@ -208,16 +214,16 @@ def make_shard(
     return ShardResult(ShardFolder(folder, manifest), kept=False, reason=reason)
 
 
-def _still_right(folder: Path, wanted: ShardManifest) -> tuple[ShardFolder | None, str]:
-    """Return the shard that is there if it is the one wanted, else why it is not."""
+def _shard_at(folder: Path, wanted: ShardManifest) -> tuple[ShardFolder | None, str]:
+    """Return the shard that is there, None if it is damaged, and why it is not the one wanted."""
     try:
         there = load_shard(folder)
         there.verify()
     except BadData as error:
         return None, f"holds a damaged shard ({error.reason})"
     if other := difference(there.manifest, wanted):
-        return None, f"holds a shard of another job ({other})"
-    return (there, "") if there.shard == wanted.shard else (None, f"holds {there.manifest}")
+        return there, f"holds a shard of another job ({other})"
+    return there, "" if there.shard == wanted.shard else f"holds {there.manifest}"
 
 
 def _foreign(folder: Path) -> list[str]:
