@@ -1,8 +1,8 @@
 """Every code block of the README and the docs runs, and prints what the page says it prints.
 
-Python blocks of a page share one namespace, and a text block right below one is what it prints. Console
-blocks share one folder, and what stands below a command is its standard output. Blocks of other
-languages are not run, nor console blocks without a "$". A published checkpoint that a page names is in
+Python blocks of a page share one namespace, and a text block right below one is what it prints; so for blocks
+of bash, whose standard output counts. Console and bash blocks share one folder; below a command of a console
+block stands its standard output. Blocks of other languages are not run, nor console blocks without a "$". A published checkpoint that a page names is in
 that folder under its name: MiniLM itself, for the others tiny ones with random weights.
 """
 
@@ -33,7 +33,7 @@ TINY = {
     ),
 }
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|console|bash)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 ENVIRONMENT = os.environ | {
     "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}",
     "COLUMNS": "110",
@@ -70,12 +70,16 @@ def commands(block: str):
 
 def run_console(block: str, folder: Path, page: Path):
     for command, expected in commands(block):
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{page.name}: {command}\n{done.stderr}"
-        if expected.strip():
-            assert trimmed(done.stdout) == trimmed(expected), f"{page.name}: {command}"
+        run_bash(command, expected, folder, page)
+
+
+def run_bash(command: str, expected: str, folder: Path, page: Path):
+    done = subprocess.run(
+        ["bash", "-ec", command], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{page.name}: {command}\n{done.stderr}"
+    if expected.strip():
+        assert trimmed(done.stdout) == trimmed(expected), f"{page.name}: {command}"
 
 
 def run_python(block: str, expected: str, namespace: dict[str, object], page: Path):
@@ -99,6 +103,8 @@ def test_code_blocks_run_and_print_what_they_say(page, tmp_path, monkeypatch):
     for language, block, expected in BLOCK.findall(text):
         if language == "console":
             run_console(block, tmp_path, page)
+        elif language == "bash":
+            run_bash(block, expected, tmp_path, page)
         else:
             run_python(block, expected, namespace, page)
 

@@ -23,7 +23,18 @@ from rankhouse.io.outputs import check_file_target, is_stream
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST = 2**31 - 1
-COUNT, FROM_ZERO, SEED = click.IntRange(1, _MOST), click.IntRange(0, _MOST), click.IntRange(0, 2**32 - 1)
+
+
+class _Whole(click.IntRange):
+    """A whole number; a largest that only says what an integer of C holds is not shown."""
+
+    name = "integer"
+
+    def _describe_range(self) -> str:
+        return super()._describe_range() if self.max is None or self.max < _MOST else f"x>={self.min}"
+
+
+COUNT, FROM_ZERO, SEED = _Whole(1, _MOST), _Whole(0, _MOST), _Whole(0, 2**32 - 1)
 
 
 class _Finite(click.ParamType[float]):
@@ -281,7 +292,7 @@ def _click_type(held: OptionField, kind: Any) -> click.ParamType[Any]:  # noqa: 
     if choices := get_args(kind) if get_origin(kind) is Literal else held.option.choices:
         return click.Choice(choices)
     if kind is int:
-        return click.IntRange(held.option.least, held.option.most)
+        return _Whole(held.option.least, held.option.most)
     if kind is float:
         return FINITE
     return _TYPES.get(held.option.kind, click.STRING)
