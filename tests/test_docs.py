@@ -2,8 +2,9 @@
 
 Python blocks of a page share one namespace, and a text block right below one is what it prints; so for blocks
 of bash, whose standard output counts. Console and bash blocks share one folder; below a command of a console
-block stands its standard output. Blocks of other languages are not run, nor console blocks without a "$". A published checkpoint that a page names is in
-that folder under its name: MiniLM itself, for the others tiny ones with random weights.
+block stands its standard output. Blocks of other languages are not run, nor console blocks without a "$".
+A published checkpoint that a page names is in that folder under its name: MiniLM itself, for the others tiny
+ones with random weights.
 """
 
 import contextlib
@@ -33,7 +34,9 @@ TINY = {
     ),
 }
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-BLOCK = re.compile(r"^```(python|console|bash)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```(python|console|bash)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
+)
 ENVIRONMENT = os.environ | {
     "PATH": f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}",
     "COLUMNS": "110",

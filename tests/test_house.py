@@ -66,7 +66,7 @@ def test_functions_take_few_parameters():
 # the second. systems and io took work over from other packages (expressions; remote files, progress); jobs
 # and cli have one declaration a verb but still a report each; the others wait for near-duplicates.
 BUDGETS = {
-    "cli": (4_945, 4_000),
+    "cli": (4_960, 4_000),
     "cluster": (1_700, 1_700),
     "api": (1_225, 1_100),
     "serve": (10_560, 8_800),
