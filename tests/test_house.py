@@ -146,7 +146,7 @@ SEVERAL_ALIKE = {
     "flash", "idle", "partial", "permute", "rename", "submit", "unused", "view", "write", "_linear_pointwise",
 }  # fmt: skip
 """Functions that take any number of like values; those of the compiled kernels have no names to call by."""
-LEFT = {"explanation": 1, "serve": 31}
+LEFT = {"serve": 31}
 """Package -> calls that still pass more; it only shrinks."""
 
 

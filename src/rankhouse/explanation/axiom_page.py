@@ -71,14 +71,10 @@ def _with_pairs(diagnosis: Diagnosis) -> list[str]:
 
 def _figure(diagnosis: Diagnosis, palette: Palette) -> Figure:
     """Lay the chart out: a band an axiom, in it a mark and a line a ranker; dashed is random order."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
-
     rankers, axioms = diagnosis.rankers, _with_pairs(diagnosis)
     band = max(2, len(rankers) + 1)
     height = 0.95 + _ROW * band * len(axioms)
-    figure = Figure(figsize=(9.0, height), facecolor="none")
-    axes = figure.subplots()
-    figure.subplots_adjust(left=0.3, right=0.97, top=1 - 0.42 / height, bottom=0.5 / height)
+    figure, axes = charts.canvas(height, left=0.3, right=0.97, top=1 - 0.42 / height, bottom=0.5 / height)
     for number, ranker in enumerate(rankers):
         _draw_ranker(diagnosis, ranker, number, palette, axes=axes)
     for place in range(1, len(axioms)):

@@ -33,24 +33,8 @@ _SHARE = 3  # of the budget: for single units, for many together, for putting ba
 _ROUNDS = 8  # of putting back
 
 
-class Rival(NamedTuple):
-    """The document that is to stand above.
-
-    Attributes:
-        score: Its score, by the same ranker for the same query.
-    """
-
-    doc_id: str
-    score: float
-
-
 class Path(NamedTuple):
-    """The ordinary path from a document to its score.
-
-    Attributes:
-        split: What cuts documents into passages.
-        pool: What makes one score of theirs.
-    """
+    """The ordinary path from a document to its score: cut, score, pool."""
 
     ranker: Ranker
     query: Query
@@ -66,7 +50,7 @@ def flip(
     ranker: Ranker,
     query: Query,
     document: Document,
-    rival: Rival | tuple[str, float],
+    rival: tuple[str, float],
     split: Split | None = None,
     pool: Pool | None = None,
     options: ExplainOptions | None = None,
@@ -79,6 +63,7 @@ def flip(
 
     Args:
         document: The document above; its title is one unit.
+        rival: The document that is to stand above, and its score by the same ranker for the same query.
         split: What cuts documents into passages; None leaves them whole.
         pool: What makes one score of a document's passages; None is the best.
 
@@ -88,11 +73,11 @@ def flip(
         MissingExtra: The package that finds sentences is not installed.
     """
     search = _Search(Path(uncached(ranker), query, split or Whole(), pool or best()), document, options)
-    rival = Rival(*rival)
+    rival_id, bound = rival
     before = search.scores([()])[0]
-    if before < rival.score:
+    if before < bound:
         return None
-    choice, smaller_tried = search.least_below(rival.score)
+    choice, smaller_tried = search.least_below(bound)
     if not choice:
         return None
     return Counterfactual(
@@ -102,8 +87,8 @@ def flip(
         search.unit,
         before=before,
         after=search.scores([choice])[0],
-        rival=rival.doc_id,
-        rival_score=float(rival.score),
+        rival=rival_id,
+        rival_score=float(bound),
         minimal=smaller_tried and not search.in_blocks,
     )
 
@@ -116,12 +101,12 @@ class _Search:
         self._path, self._document = path, document
         self._scale = path.pool.check(path.ranker)
         self._passage_scores: dict[Passage, float] = {}
-        self.n_passages = len(path.passages(document))
+        n_passages = len(path.passages(document))
         text = document.text
         self.unit = options.unit or unit_for(path.ranker, document.full_text)
         units = units_of(text, self.unit)
         self._bounded = most_units(text, 1 << 60)
-        self._affordable = min(options.passes // max(self.n_passages, 1), self._bounded)
+        self._affordable = min(options.passes // max(n_passages, 1), self._bounded)
         self._blocks = joined(text, units, max(_FEW_BLOCKS, self._affordable // _SHARE))
         self.in_blocks = len(self._blocks) < len(units)
         title = Unit(document.title.strip(), 0, 0)

@@ -20,14 +20,7 @@ from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part
 from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.explanation.units import numbered
-from rankhouse.explanation.word_texts import (
-    Account,
-    Scored,
-    best_matches,
-    explanation_of,
-    no_words,
-    scored,
-)
+from rankhouse.explanation.word_texts import Scored, best_matches, explanation_of, no_words, scored
 from rankhouse.models.drmm import DRMM
 from rankhouse.models.pacrr import PACRR
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
@@ -40,11 +33,7 @@ _ONE_BY_ONE = (
 
 
 def explain_drmm(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
-    """Explain DRMM: a part for each query word; passage words are left out of the histograms in turn.
-
-    Raises:
-        WrongUse: Another ranker.
-    """
+    """Explain DRMM: a part for each query word; passage words are left out of the histograms in turn."""
     of = scored(ranker, pair, DRMM)
     ids = of.model.reader.ids(of.evidence.passage_words)
     firsts = {number: place for place, number in reversed(list(enumerate(ids)))}
@@ -52,11 +41,7 @@ def explain_drmm(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explana
 
 
 def explain_pacrr_drmm(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
-    """Explain PACRR-DRMM: a part for each query word; passage words are left out in turn.
-
-    Raises:
-        WrongUse: Another ranker.
-    """
+    """Explain PACRR-DRMM: a part for each query word; passage words are left out in turn."""
     if family_of(ranker) == "pacrr":
         raise WrongUse('PACRR has no gates, unlike PACRR-DRMM: leave method out, or choose method="shapley"')
     of = scored(ranker, pair, PACRR)
@@ -68,9 +53,8 @@ def _explained(
 ) -> Explanation:
     """Explain a pair.
 
-    Args:
-        stand_ins: (p,) the place whose leaving out tells what each word adds: DRMM does not see order, and
-            the same word adds the same wherever it stands.
+    Stand-ins are (p,) the place whose leaving out tells what each word adds: DRMM does not see order, and the
+    same word adds the same wherever it stands.
     """
     seen, names = of.evidence, tuple(numbered(of.evidence.query_words))
     gated = seen.gathered["gates and votes"].astype(np.float64)
@@ -83,16 +67,21 @@ def _explained(
         parts.append(Part(name, gate * vote - floor, note, facts))
     places = sorted(set(stand_ins))[: options.passes - 1]  # one pass goes to the passage without words
     losses = dict(zip(places, (of.score - _without_each(of, places)).tolist(), strict=True))
-    notes = (_ONE_BY_ONE, *_limit_note(len(set(stand_ins)), len(places)))
-    account = Account(
+    notes, several = [_ONE_BY_ONE], len(set(stand_ins))
+    if len(places) < several:
+        notes.append(
+            f"Only the first {len(places):,} of {several:,} passage words were left out, so the others have "
+            "no value."
+        )
+    return explanation_of(
+        of,
         METHOD,
         (*parts, no_words(math.fsum(floors))),
         [losses.get(place) for place in stand_ins],
-        (Grid(table, names, seen.columns[table], seen.gathered[table]),),
+        grids=(Grid(table, names, seen.columns[table], seen.gathered[table]),),
         notes=notes,
         cost=len(places) + 1,
     )
-    return explanation_of(of, account)
 
 
 def _votes_for_nothing(of: Scored[DRMM] | Scored[PACRR]) -> Doubles:
@@ -115,11 +104,3 @@ def _without_each(of: Scored[DRMM] | Scored[PACRR], places: Sequence[int]) -> Do
         )
 
     return of.ranker.score_with(variants, encode).astype(np.float64)
-
-
-def _limit_note(words: int, left_out: int) -> tuple[str, ...]:
-    if words == left_out:
-        return ()
-    return (
-        f"Only the first {left_out:,} of {words:,} passage words were left out, so the others have no value.",
-    )

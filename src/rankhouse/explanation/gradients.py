@@ -54,14 +54,10 @@ class Attributions(NamedTuple):
 
 
 def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
-    """Explain a score by integrated gradients, joined to words.
+    """Explain a score of a cross-encoder or monoT5 by integrated gradients, joined to words.
 
     Sums over sentences are not offered: when the sentences were left out, they did not do surely better than
     chance (docs/explanation-quality.md).
-
-    Args:
-        ranker: A cross-encoder or monoT5.
-        options: Steps; the unit is the word.
 
     Raises:
         WrongUse: Another unit or kind of ranker, or a tokenizer that reads a pair only as one text.
@@ -102,10 +98,7 @@ def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
 
 
 def integrated_gradients(ranker: NeuralRanker, pair: Pair, steps: int) -> Attributions:
-    """Compute what each token of a passage adds, in fp32.
-
-    Args:
-        ranker: A cross-encoder or monoT5.
+    """Compute what each token of a passage adds for a cross-encoder or monoT5, in fp32.
 
     Raises:
         WrongUse: Another kind of ranker, or a tokenizer that reads a pair only as one text.
@@ -135,8 +128,7 @@ def integrated_gradients(ranker: NeuralRanker, pair: Pair, steps: int) -> Attrib
 class _Path:
     """The line from the baseline to a passage's token vectors: a hook behind the table of word vectors.
 
-    Args:
-        length: t; calls of other lengths (a decoder's) are let through.
+    Calls of another length than t (a decoder's) are let through.
     """
 
     def __init__(self, places: slice, length: int, model: nn.Module) -> None:
@@ -187,11 +179,7 @@ def _transformer(ranker: Ranker) -> tuple[NeuralRanker, TokenModel]:
 
 
 def _by_unit(units: Sequence[Unit], spans: Sequence[tuple[int, int]], values: Doubles) -> Doubles:
-    """Add up tokens' values (p,) by the units in which they end: (n,).
-
-    Args:
-        spans: (start, end) characters of each token.
-    """
+    """Add up tokens' values (p,) by the units in which their (start, end) characters end: (n,)."""
     sums = np.zeros(len(units))
     if not units:  # tokens of nothing but white space
         return sums

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -29,14 +28,7 @@ from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.units import NO_WORDS, numbered, ordinal
-from rankhouse.explanation.word_texts import (
-    Account,
-    best_matches,
-    explanation_of,
-    no_words,
-    numbers,
-    scored,
-)
+from rankhouse.explanation.word_texts import Scored, best_matches, explanation_of, no_words, numbers, scored
 from rankhouse.models import conv_knrm, knrm
 from rankhouse.models.tk import TK, KernelHead, WindowHead
 from rankhouse.models.word_models import Evidence, array
@@ -66,11 +58,7 @@ def responses(match: FloatArray, kernels: Kernels) -> Doubles:
 
 
 def spread(gains: Doubles, values: Doubles) -> Doubles:
-    """Share what counts gained among the words that were counted: (p,), with the gains' sum.
-
-    Args:
-        gains: (q, k); 0 where nothing was counted.
-    """
+    """Share what counts gained, (q, k), among the words that were counted: (p,), with the gains' sum."""
     totals = values.sum(2)
     rates = np.divide(gains.T, totals, out=np.zeros_like(totals), where=totals > 0)
     words: Doubles = np.einsum("kq,kqp->p", rates, values)
@@ -133,9 +121,9 @@ class _Windows(NamedTuple):
         return bool((start - np.maximum(0.0, start + sums) < _TAME).all())
 
 
-def _window_account(head: WindowHead, seen: Evidence) -> Account:
+def _explain_windows(of: Scored[TK], head: WindowHead) -> Explanation:
     """Explain a pair's score: a part for each window size, below it the windows, below them query words."""
-    match = seen.matches["cosine"]
+    seen, match = of.evidence, of.evidence.matches["cosine"]
     sizes = _all_windows(head, match) if match.size else []
     tame = all(each.tame for each in sizes)
     names = tuple(numbered(seen.query_words))
@@ -148,7 +136,8 @@ def _window_account(head: WindowHead, seen: Evidence) -> Account:
         shares = np.sum([np.einsum("w,qwk->qk", each.rates, each.shares) for each in sizes], axis=0)
         columns = tuple(f"{centre:g}" for centre in head.kernels.centres)
         grids = (Grid("kernel shares", names, columns, shares.astype(np.float32)),)
-    return Account("kernel shares by window", parts, words, grids, notes=() if tame else (_WILD,))
+    notes = (_IN_CONTEXT,) if tame else (_WILD, _IN_CONTEXT)
+    return explanation_of(of, "kernel shares by window", parts, words, grids=grids, notes=notes)
 
 
 def _all_windows(head: WindowHead, match: FloatArray) -> list[_Windows]:
@@ -231,11 +220,7 @@ _GRAMS = "What an n-gram adds is spread evenly over its words."
 
 
 def explain_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
-    """Explain KNRM: a part for each query word, with its kernels below.
-
-    Raises:
-        WrongUse: Another ranker.
-    """
+    """Explain KNRM: a part for each query word, with its kernels below."""
     of = scored(ranker, pair, knrm.KNRM)
     model, seen = of.model, of.evidence
     weights = knrm.LOG_FACTOR * numbers(model.weight.weight[0])
@@ -246,13 +231,9 @@ def explain_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
         Part(name, gain.sum(), note, parts=kernel_parts(model.kernels, gain, count, weights))
         for name, note, gain, count in zip(names, best_matches(seen), gains, counts, strict=True)
     )
-    account = Account(
-        METHOD,
-        (*parts, no_words(floors.sum())),
-        spread(gains, responses(match, model.kernels)).tolist(),
-        (share_grid("kernel shares", names, model.kernels, gains, floors=floors),),
-    )
-    return explanation_of(of, account)
+    words = spread(gains, responses(match, model.kernels)).tolist()
+    grid = share_grid("kernel shares", names, model.kernels, gains, floors=floors)
+    return explanation_of(of, METHOD, (*parts, no_words(floors.sum())), words, grids=(grid,))
 
 
 class _Gram(NamedTuple):
@@ -274,11 +255,7 @@ class _Gram(NamedTuple):
 
 
 def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
-    """Explain Conv-KNRM: a part for each query n-gram, below it passage n-gram lengths and their kernels.
-
-    Raises:
-        WrongUse: Another ranker.
-    """
+    """Explain Conv-KNRM: a part for each query n-gram, below it passage n-gram lengths and their kernels."""
     of = scored(ranker, pair, conv_knrm.ConvKNRM)
     model, seen = of.model, of.evidence
     weights = conv_knrm.LOG_FACTOR * numbers(model.weight.weight).reshape(-1, len(model.kernels))
@@ -300,14 +277,14 @@ def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanat
         _gram_part(name, row % q, [g for g in made if g.asked == row // q + 1], model.kernels)
         for row, name in enumerate(names)
     )
-    account = Account(
+    return explanation_of(
+        of,
         METHOD,
         (*parts, no_words(floors.sum())),
         words.tolist(),
-        (share_grid("kernel shares", names, model.kernels, sums, floors=floors),),
+        grids=(share_grid("kernel shares", names, model.kernels, sums, floors=floors),),
         notes=(_GRAMS,) if m > 1 else (),
     )
-    return explanation_of(of, account)
 
 
 def _gram_names(words: Sequence[str], length: int) -> list[str]:
@@ -342,18 +319,10 @@ def explain_tk(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
     """Explain TK: a part for each query word, below it the log path and the length path and their kernels.
 
     A TK that pools in windows is explained window by window.
-
-    Raises:
-        WrongUse: Another ranker.
     """
     of = scored(ranker, pair, TK, _look)
-    model, seen = of.model, of.evidence
-    if isinstance(model.head, KernelHead):
-        account = _tk_account(model.head, seen)
-    else:
-        account = _window_account(model.head, seen)
-    account = replace(account, notes=(*account.notes, _IN_CONTEXT))
-    return explanation_of(of, account)
+    head = of.model.head
+    return _explain_paths(of, head) if isinstance(head, KernelHead) else _explain_windows(of, head)
 
 
 @torch.inference_mode()
@@ -367,8 +336,9 @@ def _look(model: TK, pair: Pair) -> Evidence:
     return Evidence(query_words, passage_words, math.nan, {"cosine": cosines})
 
 
-def _tk_account(head: KernelHead, seen: Evidence) -> Account:
+def _explain_paths(of: Scored[TK], head: KernelHead) -> Explanation:
     """Explain TK without windows: both paths of each query word."""
+    seen = of.evidence
     counts, kernels = seen.gathered["kernel sums"], head.kernels
     scale, (beta, gamma) = numbers(head.scale), numbers(head.merge.weight[0])
     log_weights = beta * scale / math.log(2) * numbers(head.log_weight.weight[0])
@@ -390,4 +360,5 @@ def _tk_account(head: KernelHead, seen: Evidence) -> Account:
         share_grid("kernel shares, log path", names, kernels, logs, floors=floors),
         share_grid("kernel shares, length path", names, kernels, lengths, floors=np.zeros(len(kernels))),
     )
-    return Account(METHOD, (*parts, no_words(floors.sum())), words.tolist(), grids)
+    parts.append(no_words(floors.sum()))
+    return explanation_of(of, METHOD, tuple(parts), words.tolist(), grids=grids, notes=(_IN_CONTEXT,))

@@ -68,11 +68,7 @@ class Removal:
 
     @classmethod
     def of(cls, ranker: Ranker, pair: Pair, options: ExplainOptions) -> Removal:
-        """Cut what a ranker reads of a passage into units.
-
-        Raises:
-            MissingExtra: The package that finds sentences is not installed.
-        """
+        """Cut what a ranker reads of a passage into units."""
         text, end = pair.passage.text, characters_read(ranker, pair)
         unit = options.unit or unit_for(ranker, text[:end])
         read, unread = cut(text, units_of(text, unit), end)
@@ -146,11 +142,7 @@ def unit_for(ranker: Ranker, text: str) -> str:
 
 
 def limit_notes(read: int, unread: int, unit: str) -> list[str]:
-    """Say how much of a text its ranker does not read; nothing, where it reads all.
-
-    Args:
-        unit: "sentence" or "word".
-    """
+    """Say how many sentences or words of a text its ranker does not read; nothing, where it reads all."""
     said = (
         f"The text is longer than the ranker's limit: {unread:,} of its {read + unread:,} {unit}s, or parts "
         "of them, were not read."
@@ -159,11 +151,7 @@ def limit_notes(read: int, unread: int, unit: str) -> list[str]:
 
 
 def units_of(text: str, unit: str) -> list[Unit]:
-    """Cut a text into its units.
-
-    Args:
-        unit: "sentence" or "word".
-    """
+    """Cut a text into its units: "sentence" or "word"."""
     return sentences_of(text) if unit == "sentence" else words_of(text)
 
 
@@ -228,8 +216,7 @@ def subsets(query: str, players: list[Unit]) -> list[str]:
 def shapley_values(worth: Doubles) -> Doubles:
     """Return the value of each of n players: (n,), summing to the worth of all less that of none.
 
-    Args:
-        worth: (2^n,) of every subset; bit i of its place says that player i is in.
+    The worth is (2^n,) of every subset; bit i of its place says that player i is in.
     """
     n = len(worth).bit_length() - 1
     subset = np.arange(len(worth))

@@ -43,7 +43,10 @@ def write(answer: Answer, path: Path | str) -> None:
 
 
 def content_of(answer: Answer) -> dict[str, object]:
-    """Return what the templates ``why.html.j2`` and ``answer.html.j2`` show of an answer."""
+    """Return what the templates ``why.html.j2`` and ``answer.html.j2`` show of an answer.
+
+    Its notes are those that belong to no section.
+    """
     sections, table = _sections(answer)
     return {
         "title": title_of(answer),
@@ -51,7 +54,7 @@ def content_of(answer: Answer) -> dict[str, object]:
         "sentence": answer.sentence(),
         "sections": sections,
         "table": table,
-        "notes": _notes(answer),
+        "notes": answer.notes if isinstance(answer, RankingExplanation | Movement) else (),
     }
 
 
@@ -67,11 +70,6 @@ def title_of(answer: Answer) -> str:
             return f"Why {answer.doc_id} {'stayed' if answer.before.rank == answer.after.rank else 'moved'}"
         case RankingExplanation():
             return f"Why this order: {answer.run}"
-
-
-def _notes(answer: Answer) -> tuple[str, ...]:
-    """Return the notes that belong to no section."""
-    return answer.notes if isinstance(answer, RankingExplanation | Movement) else ()
 
 
 def _sections(answer: Answer) -> tuple[list[tuple[str, View]], object]:

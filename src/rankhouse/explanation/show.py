@@ -7,7 +7,7 @@ matches a query word without a share of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from itertools import chain, groupby, zip_longest
 from typing import NamedTuple
@@ -29,53 +29,48 @@ def _least(parts: Sequence[Part]) -> float:
 
 def parts_table(answer: Explanation, most: int = MOST_PARTS) -> Table:
     """Return the tree of parts, the largest first, finer parts indented below theirs."""
-    rows = tuple(_tree(answer.parts, most, _least(answer.parts)))
+    parts = answer.parts
+    rows = tuple(_tree(parts, lambda part: (signed(part.value), part.note), most, least=_least(parts)))
     notes = any(row[2] for row in rows)
     columns = ("part", answer.unit or "value", "")
     return Table(columns if notes else columns[:2], rows if notes else tuple(row[:2] for row in rows))
 
 
-def _tree(parts: Sequence[Part], most: int, least: float, depth: int = 0) -> Iterator[tuple[str, str, str]]:
+def _tree(
+    parts: Sequence[Part], cells: Callable[[Part], tuple[str, ...]], most: int, least: float, depth: int = 0
+) -> Iterator[tuple[str, ...]]:
     """Walk over the largest parts, depth first; finer ones only where they are large."""
     falling = sorted(parts, key=lambda part: -abs(part.value))
     if depth:
         falling = [part for part in falling if abs(part.value) >= least][:most]
     for part in falling[:most]:
-        yield _indented(part.name, depth), signed(part.value), part.note
-        yield from _tree(part.parts, most // 3, least, depth + 1)
+        yield _indented(part.name, depth), *cells(part)
+        yield from _tree(part.parts, cells, most // 3, least, depth=depth + 1)
         if part.why is not None and most // 3 and not part.parts:
             yield _indented(f"why {number(part.why.score)} ({part.why.unit})", depth + 1), "", part.why.method
-            yield from _tree(part.why.parts, most // 3, _least(part.why.parts), depth + 2)
+            yield from _tree(part.why.parts, cells, most // 3, least=_least(part.why.parts), depth=depth + 2)
     if len(falling) > most > 0:
         left = falling[most:]
-        yield _indented(f"{len(left):,} more", depth), signed(sum(part.value for part in left)), ""
+        rest = Part(f"{len(left):,} more", sum(part.value for part in left))
+        yield _indented(rest.name, depth), *cells(rest)
 
 
 def contrast_table(answer: Contrast, most: int = MOST_PARTS) -> Table:
     """Return one row a part: what it gives either document, and the difference."""
+
+    def cells(part: Part) -> tuple[str, ...]:
+        sides = [signed(part.facts[side]) if side in part.facts else "" for side in ("first", "second")]
+        return *sides, signed(part.value)
+
     first, second = answer.first, answer.second
     parts = [part for part in answer.parts if part.value or any(part.facts.values())]
-    rows = [*_difference_tree(parts, most, _least(parts))]
+    rows = [*_tree(parts, cells, most, least=_least(parts))]
     rows.append(("score", number(first.score), number(second.score), signed(answer.score)))
     return Table(
         ("part", short(first.doc_id, 24), short(second.doc_id, 24), "difference"),
         tuple(rows),
         frozenset({(len(rows) - 1, 3)}),
     )
-
-
-def _difference_tree(
-    parts: Sequence[Part], most: int, least: float, depth: int = 0
-) -> Iterator[tuple[str, str, str, str]]:
-    if depth:
-        parts = [part for part in parts if abs(part.value) >= least][:most]
-    for part in parts[:most]:
-        sides = [signed(part.facts[side]) if side in part.facts else "" for side in ("first", "second")]
-        yield _indented(part.name, depth), sides[0], sides[1], signed(part.value)
-        yield from _difference_tree(part.parts, most // 3, least, depth + 1)
-    if len(parts) > most > 0:
-        left = parts[most:]
-        yield _indented(f"{len(left):,} more", depth), "", "", signed(sum(part.value for part in left))
 
 
 def ranking_table(answer: RankingExplanation) -> Table:

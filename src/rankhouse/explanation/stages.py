@@ -100,7 +100,7 @@ def explain_reranked(
     pairs = [Pair(query, passage) for passage in passages]
     scores, indexes = in_chunks(ranker.score, pairs, _AT_ONCE), [passage.index for passage in passages]
     is_linear = pool.scale in ("score", scale)
-    pooling = _Pooling(pool, passages, scores, *pool.shares(scores, scale, indexes), is_linear)
+    pooling = _Pooling(pool, passages, scores, *pool.shares(scores, scale, indexes), is_linear=is_linear)
     order = pooling.order
     whys = {place: explain_pair(ranker, pairs[place], options) for place in order[: max(1, most)]}
     notes = (*_pool_notes(pooling, whys, document.id), *_losses(document, split))
@@ -220,8 +220,7 @@ def explain_dense(
 ) -> Explanation:
     """Explain the score of a document in a search by vectors: which passage it is of, and why that one.
 
-    Args:
-        encoder: What encoded them; where it scores pairs as well, it explains the passage.
+    An encoder that scores pairs as well explains the passage.
 
     Raises:
         WrongUse: The index has no such document, or the document has no vector.

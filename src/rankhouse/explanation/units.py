@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rankhouse.text.word_breaks import spans
-from rankhouse.text.words import blingfire_sentences
+from rankhouse.text.words import blingfire_sentences, places
 
 NO_WORDS = "no words"
 """The part of a score that a text without words has too."""
@@ -36,16 +36,8 @@ class Unit(NamedTuple):
 
 
 def sentences_of(text: str) -> list[Unit]:
-    """Cut a text into sentences; together they are the whole text.
-
-    Raises:
-        MissingExtra: The package that finds sentences is not installed.
-    """
-    starts, behind = [], 0
-    for sentence in blingfire_sentences(text):
-        starts.append(text.index(sentence, behind))
-        behind = starts[-1] + len(sentence)
-    return _stretches(text, starts)
+    """Cut a text into sentences; together they are the whole text."""
+    return _stretches(text, [start for start, _ in places(text, blingfire_sentences(text))])
 
 
 def words_of(text: str) -> list[Unit]:
@@ -83,11 +75,7 @@ def joined(text: str, units: Sequence[Unit], most: int) -> list[Unit]:
 
 
 def without(text: str, units: Sequence[Unit], places: Collection[int]) -> str:
-    """Return a text without some of its units; what stays is as it stands.
-
-    Args:
-        places: Which of them go, from 0.
-    """
+    """Return a text without the units at some places, from 0; what stays is as it stands."""
     if not places:
         return text
     kept = (text[unit.start : unit.end] for at, unit in enumerate(units) if at not in places)

@@ -104,11 +104,7 @@ def _linear(model: BiEncoder, states: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def _read(ranker: DenseRanker, text: str, side: str) -> _Side:
-    """Read a text: its states, and which token is whose.
-
-    Args:
-        side: "query" or "passage".
-    """
+    """Read a text as "query" or "passage": its states, and which token is whose."""
     model = ranker.model
     encode = model.encode_queries if side == "query" else model.encode_passages
     states = ranker.token_states(encode([text])).astype(np.float64)
@@ -129,8 +125,7 @@ def _read(ranker: DenseRanker, text: str, side: str) -> _Side:
 def _words(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, str]]:
     """Return the word that each token belongs to (-1: none, -2: the prompt), and what it spells of it.
 
-    Args:
-        spans: Of its tokens; those of the prompt before it end at 0 or earlier.
+    Spans of the prompt's tokens end at 0 or earlier.
     """
     owners: list[tuple[int, str]] = []
     word, end, last = -1, -1, " "  # the word before: its number, where it ends, its last letter
@@ -176,8 +171,7 @@ def _addends(ranker: DenseRanker, pair: Pair, read: _Side) -> tuple[Doubles, lis
 def _word_parts(words: list[str], values: Doubles, others: Sequence[Part]) -> list[Part]:
     """Sum the values of equal words, whatever their case: a part for each, in the order they appear.
 
-    Args:
-        others: Parts that are no words: the word "prompt" is not the prompt.
+    The names of ``others``, which are no words, are kept apart: the word "prompt" is not the prompt.
     """
     sums: dict[str, list[float]] = {}
     for word, value in zip(words, values.tolist(), strict=True):

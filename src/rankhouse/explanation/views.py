@@ -28,10 +28,9 @@ MOST_COLUMNS = 60
 
 
 class Bar(NamedTuple):
-    """A part as a row with a bar.
+    """A part as a row with a bar: its share is of the largest part beside it, -100 to 100.
 
     Attributes:
-        share: Of the largest part beside it, -100 to 100.
         note: A line for people; may be empty.
         facts: (name, number) of what the value was computed from.
         why: A heading for the explanation of the stage behind it; "" without one.

@@ -32,29 +32,8 @@ M = TypeVar("M", KNRM, ConvKNRM, TK, DRMM, PACRR)
 
 
 @dataclass(frozen=True)
-class Account:
-    """What a method found out about a pair.
-
-    Attributes:
-        words: What each of the p passage words adds; None where nothing can be said of it.
-        notes: What a reader has to know, beside what was not read.
-    """
-
-    method: str
-    parts: tuple[Part, ...]
-    words: Sequence[float | None]
-    grids: tuple[Grid, ...] = ()
-    notes: tuple[str, ...] = ()
-    cost: int = 0
-
-
-@dataclass(frozen=True)
 class Scored(Generic[M]):
-    """A pair that a word-level ranker has scored.
-
-    Attributes:
-        evidence: What the model saw; its first match matrix shows which words match.
-    """
+    """A pair that a word-level ranker has scored; the first match of the evidence shows which words match."""
 
     ranker: NeuralRanker
     model: M
@@ -66,10 +45,7 @@ class Scored(Generic[M]):
 def scored(
     ranker: Ranker, pair: Pair, kind: type[M], look: Callable[[M, Pair], Evidence] | None = None
 ) -> Scored[M]:
-    """Score a pair with a ranker whose model is of a kind that the caller knows.
-
-    Args:
-        look: What shows what the model saw; None: the model's own account.
+    """Score a pair with a ranker whose model is of a kind that the caller knows, and look what the model saw.
 
     Raises:
         WrongUse: Another ranker, or one with another model.
@@ -86,25 +62,38 @@ def scored(
     return Scored(ranker, model, pair, score, evidence=evidence)
 
 
-def explanation_of(of: Scored[Any], account: Account) -> Explanation:
-    """Put an exact explanation together."""
+def explanation_of(
+    of: Scored[Any],
+    method: str,
+    parts: tuple[Part, ...],
+    added: Sequence[float | None],
+    grids: tuple[Grid, ...] = (),
+    notes: Sequence[str] = (),
+    cost: int = 0,
+) -> Explanation:
+    """Put an exact explanation together.
+
+    Args:
+        added: What each of the p passage words adds; None where nothing can be said of it.
+        notes: What a reader has to know, beside what was not read.
+    """
     seen, pair = of.evidence, of.pair
     cosines = next(iter(seen.matches.values()))
-    words = words_read(seen.passage_words, account.words, cosines, seen.query_words)
+    words = words_read(seen.passage_words, added, cosines, seen.query_words)
     grid = Grid("cosines", tuple(numbered(seen.query_words)), seen.passage_words, cosines)
     return Explanation(
         query=pair.query,
         doc_id=pair.passage.doc_id,
         score=of.score,
-        method=account.method,
+        method=method,
         exact=True,
         unit=base_of(of.ranker.scale),
-        parts=account.parts,
-        cost=account.cost,
+        parts=parts,
+        cost=cost,
         texts=(word_text(of.model, pair, words),),
         query_words=seen.query_words,
-        grids=(grid, *account.grids),
-        notes=(*account.notes, *reading_notes(of.model, pair)),
+        grids=(grid, *grids),
+        notes=(*notes, *reading_notes(of.model, pair)),
         ranker=of.ranker.fingerprint,
     )
 
@@ -136,11 +125,7 @@ def numbers(weights: Tensor) -> Doubles:
 def words_read(
     words: Sequence[str], values: Sequence[float | None], cosines: FloatArray, query_words: Sequence[str]
 ) -> list[Word]:
-    """Return the p words that were read, each with the query word it matches best.
-
-    Args:
-        values: What each adds; None where nothing can be said.
-    """
+    """Return the p words that were read, each with what it adds and the query word it matches best."""
     if not len(query_words):
         return [Word(word, value) for word, value in zip(words, values, strict=True)]
     best = cosines.argmax(0).tolist()
@@ -181,11 +166,7 @@ def reading_notes(model: WordModel, pair: Pair) -> tuple[str, ...]:
 
 
 def unread_note(side: str, total: int, limit: int, unit: str = "words") -> list[str]:
-    """Say how many words of a side were not read; nothing if all were.
-
-    Args:
-        side: "query" or "passage".
-    """
+    """Say how many words of the "query" or "passage" were not read; nothing if all were."""
     if total <= limit:
         return []
     listed = f"; the first {UNREAD_LISTED} of those are listed" if total - limit > UNREAD_LISTED else ""
