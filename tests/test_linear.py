@@ -15,7 +15,7 @@ import pytest
 from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
 from rankhouse.io.corpora import read_documents, read_queries
-from rankhouse.serve.folder.texts import text_document
+from rankhouse.serve.folder.files import text_document
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.snippets import snippet
 from rankhouse.text.split import SPLITTERS

@@ -12,9 +12,8 @@ import pytest
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
-from rankhouse.serve.folder.files import FolderState
+from rankhouse.serve.folder.files import FolderState, text_document
 from rankhouse.serve.folder.prepare import EncoderAtHand, Place, claimed, encode_folder, index_folder
-from rankhouse.serve.folder.texts import text_document
 
 _spec = importlib.util.spec_from_file_location("tiny_models", Path(__file__).with_name("tiny_models.py"))
 tiny_models = importlib.util.module_from_spec(_spec)

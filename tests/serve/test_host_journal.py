@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rankhouse.core.errors import OutputFailed
-from rankhouse.serve.judging.audit import Audit
+from rankhouse.serve.judging.log import Audit
 
 
 def test_a_deed_that_is_kept_elsewhere_outlives_its_audit_line(tmp_path, capsys):

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from rankhouse.serve.contracts.bodies import decode
+from rankhouse.serve.contracts.requests import decode
 from rankhouse.serve.errors import Empty, Invalid, Malformed
 
 

@@ -7,8 +7,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
-from rankhouse.serve.contracts.bodies import answer, read_body
 from rankhouse.serve.contracts.openapi import EITHER_REFUSAL, Operation, Parameter, describe, openapi_route
+from rankhouse.serve.contracts.requests import answer, read_body
 
 
 class Question(msgspec.Struct):

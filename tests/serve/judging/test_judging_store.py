@@ -19,7 +19,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.io.trec import read_qrels
-from rankhouse.serve.judging.agreement import agreement, agreements, differences
+from rankhouse.serve.judging.compare import agreement, agreements, differences
 from rankhouse.serve.judging.log import IMPORTED
 from rankhouse.serve.judging.store import JudgementStore, merged
 

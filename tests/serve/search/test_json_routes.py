@@ -14,7 +14,7 @@ from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.serve.host.application import build_app
 from rankhouse.serve.host.service import Service
 from rankhouse.serve.host.settings import ServeOptions
-from rankhouse.serve.judging.audit import Audit
+from rankhouse.serve.judging.log import Audit
 from rankhouse.serve.judging.store import JudgementStore
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue

@@ -20,8 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from rankhouse.serve.contracts.bodies import answer, from_query, read_body
-from rankhouse.serve.contracts.requests import Threads
+from rankhouse.serve.contracts.requests import Threads, answer, from_query, read_body
 from rankhouse.serve.errors import ErrorBody, TeiError
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]

@@ -1,18 +1,144 @@
-"""A request as its handler sees it: who asks, until when; and the threads in which its work is done."""
+"""A request as its handler sees it: what it asks, who asks, until when; and the threads for its work.
+
+Bodies, addresses and forms become msgspec's types: nulls and unknown fields are allowed, wrong fields named.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from typing import Final, TypeVar
+from functools import cache, partial
+from typing import Any, Final, NoReturn, TypeVar, cast
 
+import msgspec
+from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
+from starlette.responses import Response
 
+from rankhouse.serve.contracts.shapes import Texts
 from rankhouse.serve.engine.waiting import Deadline
+from rankhouse.serve.errors import Empty, Invalid, Malformed
+
+T = TypeVar("T")
+_surrogates = re.compile("[\ud800-\udfff]")
+_AT: Final = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<place>.*)`)?", re.DOTALL)
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """Return a request's body.
+
+    Raises:
+        Malformed: It is not JSON.
+        Invalid: A field is missing, or of the wrong type or value; names it.
+        Empty: A list that must hold something holds nothing.
+    """
+    return decode(await request.body(), kind)
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Turn JSON into a type. Halves of surrogate pairs, which no encoding knows, become U+FFFD; 3.0 is 3."""
+    decoder: msgspec.json.Decoder[T] = _decoder(kind)  # type: ignore[arg-type]  # a type can be hashed
+    try:
+        try:
+            return decoder.decode(body)
+        except msgspec.ValidationError as error:
+            if "got `float`" not in str(error):
+                raise
+        except msgspec.DecodeError:
+            if b"\\ud" not in body and b"\\uD" not in body:
+                raise
+        return decoder.decode(_amended(body))
+    except msgspec.ValidationError as error:
+        _refuse(error)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or "nested too deeply"
+        raise Malformed(f"the body is not JSON ({reason}); send an object as JSON in UTF-8") from None
+
+
+def from_query(params: ImmutableMultiDict[str, str], kind: type[T]) -> T:
+    """Turn parameters of an address into a type; empty ones count as not given, a list takes all of its name.
+
+    Raises:
+        Invalid: One is missing, or of the wrong type or value; names it.
+    """
+    fields = msgspec.structs.fields(cast(type[msgspec.Struct], kind))
+    lists = {field.encode_name for field in fields if re.search(r"\b(list|tuple)\[", str(field.type))}
+    given: dict[str, object] = {}
+    for name in params:
+        values = [value for value in params.getlist(name) if value]
+        if values:
+            given[name] = values if name in lists else values[-1]
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        _refuse(error, "")
+
+
+def given(body: bytes, *names: str) -> dict[str, bytes]:
+    """Return the fields of these names that a body holds and that are not null, as JSON."""
+    fields = decode(body, dict[str, msgspec.Raw])
+    known = {name: bytes(fields[name]) for name in names if name in fields}
+    return {name: value for name, value in known.items() if value != b"null"}
+
+
+def listed(texts: Texts) -> list[str]:
+    """Return a text or several as a list."""
+    return [texts] if isinstance(texts, str) else texts
+
+
+def answer(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a JSON answer."""
+    return Response(msgspec.json.encode(content), status, headers, "application/json")
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type there is
+    return msgspec.json.Decoder(kind)
+
+
+def _refuse(error: msgspec.ValidationError, whole: str = "the body: ") -> NoReturn:
+    match = _AT.fullmatch(str(error))
+    reason, place = (match["reason"], match["place"]) if match else (str(error), None)
+    reason = reason[:1].lower() + reason[1:]
+    if place is None:
+        raise Invalid(f"{whole}{reason}") from None
+    if reason.startswith("expected `array` of length >= 1"):
+        raise Empty(f"{place} is empty; give at least one", place) from None
+    raise Invalid(f"{place}: {reason}", place) from None
+
+
+def _amended(body: bytes) -> bytes:
+    """Return JSON without halves of surrogate pairs, and with 3 for 3.0: JSON knows no difference."""
+    value = json.loads(body, parse_constant=_no_number, parse_float=_number)
+    return msgspec.json.encode(_whole(value))
+
+
+def _number(text: str) -> float | int:
+    value = float(text)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _whole(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Replace halves of surrogate pairs in all texts."""
+    match value:
+        case str():
+            return _surrogates.sub("\ufffd", value)
+        case list():
+            return [_whole(one) for one in value]
+        case dict():
+            return {_whole(key): _whole(one) for key, one in value.items()}
+        case _:
+            return value
+
 
 T = TypeVar("T")
 

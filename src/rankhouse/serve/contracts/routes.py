@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 import rankhouse
-from rankhouse.serve.contracts.bodies import decode, given, listed
 from rankhouse.serve.contracts.openapi import (
     EITHER_REFUSAL,
     TEI_REFUSALS,
@@ -20,7 +19,7 @@ from rankhouse.serve.contracts.openapi import (
     described,
     openapi_route,
 )
-from rankhouse.serve.contracts.requests import TEXTS
+from rankhouse.serve.contracts.requests import TEXTS, decode, given, listed
 from rankhouse.serve.contracts.scoring import Rankers, is_texts, predict, rerank, rerank_texts, score
 from rankhouse.serve.contracts.shapes import (
     EmbedBody,
@@ -102,22 +101,19 @@ def routes(rankers: Rankers) -> list[BaseRoute]:
     ]
 
 
-async def _models(rankers: Rankers, request: Request, asked: None) -> ModelList:
-    del request, asked
+async def _models(rankers: Rankers, _request: Request, _asked: None) -> ModelList:
     return ModelList([ModelCard(name, 0) for name in rankers()])
 
 
-async def _model(rankers: Rankers, request: Request, asked: None) -> ModelCard:
-    del asked
+async def _model(rankers: Rankers, request: Request, _asked: None) -> ModelCard:
     name = request.path_params["model"]
     if name not in rankers():
         raise UnknownName("model", name, rankers(), "model")
     return ModelCard(name, 0)
 
 
-async def _by_task(rankers: Rankers, request: Request, asked: None) -> object:
+async def _by_task(rankers: Rankers, request: Request, _asked: None) -> object:
     """Answer what a body means: texts are ranked, a source sentence compared, pairs scored, else encoded."""
-    del asked
     body = await request.body()
     if is_texts(body):
         return await rerank_texts(rankers, request, decode(body, TextsBody))
@@ -131,8 +127,7 @@ async def _by_task(rankers: Rankers, request: Request, asked: None) -> object:
     return await embed(rankers, request, decode(body, EmbedBody))
 
 
-async def _tokenize(rankers: Rankers, request: Request, body: TokenizeBody) -> list[list[TokenPlace]]:
-    del request
+async def _tokenize(rankers: Rankers, _request: Request, body: TokenizeBody) -> list[list[TokenPlace]]:
     served = choose(rankers(), body.model)
     special = body.add_special_tokens is not False
     return await TEXTS.call(lambda: [_tokens(served, text, special) for text in listed(body.inputs)])
@@ -152,10 +147,9 @@ def _tokens(served: ServedRanker, text: str, special: bool) -> list[TokenPlace]:
     ]
 
 
-async def _info(rankers: Rankers, request: Request, asked: ModelQuery) -> ModelInfo:
+async def _info(rankers: Rankers, _request: Request, asked: ModelQuery) -> ModelInfo:
     from rankhouse.serve.engine.documents import MOST_PASSAGES
 
-    del request
     served = choose(rankers(), asked.model)
     ranker = served.ranker
     kinds: dict[str, Any] = {"reranker": {"id2label": {"0": "relevant"}, "label2id": {"relevant": 0}}}

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rankhouse.serve.contracts.bodies import answer, decode, given, listed
-from rankhouse.serve.contracts.requests import TEXTS, deadline_of
+from rankhouse.serve.contracts.requests import TEXTS, answer, deadline_of, decode, given, listed
 from rankhouse.serve.contracts.shapes import (
     ApiVersion,
     BilledUnits,
@@ -52,9 +51,8 @@ _MANY = 200  # documents whose scores are pooled and written in a thread
 _WANTED = 'a ranker reads pairs; give ["query", "text"] here'
 
 
-async def rerank(rankers: Rankers, request: Request, asked: None) -> object:
+async def rerank(rankers: Rankers, request: Request, _asked: None) -> object:
     """Rank documents, or texts, for a query."""
-    del asked
     body = await request.body()
     if is_texts(body):
         speak_tei(request)
@@ -75,9 +73,8 @@ async def rerank_texts(rankers: Rankers, request: Request, body: TextsBody) -> l
     return [TextScore(place, values[place], texts[place]) for place in scores.order]
 
 
-async def score(rankers: Rankers, request: Request, asked: None) -> ScoreAnswer:
+async def score(rankers: Rankers, request: Request, _asked: None) -> ScoreAnswer:
     """Score pairs of texts, in the order given."""
-    del asked
     content = await request.body()
     if b'"queries"' in content and given(content, "queries"):
         other = decode(content, ScoreQueriesBody)

@@ -10,8 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rankhouse.serve.contracts.bodies import answer, listed
-from rankhouse.serve.contracts.requests import TEXTS, deadline_of
+from rankhouse.serve.contracts.requests import TEXTS, answer, deadline_of, listed
 from rankhouse.serve.contracts.shapes import (
     EmbedBody,
     Embedding,

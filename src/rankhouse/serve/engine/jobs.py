@@ -102,45 +102,36 @@ class BatchWorker(Protocol):
         self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline = ENDLESS
     ) -> Future[WorkResult]:
         """Have n items computed. Args and errors: as in ``ModelWorker.submit``."""
-        ...
 
     def call(self, run: Callable[[], T], deadline: Deadline = ENDLESS) -> Future[T]:
         """Have a function called that touches the model. Args: as in ``ModelWorker.call``."""
-        ...
 
     @property
     def waiting_tokens(self) -> int:
         """Tokens, as estimated, that were admitted and not begun."""
-        ...
 
     @property
     def waiting_jobs(self) -> int:
         """Jobs and calls that are not finished."""
-        ...
 
     @property
     def rate(self) -> float:
         """Tokens computed a second, lately; 0 before the first batch."""
-        ...
 
     @property
     def readers(self) -> int:
         """Threads that tokenise for it."""
-        ...
 
     @property
     def batch_tokens(self) -> int:
         """Tokens of the next batch."""
-        ...
 
     @property
     def alive(self) -> bool:
         """Whether it still works."""
-        ...
 
     def close(self, patience: float = 5.0) -> None:
         """Refuse new work and tell those who wait that nothing comes."""
-        ...
 
 
 class ModelJob:

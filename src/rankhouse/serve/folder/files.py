@@ -1,14 +1,20 @@
-"""The files of a folder: which can be read, which changed since last time, and the documents they hold."""
+"""The files of a folder: which can be read, which changed since last time, and the documents they hold.
+
+A file of text is one document: its title is its heading or first line, its id the path in the folder.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -16,9 +22,137 @@ from rankhouse.core.errors import BadData, MissingInput, RankhouseError
 from rankhouse.core.nouns import Document
 from rankhouse.io.corpora import CORPUS_KINDS, read_documents
 from rankhouse.io.duplicate_ids import Repeats
-from rankhouse.io.files import Meter, Skips, kind_of
+from rankhouse.io.files import COMPRESSIONS, Meter, Skips, kind_of, read_whole
 from rankhouse.io.outputs import write_json
-from rankhouse.serve.folder.texts import TEXT_KINDS, id_of, is_text, text_document
+
+TEXT_KINDS = (".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm")
+LONGEST_TITLE = 120
+
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_front_matter = re.compile(r"---[ \t]*\n(?P<fields>(?:.*\n){0,200}?)(?:---|\.\.\.)[ \t]*(?:\n|$)")
+_title_field = re.compile(r"^title:[ \t]*(?P<title>\S.*)$", re.MULTILINE)
+_heading = re.compile(r"^#{1,6}[ \t]+(?P<title>.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
+# A first line with a line of one sign below it, in reStructuredText perhaps above it as well.
+_underlined = re.compile(
+    r"(?:([=\-~^\"'`*+#])\1{2,}[ \t]*\n)?(?=[^\n]{0,300}\w)(?P<title>[^\n]{1,300})\n"
+    r"([=\-~^\"'`*+#])\3{2,}[ \t]*(?:\n|$)"
+)
+
+
+def is_text(path: Path) -> bool:
+    """Return whether a file is one document."""
+    return kind_of(path) in TEXT_KINDS
+
+
+def text_document(path: Path, doc_id: str) -> Document:
+    """Read a file of text."""
+    text = _decoded(read_whole(path), path).strip()
+    kind = kind_of(path)
+    title, rest = html_text(text) if kind in {".html", ".htm"} else _split_title(text, kind)
+    return Document(doc_id, rest, title[:LONGEST_TITLE] or _name(path))
+
+
+def id_of(path: Path, folder: Path) -> str:
+    """Return a file's id: its path within the folder, white space and percent signs as %20 and the like."""
+    inside = path.relative_to(folder).as_posix()
+    return re.sub(r"[\s%]", lambda sign: quote(sign[0]), inside.encode("utf-8", "replace").decode())
+
+
+def _decoded(raw: bytes, path: Path) -> str:
+    """Decode UTF-8, UTF-16 with its mark, or else Windows' western letters."""
+    coding = _MARKS.get(raw[:2], "utf-8")
+    if coding == "utf-8" and b"\0" in raw:
+        raise BadData("is no text: it holds zero bytes", path)
+    try:
+        return raw.decode(coding)
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", "replace")
+
+
+def _split_title(text: str, kind: str) -> tuple[str, str]:
+    """Return title and text: front matter or heading of Markdown and its kin, else a short first line."""
+    if kind in {".md", ".markdown"} and (front := _front_matter.match(text)):
+        text = text[front.end() :].strip()
+        if match := _title_field.search(front["fields"]):
+            return _unquoted(match["title"].strip()), text
+    if kind in {".md", ".markdown", ".rst"} and (match := _underlined.match(text)):
+        return match["title"].strip(), text[match.end() :].strip() or match["title"].strip()
+    if kind in {".md", ".markdown"} and (match := _heading.search(text[:4_000])):
+        rest = (text[: match.start()] + text[match.end() :]).strip()
+        return match["title"], rest or match["title"]
+    first, _, rest = text.partition("\n")
+    if rest.strip() and 0 < len(first.strip()) <= LONGEST_TITLE:
+        return first.strip(), rest.strip()
+    return "", text
+
+
+def _unquoted(title: str) -> str:
+    """Return a field of front matter without the quotes around it."""
+    return title[1:-1] if len(title) > 2 and title[0] == title[-1] in "\"'" else title
+
+
+def _name(path: Path) -> str:
+    """Return what a file's name says: ``how_to-begin.txt.gz`` is called "how to begin"."""
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    return re.sub(r"[_-]+", " ", name.stem).strip() or path.name
+
+
+# --- HTML --------------------------------------------------------------------------------------------------
+
+_UNREAD = frozenset({"script", "style", "template", "noscript", "svg", "head"})
+_INLINE = frozenset(
+    {"a", "abbr", "b", "bdi", "bdo", "cite", "code", "data", "dfn", "em", "font", "i", "kbd", "mark", "q"}
+    | {"s", "samp", "small", "span", "strong", "sub", "sup", "time", "u", "var", "wbr"}
+)
+
+
+def html_text(source: str) -> tuple[str, str]:
+    """Return title and text of a page; the first heading is the title where none is said."""
+    reader = _HtmlReader()
+    reader.feed(source)
+    reader.close()
+    blocks = (re.sub(r"\s+", " ", block).strip() for block in "".join(reader.text).split("\0"))
+    text = "\n".join(block for block in blocks if block)
+    named = ("".join(reader.named[name]) for name in ("title", "h1"))
+    return next(filter(None, (re.sub(r"\s+", " ", name).strip() for name in named)), ""), text
+
+
+class _HtmlReader(HTMLParser):
+    """Collects the text that a browser shows; blocks are parted by a zero sign."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text: list[str] = []
+        self.named: dict[str, list[str]] = {"title": [], "h1": []}
+        self._unread = 0  # how many open elements are not shown
+        self._open = ""  # the title or heading that is being read
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin an element."""
+        del attrs
+        if tag == "body":
+            self._unread = 0
+        self._unread += tag in _UNREAD
+        if tag in self.named and not self.named[tag]:
+            self._open = tag
+        if tag not in _INLINE:
+            self.text.append("\0")
+
+    def handle_endtag(self, tag: str) -> None:
+        """End an element."""
+        self._unread = max(0, self._unread - (tag in _UNREAD))
+        if tag == self._open:
+            self._open = ""
+        if tag not in _INLINE:
+            self.text.append("\0")
+
+    def handle_data(self, data: str) -> None:
+        """Take text."""
+        if self._open:
+            self.named[self._open].append(data)
+        if not self._unread and self._open != "title":
+            self.text.append(data.replace("\0", " "))
+
 
 KINDS = (*TEXT_KINDS, *CORPUS_KINDS)
 STATE = ".rankhouse"

@@ -16,8 +16,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from rankhouse.serve import errors
-from rankhouse.serve.contracts.bodies import answer
 from rankhouse.serve.contracts.openapi import Operation, describe
+from rankhouse.serve.contracts.requests import answer
 from rankhouse.serve.contracts.routes import routes as contract_routes
 from rankhouse.serve.host.gates import (
     CONTENT_POLICY,
@@ -31,7 +31,7 @@ from rankhouse.serve.host.journal import Journal
 from rankhouse.serve.host.keys import SESSION_SECONDS, Keys
 from rankhouse.serve.host.lifeline import Lifelines
 from rankhouse.serve.host.service import Phase, Service
-from rankhouse.serve.judging.audit import Audit
+from rankhouse.serve.judging.log import Audit
 from rankhouse.serve.judging.routes import routes as judging_routes
 from rankhouse.serve.page.render import sign_in_page
 from rankhouse.serve.page.routes import routes as page_routes
@@ -85,21 +85,18 @@ def own_routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-async def _alive(request: Request) -> Response:
-    del request
+async def _alive(_request: Request) -> Response:
     return answer(Standing("ok"), headers=_UNCACHED)
 
 
-async def _ready(service: Service, request: Request) -> Response:
-    del request
+async def _ready(service: Service, _request: Request) -> Response:
     is_ready = service.phase is Phase.READY
     if is_ready and not all(one.worker.alive for one in service.catalogue.rankers.values()):
         return answer(Standing("failed"), 503, _UNCACHED)
     return answer(Standing(str(service.phase)), 200 if is_ready else 503, _UNCACHED)
 
 
-async def _metrics(service: Service, request: Request) -> Response:
-    del request
+async def _metrics(service: Service, _request: Request) -> Response:
     return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
@@ -126,8 +123,7 @@ async def _sign_in(keys: Keys | None, audit: Audit, guard: asyncio.Lock, request
     return response
 
 
-async def _sign_out(keys: Keys | None, request: Request) -> Response:
-    del request
+async def _sign_out(keys: Keys | None, _request: Request) -> Response:
     response = RedirectResponse(LOGIN, 303)
     if keys is not None:
         response.delete_cookie(keys.cookie, httponly=True, samesite="strict")

@@ -17,8 +17,8 @@ from rankhouse.serve.host.journal import JsonLines
 from rankhouse.serve.host.keys import Keys
 from rankhouse.serve.host.metrics import Queues, ServiceMetrics
 from rankhouse.serve.host.settings import ServeOptions
-from rankhouse.serve.judging.audit import Audit
 from rankhouse.serve.judging.collection import ServedCollection
+from rankhouse.serve.judging.log import Audit
 from rankhouse.serve.judging.store import JudgementStore
 from rankhouse.serve.judging.training import TrainingJobs
 from rankhouse.serve.search.catalogue import Catalogue, Holder
@@ -45,7 +45,6 @@ class RemoteHolder(Holder, Protocol):
         self, spec: str, options: ServeOptions
     ) -> Callable[[NeuralRanker, ModelWorker], BatchWorker]:
         """Return what has a ranker held, and spreads its work."""
-        ...
 
 
 @dataclass

@@ -10,7 +10,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.sameness import Texts
-from rankhouse.serve.judging.audit import Audit
+from rankhouse.serve.judging.log import Audit, JudgementEntry
 from rankhouse.serve.judging.runs import SystemRuns
 from rankhouse.serve.judging.store import JudgementStore
 from rankhouse.serve.judging.training import TrainingJobs
@@ -78,6 +78,18 @@ class ServedCollection:
         query_id = self.judgements.query_id(asked)
         judged = {query.id: query for query in self.judgements.queries if query.text.strip()}
         return judged.get(asked) or judged.get(query_id) or Query(query_id, asked)
+
+    def note(self, deed: str, entry: JudgementEntry, who: str) -> None:
+        """Put a word of a judge into the audit."""
+        facts = {"judge": entry.judge, "query": entry.query_id, "document": entry.doc_id}
+        self.audit.note(deed, who, **facts, **({"grade": entry.grade} if deed == "judge" else {}))
+
+    def undo(self, store: JudgementStore, judge: str, who: str) -> JudgementEntry | None:
+        """Take a judge's last word back, as somebody asks; None where nothing is left to take back."""
+        entry = store.undo(judge)
+        if entry is not None:
+            self.note("undo", entry, who)
+        return entry
 
     @cached_property
     def _given(self) -> tuple[dict[str, Query], Texts]:

@@ -1,10 +1,13 @@
-"""Runs and systems compared on judged questions: means with significance, and where they differ most."""
+"""Runs and systems compared on judged questions, with significance; and how far two judges agree."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from itertools import combinations
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,10 +17,12 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels, restrict
 from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import Comparison, compare
+from rankhouse.labels.agreement import cohens_kappa
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.judging.lessons import few_questions
 from rankhouse.serve.judging.runs import RunProgress
+from rankhouse.serve.judging.store import JudgementStore
+from rankhouse.serve.judging.training import few_questions
 
 MEASURES: Final = "nDCG@10 RR@10 AP"
 MOST_COMPARED: Final = 8
@@ -220,3 +225,65 @@ def _rows(
         text, difference = queries[query_id].text if query_id in queries else "", gain.get(query_id, 0.0)
         rows.append(ComparedQuery(query_id, text, len(qrels[query_id]), values, difference=difference))
     return tuple(sorted(rows, key=lambda row: (-abs(row.difference), row.id)))
+
+
+class Difference(NamedTuple):
+    """A pair that two judges grade differently."""
+
+    query_id: str
+    doc_id: str
+    first: int
+    second: int
+
+
+class AgreementInfo(Struct):
+    """How far two judges agree; null where there is no such number.
+
+    Attributes:
+        first: One.
+        second: The other.
+        pairs: Pairs that both graded.
+        same: The share of these with the same grade.
+        kappa: Cohen's kappa.
+        weighted: Quadratically weighted.
+    """
+
+    first: str
+    second: str
+    pairs: int
+    same: float | None
+    kappa: float | None
+    weighted: float | None
+
+
+def agreements(store: JudgementStore) -> list[AgreementInfo]:
+    """Compare every two judges who graded a pair in common."""
+    said = {judge: store.qrels_of(judge) for judge in store.judges}
+    both = [agreement(one, other, said[one], said[other]) for one, other in combinations(said, 2)]
+    return [one for one in both if one.pairs]
+
+
+def agreement(first: str, second: str, mine: Qrels, theirs: Qrels) -> AgreementInfo:
+    """Compare two judges on the pairs that both graded; NaN, null in JSON, where there is no number."""
+    common = _common(mine, theirs)
+    counts = Counter((one.first, one.second) for one in common)
+    same = sum(count for (a, b), count in counts.items() if a == b)
+    share = same / len(common) if common else math.nan
+    return AgreementInfo(
+        first, second, len(common), share, kappa=cohens_kappa(counts), weighted=cohens_kappa(counts, 2)
+    )
+
+
+def differences(mine: Qrels, theirs: Qrels) -> list[Difference]:
+    """Return what two judges see differently, the largest differences first."""
+    differing = (one for one in _common(mine, theirs) if one.first != one.second)
+    return sorted(differing, key=lambda one: -abs(one.first - one.second))
+
+
+def _common(mine: Qrels, theirs: Qrels) -> list[Difference]:
+    return [
+        Difference(query_id, doc_id, grade, theirs[query_id][doc_id])
+        for query_id, judged in mine.items()
+        for doc_id, grade in judged.items()
+        if doc_id in theirs.get(query_id, {})
+    ]

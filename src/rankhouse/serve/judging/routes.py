@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta, Struct, structs
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
@@ -13,26 +15,197 @@ from rankhouse.io.trec import qrels_rows
 from rankhouse.serve.contracts.openapi import Method, Operation, Work, described
 from rankhouse.serve.contracts.requests import Threads, caller_of, deadline_of
 from rankhouse.serve.errors import Forbidden, Invalid, Unready
-from rankhouse.serve.judging.agreement import AgreementInfo, agreements
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.judging.compare import CompareRequest, CompareResponse, compare_runs
-from rankhouse.serve.judging.runs import trec_run
-from rankhouse.serve.judging.shapes import (
-    JudgedQuery,
-    JudgedQueryParameters,
-    JudgementBody,
-    JudgementInfo,
-    QrelsParameters,
-    QueryInfo,
-    RunParameters,
-    TrainingBody,
-    TrainingInfo,
-    UndoBody,
-    UndoneResponse,
+from rankhouse.serve.judging.compare import (
+    AgreementInfo,
+    CompareRequest,
+    CompareResponse,
+    agreements,
+    compare_runs,
 )
-from rankhouse.serve.judging.store import JudgementStore
-from rankhouse.serve.judging.training import TrainingJob
+from rankhouse.serve.judging.log import JudgementEntry
+from rankhouse.serve.judging.runs import trec_run
+from rankhouse.serve.judging.store import LONGEST_NAME, MOST_SYSTEMS, JudgementStore
+from rankhouse.serve.judging.training import TrainingJob, TrainingRequest
 from rankhouse.serve.search.documents import read_document
+from rankhouse.serve.search.shapes import Words
+
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+Id = Annotated[str, Meta(min_length=1, max_length=1_000)]
+
+
+class QueryInfo(Struct):
+    """A question and how far it is judged.
+
+    Attributes:
+        id: Its id.
+        text: Its words.
+        judged: Documents that are judged for it.
+        relevant: How many of them are relevant.
+    """
+
+    id: str
+    text: str
+    judged: int
+    relevant: int
+
+
+class JudgementBody(Struct):
+    """What a judge says of a document.
+
+    Attributes:
+        query: The question's text, or the id of one that is known.
+        document: The document.
+        grade: One of the scale's; null takes an earlier word back.
+        judge: Who judges; who asks, by the name of the key, if not said.
+        index: Name of the index that holds the document.
+        systems: Those that showed it.
+    """
+
+    query: Words
+    document: Id
+    grade: Annotated[int, Meta(ge=-100, le=100)] | None
+    judge: Name | None = None
+    index: str | None = None
+    systems: Annotated[list[str], Meta(max_length=MOST_SYSTEMS)] | None = None
+
+
+class UndoBody(Struct):
+    """Whose last word is taken back.
+
+    Attributes:
+        judge: Who judges; who asks, by the name of the key, if not said.
+    """
+
+    judge: Name | None = None
+
+
+class JudgementInfo(Struct):
+    """One word of a judge, as the log has it.
+
+    Attributes:
+        number: Of the line in the log.
+        time: When, in UTC.
+        judge: Who.
+        query_id: Of which question.
+        query: Its text.
+        document: Of which document.
+        grade: What counts now; null for nothing.
+        undoes: Number of the line that was taken back; 0 for none.
+    """
+
+    number: int
+    time: str
+    judge: str
+    query_id: str
+    query: str
+    doc_id: str = msgspec.field(name="document")
+    grade: int | None
+    undoes: int
+
+    @classmethod
+    def of(cls, entry: JudgementEntry) -> JudgementInfo:
+        """Return an entry as JSON."""
+        return msgspec.convert(entry, cls, from_attributes=True)
+
+
+class UndoneResponse(Struct):
+    """What was taken back.
+
+    Attributes:
+        undone: The line that does it; null where nothing is left to take back.
+    """
+
+    undone: JudgementInfo | None
+
+
+class JudgedQueryParameters(Struct):
+    """Which question is meant."""
+
+    query: Annotated[str, Meta(description="The question's text, or its id.", extra={"required": True})] = ""
+
+
+class QrelsParameters(Struct):
+    """Whose judgements are meant."""
+
+    judge: Annotated[str, Meta(description="Only what this judge says.")] = ""
+
+
+class RunParameters(Struct):
+    """Which index a run is of."""
+
+    index: Annotated[str, Meta(description="Name of what systems search.")] = ""
+
+
+class JudgedQuery(Struct):
+    """Grades of one question.
+
+    Attributes:
+        query_id: Its id.
+        query: Its text.
+        scale: Grade -> what it is called.
+        grades: Document -> judge -> grade.
+        merged: Document -> the one grade of the qrels.
+    """
+
+    query_id: str
+    query: str
+    scale: dict[int, str]
+    grades: dict[str, dict[str, int]]
+    merged: dict[str, int]
+
+
+class TrainingBody(Struct):
+    """What is to be trained.
+
+    Attributes:
+        name: What the new ranker is called: letters, digits, points, - and _.
+        start: A ranker of the service to go on with, or a family to begin with; knrm if not said.
+        index: Name of the index.
+        first_stage: Name of the system that finds what it learns to order; bm25 if not said.
+        epochs: How often it sees all judgements; the family's usual number if not said.
+        rate: Learning rate; the family's if not said.
+        seed: Of all that is drawn.
+    """
+
+    name: Name
+    start: str | None = None
+    index: str | None = None
+    first_stage: str | None = None
+    epochs: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    rate: Annotated[float, Meta(gt=0, le=1)] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+
+    def request(self) -> TrainingRequest:
+        """Return the request, with defaults for what is not said."""
+        return TrainingRequest(**{name: value for name, value in structs.asdict(self).items() if value})
+
+
+class TrainingInfo(Struct):
+    """A training.
+
+    Attributes:
+        name: Of the new ranker.
+        start: What it began with.
+        state: running, done, failed or cancelled.
+        begun: When, in UTC.
+        queries: Questions it learned from.
+        held_out: Questions it was chosen by.
+        fault: Why it failed.
+        log: Losses by step, and validations.
+        warnings: What users of the ranker should know.
+    """
+
+    name: str
+    start: str
+    state: str
+    begun: str
+    queries: int
+    held_out: int
+    fault: str
+    log: list[dict[str, Any]]
+    warnings: list[str]
+
 
 _JUDGE, _COMPARE, _TRAIN = (partial(Operation, tag=tag) for tag in ("judge", "compare", "train"))
 _TEXT = "text/plain"
@@ -79,8 +252,7 @@ def _store(service: ServedCollection) -> JudgementStore:
     return service.judgements
 
 
-def _queries(service: ServedCollection, request: Request, asked: None) -> list[QueryInfo]:
-    del request, asked
+def _queries(service: ServedCollection, _request: Request, _asked: None) -> list[QueryInfo]:
     judged = service.known_qrels()
     counts = {q: (len(said), sum(grade > 0 for grade in said.values())) for q, said in judged.items()}
     return [QueryInfo(one.id, one.text, *counts.get(one.id, (0, 0))) for one in service.known_queries()]
@@ -91,8 +263,7 @@ def _text(service: ServedCollection, asked: str) -> str:
     return next((query.text for query in service.known_queries() if query.id == asked), asked)
 
 
-def _judged(service: ServedCollection, request: Request, asked: JudgedQueryParameters) -> JudgedQuery:
-    del request
+def _judged(service: ServedCollection, _request: Request, asked: JudgedQueryParameters) -> JudgedQuery:
     if not asked.query.strip():
         raise Invalid("query: is missing or empty; give a question's text or its id", "query")
     store, text = _store(service), _text(service, asked.query)
@@ -104,35 +275,28 @@ def _judge(service: ServedCollection, request: Request, body: JudgementBody) -> 
     store, who = _store(service), caller_of(request).name
     judge = body.judge or who
     _, document = read_document(service, body.index or "", body.document)
-    entry = store.judge(judge, _text(service, body.query), document.id, body.grade, body.systems or ())
-    facts = {"judge": judge, "query": entry.query_id, "document": entry.doc_id, "grade": entry.grade}
-    service.audit.note("judge", who, **facts)
+    text, systems = _text(service, body.query), body.systems or ()
+    entry = store.judge(judge, text, document.id, body.grade, systems=systems)
+    service.note("judge", entry, who)
     return JudgementInfo.of(entry)
 
 
 def _undo(service: ServedCollection, request: Request, body: UndoBody) -> UndoneResponse:
     who = caller_of(request).name
-    judge = body.judge or who
-    entry = _store(service).undo(judge)
-    if entry is None:
-        return UndoneResponse(None)
-    service.audit.note("undo", who, judge=judge, query=entry.query_id, document=entry.doc_id)
-    return UndoneResponse(JudgementInfo.of(entry))
+    entry = service.undo(_store(service), body.judge or who, who)
+    return UndoneResponse(None if entry is None else JudgementInfo.of(entry))
 
 
-def _qrels(service: ServedCollection, request: Request, asked: QrelsParameters) -> Response:
-    del request
+def _qrels(service: ServedCollection, _request: Request, asked: QrelsParameters) -> Response:
     said = _store(service).qrels_of(asked.judge) if asked.judge else service.known_qrels()
     return PlainTextResponse("".join(qrels_rows(said)).encode("utf-8", "replace"))
 
 
-def _agreement(service: ServedCollection, request: Request, asked: None) -> list[AgreementInfo]:
-    del request, asked
+def _agreement(service: ServedCollection, _request: Request, _asked: None) -> list[AgreementInfo]:
     return agreements(_store(service))
 
 
-def _compare(service: ServedCollection, request: Request, asked: CompareRequest) -> CompareResponse:
-    del request
+def _compare(service: ServedCollection, _request: Request, asked: CompareRequest) -> CompareResponse:
     return CompareResponse.of(compare_runs(service, asked))
 
 
@@ -149,13 +313,11 @@ def _run(service: ServedCollection, request: Request, asked: RunParameters) -> R
     return PlainTextResponse(trec_run(run, name).encode("utf-8", "replace"))
 
 
-def _trainings(service: ServedCollection, request: Request, asked: None) -> list[TrainingInfo]:
-    del request, asked
+def _trainings(service: ServedCollection, _request: Request, _asked: None) -> list[TrainingInfo]:
     return [_info(job) for job in service.training.jobs()]
 
 
-def _training(service: ServedCollection, request: Request, asked: None) -> TrainingInfo:
-    del asked
+def _training(service: ServedCollection, request: Request, _asked: None) -> TrainingInfo:
     return _info(service.training.job(request.path_params["name"]))
 
 
@@ -166,8 +328,7 @@ def _begin(service: ServedCollection, request: Request, body: TrainingBody) -> T
     return _info(job)
 
 
-def _cancel(service: ServedCollection, request: Request, asked: None) -> TrainingInfo:
-    del asked
+def _cancel(service: ServedCollection, request: Request, _asked: None) -> TrainingInfo:
     name = request.path_params["name"]
     job = service.training.cancel(name)
     service.audit.record("cancel", caller_of(request).name, name=name)

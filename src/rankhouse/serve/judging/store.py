@@ -100,7 +100,8 @@ class JudgementStore:
         with self._lock:
             self._take_in()
             query_id = self.query_id(query)
-            return self._write(self._entry(judge, query_id, query, doc_id, grade=grade, systems=systems))
+            entry = self._entry(judge, (query_id, doc_id), grade, query, systems=tuple(systems))
+            return self._write(entry)
 
     def undo(self, judge: str) -> JudgementEntry | None:
         """Take back the last word of a judge that still stands; called again, the one before.
@@ -119,10 +120,8 @@ class JudgementStore:
             if last is None:
                 return None
             before = self._before(last)
-            again = self._entry(
-                judge, last.query_id, last.query, last.doc_id, grade=before, undoes=last.number
-            )
-            return self._write(again)
+            pair = last.query_id, last.doc_id
+            return self._write(self._entry(judge, pair, before, last.query, undoes=last.number))
 
     def _before(self, last: JudgementEntry) -> int | None:
         """Return what a judge had said of a pair before an entry."""
@@ -148,26 +147,19 @@ class JudgementStore:
     def _entry(
         self,
         judge: str,
-        query_id: str,
-        query: str,
-        doc_id: str,
+        pair: Pair,
         grade: int | None,
+        query: str,
         *,
-        systems: Sequence[str] = (),
+        systems: tuple[str, ...] = (),
         undoes: int = 0,
+        place: int = 1,
     ) -> JudgementEntry:
+        """Return a new line of the log, of several that are written at once the one at a place."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        number = len(self._entries) + 1
+        line = len(self._entries) + place
         return JudgementEntry(
-            number,
-            now,
-            judge,
-            query_id,
-            doc_id=doc_id,
-            grade=grade,
-            query=query,
-            systems=tuple(systems),
-            undoes=undoes,
+            line, now, judge, *pair, grade=grade, query=query, systems=systems, undoes=undoes
         )
 
     def _write(self, entry: JudgementEntry) -> JudgementEntry:
@@ -254,18 +246,8 @@ class JudgementStore:
         before = read_qrels(self.path) if now is not None and self.path.stat().st_size else {}
         known = {(entry.query_id, entry.doc_id) for entry in self._entries}
         fresh = [(q, d, g) for q, judged in before.items() for d, g in judged.items() if (q, d) not in known]
-        number = len(self._entries)
-        time = datetime.now(UTC).isoformat(timespec="milliseconds")
         imported = [
-            JudgementEntry(
-                number + place,
-                time,
-                IMPORTED,
-                query_id,
-                doc_id=doc_id,
-                grade=grade,
-                query=self._texts.get(query_id, ""),
-            )
+            self._entry(IMPORTED, (query_id, doc_id), grade, self._texts.get(query_id, ""), place=place)
             for place, (query_id, doc_id, grade) in enumerate(fresh, 1)
         ]
         if imported:

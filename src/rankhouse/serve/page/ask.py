@@ -166,6 +166,8 @@ def export(service: ServedCollection, query: str, answers: Sequence[SearchRespon
     if kind == "json":
         asdict = msgspec.structs.asdict
         told = [asdict(one) | {"hits": [asdict(hit) for hit in one.hits]} for one in answers]
+        for one in told:
+            one["found"] = one.pop("found")  # last, as always in this file
         content = msgspec.json.encode(told).decode()
     elif kind == "run":
         query_id = service.question(query).id

@@ -1,29 +1,106 @@
-"""Judge: one question, the documents that chosen systems found, one key a document."""
+"""Judge: one question, the documents that chosen systems found, one key a document.
+
+A pool holds the documents that several systems found for a question, each once; kept while it is judged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 from urllib.parse import quote, unquote
 
-from msgspec import Meta, Struct
+import numpy as np
+from msgspec import Meta, Struct, structs
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.results import Marks
+from rankhouse.core.results import Hit
+from rankhouse.core.run import Ranking
+from rankhouse.core.sampling import order
 from rankhouse.serve.contracts.requests import ANYBODY, caller_of, deadline_of
+from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.store import LONGEST_NAME
-from rankhouse.serve.page.pools import JudgingPool, PoolRequest, Pools
 from rankhouse.serve.page.render import address, page, parameters
 from rankhouse.serve.page.views import Line, wants_html
+from rankhouse.serve.search.answer import search
+from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.shapes import SearchBody
 from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.serve.search.view import Recent
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.short_forms import is_dense
+
+KEPT_POOLS = 256
+"""Pools that are kept, those used last."""
+
+
+@dataclass(frozen=True)
+class JudgingPool:
+    """What systems found: the documents, those found early by many first, and their ranks by system."""
+
+    doc_ids: tuple[str, ...]
+    ranks: Mapping[str, Mapping[str, int]]
+    notes: tuple[str, ...] = ()
+
+    def found(self, doc_id: str) -> list[str]:
+        """Say which systems found a document, at which ranks."""
+        return [f"{system} #{rank}" for system, rank in self.ranks[doc_id].items()]
+
+    def ranking(self, query: Query, *, is_blind: bool) -> Ranking:
+        """Return the documents in the order in which they are judged."""
+        doc_ids: Sequence[str] = self.doc_ids
+        if is_blind:
+            doc_ids = sorted(doc_ids, key=lambda doc: order(0, f"{query.id}\t{doc}"))
+        return Ranking(tuple(doc_ids), np.zeros(len(doc_ids), np.float32))
+
+
+class Pools:
+    """The pools of a service."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._kept: Recent[tuple[object, ...], JudgingPool] = Recent(KEPT_POOLS)
+
+    def of(self, query: Query, wanted: JudgeFields, deadline: Deadline = ENDLESS) -> JudgingPool:
+        """Return what systems find; asked once, unless one of them was not in time."""
+        key = self._key(query, wanted)
+        if (kept := self._kept.get(key)) is not None:
+            return kept
+        pool, is_whole = self._asked(query, wanted, deadline)
+        if is_whole:
+            self._kept.put(key, pool)
+        return pool
+
+    def kept(self, query: Query, wanted: JudgeFields) -> JudgingPool | None:
+        """Return a pool that was asked for before; None where nobody has, or long ago."""
+        return self._kept.get(self._key(query, wanted))
+
+    def _key(self, query: Query, wanted: JudgeFields) -> tuple[object, ...]:
+        """Return what a pool depends on."""
+        view = self.catalogue.view(wanted.index)
+        specs = tuple(self.catalogue.system(name, view.name) for name in wanted.system)
+        return view.index.fingerprint, specs, query.text, wanted.depth
+
+    def _asked(self, query: Query, wanted: JudgeFields, deadline: Deadline) -> tuple[JudgingPool, bool]:
+        ranks: dict[str, dict[str, int]] = {}
+        notes: dict[str, None] = {}
+        is_whole = True
+        for name in wanted.system:
+            text, index = query.text, wanted.index
+            asked = SearchBody(query=text, system=name, index=index, k=wanted.depth, snippets=False)
+            answer = search(self, asked, deadline)
+            for hit in answer.hits:
+                ranks.setdefault(hit.doc_id, {})[answer.system] = hit.rank
+            notes |= dict.fromkeys(f"{name}: {note}" for note in (answer.degraded, *answer.warnings) if note)
+            is_whole = is_whole and not answer.degraded
+        best = sorted(ranks, key=lambda doc: (min(ranks[doc].values()), -len(ranks[doc]), doc))
+        return JudgingPool(tuple(best), ranks, tuple(notes)), is_whole
+
 
 DEPTHS = (5, 10, 20, 50)
 MOST_SYSTEMS = 12
@@ -39,45 +116,8 @@ _READ_ONLY = (
 _READ_KEY = "Your key reads only; judging needs one that writes."
 
 
-@dataclass(frozen=True)
-class JudgingTask:
-    """What is judged, by whom, and how.
-
-    Attributes:
-        query: Id or words of the question, as given; "" for none yet.
-        systems: Whose documents are judged, ``depth`` of each.
-        blind: Whether systems and ranks are hidden.
-    """
-
-    query: str
-    judge: str
-    index: str
-    systems: tuple[str, ...]
-    depth: int
-    blind: bool
-
-    def address(self, **other: object) -> str:
-        """Return the address of this, with something else in places."""
-        return address("/judge", **{**self._parameters, **other})
-
-    def pool(self, query: Query) -> PoolRequest:
-        """Return the pool that is judged."""
-        return PoolRequest(query, self.index, self.systems, self.depth)
-
-    @property
-    def fields(self) -> list[tuple[str, str]]:
-        """Return it as fields of a form."""
-        return parameters(**self._parameters)
-
-    @property
-    def _parameters(self) -> dict[str, object]:
-        own = asdict(self)
-        return {"system" if name == "systems" else name: value for name, value in own.items()}
-
-
-@dataclass(frozen=True)
-class Card:
-    """A document to judge.
+class Card(NamedTuple):
+    """A document to judge, with an extract.
 
     Attributes:
         text: The whole text, or what is shown of it.
@@ -85,17 +125,17 @@ class Card:
         found: Which systems found it, at which ranks; nothing when judging blind.
     """
 
-    doc_id: str
-    title: str
-    snippet: str
-    marks: Marks
+    hit: Hit
     text: str
     grade: int | None
-    found: Sequence[str] = ()
+    found: Sequence[str]
 
 
 class JudgeFields(Struct):
-    """A question, who judges it, and the pool of which systems; or ``change`` for other ones."""
+    """A question, by its id or words, who judges it, and the pool of which systems, ``depth`` of each.
+
+    ``blind`` hides systems and ranks; ``change`` asks for other systems.
+    """
 
     query: Line = ""
     judge: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
@@ -104,6 +144,16 @@ class JudgeFields(Struct):
     depth: Annotated[int, Meta(ge=1, le=100)] | None = None
     blind: str = ""
     change: str = ""
+
+    @property
+    def kept(self) -> dict[str, object]:
+        """What leads here again, as parameters of an address or fields of a form."""
+        names = ("query", "judge", "index", "system", "depth", "blind")
+        return {name: getattr(self, name) for name in names}
+
+    def address(self, **other: object) -> str:
+        """Return the address of this, with something else in places."""
+        return address("/judge", **{**self.kept, **other})
 
 
 class JudgeForm(JudgeFields):
@@ -121,7 +171,7 @@ def show(pools: Pools, service: ServedCollection, request: Request, asked: Judge
         return _choose(service, request, wanted)
     _check_judge(wanted.judge)
     query = service.question(wanted.query)
-    pool = pools.of(wanted.pool(query), deadline_of(request, PATIENCE))
+    pool = pools.of(query, wanted, deadline_of(request, PATIENCE))
     mine = store.qrels_of(wanted.judge)
     cards = _cards(service, mine.get(query.id, {}), query, wanted, pool)
     may_write = caller_of(request).may_write
@@ -137,10 +187,10 @@ def show(pools: Pools, service: ServedCollection, request: Request, asked: Judge
         "may_write": may_write,
         "summary": _summary(wanted, cards),
         "notes": (*pool.notes, *(() if may_write else (_READ_KEY,))),
-        "kept": wanted.fields,
+        "kept": parameters(**wanted.kept),
         "change": wanted.address(change=1),
         "following": _following(service, mine, query, wanted),
-        "search": address("/", query=query.text, index=wanted.index, system=wanted.systems[:4]),
+        "search": address("/", query=query.text, index=wanted.index, system=wanted.system[:4]),
         "exports": [("page", wanted.address(export="html")),
                     ("qrels", address("/queries", words=query.id, export="qrels"))],
     }  # fmt: skip
@@ -153,29 +203,24 @@ def write(pools: Pools, service: ServedCollection, request: Request, form: Judge
     if store is None:
         raise WrongUse(_READ_ONLY)
     wanted = _task(service, request, form)
-    who = caller_of(request).name
+    who, place = caller_of(request).name, 0
     if form.undo:
-        entry = store.undo(wanted.judge)
-        if entry is not None:
-            service.audit.note("undo", who, judge=wanted.judge, query=entry.query_id, document=entry.doc_id)
-        told: dict[str, object] = {"doc": None, "grade": None, "query": ""}
-        if entry is not None:
-            told = {"doc": entry.doc_id, "grade": entry.grade, "query": entry.query}
-            if service.question(wanted.query).id != entry.query_id:
-                wanted = replace(wanted, query=entry.query)
-        place = 0
+        entry = service.undo(store, wanted.judge, who)
+        if entry is not None and service.question(wanted.query).id != entry.query_id:
+            wanted = structs.replace(wanted, query=entry.query)
     else:
         grade, place, doc_id = _mark(form.mark)
         query = service.question(wanted.query)
         if doc_id not in service.catalogue.view(wanted.index).index.documents:
             raise WrongUse(f'document "{doc_id[:80]}" is not in the index "{wanted.index}"')
-        pool = pools.kept(wanted.pool(query))  # no word waits for a model
+        pool = pools.kept(query, wanted)  # no word waits for a model
         showed = list(pool.ranks.get(doc_id, ())) if pool else []
-        store.judge(wanted.judge, query.text, doc_id, grade, showed)
-        service.audit.note("judge", who, judge=wanted.judge, query=query.id, document=doc_id, grade=grade)
-        told = {"doc": doc_id, "grade": grade, "query": query.text}
+        entry = store.judge(wanted.judge, query.text, doc_id, grade, systems=showed)
+        service.note("judge", entry, who)
     if not wants_html(request):
-        return JSONResponse({**told, "can_undo": bool(store.qrels_of(wanted.judge))})
+        told = (entry.doc_id, entry.grade, entry.query) if entry else (None, None, "")
+        content = dict(zip(("doc", "grade", "query"), told, strict=True))
+        return JSONResponse({**content, "can_undo": bool(store.qrels_of(wanted.judge))})
     anchor = f"#document-{place + 1}" if place else ""
     return RedirectResponse(wanted.address() + anchor, 303)
 
@@ -189,18 +234,19 @@ def _mark(text: str) -> tuple[int, int, str]:
     return int(pieces[0][:6]), int(pieces[1][:6]), pieces[2]
 
 
-def _task(service: ServedCollection, request: Request, asked: JudgeFields) -> JudgingTask:
+def _task(service: ServedCollection, request: Request, asked: JudgeFields) -> JudgeFields:
+    """Return what is judged, with all that the address leaves out."""
     view, caller = service.catalogue.view(asked.index), caller_of(request)
     judge = asked.judge or unquote(request.cookies.get(_COOKIE, ""))[:LONGEST_NAME]
     if not judge and caller is not ANYBODY:
         judge = caller.name
-    return JudgingTask(
-        asked.query,
-        judge,
-        view.name,
-        tuple(asked.system or _usual_pool(service.catalogue.systems(view.name))),
-        asked.depth or DEPTHS[1],
-        bool(asked.blind) or asked.depth is None,
+    return structs.replace(
+        asked,
+        judge=judge,
+        index=view.name,
+        system=asked.system or _usual_pool(service.catalogue.systems(view.name)),
+        depth=asked.depth or DEPTHS[1],
+        blind="1" if asked.blind or asked.depth is None else "",
     )
 
 
@@ -210,7 +256,7 @@ def _usual_pool(systems: Mapping[str, SystemSpec]) -> list[str]:
     return list(dict.fromkeys([*[*systems][:1], *others, *systems]))[:3]
 
 
-def _choose(service: ServedCollection, request: Request, wanted: JudgingTask) -> Response:
+def _choose(service: ServedCollection, request: Request, wanted: JudgeFields) -> Response:
     """Return the form that chooses question, name and systems."""
     systems = list(service.catalogue.systems(wanted.index))
     content: dict[str, object] = {
@@ -223,9 +269,9 @@ def _choose(service: ServedCollection, request: Request, wanted: JudgingTask) ->
         "indexes": [(name, name) for name in service.catalogue.indexes],
         "index": wanted.index,
         "depth": str(wanted.depth),
-        "depths": [(str(n), f"the first {n}") for n in sorted({*DEPTHS, wanted.depth})],
-        "systems": list(dict.fromkeys([*systems, *wanted.systems])),
-        "chosen": wanted.systems,
+        "depths": [(str(n), f"the first {n}") for n in sorted({*DEPTHS, wanted.depth or DEPTHS[1]})],
+        "systems": list(dict.fromkeys([*systems, *wanted.system])),
+        "chosen": wanted.system,
         "blind": wanted.blind,
         "exports": [],
     }
@@ -243,27 +289,27 @@ def _remembering(response: Response, judge: str) -> Response:
     return response
 
 
-def _summary(wanted: JudgingTask, cards: Sequence[Card]) -> str:
-    systems = ", ".join(wanted.systems)
-    return f"{len(cards):,} documents: the first {wanted.depth} of {systems}" + (
-        ", shuffled" if wanted.blind else ""
-    )
+def _summary(wanted: JudgeFields, cards: Sequence[Card]) -> str:
+    shuffled = ", shuffled" if wanted.blind else ""
+    return f"{len(cards):,} documents: the first {wanted.depth} of {', '.join(wanted.system)}{shuffled}"
 
 
 def _cards(
-    service: ServedCollection, mine: Mapping[str, int], query: Query, wanted: JudgingTask, pool: JudgingPool
+    service: ServedCollection, mine: Mapping[str, int], query: Query, wanted: JudgeFields, pool: JudgingPool
 ) -> list[Card]:
     index = service.catalogue.view(wanted.index).index
-    ranking = pool.ranking(query, is_blind=wanted.blind)
+    ranking = pool.ranking(query, is_blind=bool(wanted.blind))
     hits = with_snippets(index, query.text, ranking).hits
     documents: Sequence[Document] = index.documents.fetch(ranking.doc_ids)
     return [
         Card(
-            hit.doc_id, hit.title, hit.text, hit.marks, _whole(document.text, hit.text), mine.get(hit.doc_id),
-            () if wanted.blind else pool.found(hit.doc_id),
+            hit,
+            text=_whole(document.text, hit.text),
+            grade=mine.get(hit.doc_id),
+            found=() if wanted.blind else pool.found(hit.doc_id),
         )
         for hit, document in zip(hits, documents, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _whole(text: str, snippet: str) -> str:
@@ -273,7 +319,7 @@ def _whole(text: str, snippet: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} …"
 
 
-def _following(service: ServedCollection, mine: Qrels, query: Query, wanted: JudgingTask) -> str:
+def _following(service: ServedCollection, mine: Qrels, query: Query, wanted: JudgeFields) -> str:
     """Return the address of the next question that this judge has not begun; "" where there is none."""
     known = service.known_queries()
     ids = [one.id for one in known]

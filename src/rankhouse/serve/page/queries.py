@@ -15,8 +15,8 @@ from starlette.responses import Response
 from rankhouse.core.errors import WrongUse
 from rankhouse.io.trec import qrels_rows
 from rankhouse.page.tables import Table
-from rankhouse.serve.judging.agreement import agreements, differences
 from rankhouse.serve.judging.collection import ServedCollection
+from rankhouse.serve.judging.compare import agreements, differences
 from rankhouse.serve.judging.log import IMPORTED
 from rankhouse.serve.judging.store import JudgementStore
 from rankhouse.serve.page.render import address, csv_of, download, exports, page

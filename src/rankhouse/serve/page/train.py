@@ -35,9 +35,8 @@ class ShownTraining(NamedTuple):
     columns: tuple[str, ...]
 
 
-def show(service: ServedCollection, request: Request, asked: Struct) -> Response:
+def show(service: ServedCollection, request: Request, _asked: Struct) -> Response:
     """Return the form that begins a training, and the trainings there are."""
-    del asked
     jobs = [service.training.job(job.request.name) for job in service.training.jobs()[:_SHOWN]]
     is_open = service.training.folder is not None
     pairs = [grade for said in service.known_qrels().values() for grade in said.values()]

@@ -15,8 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.serve.contracts.bodies import from_query
-from rankhouse.serve.contracts.requests import Threads
+from rankhouse.serve.contracts.requests import Threads, from_query
 from rankhouse.serve.errors import error_answer
 from rankhouse.serve.page.render import page
 

@@ -25,7 +25,6 @@ class Searching(Protocol):
     @property
     def catalogue(self) -> Catalogue:
         """Indexes and rankers."""
-        ...
 
 
 def search(service: Searching, asked: SearchBody, deadline: Deadline | None = None) -> SearchResponse:

@@ -79,7 +79,6 @@ class Holder(Protocol):
 
     def view(self, name: str, path: Path) -> IndexView:
         """Return an index that it holds."""
-        ...
 
 
 class Catalogue:

@@ -76,8 +76,7 @@ def _document(service: Searching, request: Request, asked: DocumentQuery) -> Doc
     return told
 
 
-def _indexes(service: Searching, request: Request, asked: None) -> list[IndexInfo]:
-    del request, asked
+def _indexes(service: Searching, _request: Request, _asked: None) -> list[IndexInfo]:
     views = [service.catalogue.view(name) for name in service.catalogue.indexes]
     return [
         IndexInfo(
@@ -91,7 +90,6 @@ def _indexes(service: Searching, request: Request, asked: None) -> list[IndexInf
     ]
 
 
-def _systems(service: Searching, request: Request, asked: SystemsQuery) -> list[SystemInfo]:
-    del request
+def _systems(service: Searching, _request: Request, asked: SystemsQuery) -> list[SystemInfo]:
     found = service.catalogue.systems(asked.index).values()
     return [SystemInfo(one.name, one.described(), one.ranker) for one in found]

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from rankhouse.core.results import Marks
 from rankhouse.serve.contracts.openapi import Parameter
-from rankhouse.serve.search.systems import READ, SystemSpec
+from rankhouse.serve.search.systems import SystemSpec
 
 MOST_ASKED: Final = 1000
 """Documents that one answer holds at most."""
@@ -51,19 +51,13 @@ class OwnSystem(Struct):
 
     def spec(self) -> SystemSpec | None:
         """Return the system; None where nothing of one is given."""
-        if all(getattr(self, name) is None for name in OwnSystem.__struct_fields__):
-            return None
-        return SystemSpec(
-            "own",
-            models=tuple(self.models or ("bm25",)),
-            feedback=self.feedback or "",
-            fusion=self.fusion or "",
-            weights=None if self.weights is None else tuple(self.weights),
-            ranker=self.ranker or "",
-            depth=READ if self.depth is None else self.depth,
-            split=self.split or "",
-            pool=self.pool or "",
-        )
+        given = {name: getattr(self, name) for name in OwnSystem.__struct_fields__}
+        given = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in given.items()
+            if value is not None
+        }
+        return SystemSpec("own", **given) if given else None
 
 
 class SearchBody(OwnSystem, kw_only=True):

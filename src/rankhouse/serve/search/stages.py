@@ -22,7 +22,7 @@ from rankhouse.ranking.rerank_plan import Plan, StoredScorer
 from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, waited
 from rankhouse.serve.errors import DeadlinePassed
-from rankhouse.serve.search.recent import ReadBy
+from rankhouse.serve.search.view import ReadBy
 from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import split_and_pool

@@ -6,7 +6,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
 
 from cachetools import LRUCache
 
@@ -20,12 +20,44 @@ from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
 from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
 from rankhouse.jobs.shards import refuse_incomplete
-from rankhouse.serve.search.recent import KEPT, ReadBy, Recent
 from rankhouse.systems.reranking import open_precomputed
-from rankhouse.systems.system import Dense
+from rankhouse.systems.system import Dense, Reranked
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+KEPT: Final = 64
+"""Rankings of one view of an index."""
+
+
+class ReadBy(NamedTuple):
+    """What a ranker's order depends on besides the index; ``ranker`` is its fingerprint."""
+
+    system: Reranked
+    ranker: str
+    query: str
+
+
+class Recent(Generic[K, V]):
+    """So many values by key, those used last; safe in many threads."""
+
+    def __init__(self, most: int) -> None:
+        self._lock = threading.Lock()
+        self._kept: LRUCache[K, V] = LRUCache(most)
+
+    def get(self, key: K) -> V | None:
+        """Return a value; None where it is not among the latest."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """Keep a value for a while."""
+        with self._lock:
+            self._kept[key] = value
 
 
 _SPLITS = 64

@@ -22,11 +22,10 @@ from rankhouse.ranking.rerank_plan import StoredScorer
 from rankhouse.serve.engine.waiting import Deadline, waited
 from rankhouse.serve.search.answer import Searching
 from rankhouse.serve.search.documents import UnknownDocument
-from rankhouse.serve.search.recent import ReadBy
 from rankhouse.serve.search.shapes import MOST_PASSES, MOST_TOP, ExplainBody
 from rankhouse.serve.search.stages import ServedExecution
 from rankhouse.serve.search.systems import SystemSpec
-from rankhouse.serve.search.view import IndexView
+from rankhouse.serve.search.view import IndexView, ReadBy
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.stage import Stage
 
