@@ -306,6 +306,20 @@ def test_validation_that_nobody_judged_is_an_error_before_training(toy, fresh, t
         fit(fresh("knrm"), toy.examples, quick("knrm"), tmp_path / "out", without_texts)
 
 
+def test_validation_is_measured_on_the_queries_that_are_asked(toy, fresh, tmp_path):
+    """The mean was over all judged queries: 30 that are asked of 809 made a value of a twentieth."""
+    given = toy.validation
+    every = Validation(given.run, given.queries, toy.qrels, given.documents)
+    assert Validator(every, "AP").first_stage == Validator(given, "AP").first_stage
+    with pytest.warns(RankhouseWarning, match="30 of 40 judged queries are not among the 10 of validation"):
+        fit(fresh("knrm"), toy.examples, quick("knrm", epochs=1), tmp_path / "all", every)
+    assert not Validator(given, "AP").remark
+    fewer = Validation(given.run.restrict(list(given.run)[1:]), given.queries, given.qrels, given.documents)
+    assert (
+        "1 of 10 judged validation queries are not in the run and count as 0" in Validator(fewer, "AP").remark
+    )
+
+
 def test_the_validation_depth_is_kept_to(toy, fresh, tmp_path):
     given = toy.validation
     shallow = Validation(given.run, given.queries, given.qrels, given.documents, Plan(depth=3))

@@ -103,6 +103,8 @@ class _TrainingLoop:
             held_out = [q for q in self.validator.validation.queries if q.id in self.validator.validation.run]
             learned, on = self.batches.examples.queries, self.settings.overlap
             diagnostics.check_overlap(learned, held_out, on, self.remarks)
+            if self.validator.remark:
+                self.remarks.say("validation queries", self.validator.remark)
         if self._writes:
             self.out.mkdir(parents=True, exist_ok=True)
             self.settings.write(self.out / folder.SETTINGS)

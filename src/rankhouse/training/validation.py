@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankhouse.core.errors import RankhouseWarning
+from rankhouse.core.errors import RankhouseWarning, name_few
 from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Documents, Query, Ranker
-from rankhouse.core.qrels import Qrels
+from rankhouse.core.qrels import Qrels, restrict
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
 from rankhouse.ranking.rerank import rerank
@@ -95,11 +95,29 @@ class ValidationResult(NamedTuple):
     run: Run
 
 
+def _remark(validation: Validation, asked: Qrels) -> str:
+    others = [query_id for query_id in validation.qrels if query_id not in asked]
+    absent = [query_id for query_id in asked if query_id not in validation.run]
+    left_out = (
+        f"{len(others):,} of {len(validation.qrels):,} judged queries are not among the "
+        f"{len(validation.queries):,} of validation and are left out: {name_few(others, quoted=True)}"
+    )
+    without = (
+        f"{len(absent):,} of {len(asked):,} judged validation queries are not in the run and count as 0: "
+        f"{name_few(absent, quoted=True)}"
+    )
+    return "; ".join(text for text, ids in ((left_out, others), (without, absent)) if ids)
+
+
 class Validator:
     """Validates again and again with judgements made ready once.
 
+    The mean is over the judged queries that are asked, as of ``evaluate`` with their judgements; those that
+    the run lacks count as 0.
+
     Attributes:
         first_stage: What the run is worth as it is.
+        remark: Which judged queries are left out or count as 0; "" for none.
 
     Raises:
         BadData: No query of the run is judged.
@@ -108,7 +126,9 @@ class Validator:
 
     def __init__(self, validation: Validation, measure: str) -> None:
         self.validation = validation
-        self._value_of = scorer(validation.qrels, measure)
+        asked = restrict(validation.qrels, [query.id for query in validation.queries])
+        self.remark = _remark(validation, asked) if asked else ""
+        self._value_of = scorer(asked or validation.qrels, measure)
         self.first_stage = self._value_of(validation.run)
         self._again = False
 
