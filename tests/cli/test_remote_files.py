@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -287,6 +288,10 @@ class TestFolders:
         done = run("index", "memory://in/other.jsonl", "--out", "memory://my.index", "--overwrite", "--json")
         assert json.loads(done.stdout)["documents"] == 1
         assert not [path for path in data.find("/my.index") if "000007" in path or MARK in path]
+        shutil.rmtree(copies)  # what is read next is what was uploaded
+        words = ("pilots", "water")
+        found = [run("search", "--index", "memory://my.index", "--query", word, "--json") for word in words]
+        assert [[hit["id"] for hit in json.loads(one.stdout)] for one in found] == [["d1"], []]
 
     def test_append_fetches_and_uploads_only_what_is_new(self, run, data, copies):
         indexed(run, copies)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from rankhouse.core.errors import BadData, DuplicateId
+from rankhouse.core.nouns import Document
 from rankhouse.io import corpora
 from rankhouse.io.corpora import read_documents
 from rankhouse.io.duplicate_ids import SeenIds
@@ -19,9 +20,9 @@ HERE = Path("corpus.jsonl")
 def test_an_id_given_long_ago_is_found(at_once):
     seen = SeenIds(chunk=4, at_once=at_once)
     for number in range(100):
-        seen.add(f"d{number}", HERE, number)
+        assert seen.takes(Document(f"d{number}", ""), HERE, number)
     with pytest.raises(DuplicateId, match="d3"):
-        seen.add("d3", HERE, 101)
+        seen.takes(Document("d3", ""), HERE, 101)
         seen.check()
 
 

@@ -85,14 +85,8 @@ def differs(actual: FileSum, expected: FileSum) -> str:
 class Guard:
     """Compares the blocks of a mapped file with their checksums, each when it is first read.
 
-    Threads may share one: at worst both compare the same block.
-
-    Args:
-        content: All bytes of the file that count.
-        expected: What they must be; without checksums of blocks the whole file counts as one block.
-
-    Attributes:
-        left: How many blocks were not compared yet.
+    Without checksums of blocks the whole file counts as one; ``left`` were not compared yet. Threads may
+    share one: at worst both compare the same block.
     """
 
     __slots__ = ("_block", "_content", "_damaged", "_seen", "_sums", "left")
@@ -146,11 +140,7 @@ class Guard:
 
 
 class CheckedArray(Generic[Scalar]):
-    """An array in a file; what is taken out of it was compared with its checksum.
-
-    Args:
-        guard: Of the file it lies in; None where the file was compared whole.
-    """
+    """An array in a file; what is taken out of it was compared by the guard of the file, if it has one."""
 
     __slots__ = ("_guard", "_items", "_offset", "_width", "unchecked")
 

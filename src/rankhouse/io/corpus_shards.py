@@ -1,4 +1,4 @@
-"""CorpusShards of corpora: the records of one, in the order of the files, found without reading the rest.
+"""Shards of corpora: the records of one, in the order of the files, found without reading the rest.
 
 All corpora lie end to end on a line as long as their bytes on disk, and a shard of it is read. A plain file
 of one record a line is cut at its bytes: a record belongs to the shard in which its first byte lies. Packed
@@ -16,29 +16,10 @@ from typing import NamedTuple, Self
 
 from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
-from rankhouse.io.corpora import (
-    PUBLIC,
-    TREC_KINDS,
-    Source,
-    corpus_files,
-    count_public,
-    distinct,
-    line_reader,
-    public_documents,
-    records,
-)
+from rankhouse.io import corpora, files
+from rankhouse.io.corpora import PUBLIC, TREC_KINDS, Source, line_reader, records
 from rankhouse.io.duplicate_ids import Repeats, SeenIds
-from rankhouse.io.files import (
-    Meter,
-    Skips,
-    each_record,
-    is_packed,
-    kind_of,
-    most_bytes,
-    numbered_lines,
-    open_bytes,
-    too_long,
-)
+from rankhouse.io.files import Meter, Skips, each_record, is_packed, numbered_lines, open_bytes
 
 _PUBLIC_BYTES = 1_024  # what a document of a public collection counts, whose bytes nobody knows
 
@@ -52,37 +33,20 @@ class CorpusFile(NamedTuple):
 
 
 class CorpusShards:
-    """Corpora that can be read in shards.
-
-    Args:
-        sources: Files, folders, ``ir_datasets:NAME``, each perhaps with a prefix of its ids.
-
-    Attributes:
-        files: The files, in order.
-        total: All their bytes.
-        done: Bytes of the shard under way that were read.
-
-    Raises:
-        WrongUse: A suffix that names no known format.
-        MissingInput: No such file.
-    """
+    """Corpora that can be read in shards: their files in order, and all their bytes."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.files = [file for source in sources for file in _files(source)]
         self.total = sum(file.size for file in self.files)
-        self.done = 0
+        self.done = 0  # bytes of the shard under way that were read
 
     def read(self, start: int, stop: int, skips: Skips, repeats: Repeats | None = None) -> Iterator[Document]:
         """Stream the documents of a shard, as :func:`rankhouse.io.corpora.read_sources` does of all.
 
-        Args:
-            repeats: What becomes of ids that come again in the shard; by default they are refused.
-
-        Raises:
-            RankhouseError: What :func:`rankhouse.io.corpora.read_documents` raises.
+        Ids that come again in the shard are refused, or as ``repeats`` says.
         """
         at, source = 0, None
-        seen: SeenIds = SeenIds()
+        seen = SeenIds()
         for file in self.files:
             first, end = max(0, start - at), min(file.size, stop - at)
             at += file.size
@@ -103,9 +67,9 @@ class CorpusShards:
 
 def _files(source: Source) -> Iterator[CorpusFile]:
     if source.path.startswith(PUBLIC):
-        yield CorpusFile(source, None, count_public(source.path.removeprefix(PUBLIC)) * _PUBLIC_BYTES)
+        yield CorpusFile(source, None, corpora.count_public(source.path.removeprefix(PUBLIC)) * _PUBLIC_BYTES)
         return
-    for path in corpus_files(Path(source.path)):
+    for path in corpora.corpus_files(Path(source.path)):
         with open_bytes(path):  # says what is beside a file that is not there
             yield CorpusFile(source, path, path.stat().st_size)
 
@@ -115,9 +79,9 @@ def _documents(
 ) -> Iterator[Document]:
     if file.path is None:
         name = file.source.path.removeprefix(PUBLIC)
-        return islice(public_documents(name), first // _PUBLIC_BYTES, end // _PUBLIC_BYTES)
+        return islice(corpora.public_documents(name), first // _PUBLIC_BYTES, end // _PUBLIC_BYTES)
     numbered = _records(file.path, first, end, file.size, skips=skips, meter=meter)
-    return distinct(numbered, file.path, seen, skips)
+    return corpora.distinct(numbered, file.path, seen, skips)
 
 
 def _records(
@@ -126,7 +90,7 @@ def _records(
     """Stream (line, document) of a file's shard of bytes."""
     if (first, end) == (0, size):
         yield from records(path, skips, meter)
-    elif kind_of(path) in TREC_KINDS:
+    elif files.kind_of(path) in TREC_KINDS:
         count = sum(1 for _ in records(path, Skips(sys.maxsize), None))
         wanted = _shares(first, end, size, count)
         yield from _numbered(path, wanted, skips, meter, is_last=end == size)
@@ -167,7 +131,7 @@ class _OwnSkips(Skips):
         self.number, self._first = 0, first
 
     def take(self, fault: BadData) -> None:
-        """Note a fault, or raise it when the limit is reached; see :class:`Skips`."""
+        """Take a fault of this shard, see :class:`Skips`."""
         if self.number >= self._first:
             super().take(fault)
 
@@ -198,7 +162,7 @@ class _Line(int):
 
 def _plain_lines(path: Path, first: int, end: int, meter: Meter) -> Iterator[tuple[int, bytes]]:
     """Stream the lines of a plain file that begin between two bytes."""
-    most, number = most_bytes(), 0
+    most, number = files.most_bytes(), 0
     with open_bytes(path, meter) as stream:
         at = first
         if first:
@@ -211,5 +175,5 @@ def _plain_lines(path: Path, first: int, end: int, meter: Meter) -> Iterator[tup
             number, at = number + 1, at + len(raw)
             line = _Line.of(number, path, start) if start else number
             if len(raw) > most:
-                raise too_long("the line", path, line)
+                raise files.too_long("the line", path, line)
             yield line, (raw if start or number > 1 else raw.removeprefix(b"\xef\xbb\xbf")).rstrip(b"\r\n")

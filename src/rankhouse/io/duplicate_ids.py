@@ -70,24 +70,19 @@ class SeenIds:
         return len(self._recent) + sum(map(len, self._settled))
 
     def takes(self, document: Document, path: Path, line: int) -> bool:
-        """Note a document's id; always true here, where a second record with an id is refused."""
-        self.add(document.id, path, line)
-        return True
-
-    def add(self, record_id: str, path: Path, line: int) -> None:
-        """Note an id and where it stands; DuplicateId if it was given before."""
+        """Note a document's id and where it stands; DuplicateId if it was given before, else true."""
+        record_id = document.id
         key = hash(record_id)
         if (before := self._recent.get(key)) is not None:
-            where = (
-                f"by {before[1]}, line {before[2]}; ids must differ, else judgements and runs cannot name a "
-                "document"
-            )
-            raise _repeated(record_id, path, line, where)
+            where = f" by {before[1]}, line {before[2]}"
+            reason = "; ids must differ, else judgements and runs cannot name a document"
+            raise _repeated(record_id, path, line, where + reason)
         if self._at_once and any(_holds(earlier, key) for earlier in self._settled):
             raise _repeated(record_id, path, line)
         self._recent[key] = (record_id, path, line)
         if len(self._recent) >= self._chunk:
             self.check()
+        return True
 
     def check(self) -> None:
         """Compare the waiting ids with all earlier ones; DuplicateId if one was given before."""
@@ -107,9 +102,8 @@ class SeenIds:
             self._settled[-1] = np.sort(np.concatenate([self._settled[-1], last]))
 
 
-def _repeated(record_id: str, path: Path, line: int, where: str = "") -> DuplicateId:
-    given = f"already given {where}" if where else "already given, much earlier"
-    fault = DuplicateId(f'the id "{record_id}" was {given}{_WAYS}', path, line)
+def _repeated(record_id: str, path: Path, line: int, where: str = ", much earlier") -> DuplicateId:
+    fault = DuplicateId(f'the id "{record_id}" was already given{where}{_WAYS}', path, line)
     fault.record = record_id
     return fault
 

@@ -213,7 +213,8 @@ class PairFiles:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
-        self._file, self._ends = (_plain(paths[0]), [-1]) if len(paths) == 1 else _joined(paths)
+        is_plain = len(paths) == 1 and not is_packed(paths[0])
+        self._file, self._ends = (paths[0].open("rb"), [-1]) if is_plain else _joined(paths)
         self._starts, self._sizes = array("q"), array("q")
         weakref.finalize(self, self._file.close)
 
@@ -253,19 +254,8 @@ class PairFiles:
         return [self[int(number)].pair.passage for number in numbers]
 
 
-def _plain(path: Path) -> BinaryIO:
-    """Open a file for reading at any place; a compressed one by way of a temporary file."""
-    if not is_packed(path):
-        return path.open("rb")
-    with open_bytes(path) as stream:
-        unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as PairFiles
-        shutil.copyfileobj(stream, unpacked, 1 << 20)
-        unpacked.seek(0)
-        return unpacked
-
-
 def _joined(paths: Sequence[Path]) -> tuple[BinaryIO, list[int]]:
-    """Put files behind each other in a temporary one; gives it and where each of them ends."""
+    """Unpack files behind each other into a temporary one; return it and where each of them ends."""
     joined = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as PairFiles
     ends = []
     for path in paths:
@@ -300,9 +290,7 @@ class Contradictions:
     def found(self) -> list[tuple[int, int]]:
         """Return the places of every two pairs that contradict each other, the first of each kind."""
         keys, places = np.array(self._keys, np.int64), np.array(self._places, np.int64)
-        distinct, first = np.unique(
-            keys, return_index=True
-        )  # the lowest bit is the label: both stand together
+        distinct, first = np.unique(keys, return_index=True)  # the lowest bit is the label: both are together
         both = np.flatnonzero(distinct[1:] == distinct[:-1] | 1)
         both = both[(distinct[both] & 1) == 0]
         at = sorted(sorted((int(first[i]), int(first[i + 1]))) for i in both)

@@ -95,12 +95,7 @@ class Remote:
         return f"{self.path}/{name}" if name else self.path
 
     def listing(self) -> Listing:
-        """Ask what is there now.
-
-        Raises:
-            MissingInput: No such bucket, no credentials, no permission, or the store cannot be reached.
-            BadData: A name that no local file can have.
-        """
+        """Ask what is there now; BadData for a name that no local file can have."""
         soon = {"timeout": _FIRST_ANSWER} if getattr(self.fs, "async_impl", False) else {}
         with failures(self.url):
             self.fs.invalidate_cache()

@@ -40,21 +40,13 @@ class _LocalCopy(NamedTuple):
 
 @dataclass
 class Output:
-    """A remote file or folder to be written.
-
-    Attributes:
-        remote: Where.
-        work: The local file or folder, which the command writes.
-        is_folder: A folder is to be written; None where it may be either.
-        reads: The command adds to the folder, or goes on in it.
-        resumes: It goes on by itself in what a killed one left here.
-    """
+    """A remote file or folder to be written."""
 
     remote: Remote
-    work: Path
-    is_folder: bool | None = False
-    reads: bool = False
-    resumes: bool = False
+    work: Path  # the local file or folder, which the command writes
+    is_folder: bool | None = False  # None where it may be either
+    reads: bool = False  # the command adds to the folder, or goes on in it
+    resumes: bool = False  # it goes on by itself in what a killed one left here
     _known: dict[str, _LocalCopy] = field(default_factory=dict)
     _afresh: bool = False
 
@@ -97,7 +89,7 @@ class Output:
                         target.unlink(missing_ok=True)
                         for count in staging.download(self.remote, name, file, target):
                             show(done + count)
-                        self._note(name, file.version)
+                        self._known[name] = self._copy(name, file.version)
                     done += file.size or 0
                     show(done)
             finally:
@@ -107,7 +99,7 @@ class Output:
         """Remove files that are not, or not like this, in the store."""
         for path in [path for path in self.work.rglob("*") if path.is_file()]:
             name = path.relative_to(self.work).as_posix()
-            if name not in files or self._known.get(name) != self._state(name):
+            if name not in files or not self._is_known(name):
                 path.unlink()
 
     def _sketch(self, files: Listing) -> None:
@@ -151,7 +143,7 @@ class Output:
             if path.is_file() and not _is_own(path)
         ]
         there = self.remote.listing()
-        changed = [name for name in names if name not in there or self._known.get(name) != self._state(name)]
+        changed = [name for name in names if name not in there or not self._is_known(name)]
         gone = [name for name in there if name not in names and name != MARK]
         if not changed and not gone:
             return
@@ -170,14 +162,13 @@ class Output:
         if marked:
             self.remote.remove(MARK)
 
-    def _state(self, name: str) -> _LocalCopy | None:
+    def _is_known(self, name: str) -> bool:
         known = self._known.get(name)
-        facts = (self.work / name).stat()
-        return None if known is None else _LocalCopy(known.version, facts.st_size, facts.st_mtime_ns)
+        return known is not None and known == self._copy(name, known.version)
 
-    def _note(self, name: str, version: str) -> None:
+    def _copy(self, name: str, version: str) -> _LocalCopy:
         facts = (self.work / name).stat()
-        self._known[name] = _LocalCopy(version, facts.st_size, facts.st_mtime_ns)
+        return _LocalCopy(version, facts.st_size, facts.st_mtime_ns)
 
     def _read_record(self) -> dict[str, _LocalCopy]:
         with suppress(OSError, msgspec.DecodeError):

@@ -75,9 +75,7 @@ def copy_of(remote: Remote, files: Listing) -> Path:
 def staged(remote: Remote, files: Listing) -> Iterator[Path]:
     """Fetch a place unless its copy is there, and keep the copy from being cleaned away while the block runs.
 
-    Raises:
-        MissingInput: It cannot be read, or was changed meanwhile.
-        OutputFailed: The copy cannot be written.
+    Raises MissingInput where the place cannot be read, or was changed meanwhile.
     """
     from filelock import FileLock  # noqa: PLC0415 - slow to load, and needed for URLs only
 
@@ -181,10 +179,8 @@ def _blocks(remote: Remote, name: str, before: int, out: BinaryIO) -> Iterator[i
 
 def adopt(remote: Remote, files: Listing, made: Path) -> None:
     """Make what was just uploaded the copy of its place, so that nobody fetches it again."""
-    sizes = {name: (made / name if name else made) for name in files}
-    if files and all(
-        path.is_file() and path.stat().st_size == files[name].size for name, path in sizes.items()
-    ):
+    paths = {name: (made / name if name else made) for name in files}
+    if files and all(path.is_file() and path.stat().st_size == files[n].size for n, path in paths.items()):
         local = copy_of(remote, files)
         local.parent.mkdir(parents=True, exist_ok=True)
         if not local.exists():

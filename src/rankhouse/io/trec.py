@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -70,9 +70,10 @@ def read_run(path: Path | str, skips: Skips | None = None) -> Run:
             rows = dict(zip(documents.get(query_id, ()), map(float, scores.get(query_id, ())), strict=True))
             current = query_id
         try:
-            rows[_fresh(ids.setdefault(doc_id, doc_id), query_id, rows, path, line=line)] = _number(
-                score, path, line
-            )
+            if doc_id in rows:
+                reason = f'document "{doc_id}" was already given for query "{query_id}"'
+                raise DuplicateId(f"{reason}; a run names a document once a query", path, line)
+            rows[ids.setdefault(doc_id, doc_id)] = _number(score, path, line)
         except BadData as fault:
             skips.take(fault)
     documents[current], scores[current] = list(rows), np.array(list(rows.values()), np.float32)
@@ -80,17 +81,6 @@ def read_run(path: Path | str, skips: Skips | None = None) -> Run:
     if not filled:
         warnings.warn(f"{path}: the run has no rows", RankhouseWarning, stacklevel=2)
     return Run.from_columns(filled, [documents[q] for q in filled], [scores[q] for q in filled])
-
-
-def _fresh(doc_id: str, query_id: str, rows: Mapping[str, float], path: Path, line: int) -> str:
-    if doc_id in rows:
-        raise DuplicateId(
-            f'document "{doc_id}" was already given for query "{query_id}"; '
-            "a run names a document once a query",
-            path,
-            line,
-        )
-    return doc_id
 
 
 def _number(score: str, path: Path, line: int) -> float:
