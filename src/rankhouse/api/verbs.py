@@ -55,6 +55,8 @@ def rerank(
     pool: str = "",
     depth: int | None = None,
     tail: Literal["keep", "drop"] = "keep",
+    stored: bool | None = None,
+    alone: bool = False,
     cache: PathLike | None = None,
 ) -> Run:
     """Let a ranker read the documents of a run and order them anew.
@@ -80,25 +82,33 @@ def rerank(
             max, or as stored.
         depth: How many documents a query are read; None: 1000, and 50 for duot5, which compares every two.
         tail: Whether documents below the depth are kept, in their order.
+        stored: Insist on what the index stores for this ranker, or do without; None: used if there.
+        alone: Read queries one by one, as people ask them.
         cache: A folder in which scores are kept for the next time.
 
     Raises:
         WrongUse: An unknown splitter, pool or family.
         BadData: A query of the run without a text.
     """
-    if isinstance(ranker, str) and is_pairwise(ranker):
-        if pool or cache:
-            raise WrongUse(f"{ranker}: compares documents two by two; pool and cache have no meaning for it")
+    pairwise = isinstance(ranker, str) and is_pairwise(ranker)
+    if pairwise and (pool or cache or alone or stored is not None):
+        raise WrongUse(
+            f"{ranker}: compares documents two by two; stored, alone, pool and cache have no meaning for it"
+        )
+    options = RerankOptions(
+        depth=(PAIRWISE_DEPTH if pairwise else 1000) if depth is None else depth,
+        split=split,
+        pool=pool,
+        stored=stored,
+        tail=tail,
+        alone=alone,
+        cache=as_path(cache, "cache") if cache else None,
+    )
+    first, asked, stored_in = as_run(run), as_queries(queries), as_index(index)
+    if isinstance(ranker, str) and pairwise:
         system = open_pairwise(ranker, ComputeOptions())
-        depth = PAIRWISE_DEPTH if depth is None else depth
-        plan = system.plan(RerankOptions(split=split, depth=depth, tail=tail))
-        return system.rerank(as_run(run), as_queries(queries), as_index(index).documents, plan).run
-    folder = as_path(cache, "cache") if cache else None
-    depth = 1000 if depth is None else depth
-    options = RerankOptions(split=split, pool=pool, depth=depth, tail=tail, cache=folder)
-    return rerank_with(
-        as_ranker(ranker), as_run(run), as_queries(queries), as_index(index), options=options
-    ).run
+        return system.rerank(first, asked, stored_in.documents, system.plan(options)).run
+    return rerank_with(as_ranker(ranker), first, asked, stored_in, options=options).run
 
 
 @checked

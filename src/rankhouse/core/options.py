@@ -33,6 +33,7 @@ class Option:
         least: The lowest number.
         most: The highest number.
         metavar: What stands for its value in the help.
+        neutral: It changes how fast, or what is shown, and never what is computed.
     """
 
     help: str
@@ -43,6 +44,7 @@ class Option:
     least: int | None = None
     most: int = 2**31 - 1
     metavar: str | None = None
+    neutral: bool = False
 
 
 class OptionField(NamedTuple):

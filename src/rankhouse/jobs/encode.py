@@ -25,7 +25,7 @@ from rankhouse.index.precomputed.read import (
     load_precomputed_state,
 )
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
-from rankhouse.jobs.identity import computed_by, described
+from rankhouse.jobs.identity import computed_by, identity_of
 from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, write_report
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.ranking.pool import POOLS
@@ -81,9 +81,7 @@ class EncodeJob(ComputeOptions):
         notation.make(self.split, SPLITTERS, "splitter")
         notation.make(self.pool, POOLS, "pool")
         index = Index.open(self.index)
-        identity = {"index": index.fingerprint, "ranker": described(self.ranker)}
-        settings = ("tokens", "split", "pool", "dtype", "name", "precision")
-        return Survey(len(index), identity | {name: str(getattr(self, name)) for name in settings})
+        return Survey(len(index), identity_of(self, index=index.fingerprint))
 
     def unit_name(self, unit: int) -> str:
         """Return a document's id."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rankhouse.core.notation import quoted
+from rankhouse.core.options import option_fields
 
 if TYPE_CHECKING:
     from rankhouse.models.duot5 import DuoT5Ranker
@@ -17,6 +18,22 @@ if TYPE_CHECKING:
 WHOLE: Final = 64 << 20
 """Bytes of a file up to which all of it is hashed; of a larger one, this many in evenly spaced blocks."""
 _BLOCKS: Final = 64
+
+
+def identity_of(options: object, **known: str) -> dict[str, str]:
+    """Return what a result depends on: each option's value, or a hash of the files that it names.
+
+    Args:
+        options: A record of options; what is neutral is left out.
+        known: What stands for an option in place of its value.
+    """
+    identity = {}
+    for name, _, _, _, option in option_fields(type(options)):
+        value = getattr(options, name)
+        if name in known or not option.neutral:
+            names_files = option.kind in ("input", "source") and value is not None
+            identity[name] = known.get(name) or (described(str(value)) if names_files else str(value))
+    return identity
 
 
 def described(text: str) -> str:

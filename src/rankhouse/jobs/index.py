@@ -21,7 +21,7 @@ from rankhouse.io.corpora import Source, named_sources
 from rankhouse.io.corpus_shards import CorpusFile, CorpusShards
 from rankhouse.io.duplicate_ids import RULES, Repeats, SeenIds
 from rankhouse.io.files import Skips
-from rankhouse.jobs.identity import content_hash, digest
+from rankhouse.jobs.identity import content_hash, digest, identity_of
 from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, write_report
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.text.analyze import ANALYZERS
@@ -50,7 +50,7 @@ class IndexJob:
     prefix_ids: Annotated[
         bool, Option("Put each corpus's name and a colon before its ids; NAME=PATH names it.")
     ] = False
-    workers: Annotated[int, Option("Analysis processes; by default one a core.", least=0)] = 0
+    workers: Annotated[int, Option("Analysis processes; by default one a core.", least=0, neutral=True)] = 0
     segment_tokens: Annotated[
         int, Option("Tokens a segment; bounds the memory used (about 15 bytes each).", least=1)
     ] = BuildOptions().segment_tokens
@@ -72,9 +72,7 @@ class IndexJob:
         """Measure the corpora, and hash samples of them."""
         analyzer = notation.make(self.analyzer, ANALYZERS, "analyzer")
         line = CorpusShards(self.sources)
-        settings = ("duplicates", "prefix_ids", "segment_tokens", "skip_bad")
-        identity = {"corpus": _names(line.files), "analyzer": str(analyzer)}
-        return Survey(line.total, identity | {name: str(getattr(self, name)) for name in settings})
+        return Survey(line.total, identity_of(self, corpus=_names(line.files), analyzer=str(analyzer)))
 
     def unit_name(self, unit: int) -> str:
         """Return the file and byte."""

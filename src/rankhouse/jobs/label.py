@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
@@ -24,7 +24,7 @@ from rankhouse.core.scores import scale_of
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.jobs.identity import described
+from rankhouse.jobs.identity import identity_of
 from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, write_report
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.labels import report
@@ -45,16 +45,6 @@ if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
 
 _ANSWERS: Final = "answers"
-_NAMING: Final = (
-    "rule",
-    "queries",
-    "run",
-    "passages",
-    "negative_rule",
-    "truth",
-    "test_queries",
-    "test_qrels",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +80,7 @@ class LabelJob(ComputeOptions):
         Option('Judgements of passages ("d#3" is passage 3 of d), to measure by.', kind="input"),
     ] = None
     ask_all: Annotated[bool, Option("The teacher reads every pair: a whole comparison, same labels.")] = False
-    shown: Annotated[int, Option("Changed pairs in page and JSON.", least=0)] = 25
+    shown: Annotated[int, Option("Changed pairs in page and JSON.", least=0, neutral=True)] = 25
     test_queries: Annotated[
         str | None, Option("Queries kept for testing: a teacher must not label them.", kind="source")
     ] = None
@@ -98,7 +88,9 @@ class LabelJob(ComputeOptions):
         str | None, Option("Their judgements, to find relevant pairs on both sides.", kind="input")
     ] = None
     allow_test: Annotated[bool, Option("Let the teacher label test queries all the same.")] = False
-    cache: Annotated[Path | None, Option("Keep the teacher's scores in this folder.", kind="local")] = None
+    cache: Annotated[
+        Path | None, Option("Keep the teacher's scores in this folder.", kind="local", neutral=True)
+    ] = None
 
     @cached_property
     def first_stage(self) -> Run:
@@ -107,11 +99,7 @@ class LabelJob(ComputeOptions):
 
     def survey(self) -> Survey:
         """Count the queries of the run, and hash the inputs."""
-        own = ("index", "shown", "cache", "device", "threads")
-        names = [field.name for field in fields(self) if field.name not in own]
-        identity = {name: str(getattr(self, name)) for name in names}
-        identity |= {name: described(identity[name]) for name in _NAMING if getattr(self, name) is not None}
-        identity["index"] = Index.open(self.index).fingerprint
+        identity = identity_of(self, index=Index.open(self.index).fingerprint)
         return Survey(len(self.first_stage), identity)
 
     def unit_name(self, unit: int) -> str:

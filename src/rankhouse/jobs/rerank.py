@@ -20,7 +20,7 @@ from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import writing
 from rankhouse.io.trec import read_run, write_run
-from rankhouse.jobs.identity import computed_by, described
+from rankhouse.jobs.identity import computed_by, identity_of
 from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, total_of, write_report
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.ranking.pairwise import comparisons
@@ -74,14 +74,7 @@ class RerankJob(RerankOptions, ComputeOptions):
 
     def survey(self) -> Survey:
         """Count the queries of the run, and hash the inputs."""
-        identity = {
-            "run": described(self.run),
-            "queries": described(self.queries),
-            "index": Index.open(self.index).fingerprint,
-            "ranker": described(self.ranker),
-        }
-        settings = ("field", "depth", "split", "pool", "tail", "stored", "tag", "precision")
-        identity |= {name: str(getattr(self, name)) for name in settings}
+        identity = identity_of(self, index=Index.open(self.index).fingerprint)
         return Survey(len(self.first_stage), identity)
 
     def unit_name(self, unit: int) -> str:

@@ -27,8 +27,8 @@ class ComputeOptions:
     """How to compute."""
 
     precision: Annotated[str, Option("auto, fp32, bf16 or int8.")] = "auto"
-    device: Annotated[str, Option("auto, cpu or cuda.")] = "auto"
-    threads: Annotated[int, Option("Processor threads; 0 for all.", least=0)] = 0
+    device: Annotated[str, Option("auto, cpu or cuda.", neutral=True)] = "auto"
+    threads: Annotated[int, Option("Processor threads; 0 for all.", least=0, neutral=True)] = 0
 
 
 def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:

@@ -47,9 +47,12 @@ class RerankOptions:
         bool | None, Option("Insist on, or refuse, what encode kept.", default="used if there")
     ] = None
     tail: Annotated[Literal["keep", "drop"], Option("What becomes of documents below the depth.")] = "keep"
-    alone: Annotated[bool, Option("Queries one by one, as people ask them, and the time of each.")] = False
+    alone: Annotated[
+        bool, Option("Queries one by one, as people ask them, and the time of each.", neutral=True)
+    ] = False
     cache: Annotated[
-        Path | None, Option("Keep scores in this folder, and go on from there after a kill.", kind="local")
+        Path | None,
+        Option("Keep scores in this folder, and go on from there after a kill.", kind="local", neutral=True),
     ] = None
 
 

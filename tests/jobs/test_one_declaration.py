@@ -1,0 +1,84 @@
+"""An option is declared once, in a record: click, recipes, shards and the Python API take it from there."""
+
+import importlib
+import inspect
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Annotated
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+import rankhouse as rh
+from rankhouse.adaptation.options import AdaptJob
+from rankhouse.cli.main import COMMANDS
+from rankhouse.cli.options import options_of
+from rankhouse.core.options import Option, option_fields
+from rankhouse.jobs.calibration import CalibrateJob
+from rankhouse.jobs.encode import EncodeJob
+from rankhouse.jobs.identity import identity_of
+from rankhouse.jobs.index import IndexJob
+from rankhouse.jobs.jobs import pack
+from rankhouse.jobs.label import LabelJob
+from rankhouse.jobs.rerank import RerankJob
+from rankhouse.jobs.search import SearchJob
+from rankhouse.jobs.train import TrainJob
+from rankhouse.recipes.read.commands import StepCommand
+from rankhouse.systems.reranking import RerankOptions
+
+RECORDS = {
+    "index": IndexJob,
+    "search": SearchJob,
+    "encode": EncodeJob,
+    "rerank": RerankJob,
+    "label": LabelJob,
+    "train": TrainJob,
+    "adapt": AdaptJob,
+    "calibrate": CalibrateJob,
+}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_command_has_every_option_of_its_record(name):
+    command = importlib.import_module(f"rankhouse.cli.commands.{COMMANDS[name][0]}").command
+    parameters = {parameter.name: parameter for parameter in command.params}
+    for field in option_fields(RECORDS[name]):
+        parameter = parameters[field.name]
+        if isinstance(parameter, click.Option):
+            assert field.option.help in parameter.help
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extended(RerankJob):
+    """The options of rerank, and one more, which is named nowhere else."""
+
+    patience: Annotated[int, Option("How long it takes.", least=1)] = 3
+    noisy: Annotated[bool, Option("Say more.", neutral=True)] = False
+
+
+def test_a_new_option_reaches_click_recipes_and_shards():
+    held = []
+
+    @click.command("rerank")
+    @options_of(Extended)
+    def command(job):
+        held.append(job)
+
+    given = {"run": "a.run", "queries": "q.tsv", "index": "i", "ranker": "mine", "patience": 5, "noisy": True}
+    program = SimpleNamespace(names=["rerank"], command=lambda _: command)
+    words = StepCommand(program, "rerank").words(given)
+    assert CliRunner().invoke(command, words, obj="planned").exit_code == 0
+    job = held[0]
+    assert (job.patience, job.noisy, job.depth) == (5, True, 1000)
+    assert CliRunner().invoke(command, [*words, "--patience", "0"]).exit_code == 2
+    identity = identity_of(job, index="known")
+    assert identity["patience"] == "5"
+    assert "noisy" not in identity
+    assert msgspec.convert(pack(job), Extended) == job
+
+
+def test_python_takes_every_option_of_reranking():
+    taken = inspect.signature(rh.rerank).parameters
+    assert {field.name for field in option_fields(RerankOptions)} <= taken.keys()
