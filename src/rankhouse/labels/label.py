@@ -150,53 +150,64 @@ def label(
     """
     out, plan = Path(out), plan or LabelPlan()
     with only_writer(out):
-        panel = panel_of(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all, scores=plan.scores)
         rows = candidates(run, queries, documents, plan.split, depth=plan.depth)
         _refuse_foreign_judgements(rule, rows)
-        identity = panel.identity() | rows.identity() | {"collection": plan.collection}
         folder = out.parent / f".{out.name}.labelling"
         if plan.answers:
             shutil.rmtree(folder, ignore_errors=True)  # of a merge that was killed
-        journal = LabelJournal(folder, identity, len(panel.sources))
+        panel, journal = _begin(rule, rows, folder, plan)
         resumed = journal.pairs
         for columns in (columns_in(answers, len(panel.sources)) for answers in plan.answers):
             if len(columns.rows):
                 journal.commit(columns.rows, columns.votes)
         _collect_votes(panel, rows, journal, plan.chunk, progress=progress)
-        columns = journal.columns()
-        table = PairTable(rows, columns)
-        sample = NegativeSample(table, plan.negatives)
-        soft = SoftScores(panel.sources, columns, plan.join) if panel.sources else None
-        write_pairs(_labelled(table, columns, sample, soft), out)
-        positives = {query.query_id: query.positives for query in table}
-        agreement = summarise(
-            panel, columns.votes, positives, lambda places: list(map(table.pair, places)), most=plan.shown
-        )
+        result = _write(panel, rows, journal.columns(), plan, out=out, resumed=resumed)
         journal.remove()
-        result = LabelResult(
-            out=out,
-            rule=str(rule),
-            negatives=str(plan.negatives),
-            queries=len(rows.run),
-            pairs=len(columns.marks),
-            asked=agreement.asked,
-            relevant=agreement.relevant,
-            non_relevant=sample.count,
-            pool=sample.pool,
-            short=sample.short,
-            unknown=int((columns.rows < 0).sum()),
-            without_text=int((columns.rows == 0).sum()),
-            missed=_missed(rule, rows.run),
-            resumed=resumed,
-            agreement=agreement,
-            scored=soft.scored if soft else 0,
-            undecided=soft.undecided if soft else 0,
-            scale=soft.scale if soft else "",
-        )
         _warn(result)
         if isinstance(plan.split, Whole):
-            _warn_of_loss(agreement)
+            _warn_of_loss(result.agreement)
         return result
+
+
+def _begin(rule: Rule, rows: Candidates, folder: Path, plan: LabelPlan) -> tuple[Panel, LabelJournal]:
+    """Settle who is asked, and find the answers that are there already."""
+    panel = panel_of(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all, scores=plan.scores)
+    identity = panel.identity() | rows.identity() | {"collection": plan.collection}
+    return panel, LabelJournal(folder, identity, len(panel.sources))
+
+
+def _write(
+    panel: Panel, rows: Candidates, columns: JournalColumns, plan: LabelPlan, out: Path, resumed: int
+) -> LabelResult:
+    """Pass 2: choose the negatives, write the pairs, and sum up."""
+    table = PairTable(rows, columns)
+    sample = NegativeSample(table, plan.negatives)
+    soft = SoftScores(panel.sources, columns, plan.join) if panel.sources else None
+    write_pairs(_labelled(table, columns, sample, soft), out)
+    positives = {query.query_id: query.positives for query in table}
+    agreement = summarise(
+        panel, columns.votes, positives, lambda places: list(map(table.pair, places)), most=plan.shown
+    )
+    return LabelResult(
+        out=out,
+        rule=str(panel.rule),
+        negatives=str(plan.negatives),
+        queries=len(rows.run),
+        pairs=len(columns.marks),
+        asked=agreement.asked,
+        relevant=agreement.relevant,
+        non_relevant=sample.count,
+        pool=sample.pool,
+        short=sample.short,
+        unknown=int((columns.rows < 0).sum()),
+        without_text=int((columns.rows == 0).sum()),
+        missed=_missed(panel.rule, rows.run),
+        resumed=resumed,
+        agreement=agreement,
+        scored=soft.scored if soft else 0,
+        undecided=soft.undecided if soft else 0,
+        scale=soft.scale if soft else "",
+    )
 
 
 def collect(
@@ -222,11 +233,9 @@ def collect(
         BadModel: A teacher gave something that is no score.
         OutputFailed: The folder cannot be written.
     """
-    panel = panel_of(rule, pool=plan.pool, truth=plan.truth, ask_all=plan.ask_all, scores=plan.scores)
     _refuse_foreign_judgements(rule, rows)
     some = replace(rows, run=rows.run.restrict(wanted))
-    identity = panel.identity() | some.identity() | {"collection": plan.collection}
-    journal = LabelJournal(folder, identity, len(panel.sources))
+    panel, journal = _begin(rule, some, folder, plan)
     _collect_votes(panel, some, journal, plan.chunk, progress=progress)
     return journal.pairs
 
@@ -259,7 +268,7 @@ def _collect_votes(
 def _labelled(
     table: PairTable, columns: JournalColumns, sample: NegativeSample, soft: SoftScores | None
 ) -> Iterator[LabelledPair]:
-    """Pass 2: fetch the documents of the chosen pairs once more."""
+    """Fetch the documents of the chosen pairs once more, and label the pairs."""
     for query in table:
         scores = columns.scores[query.begin : query.begin + len(query.marks)]
         labels: dict[int, int] = {}

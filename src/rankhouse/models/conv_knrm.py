@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, array, embedding
+from rankhouse.models.knrm import FIRST_SPREAD, LOG_FACTOR
+from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, embedding
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
@@ -27,8 +28,6 @@ from rankhouse.nn.layers.linear import affine, through
 from rankhouse.nn.layers.match import NORM_EPS, dots, unit
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
 
-LOG_FACTOR = 0.01
-FIRST_SPREAD = 0.014
 EXACT_WIDTH = 1e-3
 
 
@@ -152,18 +151,12 @@ class ConvKNRM(WordModel):
         """Show what one pair's score is made of; a part for each pair of lengths, they sum to the score."""
         batch = self.encode([pair]).to(self.weight.weight.device)
         query_mask = batch.query.mask(at_least=1)
-        query_words, passage_words = self.reader.words(pair)
-        q, p = len(query_words), len(passage_words)
         matches, sums, parts = {}, {}, {}
         names = tuple(f"{centre:g}" for centre in self.kernels.centres)
         for (name, (match, counts)), weight in zip(
             self.pooled(batch).items(), self.weight.weight.view(-1, len(names)), strict=True
         ):
-            matches[f"cosine {name}"] = array(match[0, :q, :p])
-            sums[f"kernel sums {name}"] = array(counts[0, :q])
+            matches[f"cosine {name}"] = match
+            sums[f"kernel sums {name}"] = counts, names
             parts[f"grams {name}"] = float((self._features(counts, query_mask)[0] * weight).sum())
-        columns = dict.fromkeys(sums, names)
-        score = float(self(batch))
-        return Evidence(
-            query_words, passage_words, score, matches, gathered=sums, columns=columns, parts=parts
-        )
+        return self.shown(pair, float(self(batch)), matches, gathered=sums, parts=parts)

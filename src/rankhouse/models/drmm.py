@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, array, embedding
+from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, embedding
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import shares, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -90,20 +90,20 @@ class DRMM(WordModel):
     def evidence(self, pair: Pair) -> Evidence:
         """Show what one pair's score is made of; a part for each query word, they sum to the score."""
         batch = self.encode([pair]).to(self.gate.device)
-        query_words, passage_words = self.reader.words(pair)
-        q, p = len(query_words), len(passage_words)
+        query_words = self.reader.words(pair)[0]
         histograms = self.histograms(batch)
-        gated = torch.stack([self.gates(batch)[0, :q], self.votes(histograms)[0, :q]], dim=1)
-        addends = gated.prod(1).tolist()
+        gated = torch.stack([self.gates(batch), self.votes(histograms)], dim=2)
+        addends = gated.prod(2)[0].tolist()
         match = word_cosines(self.embedding, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
         last = self.design.bins - 1
         edges = tuple(f"from {2 * i / last - 1:.2f}" for i in range(last))
-        return Evidence(
-            query_words,
-            passage_words,
+        return self.shown(
+            pair,
             float(self(batch)),
-            {"cosine": array(match[0, :q, :p])},
-            gathered={"log histogram": array(histograms[0, :q]), "gates and votes": array(gated)},
-            columns={"log histogram": (*edges, "same word"), "gates and votes": ("gate", "vote")},
-            parts={f"{i} {word}": s for i, (word, s) in enumerate(zip(query_words, addends, strict=True), 1)},
+            {"cosine": match},
+            gathered={
+                "log histogram": (histograms, (*edges, "same word")),
+                "gates and votes": (gated, ("gate", "vote")),
+            },
+            parts={f"{i} {w}": s for i, (w, s) in enumerate(zip(query_words, addends, strict=False), 1)},
         )

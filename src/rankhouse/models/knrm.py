@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, array, embedding
+from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, embedding
 from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.match import word_cosines
@@ -65,14 +65,10 @@ class KNRM(WordModel):
         features = self.features(counts, batch.query.mask(at_least=1))
         names = tuple(f"{centre:g}" for centre in self.kernels.centres)
         shares = (features[0] * self.weight.weight[0]).tolist()
-        query_words, passage_words = self.reader.words(pair)
-        q, p = len(query_words), len(passage_words)
-        return Evidence(
-            query_words,
-            passage_words,
+        return self.shown(
+            pair,
             float(through(self.weight, features)),
-            {"cosine": array(match[0, :q, :p])},
-            gathered={"kernel sums": array(counts[0, :q])},
-            columns={"kernel sums": names},
+            {"cosine": match},
+            gathered={"kernel sums": (counts, names)},
             parts={f"log {name}": share for name, share in zip(names, shares, strict=True)},
         )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, array, embedding
+from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, embedding
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.match import dots, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -97,8 +97,6 @@ class MatchPyramid(WordModel):
     def evidence(self, pair: Pair) -> Evidence:
         """Show what one pair's score is made of; the dense layers mix the cells, so they do not sum to it."""
         batch = self.encode([pair]).to(self.out.weight.device)
-        query_words, passage_words = self.reader.words(pair)
-        q, p = len(query_words), len(passage_words)
         match = self.match(batch)
         cells = self.grid(batch, match)[0].amax(0)
         parts = {
@@ -106,8 +104,9 @@ class MatchPyramid(WordModel):
             for i in range(self.design.rows)
             for j in range(self.design.columns)
         }
-        matches = {self.design.similarity: array(match[0, :q, :p])}
-        return Evidence(query_words, passage_words, float(self(batch)), matches, parts=parts, additive=False)
+        return self.shown(
+            pair, float(self(batch)), {self.design.similarity: match}, parts=parts, additive=False
+        )
 
 
 def _pool(values: Tensor, lengths: Tensor, cells: int) -> Tensor:

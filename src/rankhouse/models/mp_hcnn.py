@@ -29,7 +29,6 @@ from rankhouse.models.word_models import (
     TwoClassModel,
     WordDesign,
     WordReader,
-    array,
     begin,
     blank_table,
     design_from,
@@ -296,15 +295,11 @@ class MPHCNN(TwoClassModel):
         batch = self.encode([pair]).to(self.decide.weight.device)
         log_no, log_yes = self.log_probabilities(batch)[0].tolist()
         compared = self.compare(batch)
-        query_words, passage_words = self.reader.words(pair)
-        q, p = len(query_words), len(passage_words)
-        matches = {
-            f"words, layer {i}": array(matrix[0, :q, :p]) for i, matrix in enumerate(compared["words"][1], 1)
-        }
+        matches = {f"words, layer {i}": matrix for i, matrix in enumerate(compared["words"][1], 1)}
         parts = {"log P(relevant)": log_yes, "log P(not relevant)": log_no}
         parts |= {f"evidence of {name}": float(each[0].sum()) for name, each in compared.items()}
         self.train(training)
-        return Evidence(query_words, passage_words, log_yes, matches, parts=parts, additive=False)
+        return self.shown(pair, log_yes, matches, parts=parts, additive=False)
 
 
 def _softmax(raw: Tensor) -> Tensor:

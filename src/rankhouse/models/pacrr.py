@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, array, embedding
+from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, embedding
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import cosines, shares, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -143,23 +143,16 @@ class PACRR(WordModel):
     def evidence(self, pair: Pair) -> Evidence:
         """Show what one pair's score is made of; only PACRR-DRMM's votes sum to the score."""
         batch = self.encode([pair]).to(self.embedding.weight.device)
-        query_words, passage_words = self.reader.words(pair)
-        q, p = len(query_words), len(passage_words)
         match = self.match(batch)
         features = self.features(batch, match)
         score = float(self.score_features(batch, features))
         sizes, best = range(1, self.design.grams + 1), range(1, self.design.best + 1)
-        gathered = {"best matches": array(features[0, :q])}
-        columns: dict[str, tuple[str, ...]] = {
-            "best matches": (*(f"{size}-gram, best {i}" for size in sizes for i in best), "idf share")
-        }
+        columns = (*(f"{size}-gram, best {i}" for size in sizes for i in best), "idf share")
+        gathered: dict[str, tuple[Tensor, tuple[str, ...]]] = {"best matches": (features, columns)}
         parts = {"score": score}
         if self.gate is not None:
-            gated = torch.stack([self.gates(batch)[0, :q], self.votes(features)[0, :q]], dim=1)
-            gathered["gates and votes"], columns["gates and votes"] = array(gated), ("gate", "vote")
-            addends = zip(query_words, gated.prod(1).tolist(), strict=True)
+            gated = torch.stack([self.gates(batch), self.votes(features)], dim=2)
+            gathered["gates and votes"] = gated, ("gate", "vote")
+            addends = zip(self.reader.words(pair)[0], gated.prod(2)[0].tolist(), strict=False)
             parts = {f"{i} {word}": addend for i, (word, addend) in enumerate(addends, 1)}
-        cosines = {"cosine": array(match[0, :q, :p])}
-        return Evidence(
-            query_words, passage_words, score, cosines, gathered=gathered, columns=columns, parts=parts
-        )
+        return self.shown(pair, score, {"cosine": match}, gathered=gathered, parts=parts)

@@ -28,7 +28,6 @@ from rankhouse.models.word_models import (
     TwoClassModel,
     WordDesign,
     WordReader,
-    array,
     begin,
     design_from,
     embedding,
@@ -366,24 +365,12 @@ class SamCNN(TwoClassModel):
         training = self.training
         self.eval()
         batch = self.encode([pair]).to(self.decide.weight.device)
-        query_words, passage_words = self.reader.words(pair)
-        q, p = len(query_words), len(passage_words)
         log_no, log_yes = self.log_probabilities(batch)[0].tolist()
         cosine = word_cosines(self.embedding, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
-        gathered = (
-            {} if self.attended is None else {"filter maxima": array(self.attended_maxima(batch)[0, :q])}
-        )
-        columns = {name: tuple(map(str, range(values.shape[1]))) for name, values in gathered.items()}
+        gathered = {}
+        if self.attended is not None:
+            maxima = self.attended_maxima(batch)
+            gathered = {"filter maxima": (maxima, [str(one) for one in range(maxima.shape[2])])}
         parts = {"log P(relevant)": log_yes, "log P(not relevant)": log_no}
         self.train(training)
-        matches = {"cosine": array(cosine[0, :q, :p])}
-        return Evidence(
-            query_words,
-            passage_words,
-            log_yes,
-            matches,
-            gathered=gathered,
-            columns=columns,
-            parts=parts,
-            additive=False,
-        )
+        return self.shown(pair, log_yes, {"cosine": cosine}, gathered=gathered, parts=parts, additive=False)

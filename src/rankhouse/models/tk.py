@@ -282,15 +282,11 @@ class TK(WordModel):
         masks = batch.query.mask(at_least=1), batch.passage.mask(at_least=1)
         match = self.match(batch)
         counts = soft_counts(match.tanh() if self.design.windows else match, masks[1], self.head.kernels)
-        query_words, passage_words = self.reader.words(pair)
-        q, p = len(query_words), len(passage_words)
-        return Evidence(
-            query_words,
-            passage_words,
+        return self.shown(
+            pair,
             float(self.head(match, *masks)),
-            {"cosine": array(match[0, :q, :p])},
-            gathered={"kernel sums": array(counts[0, :q])},
-            columns={"kernel sums": tuple(f"{c:g}" for c in self.head.kernels.centres)},
+            {"cosine": match},
+            gathered={"kernel sums": (counts, [f"{c:g}" for c in self.head.kernels.centres])},
             parts=self.head.parts(match, *masks),
         )
 

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -29,6 +30,7 @@ from rankhouse.text.vocabulary import Vocabulary
 from rankhouse.text.words import splitter
 
 VOCABULARY_FILE = "vocabulary.json"
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _START_ONLY = ("vectors", "min_count")
 _LARGEST = 1_000_000  # of any size that a design names
 _CROSSED = 4  # pairs a distinct text, from which on it pays to look for equal ones
@@ -264,6 +266,34 @@ class WordModel(nn.Module):
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
         """Return ``forward`` on this device, in fp32."""
         return plain_scorer(self, compute)
+
+    def shown(
+        self,
+        pair: Pair,
+        score: float,
+        matches: Mapping[str, Tensor],
+        *,
+        gathered: Mapping[str, tuple[Tensor, Sequence[str]]] = _NOTHING,
+        parts: Mapping[str, float],
+        additive: bool = True,
+    ) -> Evidence:
+        """Return the evidence of one pair, without padding.
+
+        Args:
+            matches: Name -> (1, q, p) similarities.
+            gathered: Name -> (1, q, m) what each query word gathered, and the names of the m columns.
+        """
+        words = query_words, passage_words = self.reader.words(pair)
+        q, p = len(query_words), len(passage_words)
+        return Evidence(
+            *words,
+            score,
+            {name: array(match[0, :q, :p]) for name, match in matches.items()},
+            gathered={name: array(values[0, :q]) for name, (values, _) in gathered.items()},
+            columns={name: tuple(columns) for name, (_, columns) in gathered.items()},
+            parts=parts,
+            additive=additive,
+        )
 
 
 class TwoClassModel(WordModel):

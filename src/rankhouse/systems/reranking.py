@@ -22,7 +22,7 @@ from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import POOLS, Pool
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan, Report
-from rankhouse.text.split import SPLITTERS, Split, Whole
+from rankhouse.text.split import SPLITTERS, Splitter, Whole
 
 if TYPE_CHECKING:
     from rankhouse.index.precomputed.score import PrecomputedScorer
@@ -73,8 +73,8 @@ class RerankResult(NamedTuple):
 
 
 def split_and_pool(
-    split: str, pool: str, stored: PrecomputedState | None = None, usual: tuple[Split, Pool] | None = None
-) -> tuple[Split, Pool]:
+    split: str, pool: str, stored: PrecomputedState | None = None, usual: tuple[Splitter, Pool] | None = None
+) -> tuple[Splitter, Pool]:
     """Settle how documents are cut and pooled: as asked, else as is stored, else as is usual for the ranker.
 
     Raises:
