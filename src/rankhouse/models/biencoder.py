@@ -25,7 +25,7 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.models.checkpoint import (
     SEQ2SEQ,
-    checkpoint_assets,
+    CheckpointModel,
     find,
     load_network,
     load_tokenizer,
@@ -34,7 +34,7 @@ from rankhouse.models.checkpoint import (
     read_config,
 )
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import TextIds, TextReader, plain, text_layout
+from rankhouse.models.pair_encoding import TextIds, TextReader, text_layout
 from rankhouse.models.sentence_transformers import EncoderSettings, Pooling, read_dense, read_settings
 from rankhouse.models.transformer_encoders import Finish, VectorScorer, by_rows, encoder_of, length_limit
 from rankhouse.nn.compute import Compute
@@ -91,7 +91,7 @@ class DualBatch:
         return DualBatch(self.queries.to(device), self.which.to(device), self.passages.to(device))
 
 
-class BiEncoder(nn.Module):
+class BiEncoder(CheckpointModel):
     """An encoder that ranks by vectors.
 
     Attributes:
@@ -100,7 +100,6 @@ class BiEncoder(nn.Module):
 
     family = "biencoder"
     objective: Objective = "positives"
-    batch_tokens = 0
     scale = "similarity"
 
     def __init__(
@@ -111,12 +110,9 @@ class BiEncoder(nn.Module):
         policy: Mapping[str, Any],
         config: Mapping[str, Any],
     ) -> None:
-        super().__init__()
-        self.network, self.dense = network, dense
-        self.policy: Mapping[str, Any] = dict(policy)
+        super().__init__(network, tokenizer, policy, config)
+        self.dense = dense
         self.temperature = _COSINE_TEMPERATURE if policy["similarity"] == "cosine" else 1.0
-        self._config = dict(config)
-        self._tokenizer = plain(tokenizer)
         texts = TextIds(self._tokenizer, policy["max_length"])
         self._read = TextReader(texts, text_layout(self._tokenizer), policy["max_length"])
 
@@ -190,10 +186,6 @@ class BiEncoder(nn.Module):
     def forget(self) -> None:
         """Drop the ids of texts that were tokenised before."""
         self._read.texts.forget()
-
-    def assets(self) -> dict[str, bytes]:
-        """Return tokenizer.json and config.json."""
-        return checkpoint_assets(self._tokenizer, self._config)
 
     def _pooled(self, answer: Any, mask: Tensor) -> Tensor:  # noqa: ANN401  # transformers has no common type
         states: Tensor = answer.last_hidden_state

@@ -26,9 +26,9 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair
-from rankhouse.models.checkpoint import checkpoint_assets, network_of, read_assets
+from rankhouse.models.checkpoint import CheckpointModel, network_of, read_assets
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import TextIds, pair_layout, plain
+from rankhouse.models.pair_encoding import TextIds, pair_layout
 from rankhouse.models.transformer_encoders import first_position, rows_together, words_once
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu.infer import require_int8
@@ -161,7 +161,7 @@ States = dict[int, list[tuple[PassagePiece, Tensor]]]
 """Pair -> its rows, each with all layers' states (c, length, w)."""
 
 
-class CEDR(nn.Module):
+class CEDR(CheckpointModel):
     """A BERT and a head over its layers.
 
     Args:
@@ -175,20 +175,16 @@ class CEDR(nn.Module):
     """
 
     objective: Objective = "contrasts"
-    batch_tokens = 0
     encoder_ranker = ""
     scale = "score"
 
     def __init__(
         self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
     ) -> None:
-        super().__init__()
+        super().__init__(network, tokenizer, policy, config)
         self.family = f"cedr_{policy['head']}"
-        self.network = network
-        self.policy: Mapping[str, Any] = dict(policy)
         own: Any = network.config
         self.head = HEADS[policy["head"]](own.num_hidden_layers + 1, own.hidden_size, policy["query_length"])
-        self._config, self._tokenizer = dict(config), plain(tokenizer)
         self._layout = pair_layout(self._tokenizer, policy["segments"])
         self._first_position = first_position(own)
         self._room = policy["row_length"] - policy["query_length"] - self._layout.fixed
@@ -259,10 +255,6 @@ class CEDR(nn.Module):
     def forget(self) -> None:
         """Drop the ids of texts that were tokenised before."""
         self._texts.forget()
-
-    def assets(self) -> dict[str, bytes]:
-        """Return tokenizer.json and config.json."""
-        return checkpoint_assets(self._tokenizer, self._config)
 
     def _rows(self, batch: TwoSided) -> Iterator[PassagePiece]:
         """Cut each pair's passage into pieces of equal length (the last may be shorter), behind the query."""

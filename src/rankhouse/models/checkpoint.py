@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,9 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from rankhouse.core.errors import BadModel, MissingInput
+from rankhouse.core.nouns import Pair
+from rankhouse.models.pair_encoding import PairReader, plain
+from rankhouse.nn.layers.ragged import Packed
 
 SEQ2SEQ = frozenset({"t5", "mt5"})
 """Model types that answer with words; all others in use here answer with numbers."""
@@ -117,6 +120,49 @@ def checkpoint_assets(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[s
 def read_assets(assets: Mapping[str, bytes]) -> tuple[Tokenizer, dict[str, Any]]:
     """Return the tokenizer and the configuration that :func:`checkpoint_assets` wrote."""
     return Tokenizer.from_str(assets["tokenizer.json"].decode()), json.loads(assets["config.json"])
+
+
+class CheckpointModel(nn.Module):
+    """What the families of published checkpoints have in common.
+
+    Args:
+        network: transformers' own.
+        tokenizer: The checkpoint's.
+        policy: Everything besides weights and vocabulary that changes a score: all JSON values.
+        config: The checkpoint's config.json as read.
+    """
+
+    batch_tokens = 0
+
+    def __init__(
+        self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> None:
+        super().__init__()
+        self.network, self._config = network, dict(config)
+        self.policy: Mapping[str, Any] = dict(policy)
+        self._tokenizer = plain(tokenizer)
+
+    def assets(self) -> dict[str, bytes]:
+        """Return tokenizer.json and config.json."""
+        return checkpoint_assets(self._tokenizer, self._config)
+
+
+class PairModel(CheckpointModel):
+    """A checkpoint that reads query and passage in one sequence.
+
+    Attributes:
+        pair_reader: What turns pairs into ids.
+    """
+
+    pair_reader: PairReader
+
+    def encode(self, pairs: Sequence[Pair]) -> Packed:
+        """Turn the text of n pairs into ids."""
+        return self.pair_reader(pairs)
+
+    def forget(self) -> None:
+        """Drop the ids of texts that were tokenised before."""
+        self.pair_reader.texts.forget()
 
 
 def read_tensor(folder: Path, name: str, allow_pickle: bool) -> Tensor | None:

@@ -10,7 +10,7 @@ Shapes: n pairs, c classes, w width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, Literal, Self
 
@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.nouns import Pair
 from rankhouse.models.checkpoint import (
     SEQ2SEQ,
-    checkpoint_assets,
+    PairModel,
     find,
     load_network,
     load_tokenizer,
@@ -32,7 +31,7 @@ from rankhouse.models.checkpoint import (
     read_config,
 )
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import PairReader, TextIds, pair_layout, plain
+from rankhouse.models.pair_encoding import PairReader, TextIds, pair_layout
 from rankhouse.models.sentence_transformers import own_ranker
 from rankhouse.models.transformer_encoders import (
     by_length,
@@ -56,7 +55,7 @@ _BEGIN = "; to begin a training with a fresh head, say  --ranker 'crossencoder(\
 _HEADS = ("classifier", "pooler", "pre_classifier", "score.")  # beginnings of heads' names in transformers
 
 
-class CrossEncoder(nn.Module):
+class CrossEncoder(PairModel):
     """A classifier that ranks.
 
     Args:
@@ -71,19 +70,15 @@ class CrossEncoder(nn.Module):
 
     family = "crossencoder"
     objective: Objective = "points"
-    batch_tokens = 0
     encoder_ranker = ""
 
     def __init__(
         self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.policy: Mapping[str, Any] = dict(policy)
-        self._config = dict(config)
-        self._tokenizer = plain(tokenizer)
+        super().__init__(network, tokenizer, policy, config)
         layout = pair_layout(self._tokenizer, policy["segments"])
-        self._read = PairReader(TextIds(self._tokenizer, policy["max_length"]), layout, policy["max_length"])
+        most = policy["max_length"]
+        self.pair_reader = PairReader(TextIds(self._tokenizer, most), layout, most)
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
@@ -98,10 +93,6 @@ class CrossEncoder(nn.Module):
         if own == "logit" and self.policy["classes"] == 2:
             return "score"
         return "logit" if own == "log-odds" else own
-
-    def encode(self, pairs: Sequence[Pair]) -> Packed:
-        """Turn the text of n pairs into ids."""
-        return self._read(pairs)
 
     def logits(self, batch: Packed) -> Tensor:
         """Return the head's numbers (n, c), with gradients where they are on."""
@@ -138,19 +129,6 @@ class CrossEncoder(nn.Module):
             return scaled(classify(batch.to(compute.device)).float(), scale)
 
         return score
-
-    @property
-    def pair_reader(self) -> PairReader:
-        """What turns pairs into ids."""
-        return self._read
-
-    def forget(self) -> None:
-        """Drop the ids of texts that were tokenised before."""
-        self._read.texts.forget()
-
-    def assets(self) -> dict[str, bytes]:
-        """Return tokenizer.json and config.json."""
-        return checkpoint_assets(self._tokenizer, self._config)
 
 
 def scaled(logits: Tensor, scale: Scale) -> Tensor:

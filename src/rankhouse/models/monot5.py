@@ -21,10 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.nouns import Pair
-from rankhouse.models.checkpoint import checkpoint_assets, network_of, open_t5, read_assets, shared, untie
+from rankhouse.models.checkpoint import PairModel, network_of, open_t5, read_assets, shared, untie
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import Layout, PairReader, TextIds, plain
+from rankhouse.models.pair_encoding import Layout, PairReader, TextIds
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.layers.t5 import T5FirstStep, T5Sizes
@@ -53,7 +52,7 @@ _PROBES = (
 )  # fmt: skip
 
 
-class MonoT5(nn.Module):
+class MonoT5(PairModel):
     """A T5 that ranks.
 
     Args:
@@ -68,19 +67,17 @@ class MonoT5(nn.Module):
 
     family = "monot5"
     objective: Objective = "points"
-    batch_tokens = 0
     scale = "logprob"
 
     def __init__(
         self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
     ) -> None:
-        super().__init__()
-        self.network, self.learns_end = network, True
-        self.policy: Mapping[str, Any] = dict(policy)
-        self._config = dict(config)
-        self._tokenizer = plain(tokenizer)
+        super().__init__(network, tokenizer, policy, config)
+        self.learns_end = True
         self._words = [target_id(self._tokenizer, word) for word in policy["targets"]]
-        self._read = prompt_reader(self._tokenizer, policy["prompt"], policy["max_length"], policy["end"])
+        self.pair_reader = prompt_reader(
+            self._tokenizer, policy["prompt"], policy["max_length"], policy["end"]
+        )
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
@@ -90,10 +87,6 @@ class MonoT5(nn.Module):
         if not policy["tied"]:
             untie(network, torch.empty_like(shared(network)))
         return cls(network, tokenizer, policy, config)
-
-    def encode(self, pairs: Sequence[Pair]) -> Packed:
-        """Turn the text of n pairs into ids."""
-        return self._read(pairs)
 
     def forward(self, batch: Packed) -> Tensor:
         """Score a batch: (n,) log P(first target word), with gradients where they are on."""
@@ -135,19 +128,6 @@ class MonoT5(nn.Module):
             return F.logsigmoid(_difference(first_step(batch.to(compute.device))))
 
         return score
-
-    @property
-    def pair_reader(self) -> PairReader:
-        """What turns pairs into ids."""
-        return self._read
-
-    def forget(self) -> None:
-        """Drop the ids of texts that were tokenised before."""
-        self._read.texts.forget()
-
-    def assets(self) -> dict[str, bytes]:
-        """Return tokenizer.json and config.json."""
-        return checkpoint_assets(self._tokenizer, self._config)
 
     def _decode(self, batch: Packed, tokens: Tensor) -> Tensor:
         """Return the decoder's states (n, words said, w) before the output layer."""
