@@ -75,7 +75,7 @@ BUDGETS = {
     "jobs adaptation": (3_465, 2_500),
     "systems": (2_483, 1_900),
     "training explanation stores": (13_070, 11_700),
-    "index models ranking labels evaluation": (20_198, 19_100),
+    "index models ranking labels evaluation": (20_184, 19_100),
     "text nn page": (6_000, 6_000),
     "io": (3_610, 3_300),
     "core": (2_100, 1_800),
