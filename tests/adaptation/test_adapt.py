@@ -486,6 +486,15 @@ def test_the_first_stage_is_chosen_and_a_test_run_is_reranked(index, tmp_path):
         JudgedQuestions(TEST.queries, TEST.qrels, worst.restrict(["other"]))
 
 
+def test_there_are_no_more_choices_than_steps_to_choose_between(index, tmp_path):
+    """Every part took a step at least, and mined before it: 999,999 parts of a training of 4 steps."""
+    with pytest.raises(rh.RankhouseError, match="mine=999999: a training of 4 steps has at most 3 places"):
+        adapt(index, tmp_path / "a", ranker="knrm(width=8, min_count=1)", steps=4, mine=999_999)
+    with pytest.raises(rh.RankhouseError, match="a training of 4,000 steps"):
+        AdaptOptions(mine=4_000)
+    assert not (tmp_path / "a").exists()
+
+
 @pytest.mark.slow
 def test_the_student_itself_chooses_hard_negatives_and_false_ones_are_left_out(index, tmp_path, capsys):
     small = {"ranker": "knrm(width=8, min_count=1)", "steps": 11, "mine": 1}

@@ -70,6 +70,15 @@ def test_too_few_negatives_are_taken_more_than_once(toy):
     assert all(len(group) == 10 for group in everything(batches))
 
 
+@pytest.mark.parametrize("negatives", ["any", "random"])
+@pytest.mark.parametrize("kind", ["points", "contrasts", "positives"])
+def test_far_more_negatives_than_there_are_are_refused(toy, kind, negatives):
+    """A step held count texts for each relevant pair, whatever there was: 5.5 GB for 24 queries."""
+    most = {"any": 7, "random": len(toy.documents) * 3 // 4}[negatives]
+    with pytest.raises(WrongUse, match=f"count=99999: no query has more than {most} .* give count={most} or"):
+        Batches(toy.examples, *shape(kind, negatives, count=99_999))
+
+
 def test_points_with_negatives_drawn_are_balanced_in_every_batch(toy):
     batches = Batches(toy.examples, *shape("points", batch=16, count=1))
     for groups in batches.epoch(0):

@@ -137,7 +137,7 @@ def test_scores_are_compared_as_log_odds(fresh):
 
 
 def lists(examples, **changes):
-    chosen = settings("tk", loss="margin-mse", **changes)
+    chosen = settings("tk", **{"loss": "margin-mse"} | changes)
     return batches_for(examples, "contrasts", chosen)
 
 
@@ -156,6 +156,13 @@ def test_every_scored_pair_comes_once_an_epoch_beside_others_of_its_query(toy):
         np.array_equal(one.label, other.label)
         for one, other in zip(batches.epoch(1), again.epoch(1), strict=True)
     )
+
+
+def test_lists_far_longer_than_any_query_are_refused(toy):
+    taught = replace(toy.examples, teacher=Words())
+    with pytest.raises(WrongUse, match="count=99999: no query has more than"):
+        lists(taught, count=99_999)
+    assert lists(taught, count=99_999, loss="pointwise").size == 1  # which has no lists
 
 
 def test_a_short_query_has_some_pairs_twice_and_a_single_pair_none(toy):

@@ -30,6 +30,7 @@ from rankhouse.adaptation.student import (
 from rankhouse.core.arguments import changed
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import fingerprint_of
+from rankhouse.core.progress import say
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, replacing_folder, write_json
 from rankhouse.models.bundle import MANIFEST, read_manifest
@@ -109,7 +110,10 @@ def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetabl
     Returns:
         The steps taken, and what was mined.
     """
-    validation, parts = work.apart.few(settled.validation).validation(job.index), job.options.mine + 1
+    validation = work.apart.few(settled.validation).validation(job.index)
+    parts = min(job.options.mine + 1, settled.steps)
+    if parts <= job.options.mine:
+        say(f"the {settled.steps:,} steps that fit leave room for {parts - 1:,} choices by the student")
     examples, mined, folder, taken = work.examples, list[Mined](), job.folder / TRAINING, 0
     for part in range(parts):
         if part:

@@ -96,6 +96,12 @@ class AdaptOptions:
     def __post_init__(self) -> None:
         check_least(self, 1, "questions", "candidates", "depth", "held_out", "width")
         check_least(self, 0, "minutes", "steps", "neighbours", "mine")
+        known = self.steps or (0 if self.minutes else STEPS)
+        if known and self.mine >= known:
+            raise WrongUse(
+                f"mine={self.mine}: a training of {known:,} steps has at most {known - 1:,} places between "
+                "steps for it; choose fewer, or give more steps"
+            )
         for name, advice in _OWN.items():
             if name in self.settings:
                 raise WrongUse(f"{name}={self.settings[name]} is no setting of the student here: {advice}")

@@ -120,6 +120,24 @@ def _said(passage: Passage) -> bool:
 
 
 _TRIES = 50
+REPEATED = 1_000
+"""So many passages are drawn for a query that has fewer, some of them more than once."""
+
+
+def check_count(count: int, most: int) -> None:
+    """Refuse to draw far more passages for a query than any has; a few too many are drawn again.
+
+    Args:
+        most: Passages of the query that has most.
+
+    Raises:
+        WrongUse: It is so.
+    """
+    if count > max(most, REPEATED):
+        raise WrongUse(
+            f"count={count}: no query has more than {most:,} passages to draw, and a step would hold "
+            f"{count:,} for each relevant one; give count={max(1, most)} or less"
+        )
 
 
 class Batches(BatchSource):
@@ -150,6 +168,8 @@ class Batches(BatchSource):
         has = (np.diff(self._starts) > 0)[examples.query[positives]] | (not needs)
         self.without_negatives = int((~has).sum())
         self._positives = positives[has]
+        most = len(self._pool) if self.rule.anywhere else int(np.diff(self._starts).max(initial=0))
+        check_count(settings.count, most)
         self._all = np.flatnonzero(relevant | drawable)
         self._refuse_one_class(relevant, drawable)
 

@@ -17,7 +17,16 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import generator
 from rankhouse.core.scores import scale_of
-from rankhouse.training.batches import Batches, BatchSource, BatchTask, Groups, Kind, TextBatch, read_texts
+from rankhouse.training.batches import (
+    Batches,
+    BatchSource,
+    BatchTask,
+    Groups,
+    Kind,
+    TextBatch,
+    check_count,
+    read_texts,
+)
 from rankhouse.training.distillation import Targets, TeacherScores, soft_loss, targets_for
 from rankhouse.training.examples import RELEVANT, Examples, IntArray
 from rankhouse.training.settings import Settings
@@ -50,6 +59,8 @@ class SoftBatches(BatchSource):
         self._scores = np.full(n, np.nan, np.float32) if examples.score is None else examples.score.copy()
         rows = np.arange(n) if teacher is not None else np.flatnonzero(~np.isnan(self._scores))
         per_query = np.bincount(examples.query[rows], minlength=len(examples.queries))
+        if self.size > 1:
+            check_count(settings.count, int(per_query.max(initial=0)))
         self._rows = rows[per_query[examples.query[rows]] >= loss.least]
         if not len(self._rows):
             raise BadData(
