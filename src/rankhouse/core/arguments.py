@@ -34,10 +34,9 @@ _KINDS: dict[object, str] = {
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Make a function of the Python API explain a text, number or choice that its annotations do not allow.
+    """Make a function of the Python API refuse texts, numbers and choices that its annotations do not allow.
 
-    Raises:
-        WrongUse: At the call; what is not annotated by such kinds is the function's own to look at.
+    What is not annotated by such kinds is the function's own to look at.
     """
 
     @wraps(function)
@@ -50,25 +49,14 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def check_least(options: object, least: float, *names: str) -> None:
-    """Refuse options whose numbers are too small.
-
-    Raises:
-        WrongUse: One is lower.
-    """
+    """Refuse options whose numbers are too small."""
     for name in names:
         if (number := getattr(options, name)) < least:
             raise WrongUse(f"{name}={number}: must be {least} or more")
 
 
 def check_whole(owner: str, least: int | None = None, **numbers: object) -> None:
-    """Refuse what is no whole number, or too small a one, where Python hands numbers in.
-
-    Args:
-        least: The lowest that is accepted; None for any.
-
-    Raises:
-        WrongUse: One is none, or lower.
-    """
+    """Refuse what is no whole number, or too small a one, where Python hands numbers in."""
     for name, number in numbers.items():
         if type(number) is not int or (least is not None and number < least):
             bound = "" if least is None else f" from {least} up"
@@ -78,8 +66,7 @@ def check_whole(owner: str, least: int | None = None, **numbers: object) -> None
 def changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
     """Return the names of options that are not as they were, with their value then: ``rate (was 0.001)``.
 
-    Args:
-        before: Name -> value then; a table's is left out of the answer.
+    Of a table, the value is left out.
     """
     return [
         name if isinstance(was, Mapping) else f"{name} (was {was!r})"
@@ -91,17 +78,14 @@ def changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str
 def fault(
     factory: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, written: bool = True
 ) -> str:
-    """Return what is wrong with the first argument that a factory's annotations do not allow.
+    """Return what is wrong with the first argument that a factory's annotations do not allow, or "".
+
+    For example ``k1='x', but it takes a finite number``. Raises TypeError where the signature itself does not
+    take the arguments.
 
     Args:
         factory: A function, a class, or a ``functools.partial`` of one.
         written: Whether all of them stood in a notation: literals, and texts that may become names of files.
-
-    Returns:
-        For example ``k1='x', but it takes a finite number``; "" where nothing is wrong.
-
-    Raises:
-        TypeError: Arguments that the factory's signature does not take.
     """
     signature = inspect.signature(factory)
     hints = _hints(factory)
@@ -150,7 +134,11 @@ def _is(value: object, kind: Any) -> bool:  # noqa: ANN401 - annotations have no
     if origin is Literal:
         return any(type(value) is type(one) and value == one for one in inside)
     if origin is tuple:
-        return _is_tuple(value, inside)
+        if not isinstance(value, tuple | list):
+            return False
+        if len(inside) == 2 and inside[1] is Ellipsis:
+            return all(_is(one, inside[0]) for one in value)
+        return len(value) == len(inside) and all(map(_is, value, inside))
     if kind is bool or isinstance(value, bool | np.bool):
         return kind is bool and isinstance(value, bool | np.bool)
     if kind is float:
@@ -172,14 +160,6 @@ def _has_null(value: object) -> bool:
     if isinstance(value, tuple | list):
         return any(map(_has_null, value))
     return isinstance(value, str) and "\0" in value
-
-
-def _is_tuple(value: object, inside: tuple[Any, ...]) -> bool:
-    if not isinstance(value, tuple | list):
-        return False
-    if len(inside) == 2 and inside[1] is Ellipsis:
-        return all(_is(one, inside[0]) for one in value)
-    return len(value) == len(inside) and all(_is(one, of) for one, of in zip(value, inside, strict=True))
 
 
 def _is_finite(value: Real) -> bool:

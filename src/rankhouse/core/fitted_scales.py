@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,19 +87,6 @@ def bin_of(values: Doubles, low: float, high: float, bins: int) -> NDArray[np.in
 Doubles = NDArray[np.float64]
 
 
-class FittedScale(Protocol):
-    """A way from scores to probabilities; its text is its notation."""
-
-    @property
-    def of(self) -> str:
-        """The scale of the ranker's own numbers."""
-        ...
-
-    def probabilities(self, x: Doubles) -> Doubles:
-        """Return the probabilities that x, (n,), stand for: (n,); NaN stays NaN."""
-        ...
-
-
 @dataclass(frozen=True)
 class Platt:
     """A logistic curve over scores.
@@ -119,7 +106,7 @@ class Platt:
             raise WrongUse(f"{self}: the slope must be above 0, and both numbers finite")
 
     def probabilities(self, x: Doubles) -> Doubles:
-        """Return the probabilities of x, (n,)."""
+        """Return the probabilities that x, (n,), stand for: (n,); NaN stays NaN."""
         return np.asarray(np.exp(-np.logaddexp(0, -(self.slope * x + self.intercept))))
 
     def __str__(self) -> str:
@@ -153,7 +140,7 @@ class Isotonic:
         object.__setattr__(self, "_lines", (x, p))
 
     def probabilities(self, x: Doubles) -> Doubles:
-        """Return the probabilities of x, (n,)."""
+        """Return the probabilities that x, (n,), stand for: (n,); NaN stays NaN."""
         return np.asarray(np.interp(x, *self._lines))
 
     def __str__(self) -> str:
@@ -162,6 +149,10 @@ class Isotonic:
 
 def _base(of: str) -> dict[str, str]:
     return {} if of == "score" else {"of": of}
+
+
+FittedScale = Platt | Isotonic
+"""A way from scores to probabilities; its text is its notation."""
 
 
 def _isotonic(*knots: tuple[float, float], of: str = "score") -> FittedScale:

@@ -19,11 +19,7 @@ def html_table(
     *,
     styled: bool = True,
 ) -> str:
-    """Return an HTML table.
-
-    Args:
-        is_text: For each column, whether it is set to the left (class "name").
-    """
+    """Return an HTML table; columns of text are set to the left (class "name")."""
     left = ' class="name" style="text-align:left"' if styled else ' class="name"'
     kinds = [left if name else "" for name in is_text] or [""] * len(columns)
     heads = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, columns, strict=True))
@@ -35,15 +31,7 @@ def html_table(
 
 
 def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pd.DataFrame:
-    """Return a pandas DataFrame.
-
-    Args:
-        rows: Column -> value; other keys are left out.
-        columns: Their order; an empty frame has them too.
-
-    Raises:
-        RankhouseError: pandas is not installed.
-    """
+    """Return a pandas DataFrame of these columns, also an empty one; other keys are left out."""
     try:
         import pandas as pd  # noqa: PLC0415 - optional, and slow to load
     except ImportError as error:

@@ -22,29 +22,17 @@ text that names files, by itself or in a notation; a path of this machine alone.
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is given on the command line.
+    """How a field is given on the command line."""
 
-    Attributes:
-        help: What it means, in a line.
-        kind: What its text is.
-        flag: Its name there, where it is not ``--`` and the field's.
-        choices: The values there are, where its type does not list them.
-        default: What holds where it is not given, in words, if the field's default does not say it.
-        least: The lowest number.
-        most: The highest number.
-        metavar: What stands for its value in the help.
-        neutral: It changes how fast, or what is shown, and never what is computed.
-    """
-
-    help: str
-    kind: Kind = "value"
-    flag: str = ""
-    choices: Sequence[str] = ()
-    default: str = ""
+    help: str  # what it means, in a line
+    kind: Kind = "value"  # what its text is
+    flag: str = ""  # its name there, where it is not -- and the field's
+    choices: Sequence[str] = ()  # the values there are, where its type does not list them
+    default: str = ""  # what holds where it is not given, in words, if the field's default does not say it
     least: int | None = None
     most: int = 2**31 - 1
-    metavar: str | None = None
-    neutral: bool = False
+    metavar: str | None = None  # what stands for its value in the help
+    neutral: bool = False  # it changes how fast, or what is shown, and never what is computed
 
 
 class OptionField(NamedTuple):

@@ -24,13 +24,12 @@ Named = Mapping[str, Collection[str]]
 def mismatch(ours: Named, name: str, theirs: Named, other: str, *, documents: float = LITTLE) -> str:
     """Return a remark where two inputs name hardly any query alike, or hardly any document of their queries.
 
+    It is "" where all is well, or where a side is empty, which is another fault.
+
     Args:
         name: What the first is called: "the run".
         other: The second.
         documents: Least share of documents in common, of the side that has fewer.
-
-    Returns:
-        A sentence; "" where all is well, or where a side is empty, which is another fault.
     """
     both = [query_id for query_id in ours if query_id in theirs]
     if len(both) < LITTLE * min(len(ours), len(theirs)) or not both:

@@ -77,19 +77,13 @@ class Run(Mapping[str, Ranking]):
         """Build from (query id, document id, score) rows in any order, or from what :meth:`to_dict` gives."""
         if isinstance(rows, Mapping):
             return cls.from_rankings(rows)
-        queries: dict[str, int] = {}
-        codes: dict[str, int] = {}
-        triples = [
-            (queries.setdefault(q, len(queries)), codes.setdefault(d, len(codes)), s) for q, d, s in rows
-        ]
-        columns = np.array(triples, dtype=np.float64).reshape(-1, 3)
-        return cls._sort(
-            queries,
-            columns[:, 0].astype(np.int64),
-            list(codes),
-            columns[:, 1].astype(np.int64),
-            scores=columns[:, 2].astype(np.float32),
-        )
+        documents: dict[str, list[str]] = {}
+        scores: dict[str, list[float]] = {}
+        for query_id, doc_id, score in rows:
+            documents.setdefault(query_id, []).append(doc_id)
+            scores.setdefault(query_id, []).append(score)
+        columns = [np.array(row, np.float64).astype(np.float32) for row in scores.values()]
+        return cls.from_columns(list(documents), list(documents.values()), columns)
 
     @classmethod
     def from_rankings(cls, rankings: Mapping[str, Ranking | Mapping[str, float]]) -> Run:
@@ -238,18 +232,21 @@ class Run(Mapping[str, Ranking]):
         """Keep the best k documents of every query."""
         if k < 0:
             raise WrongUse(f"top({k}): a run can keep 0 or more documents a query")
-        sizes = np.minimum(np.diff(self._offsets), k)
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        rows = np.repeat(self._offsets[:-1] - offsets[:-1], sizes) + np.arange(offsets[-1])
-        return Run(self._queries, offsets, self._table, self._codes[rows], scores=self._scores[rows])
+        return self._taken(list(self._queries), np.minimum(np.diff(self._offsets), k))
 
     def restrict(self, query_ids: Iterable[str]) -> Run:
         """Keep only these queries, in the order given; unknown ids are skipped."""
-        known = [q for q in dict.fromkeys(query_ids) if q in self._queries]
-        spans = [(self._offsets[self._queries[q]], self._offsets[self._queries[q] + 1]) for q in known]
-        rows = np.concatenate([np.empty(0, np.int64), *(np.arange(a, b) for a, b in spans)])
-        offsets = np.concatenate([[0], np.cumsum([b - a for a, b in spans], dtype=np.int64)]).astype(np.int64)
-        queries = {q: i for i, q in enumerate(known)}
+        return self._taken(
+            [q for q in dict.fromkeys(query_ids) if q in self._queries], np.diff(self._offsets)
+        )
+
+    def _taken(self, query_ids: list[str], sizes: IntArray) -> Run:
+        """Keep these queries; of each the best documents, as many as stand in its place in sizes."""
+        places = np.array([self._queries[q] for q in query_ids], np.int64)
+        sizes = sizes[places]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        rows = np.repeat(self._offsets[places] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        queries = {q: i for i, q in enumerate(query_ids)}
         return Run(queries, offsets, self._table, self._codes[rows], scores=self._scores[rows])
 
 
