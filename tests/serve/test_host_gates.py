@@ -7,8 +7,7 @@ from starlette.routing import Route
 
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.serve.contracts.routes import EMBEDDING_PATHS, RERANK_PATHS, SCORE_PATHS
-from rankhouse.serve.host.gates import CONTENT_POLICY, READING_POSTS
-from rankhouse.serve.host.keys import Keys
+from rankhouse.serve.host.gates import CONTENT_POLICY, READING_POSTS, Keys
 from rankhouse.serve.host.service import open_service
 from rankhouse.serve.host.serving import check_exposure
 from rankhouse.serve.host.settings import ServeOptions
@@ -199,7 +198,7 @@ def test_sessions_end_with_time_and_with_their_key(key_file, monkeypatch):
     import time
 
     now = time.time()
-    monkeypatch.setattr("rankhouse.serve.host.keys.time.time", lambda: now + 8 * 24 * 3600)
+    monkeypatch.setattr("rankhouse.serve.host.gates.time.time", lambda: now + 8 * 24 * 3600)
     assert keys.of_session(session) is None
 
 

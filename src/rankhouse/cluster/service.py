@@ -32,7 +32,7 @@ from rankhouse.serve.engine.waiting import ENDLESS, Deadline, fail
 from rankhouse.serve.engine.worker import QUEUE_TOKENS, ModelWorker
 from rankhouse.serve.errors import Overloaded, Unready
 from rankhouse.serve.host.settings import ServeOptions
-from rankhouse.serve.search.view import IndexView
+from rankhouse.serve.search.catalogue import IndexView
 from rankhouse.systems.rankers import ComputeOptions
 
 T = TypeVar("T")

@@ -106,8 +106,8 @@ def test_kinds_of_work_are_not_mixed_and_calls_come_in_turn(worker, slow):
 
 def test_an_observer_is_told_of_batches_and_times(worker, slow):
     class Notes(list):
-        def batch(self, *seen):
-            self.append(seen)
+        def batch(self, *seen, seconds):
+            self.append((*seen, seconds))
 
         def job(self, *seen):
             self.append(seen)

@@ -5,9 +5,9 @@ import pytest
 
 from rankhouse.core.run import Ranking
 from rankhouse.serve.search.answer import search
+from rankhouse.serve.search.catalogue import KEPT, ReadBy, Recent
 from rankhouse.serve.search.shapes import ExplainBody, SearchBody
 from rankhouse.serve.search.systems import SystemSpec
-from rankhouse.serve.search.view import KEPT, ReadBy, Recent
 from rankhouse.serve.search.why import explain
 
 ASKED = "pilots steer ships"

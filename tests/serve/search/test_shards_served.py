@@ -11,10 +11,9 @@ from rankhouse.index.sharded.shard import LocalShards, ShardFailed
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.answer import search
-from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.documents import passages_with_scores, read_document
 from rankhouse.serve.search.shapes import ExplainBody, SearchBody
-from rankhouse.serve.search.view import IndexView
 from rankhouse.serve.search.why import explain
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 

@@ -2,7 +2,8 @@
 
 A group describes its routes where it makes them::
 
-    described("POST", "/search", search, Operation("Search an index", body=SearchBody, answer=AnswerBody))
+    search = RouteGroup(service, "search", threads)
+    search("POST", "/search", searched, Operation("Search an index", body=SearchBody, answer=SearchResponse))
 
 and :func:`document` collects what the application holds. Routes that answer pages are not described.
 """
@@ -11,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 from starlette.requests import Request
@@ -66,7 +68,6 @@ class Operation:
     reads: type[msgspec.Struct] | None = None
 
 
-TEI_REFUSALS: Final = TeiError
 EITHER_REFUSAL: Final = (ErrorBody, TeiError)
 
 
@@ -107,6 +108,19 @@ def described(
         return told if isinstance(told, Response) else answer(told, operation.statuses[0])
 
     return describe(path, endpoint, method, operation)
+
+
+class RouteGroup(NamedTuple):
+    """Routes of one tag, whose works get the same service and are done in the same threads."""
+
+    service: object
+    tag: str
+    threads: Threads | None = None
+
+    def __call__(self, method: Method, path: str, work: Work, operation: Operation) -> DescribedRoute:
+        """Return a described route; its work gets the service before what :func:`described` hands it."""
+        operation = replace(operation, tag=operation.tag or self.tag)
+        return described(method, path, partial(work, self.service), operation, threads=self.threads)
 
 
 def document(routes: Iterable[BaseRoute], version: str) -> dict[str, Any]:

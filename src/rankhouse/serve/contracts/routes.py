@@ -12,11 +12,8 @@ from starlette.routing import BaseRoute
 import rankhouse
 from rankhouse.serve.contracts.openapi import (
     EITHER_REFUSAL,
-    TEI_REFUSALS,
-    Method,
     Operation,
-    Work,
-    described,
+    RouteGroup,
     openapi_route,
 )
 from rankhouse.serve.contracts.requests import TEXTS, decode, given, listed
@@ -43,7 +40,7 @@ from rankhouse.serve.contracts.shapes import (
 )
 from rankhouse.serve.contracts.vectors import MOST_TEXTS, embed, embeddings, similarity
 from rankhouse.serve.engine.choice import choose
-from rankhouse.serve.errors import NotThisModel, UnknownName
+from rankhouse.serve.errors import NotThisModel, TeiError, UnknownName
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
@@ -62,9 +59,9 @@ _RERANK = Operation(
 )
 _SCORE = Operation("Score pairs of texts", (ScoreBody, ScoreQueriesBody), ScoreAnswer, tag="rerank")
 _EMBEDDINGS = Operation("Vectors of texts", EmbeddingBody, EmbeddingAnswer, tag="vectors")
-_MODELS = Operation("The models of this service", answer=ModelList, tag="models")
-_MODEL = Operation("A model of this service", answer=ModelCard, tag="models")
-_TEI = partial(Operation, refusals=TEI_REFUSALS, tag="text-embeddings-inference")
+_MODELS = Operation("The models of this service", answer=ModelList)
+_MODEL = Operation("A model of this service", answer=ModelCard)
+_TEI = partial(Operation, refusals=TeiError)
 _SCORES_OF_PAIRS = (list[Prediction], list[list[Prediction]])
 _ANY_TASK = _TEI(
     "The task that the body means: vectors, similarity, reranking or pairs' scores",
@@ -81,24 +78,23 @@ class ModelQuery(Struct):
 
 def routes(rankers: Rankers) -> list[BaseRoute]:
     """Return the routes of all contracts, and of their description."""
-
-    def at(path: str, work: Work, operation: Operation, method: Method = "POST") -> BaseRoute:
-        return described(method, path, partial(work, rankers), operation)
-
+    tei = RouteGroup(rankers, "text-embeddings-inference")
+    own = RouteGroup(rankers, "models")
     return [
-        *(at(path, rerank, _RERANK) for path in RERANK_PATHS),
-        *(at(path, score, _SCORE) for path in SCORE_PATHS),
-        *(at(path, embeddings, _EMBEDDINGS) for path in EMBEDDING_PATHS),
-        *(at(path, _models, _MODELS, "GET") for path in MODEL_PATHS),
-        at("/v1/models/{model:path}", _model, _MODEL, "GET"),
-        at("/embed", embed, _TEI("Vectors of texts", EmbedBody, list[list[float]])),
-        at("/similarity", similarity, _TEI("Cosines of a sentence to others", SimilarityBody, list[float])),
-        at("/predict", predict, _TEI("Scores of pairs", PredictBody, _SCORES_OF_PAIRS)),
-        at("/tokenize", _tokenize, _TEI("Tokens of texts", TokenizeBody, list[list[TokenPlace]])),
-        at("/info", _info, _TEI("What a model is", answer=ModelInfo, query=ModelQuery), "GET"),
-        at("/", _by_task, _ANY_TASK),
+        *(own("POST", path, rerank, _RERANK) for path in RERANK_PATHS),
+        *(own("POST", path, score, _SCORE) for path in SCORE_PATHS),
+        *(own("POST", path, embeddings, _EMBEDDINGS) for path in EMBEDDING_PATHS),
+        *(own("GET", path, _models, _MODELS) for path in MODEL_PATHS),
+        own("GET", "/v1/models/{model:path}", _model, _MODEL),
+        tei("POST", "/embed", embed, _TEI("Vectors of texts", EmbedBody, list[list[float]])),
+        tei("POST", "/similarity", similarity,
+            _TEI("Cosines of a sentence to others", SimilarityBody, list[float])),
+        tei("POST", "/predict", predict, _TEI("Scores of pairs", PredictBody, _SCORES_OF_PAIRS)),
+        tei("POST", "/tokenize", _tokenize, _TEI("Tokens of texts", TokenizeBody, list[list[TokenPlace]])),
+        tei("GET", "/info", _info, _TEI("What a model is", answer=ModelInfo, query=ModelQuery)),
+        tei("POST", "/", _by_task, _ANY_TASK),
         openapi_route(rankhouse.__version__),
-    ]
+    ]  # fmt: skip
 
 
 async def _models(rankers: Rankers, _request: Request, _asked: None) -> ModelList:

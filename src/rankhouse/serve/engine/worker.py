@@ -258,7 +258,7 @@ class ModelWorker:
         self._rate += (0.2 if self._rate else 1.0) * (size / max(seconds, 1e-6) - self._rate)
         if self.observer is not None:
             tokens, lost = int(batch.lengths.sum()), int(batch.lost.sum())
-            self.observer.batch(self.name, len(batch), tokens, lost, seconds)
+            self.observer.batch(self.name, len(batch), tokens, lost, seconds=seconds)
         ends = np.cumsum([len(own) for own in batches])
         for (job, portion), end in zip(taken, ends.tolist(), strict=True):
             own = None if values is None else values[end - len(portion.rows) : end]

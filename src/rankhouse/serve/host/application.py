@@ -22,20 +22,20 @@ from rankhouse.serve.contracts.routes import routes as contract_routes
 from rankhouse.serve.host.gates import (
     CONTENT_POLICY,
     LOGIN,
+    SESSION_SECONDS,
     HostGate,
     KeyGate,
+    Keys,
     OriginGate,
     SecurityHeaders,
 )
 from rankhouse.serve.host.journal import Journal
-from rankhouse.serve.host.keys import SESSION_SECONDS, Keys
 from rankhouse.serve.host.lifeline import Lifelines
 from rankhouse.serve.host.service import Phase, Service
 from rankhouse.serve.judging.log import Audit
 from rankhouse.serve.judging.routes import routes as judging_routes
-from rankhouse.serve.page.render import sign_in_page
+from rankhouse.serve.page.render import fault_handlers, read_form, sign_in_page
 from rankhouse.serve.page.routes import routes as page_routes
-from rankhouse.serve.page.views import fault_handlers, read_form
 from rankhouse.serve.search.routes import routes as search_routes
 
 _UNCACHED = {"cache-control": "no-store"}

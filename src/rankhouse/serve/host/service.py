@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 from rankhouse.core.errors import MissingExtra
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.serve.host.journal import JsonLines
-from rankhouse.serve.host.keys import Keys
-from rankhouse.serve.host.metrics import Queues, ServiceMetrics
+from rankhouse.serve.host.gates import Keys
+from rankhouse.serve.host.journal import JsonLines, Queues, ServiceMetrics
 from rankhouse.serve.host.settings import ServeOptions
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.log import Audit

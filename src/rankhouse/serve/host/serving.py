@@ -20,8 +20,7 @@ from rankhouse.core import progress
 from rankhouse.core.errors import WrongUse
 from rankhouse.serve.host.application import build_app
 from rankhouse.serve.host.connection import PatientProtocol
-from rankhouse.serve.host.gates import is_loopback
-from rankhouse.serve.host.keys import MAKE_ONE
+from rankhouse.serve.host.gates import MAKE_ONE, is_loopback
 from rankhouse.serve.host.service import Phase, RemoteHolder, Service, open_service
 from rankhouse.serve.host.settings import ServeOptions
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -12,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
 
 from rankhouse.io.trec import qrels_rows
-from rankhouse.serve.contracts.openapi import Method, Operation, Work, described
+from rankhouse.serve.contracts.openapi import Operation, RouteGroup
 from rankhouse.serve.contracts.requests import Threads, caller_of, deadline_of
 from rankhouse.serve.errors import Forbidden, Invalid, Unready
 from rankhouse.serve.judging.collection import ServedCollection
@@ -207,42 +206,34 @@ class TrainingInfo(Struct):
     warnings: list[str]
 
 
-_JUDGE, _COMPARE, _TRAIN = (partial(Operation, tag=tag) for tag in ("judge", "compare", "train"))
-_TEXT = "text/plain"
-
-
 def routes(service: ServedCollection) -> list[BaseRoute]:
     """Return the routes of questions, judgements, comparisons and trainings."""
-    judging, comparing, training = (Threads(name) for name in ("judging", "comparing", "training"))
-
-    def at(method: Method, path: str, work: Work, operation: Operation, threads: Threads) -> BaseRoute:
-        return described(method, path, partial(work, service), operation, threads)
-
+    judge, compare, train = (RouteGroup(service, tag, Threads(tag)) for tag in ("judge", "compare", "train"))
+    text = "text/plain"
     return [
-        at("GET", "/api/queries", _queries, _JUDGE("List the questions", answer=list[QueryInfo]), judging),
-        at("GET", "/api/judgements", _judged,
-           _JUDGE("What is judged for a question", answer=JudgedQuery, query=JudgedQueryParameters), judging),
-        at("POST", "/api/judgements", _judge,
-           _JUDGE("Judge a document", JudgementBody, JudgementInfo), judging),
-        at("POST", "/api/judgements/undo", _undo,
-           _JUDGE("Take a judge's last word back", UndoBody, UndoneResponse), judging),
-        at("GET", "/api/judgements/qrels", _qrels,
-           _JUDGE("The judgements as TREC qrels", query=QrelsParameters, media=_TEXT), judging),
-        at("GET", "/api/judgements/agreement", _agreement,
-           _JUDGE("How far judges agree", answer=list[AgreementInfo]), judging),
-        at("GET", "/api/compare", _compare,
-           _COMPARE("Compare runs and systems", answer=CompareResponse, query=CompareRequest), comparing),
-        at("GET", "/api/runs/{name:path}", _run,
-           _COMPARE("A run, or a system's over all questions, as TREC has it", query=RunParameters,
-                    media=_TEXT), comparing),
-        at("GET", "/api/trainings", _trainings,
-           _TRAIN("List the trainings", answer=list[TrainingInfo]), training),
-        at("POST", "/api/trainings", _begin,
-           _TRAIN("Train a ranker", TrainingBody, TrainingInfo, statuses=(201,)), training),
-        at("GET", "/api/trainings/{name}", _training,
-           _TRAIN("A training and its curve", answer=TrainingInfo), training),
-        at("DELETE", "/api/trainings/{name}", _cancel,
-           _TRAIN("End a training", answer=TrainingInfo), training),
+        judge("GET", "/api/queries", _queries, Operation("List the questions", answer=list[QueryInfo])),
+        judge("GET", "/api/judgements", _judged,
+              Operation("What is judged for a question", answer=JudgedQuery, query=JudgedQueryParameters)),
+        judge("POST", "/api/judgements", _judge, Operation("Judge a document", JudgementBody, JudgementInfo)),
+        judge("POST", "/api/judgements/undo", _undo,
+              Operation("Take a judge's last word back", UndoBody, UndoneResponse)),
+        judge("GET", "/api/judgements/qrels", _qrels,
+              Operation("The judgements as TREC qrels", query=QrelsParameters, media=text)),
+        judge("GET", "/api/judgements/agreement", _agreement,
+              Operation("How far judges agree", answer=list[AgreementInfo])),
+        compare("GET", "/api/compare", _compare,
+                Operation("Compare runs and systems", answer=CompareResponse, query=CompareRequest)),
+        compare("GET", "/api/runs/{name:path}", _run,
+                Operation("A run, or a system's over all questions, as TREC has it", query=RunParameters,
+                          media=text)),
+        train("GET", "/api/trainings", _trainings,
+              Operation("List the trainings", answer=list[TrainingInfo])),
+        train("POST", "/api/trainings", _begin,
+              Operation("Train a ranker", TrainingBody, TrainingInfo, statuses=(201,))),
+        train("GET", "/api/trainings/{name}", _training,
+              Operation("A training and its curve", answer=TrainingInfo)),
+        train("DELETE", "/api/trainings/{name}", _cancel,
+              Operation("End a training", answer=TrainingInfo)),
     ]  # fmt: skip
 
 
@@ -268,7 +259,8 @@ def _judged(service: ServedCollection, _request: Request, asked: JudgedQueryPara
         raise Invalid("query: is missing or empty; give a question's text or its id", "query")
     store, text = _store(service), _text(service, asked.query)
     query_id = store.query_id(text)
-    return JudgedQuery(query_id, text, dict(store.scale), store.grades(text), service.known_grades(query_id))
+    scale, merged = dict(store.scale), service.known_grades(query_id)
+    return JudgedQuery(query_id, text, scale, store.grades(text), merged=merged)
 
 
 def _judge(service: ServedCollection, request: Request, body: JudgementBody) -> JudgementInfo:
@@ -336,8 +328,14 @@ def _cancel(service: ServedCollection, request: Request, _asked: None) -> Traini
 
 
 def _info(job: TrainingJob) -> TrainingInfo:
-    asked = job.request
     return TrainingInfo(
-        asked.name, asked.start, job.state, job.begun, len(job.queries), job.held_out, job.fault,
-        [msgspec.to_builtins(entry) for entry in job.log], list(job.warnings),
-    )  # fmt: skip
+        name=job.request.name,
+        start=job.request.start,
+        state=job.state,
+        begun=job.begun,
+        queries=len(job.queries),
+        held_out=job.held_out,
+        fault=job.fault,
+        log=[msgspec.to_builtins(entry) for entry in job.log],
+        warnings=list(job.warnings),
+    )

@@ -16,8 +16,7 @@ from rankhouse.core.run import Ranking, Run
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run
-from rankhouse.serve.page.render import address, csv_of, download, exports, page
-from rankhouse.serve.page.views import Line, fault_page
+from rankhouse.serve.page.render import Line, address, csv_of, download, exports, fault_page, page
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.shapes import SearchBody, SearchHit, SearchResponse
 

@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.render import address, exports, page
-from rankhouse.serve.page.views import Line
+from rankhouse.serve.page.render import Line, address, exports, page
 from rankhouse.serve.search.documents import ShadedDocument, passages_with_scores, read_document
 
 LONGEST_TEXT = 400_000

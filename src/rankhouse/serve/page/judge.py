@@ -25,13 +25,11 @@ from rankhouse.serve.contracts.requests import ANYBODY, caller_of, deadline_of
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.store import LONGEST_NAME
-from rankhouse.serve.page.render import address, page, parameters
-from rankhouse.serve.page.views import Line, wants_html
+from rankhouse.serve.page.render import Line, address, page, parameters, wants_html
 from rankhouse.serve.search.answer import search
-from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.catalogue import Catalogue, Recent
 from rankhouse.serve.search.shapes import SearchBody
 from rankhouse.serve.search.systems import SystemSpec
-from rankhouse.serve.search.view import Recent
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.short_forms import is_dense
 
@@ -173,7 +171,7 @@ def show(pools: Pools, service: ServedCollection, request: Request, asked: Judge
     query = service.question(wanted.query)
     pool = pools.of(query, wanted, deadline_of(request, PATIENCE))
     mine = store.qrels_of(wanted.judge)
-    cards = _cards(service, mine.get(query.id, {}), query, wanted, pool)
+    cards = _cards(service, mine.get(query.id, {}), query, wanted, pool=pool)
     may_write = caller_of(request).may_write
     content: dict[str, object] = {
         "title": f"Judge: {query.text}",

@@ -15,8 +15,7 @@ from rankhouse.serve.contracts.requests import Threads
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page import ask, document, judge, queries, runs, train, why
 from rankhouse.serve.page.judge import Pools
-from rankhouse.serve.page.render import page, static_routes
-from rankhouse.serve.page.views import FormWork, view
+from rankhouse.serve.page.render import FormWork, page, static_routes, view
 
 Show = Callable[[ServedCollection, Request, Any], Response]
 

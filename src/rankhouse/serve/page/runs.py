@@ -24,8 +24,7 @@ from rankhouse.serve.judging.compare import (
     compare_runs,
 )
 from rankhouse.serve.judging.runs import trec_run
-from rankhouse.serve.page.render import address, csv_of, download, exports, page
-from rankhouse.serve.page.views import Line, fault_page
+from rankhouse.serve.page.render import Line, address, csv_of, download, exports, fault_page, page
 
 _ROWS = 100
 _Test = Literal["randomization", "t"]

@@ -13,8 +13,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.serve.contracts.requests import caller_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.training import TrainingJob, TrainingRequest
-from rankhouse.serve.page.render import page
-from rankhouse.serve.page.views import Line
+from rankhouse.serve.page.render import Line, page
 from rankhouse.training.log import Entry
 
 _ADVICE = (

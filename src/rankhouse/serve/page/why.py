@@ -14,8 +14,7 @@ from rankhouse.explanation.report import content_of
 from rankhouse.explanation.show import to_markdown
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.render import address, download, exports, page
-from rankhouse.serve.page.views import Line
+from rankhouse.serve.page.render import Line, address, download, exports, page
 from rankhouse.serve.search.shapes import ExplainBody
 from rankhouse.serve.search.why import explain
 

@@ -12,10 +12,9 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.run import Ranking
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.serve.engine.waiting import Deadline
-from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, SearchResponse
 from rankhouse.serve.search.stages import Ranked, rank
-from rankhouse.serve.search.view import IndexView
 from rankhouse.systems.execution import with_snippets
 
 

@@ -18,10 +18,10 @@ from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.answer import Searching
+from rankhouse.serve.search.catalogue import IndexView
 from rankhouse.serve.search.shapes import DocumentPassage
 from rankhouse.serve.search.stages import ServedExecution
 from rankhouse.serve.search.systems import SystemSpec
-from rankhouse.serve.search.view import IndexView
 from rankhouse.systems.names import unknown
 from rankhouse.systems.system import Dense, Reranked
 from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from rankhouse.explanation.contrast import Answer
-from rankhouse.serve.contracts.openapi import Operation, described
+from rankhouse.serve.contracts.openapi import Operation, RouteGroup
 from rankhouse.serve.contracts.requests import Threads, deadline_of
 from rankhouse.serve.search.answer import Searching, search
 from rankhouse.serve.search.documents import passages_with_scores, read_document
@@ -27,35 +27,38 @@ from rankhouse.serve.search.shapes import (
 )
 from rankhouse.serve.search.why import explain
 
-_SEARCH = partial(Operation, "Search an index", answer=SearchResponse, tag="search")
-_WHY = partial(Operation, "Say why a document stands where it stands", answer=ExplainResponse, tag="search")
-_READ = Operation("Read a document", answer=DocumentResponse, query=DocumentQuery, tag="search")
-_INDEXES = Operation("List the indexes", answer=list[IndexInfo], tag="search")
-_SYSTEMS = Operation(
-    "List the systems of an index", answer=list[SystemInfo], query=SystemsQuery, tag="search"
-)
+_SEARCH = partial(Operation, "Search an index", answer=SearchResponse)
+_WHY = partial(Operation, "Say why a document stands where it stands", answer=ExplainResponse)
 
 
 def routes(service: Searching) -> list[BaseRoute]:
     """Return the routes of searching."""
     threads = Threads("search")
-
-    async def searched(request: Request, asked: SearchBody) -> SearchResponse:
-        return await threads.call(search, service, asked, deadline_of(request, asked.deadline_s))
-
-    async def explained(request: Request, asked: ExplainBody) -> ExplainResponse:
-        deadline = deadline_of(request, asked.deadline_s)
-        return explain_response(await threads.call(explain, service, asked, deadline))
-
+    work, wait = RouteGroup(service, "search", threads), RouteGroup(threads, "search")
     return [
-        described("POST", "/search", searched, _SEARCH(body=SearchBody)),
-        described("GET", "/search", searched, _SEARCH(query=SEARCHING, reads=SearchBody)),
-        described("POST", "/explain", explained, _WHY(body=ExplainBody)),
-        described("GET", "/explain", explained, _WHY(query=EXPLAINING, reads=ExplainBody)),
-        described("GET", "/documents/{index}/{id:path}", partial(_document, service), _READ, threads),
-        described("GET", "/api/indexes", partial(_indexes, service), _INDEXES, threads),
-        described("GET", "/api/systems", partial(_systems, service), _SYSTEMS, threads),
-    ]
+        wait("POST", "/search", partial(_searched, service), _SEARCH(body=SearchBody)),
+        wait("GET", "/search", partial(_searched, service), _SEARCH(query=SEARCHING, reads=SearchBody)),
+        wait("POST", "/explain", partial(_explained, service), _WHY(body=ExplainBody)),
+        wait("GET", "/explain", partial(_explained, service), _WHY(query=EXPLAINING, reads=ExplainBody)),
+        work("GET", "/documents/{index}/{id:path}", _document,
+             Operation("Read a document", answer=DocumentResponse, query=DocumentQuery)),
+        work("GET", "/api/indexes", _indexes, Operation("List the indexes", answer=list[IndexInfo])),
+        work("GET", "/api/systems", _systems,
+             Operation("List the systems of an index", answer=list[SystemInfo], query=SystemsQuery)),
+    ]  # fmt: skip
+
+
+async def _searched(
+    service: Searching, threads: Threads, request: Request, asked: SearchBody
+) -> SearchResponse:
+    return await threads.call(search, service, asked, deadline_of(request, asked.deadline_s))
+
+
+async def _explained(
+    service: Searching, threads: Threads, request: Request, asked: ExplainBody
+) -> ExplainResponse:
+    deadline = deadline_of(request, asked.deadline_s)
+    return explain_response(await threads.call(explain, service, asked, deadline))
 
 
 def explain_response(told: Answer) -> ExplainResponse:

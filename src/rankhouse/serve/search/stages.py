@@ -22,7 +22,7 @@ from rankhouse.ranking.rerank_plan import Plan, StoredScorer
 from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, waited
 from rankhouse.serve.errors import DeadlinePassed
-from rankhouse.serve.search.view import ReadBy
+from rankhouse.serve.search.catalogue import ReadBy
 from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import split_and_pool
@@ -31,9 +31,8 @@ from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Reran
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
-    from rankhouse.serve.search.catalogue import Catalogue
+    from rankhouse.serve.search.catalogue import Catalogue, IndexView
     from rankhouse.serve.search.systems import SystemSpec
-    from rankhouse.serve.search.view import IndexView
 
 _STORED_AT_ONCE = 64
 """Stored passages scored in one turn of the model."""

@@ -21,11 +21,11 @@ from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.ranking.rerank_plan import StoredScorer
 from rankhouse.serve.engine.waiting import Deadline, waited
 from rankhouse.serve.search.answer import Searching
+from rankhouse.serve.search.catalogue import IndexView, ReadBy
 from rankhouse.serve.search.documents import UnknownDocument
 from rankhouse.serve.search.shapes import MOST_PASSES, MOST_TOP, ExplainBody
 from rankhouse.serve.search.stages import ServedExecution
 from rankhouse.serve.search.systems import SystemSpec
-from rankhouse.serve.search.view import IndexView, ReadBy
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.stage import Stage
 
