@@ -17,11 +17,11 @@ def told():
 def worker(module):
     make = module.JobWorker._make
 
-    def sick(self, folder, chunk):
+    def sick(self, folder, shard):
         time.sleep(told()["seconds"])
-        if any(self._job.unit_name(unit) in told()["units"] for unit in range(chunk.start, chunk.stop)):
+        if any(self._job.unit_name(unit) in told()["units"] for unit in range(shard.start, shard.stop)):
             os.kill(os.getpid(), signal.SIGKILL)
-        return make(self, folder, chunk)
+        return make(self, folder, shard)
 
     module.JobWorker._make, load = sick, module.JobWorker.__init__
 

@@ -1,4 +1,4 @@
-"""The queue of chunks: whatever dies, every unit is done once, and what kills its workers is found alone."""
+"""The queue of shards: whatever dies, every unit is done once, and what kills its workers is found alone."""
 
 import random
 import socket
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankhouse.cluster import session as sessions
-from rankhouse.cluster.pool import TRIES, ChunkQueue
+from rankhouse.cluster.pool import TRIES, ShardQueue
 from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.jobs.shards import Shard, gaps
@@ -22,7 +22,7 @@ from rankhouse.jobs.shards import Shard, gaps
 def test_every_unit_is_done_once_and_the_poisoned_are_named(total, most, data):
     poison = data.draw(st.sets(st.integers(0, total - 1), max_size=4))
     chance = random.Random(data.draw(st.integers(0, 9)))
-    queue, done = ChunkQueue([Shard(0, total, total)], most), []
+    queue, done = ShardQueue([Shard(0, total, total)], most), []
     deaths, bad_luck, unlucky = 0, 5, Counter()
     while len(queue):
         one = queue.take()
@@ -45,15 +45,15 @@ def test_every_unit_is_done_once_and_the_poisoned_are_named(total, most, data):
 
 
 def test_a_unit_alone_is_given_three_tries():
-    queue = ChunkQueue([Shard(0, 1, 1)], 10)
+    queue = ShardQueue([Shard(0, 1, 1)], 10)
     for left in (2, 1, 0):
         queue.died(queue.take(), "killed")
         assert len(queue) == (1 if left else 0)
     assert queue.poisoned == [(0, "killed")]
 
 
-def test_a_chunk_given_back_has_lost_no_try():
-    queue = ChunkQueue([Shard(0, 1, 1)], 10)
+def test_a_shard_given_back_has_lost_no_try():
+    queue = ShardQueue([Shard(0, 1, 1)], 10)
     for _ in range(9):
         queue.give_back(queue.take())
     assert queue.waiting == 1

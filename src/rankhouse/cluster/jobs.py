@@ -1,4 +1,4 @@
-"""A job on a cluster: cut into chunks, done by the pool, merged; a killed command goes on where it was."""
+"""A job on a cluster: cut into shards, done by the pool, merged; a killed command goes on where it was."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import warnings
 from pathlib import Path
 from typing import Final
 
-from rankhouse.cluster.pool import PER_WORKER, TRIES, ChunkQueue, PoisonUnit, Pool
+from rankhouse.cluster.pool import PER_WORKER, TRIES, PoisonUnit, Pool, ShardQueue
 from rankhouse.cluster.session import Capacity, ClusterOptions, ray_session
 from rankhouse.cluster.worker import JobSetup, beacon
 from rankhouse.core import progress
 from rankhouse.core.errors import BadData, RankhouseError, RankhouseWarning, WrongUse, name_few
 from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import PART, is_stream, real_path, writing_failures
+from rankhouse.io.outputs import SHARD_MANIFEST, is_stream, real_path, writing_failures
 from rankhouse.jobs.jobs import Job, JobResult, MergeOptions, Survey, manifest_of, merge, pack
 from rankhouse.jobs.shards import Shard, difference, gaps, load_shard, read_shards
 
@@ -47,14 +47,14 @@ def run_on_cluster(
 
 
 def _nothing(shards: Path) -> list[Shard]:
-    """Return the one empty chunk of a job that has no units, as a whole has at least one shard."""
-    return [] if any(shards.glob(f"*/{PART}")) else [Shard(0, 0, 0)]
+    """Return the one empty shard of a job that has no units, as a whole has at least one shard."""
+    return [] if any(shards.glob(f"*/{SHARD_MANIFEST}")) else [Shard(0, 0, 0)]
 
 
 def _kept(shards: Path, job: Job, survey: Survey) -> list[Shard]:
-    """Return which chunks were done before; damaged shards are removed."""
+    """Return which shards were done before; damaged shards are removed."""
     done: list[Shard] = []
-    for folder in sorted(path.parent for path in shards.glob(f"*/{PART}")):
+    for folder in sorted(path.parent for path in shards.glob(f"*/{SHARD_MANIFEST}")):
         try:
             shard = load_shard(folder)
             shard.verify()
@@ -86,7 +86,7 @@ def _work(
         if packed.get("workers") == 0:  # processes of one worker: a share, and not as many as there are cores
             packed["workers"] = capacity.cpus
         setup = JobSetup(job.command, packed, survey, shards, token=token, home=Path.cwd())
-        queue = ChunkQueue(left, max(1, -(-survey.total // (workers * PER_WORKER))))
+        queue = ShardQueue(left, max(1, -(-survey.total // (workers * PER_WORKER))))
         label = f"{_DOING[job.command]} on {workers} worker{'s' if workers > 1 else ''}"
         with progress.shown(label, survey.total, job.unit) as show:
             Pool(ray, capacity, setup, lambda done: show(before + done)).work(queue)

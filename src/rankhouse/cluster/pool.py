@@ -1,4 +1,4 @@
-"""The pool: chunks handed to whichever worker is free; workers that die, and their chunks."""
+"""The pool: shards handed to whichever worker is free; workers that die, and their shards."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rankhouse.core.errors import RankhouseError, RankhouseWarning
 from rankhouse.jobs.shards import Shard
 
 TRIES: Final = 3
-"""Deaths after which a chunk is halved, or the one unit that it holds is given up."""
+"""Deaths after which a shard is halved, or the one unit that it holds is given up."""
 PER_WORKER: Final = 6
-"""Chunks a worker, so that all workers end at about the same time; the result does not depend on it."""
+"""Shards a worker, so that all workers end at about the same time; the result does not depend on it."""
 _TURN: Final = 1.0  # seconds between two looks at progress, and at what the cluster has room for
 _LONELY: Final = 30.0  # seconds without any worker after which the user is told
 _STILLBORN: Final = 10  # workers in a row that may die before they are ready
@@ -33,10 +33,10 @@ class PoisonUnit(NamedTuple):
     reason: str
 
 
-class ChunkQueue:
-    """Hands out chunks, each until it is done; halves those that kill their workers, down to one unit.
+class ShardQueue:
+    """Hands out shards, each until it is done; halves those that kill their workers, down to one unit.
 
-    A chunk that outlived no try is cut in two, and a half that kills again is cut at its first death, so that
+    A shard that outlived no try is cut in two, and a half that kills again is cut at its first death, so that
     a poisoned unit among thousands is soon alone; by itself it is given :data:`TRIES` tries, because a
     worker may die of something else.
     """
@@ -51,40 +51,40 @@ class ChunkQueue:
                 self._waiting.append(Shard(start, min(start + most, gap.stop), gap.total))
 
     def __len__(self) -> int:
-        """Return how many chunks wait or are at work."""
+        """Return how many shards wait or are at work."""
         return len(self._waiting) + len(self.at_work)
 
     @property
     def waiting(self) -> int:
-        """How many chunks wait for a worker."""
+        """How many shards wait for a worker."""
         return len(self._waiting)
 
     def take(self) -> Shard:
-        """Hand out the next chunk; IndexError if none waits."""
-        chunk = self._waiting.popleft()
-        self.at_work.add(chunk)
-        return chunk
+        """Hand out the next shard; IndexError if none waits."""
+        shard = self._waiting.popleft()
+        self.at_work.add(shard)
+        return shard
 
-    def done(self, chunk: Shard) -> None:
-        """Note that a chunk is done."""
-        self.at_work.discard(chunk)
+    def done(self, shard: Shard) -> None:
+        """Note that a shard is done."""
+        self.at_work.discard(shard)
 
-    def give_back(self, chunk: Shard) -> None:
-        """Take a chunk back whose worker could not do it, through no fault of the chunk."""
-        self.at_work.discard(chunk)
-        self._waiting.appendleft(chunk)
+    def give_back(self, shard: Shard) -> None:
+        """Take a shard back whose worker could not do it, through no fault of the shard."""
+        self.at_work.discard(shard)
+        self._waiting.appendleft(shard)
 
-    def died(self, chunk: Shard, reason: str) -> None:
-        """Take a chunk back whose worker died."""
-        self.at_work.discard(chunk)
-        deaths = self._deaths[chunk] = self._deaths.get(chunk, 0) + 1
+    def died(self, shard: Shard, reason: str) -> None:
+        """Take a shard back whose worker died."""
+        self.at_work.discard(shard)
+        deaths = self._deaths[shard] = self._deaths.get(shard, 0) + 1
         if deaths < TRIES:
-            self._waiting.append(chunk)
-        elif len(chunk) <= 1:
-            self.poisoned.append(PoisonUnit(chunk.start, reason))
+            self._waiting.append(shard)
+        elif len(shard) <= 1:
+            self.poisoned.append(PoisonUnit(shard.start, reason))
         else:
-            middle = (chunk.start + chunk.stop) // 2
-            for half in (Shard(chunk.start, middle, chunk.total), Shard(middle, chunk.stop, chunk.total)):
+            middle = (shard.start + shard.stop) // 2
+            for half in (Shard(shard.start, middle, shard.total), Shard(middle, shard.stop, shard.total)):
                 alone = len(half) == 1
                 self._deaths[half] = 0 if alone else TRIES - 1
                 self._waiting.append(half)
@@ -92,18 +92,18 @@ class ChunkQueue:
 
 @dataclass(eq=False)
 class _PoolWorker:
-    """An actor: opening the job, waiting for a chunk, or at work on one."""
+    """An actor: opening the job, waiting for a shard, or at work on one."""
 
     actor: Any
     task: Any
     is_ready: bool = False
-    chunk: Shard | None = None
+    shard: Shard | None = None
     fraction: float = 0.0
     asked: Any = None
 
 
 class Pool:
-    """Has the chunks of a queue done by actors; ``show`` takes how many units are done."""
+    """Has the shards of a queue done by actors; ``show`` takes how many units are done."""
 
     def __init__(
         self,
@@ -122,8 +122,8 @@ class Pool:
         self._stillborn = 0
         self._last_seen = time.monotonic()
 
-    def work(self, queue: ChunkQueue) -> None:
-        """Work until no chunk is left, but for those that are given up.
+    def work(self, queue: ShardQueue) -> None:
+        """Work until no shard is left, but for those that are given up.
 
         Raises RankhouseError where the work itself failed, or no worker can do it.
         """
@@ -137,7 +137,7 @@ class Pool:
             for worker in [*self._workers]:
                 self._dismiss(worker)
 
-    def _start(self, queue: ChunkQueue) -> None:
+    def _start(self, queue: ShardQueue) -> None:
         """Start as many actors as there is room and work for."""
         before = self._capacity.cpus
         wanted = self._capacity.workers() - len(self._full)
@@ -152,13 +152,13 @@ class Pool:
                 _PoolWorker(*start_actor(self._actors, self._opener, self._capacity.resources, cpus))
             )
 
-    def _hand_out(self, queue: ChunkQueue) -> None:
+    def _hand_out(self, queue: ShardQueue) -> None:
         for worker in self._workers:
-            if worker.is_ready and worker.chunk is None and queue.waiting:
-                worker.chunk, worker.fraction = queue.take(), 0.0
-                worker.task = worker.actor.run.remote(worker.chunk)
+            if worker.is_ready and worker.shard is None and queue.waiting:
+                worker.shard, worker.fraction = queue.take(), 0.0
+                worker.task = worker.actor.run.remote(worker.shard)
 
-    def _wait(self, queue: ChunkQueue) -> None:
+    def _wait(self, queue: ShardQueue) -> None:
         """Wait for an answer; its content is then on this machine already."""
         at_work = {worker.task: worker for worker in self._workers if worker.task is not None}
         if not at_work:
@@ -169,7 +169,7 @@ class Pool:
         for task in {*ended, *more}:
             self._settle(at_work[task], queue)
 
-    def _settle(self, worker: _PoolWorker, queue: ChunkQueue) -> None:
+    def _settle(self, worker: _PoolWorker, queue: ShardQueue) -> None:
         """Take what an actor gives, or note that it died."""
         task, worker.task = worker.task, None
         errors = self._ray.exceptions
@@ -186,17 +186,17 @@ class Pool:
             return
         self._last_seen = time.monotonic()
         if isinstance(answer, Fault) and answer.disk_full:
-            if worker.chunk is not None:
-                queue.give_back(worker.chunk)
+            if worker.shard is not None:
+                queue.give_back(worker.shard)
             self._full.append(answer)
             self._dismiss(worker)
             _warn(f"a worker is done without, the others go on: {answer.message}")
-        elif worker.chunk is None:
+        elif worker.shard is None:
             self._opened(worker, received(answer))
         else:
-            self._made(worker, worker.chunk, received(answer))
-            queue.done(worker.chunk)
-            worker.chunk = None
+            self._made(worker, worker.shard, received(answer))
+            queue.done(worker.shard)
+            worker.shard = None
 
     def _opened(self, worker: _PoolWorker, found: dict[str, str]) -> None:
         self._found = self._found or found
@@ -209,19 +209,19 @@ class Pool:
                 )
         self._stillborn, worker.is_ready = 0, True
 
-    def _made(self, worker: _PoolWorker, chunk: Shard, made: Made) -> None:
+    def _made(self, worker: _PoolWorker, shard: Shard, made: Made) -> None:
         for text in made.warned:
             _warn(text)
         if made.files is not None:
-            write_shard(shard_folder(self._shards, chunk), made.files)
-        self._finished += len(chunk)
+            write_shard(shard_folder(self._shards, shard), made.files)
+        self._finished += len(shard)
         worker.fraction = 0.0
 
-    def _lost(self, worker: _PoolWorker, queue: ChunkQueue, reason: str) -> None:
-        """Put the chunk of an actor that is gone back; another actor will be started."""
+    def _lost(self, worker: _PoolWorker, queue: ShardQueue, reason: str) -> None:
+        """Put the shard of an actor that is gone back; another actor will be started."""
         self._dismiss(worker)
-        if worker.chunk is not None:
-            queue.died(worker.chunk, reason)
+        if worker.shard is not None:
+            queue.died(worker.shard, reason)
             return
         if not worker.is_ready:
             self._stillborn += 1
@@ -244,9 +244,9 @@ class Pool:
                 except self._ray.exceptions.RayError:
                     worker.fraction = 0.0  # it died; its task will say so
                 worker.asked = None
-            if worker.asked is None and worker.chunk is not None:
+            if worker.asked is None and worker.shard is not None:
                 worker.asked = worker.actor.fraction.remote()
-        at_work = sum(one.fraction * len(one.chunk) for one in self._workers if one.chunk is not None)
+        at_work = sum(one.fraction * len(one.shard) for one in self._workers if one.shard is not None)
         self._show(self._finished + at_work)
         if any(worker.is_ready for worker in self._workers):
             self._last_seen = time.monotonic()

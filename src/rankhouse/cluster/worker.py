@@ -1,4 +1,4 @@
-"""The worker of a job: opens it once, then makes the shard of one chunk after another."""
+"""The worker of a job: opens it once, then makes one shard after another."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _PATIENCE: Final = 60  # seconds in which the worker of a driver that died has t
 
 
 class Made(NamedTuple):
-    """The shard of a chunk."""
+    """A shard that was made."""
 
     files: Mapping[str, Any] | None  # path -> content; None where it stands in the driver's folder already
     warned: tuple[str, ...]  # warnings on the way
 
 
 class JobSetup(NamedTuple):
-    """What a worker has to know before its first chunk."""
+    """What a worker has to know before its first shard."""
 
     command: str
     options: dict[str, Any]  # remote files by their URLs; each machine fetches what it needs
@@ -60,22 +60,22 @@ class JobWorker:
         """What the result depends on and is known only now: the ranker's weights, the precision."""
         return dict(self._worker.found)
 
-    def run(self, chunk: Shard) -> Made:
-        """Make the shard of a chunk."""
+    def run(self, shard: Shard) -> Made:
+        """Make a shard."""
         self._fraction = 0.0
-        folder = shard_folder(self._shards, chunk)
+        folder = shard_folder(self._shards, shard)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RankhouseWarning)
             with locked(folder):
-                self._make(folder, chunk)
+                self._make(folder, shard)
         warned = tuple(str(w.message) for w in caught if issubclass(w.category, RankhouseWarning))
         return Made(None if self._is_shared else _taken(folder), warned)
 
-    def _make(self, folder: Path, chunk: Shard) -> None:
-        make_shard(folder, manifest_of(self._job, self._survey, chunk), lambda: self._worker, self._note)
+    def _make(self, folder: Path, shard: Shard) -> None:
+        make_shard(folder, manifest_of(self._job, self._survey, shard), lambda: self._worker, self._note)
 
     def fraction(self) -> float:
-        """Return how much of the chunk at work is done."""
+        """Return how much of the shard at work is done."""
         return self._fraction
 
     def _note(self, done: float, total: int | None = None) -> None:
@@ -120,9 +120,9 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def shard_folder(shards: Path, chunk: Shard) -> Path:
-    """Return where the shard of a chunk stands."""
-    return shards / f"{chunk.start:012}-{chunk.stop:012}"
+def shard_folder(shards: Path, shard: Shard) -> Path:
+    """Return where a shard stands."""
+    return shards / f"{shard.start:012}-{shard.stop:012}"
 
 
 def _taken(folder: Path) -> dict[str, Any]:

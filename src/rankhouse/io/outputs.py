@@ -31,8 +31,8 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-PART: Final = "part.json"
-"""The manifest of a part, which is a folder with the result of one shard."""
+SHARD_MANIFEST: Final = "part.json"
+"""What a shard's folder says of itself."""
 _STREAMS: Final = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NEVER_REPLACED: Final = ", which is never replaced; name another place, or move it away"
 _REFUSALS: Final = {

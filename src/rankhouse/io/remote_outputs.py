@@ -19,13 +19,12 @@ import msgspec
 from rankhouse.core import progress
 from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
 from rankhouse.io import staging
+from rankhouse.io.outputs import SHARD_MANIFEST
 from rankhouse.io.remote import MARK, Listing, Remote
 from rankhouse.io.scratch import SCRATCH
 
-_SHARD: Final = "part.json"
-"""The manifest of a shard, a folder that a command with ``--shard`` writes in a file's place."""
-_LAST: Final = ("manifest.json", _SHARD)
-"""Files that name others: uploaded after them, those of the whole folder after those of its parts."""
+_LAST: Final = ("manifest.json", SHARD_MANIFEST)
+"""Files that name others: uploaded after them, those of the whole folder last."""
 _SMALL: Final = 1 << 20
 _RECORD: Final = ".uploaded.json"
 
@@ -61,7 +60,7 @@ class Output:
         if self.is_folder and "" in files:
             raise WrongUse(f"{self.remote.url}: is a file, a folder is to be written; name another place")
         is_single = not files or "" in files
-        if self.is_folder is False and not is_single and _SHARD not in files:
+        if self.is_folder is False and not is_single and SHARD_MANIFEST not in files:
             raise WrongUse(f"{self.remote.url}: is a folder, a file is to be written; name a file in it")
         if is_single and not self.is_folder:
             if self.work.is_file():

@@ -30,7 +30,7 @@ LIMIT: Final = "RANKHOUSE_REMOTE_CACHE_GB"
 _USUAL_GB: Final = 50.0
 _BLOCK: Final = 16 << 20
 _STALE: Final = 7 * 86_400.0  # seconds after which nobody goes on with an unfinished copy
-_PART: Final = ".part"
+_UNFINISHED: Final = ".part"
 URLS: Final = re.compile(r"""(?:^(?:[^\s/"':=]+=)?|(?<=["']))([A-Za-z][A-Za-z0-9+.-]+://[^\s"']+)""")
 """URLs in a text: the whole of it, behind ``NAME=``, or in quotes in a notation."""
 
@@ -122,18 +122,18 @@ def fetched(text: str) -> str:
 
 def _fetch(remote: Remote, files: Listing, local: Path, show: Progress) -> None:
     entry = local.parent
-    part = entry.with_name(entry.name + _PART)  # kept by a kill: the next one goes on in it
+    unfinished = entry.with_name(entry.name + _UNFINISHED)  # kept by a kill: the next one goes on in it
     total = sum(file.size or 0 for file in files.values())
     done = 0
     for name, file in files.items():
-        target = part / local.name / name if name else part / local.name
+        target = unfinished / local.name / name if name else unfinished / local.name
         for count in download(remote, name, file, target):
             done += count
             show(done, total)
     if remote.listing() != files:
-        shutil.rmtree(part)
+        shutil.rmtree(unfinished)
         raise MissingInput(f"{remote.url}: was changed while it was fetched; run this again")
-    part.rename(entry)
+    unfinished.rename(entry)
 
 
 def download(remote: Remote, name: str, file: RemoteFile, target: Path) -> Iterator[int]:
@@ -203,7 +203,7 @@ def trim() -> None:
     entries = []
     for entry in (cache_folder() / "in").glob("*/*"):
         with suppress(OSError):
-            if entry.name.endswith(_PART) and entry.is_dir():
+            if entry.name.endswith(_UNFINISHED) and entry.is_dir():
                 if now - entry.stat().st_mtime > _STALE:
                     shutil.rmtree(entry, ignore_errors=True)
             elif entry.is_dir():

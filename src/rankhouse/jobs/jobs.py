@@ -18,7 +18,7 @@ from rankhouse.core.progress import Progress
 from rankhouse.io.checksums import sealed
 from rankhouse.io.files import read_whole
 from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import PART, others, real_path, replacing_folder, write_json
+from rankhouse.io.outputs import SHARD_MANIFEST, others, real_path, replacing_folder, write_json
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.staging import fetched
 from rankhouse.jobs.shards import (
@@ -190,7 +190,7 @@ def make_shard(
     """
     with only_writer(folder):
         reason = ""
-        if (folder / PART).exists():
+        if (folder / SHARD_MANIFEST).exists():
             there, reason = _shard_at(folder, wanted)
             if there is not None and not reason:
                 tidy_beside(real_path(folder))  # where a kill came right after the shard was put in place
@@ -210,7 +210,7 @@ def make_shard(
             worker.run(wanted.shard, scratch, progress)
             files = {str(path.relative_to(scratch)): sum_of(path) for path in _written(scratch)}
             manifest = msgspec.structs.replace(wanted, found=dict(worker.found), files=files)
-            (scratch / PART).write_bytes(sealed(msgspec.json.encode(manifest)))
+            (scratch / SHARD_MANIFEST).write_bytes(sealed(msgspec.json.encode(manifest)))
     return ShardResult(ShardFolder(folder, manifest), kept=False, reason=reason)
 
 
@@ -228,7 +228,7 @@ def _shard_at(folder: Path, wanted: ShardManifest) -> tuple[ShardFolder | None, 
 
 def _foreign(folder: Path) -> list[str]:
     """Name what a folder that is no shard holds; a shard may be replaced, whatever it holds."""
-    return others(folder, [entry.name for entry in folder.iterdir()], (PART,))
+    return others(folder, [entry.name for entry in folder.iterdir()], (SHARD_MANIFEST,))
 
 
 def _written(folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ import msgspec
 from rankhouse import __version__
 from rankhouse.core.errors import BadData, MissingInput, RankhouseError, WrongUse, name_few
 from rankhouse.io.checksums import BadEnvelope, FileSum, differs, file_sum, unsealed
-from rankhouse.io.outputs import PART
+from rankhouse.io.outputs import SHARD_MANIFEST
 from rankhouse.io.scratch import recover
 
 FORMAT: Final = "rankhouse-part"
@@ -157,11 +157,11 @@ def load_shard(folder: Path) -> ShardFolder:
         BadData: Its manifest is damaged or of another version.
     """
     recover(folder)
-    path = folder / PART
+    path = folder / SHARD_MANIFEST
     try:
         manifest = msgspec.json.decode(unsealed(path.read_bytes()), type=ShardManifest)
     except (FileNotFoundError, NotADirectoryError) as error:
-        what = f"is no shard (it has no {PART})" if folder.exists() else "there is no such shard"
+        what = f"is no shard (it has no {SHARD_MANIFEST})" if folder.exists() else "there is no such shard"
         raise MissingInput(
             f"{folder}: {what}; shards are made by index, encode, rerank or label with --shard i/n"
         ) from error
@@ -229,8 +229,8 @@ def _refuse_all_but_one_whole(shards: list[ShardFolder]) -> None:
 
 def _shards_at(path: Path, *, others: bool = True) -> list[ShardFolder]:
     """Return the shard that a path is, or those it holds; without ``others`` what is neither may pass."""
-    inside = sorted(path.iterdir()) if path.is_dir() and not (path / PART).exists() else []
-    folders = [one for one in inside if not one.name.startswith(".") and (one / PART).exists()]
+    inside = sorted(path.iterdir()) if path.is_dir() and not (path / SHARD_MANIFEST).exists() else []
+    folders = [one for one in inside if not one.name.startswith(".") and (one / SHARD_MANIFEST).exists()]
     return [load_shard(folder) for folder in folders or [path] * others]
 
 
