@@ -15,9 +15,9 @@ from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress
-from rankhouse.index.lexical import manifest, segment
+from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.manifest import IndexManifest
-from rankhouse.index.lexical.segment import Segment
+from rankhouse.index.lexical.segment import Segment, verify
 from rankhouse.index.lexical.weighting import Collection, TermCounts
 
 if TYPE_CHECKING:
@@ -36,24 +36,26 @@ class IndexDocuments(Mapping[str, Document]):
         Raises:
             KeyError: The index has no such document.
         """
-        for part in self._segments:
-            if (row := part.find_document(doc_id)) >= 0:
-                return part, row
+        for segment in self._segments:
+            if (row := segment.find_document(doc_id)) >= 0:
+                return segment, row
         raise KeyError(doc_id)
 
     def __getitem__(self, doc_id: str) -> Document:
-        part, row = self.find(doc_id)
-        return part.document(row)
+        segment, row = self.find(doc_id)
+        return segment.document(row)
 
     def __contains__(self, doc_id: object) -> bool:
-        return isinstance(doc_id, str) and any(part.find_document(doc_id) >= 0 for part in self._segments)
+        return isinstance(doc_id, str) and any(
+            segment.find_document(doc_id) >= 0 for segment in self._segments
+        )
 
     def __iter__(self) -> Iterator[str]:
-        for part in self._segments:
-            yield from part.ids
+        for segment in self._segments:
+            yield from segment.ids
 
     def __len__(self) -> int:
-        return sum(part.documents for part in self._segments)
+        return sum(segment.documents for segment in self._segments)
 
     def stream(self, start: int = 0, stop: int | None = None) -> Iterator[Document]:
         """Read documents in index order, each block once.
@@ -63,10 +65,10 @@ class IndexDocuments(Mapping[str, Document]):
             stop: Behind the last one; None reads to the end.
         """
         first = 0
-        for part in self._segments:
-            end = part.documents if stop is None else min(part.documents, stop - first)
-            yield from part.store.stream(max(0, start - first), end)
-            first += part.documents
+        for segment in self._segments:
+            end = segment.documents if stop is None else min(segment.documents, stop - first)
+            yield from segment.store.stream(max(0, start - first), end)
+            first += segment.documents
 
     def fetch(self, doc_ids: Iterable[str]) -> list[Document]:
         """Read several documents, in the order asked for but each block once where they share one.
@@ -79,8 +81,8 @@ class IndexDocuments(Mapping[str, Document]):
         by_place = sorted(range(len(wanted)), key=lambda i: (str(places[i][0].folder), places[i][1]))
         fetched: list[Document | None] = [None] * len(wanted)
         for i in by_place:
-            part, row = places[i]
-            fetched[i] = part.document(row)
+            segment, row = places[i]
+            fetched[i] = segment.document(row)
         return [document for document in fetched if document is not None]
 
 
@@ -104,7 +106,7 @@ class Index:
             sum(entry.with_terms for entry in manifest.segments),
             sum(entry.tokens for entry in manifest.segments),
         )
-        self.starts: NDArray[np.int64] = np.cumsum([0, *(part.documents for part in segments)])
+        self.starts: NDArray[np.int64] = np.cumsum([0, *(segment.documents for segment in segments)])
         # Queries of a batch share words; one look-up of a word costs some tens of microseconds a segment.
         self.numbers = lru_cache(maxsize=65_536)(self._numbers)
         self.counts = lru_cache(maxsize=65_536)(self._counts)
@@ -146,7 +148,9 @@ class Index:
         Args:
             progress: Progress callback, in words; a document counts as its words and one more.
         """
-        ends = np.cumsum(np.concatenate([[0], *(part.lengths + 1 for part in self.segments)]), dtype=np.int64)
+        ends = np.cumsum(
+            np.concatenate([[0], *(segment.lengths + 1 for segment in self.segments)]), dtype=np.int64
+        )
 
         def tell(done: float, total: int | None = None) -> None:
             del total
@@ -157,15 +161,15 @@ class Index:
 
     def _numbers(self, term: str) -> tuple[int, ...]:
         """Return a term's number in every segment, -1 where it does not occur."""
-        return tuple(part.find_term(term) for part in self.segments)
+        return tuple(segment.find_term(term) for segment in self.segments)
 
     def _counts(self, term: str) -> TermCounts:
         """Count the documents that hold a term, and its occurrences."""
         documents = occurrences = 0
-        for part, number in zip(self.segments, self.numbers(term), strict=True):
+        for segment, number in zip(self.segments, self.numbers(term), strict=True):
             if number >= 0:
-                documents += part.frequency(number)
-                occurrences += part.occurrences(number)
+                documents += segment.frequency(number)
+                occurrences += segment.occurrences(number)
         return TermCounts(documents, occurrences)
 
     def row_of(self, doc_id: str) -> int:
@@ -214,16 +218,16 @@ class Index:
     @cached_property
     def in_id_order(self) -> bool:
         """Whether every segment's ids come after all of the segments before it, as in a sorted collection."""
-        edges = [part.edges() for part in self.segments]
+        edges = [segment.edges() for segment in self.segments]
         return all(before[1] < after[0] for before, after in pairwise(edges))
 
     def by_id(self, rows: NDArray[np.int64], group: NDArray[np.int64]) -> NDArray[np.int64]:
         """Sort rows of the whole index by group, then by document id: positions, (rows,)."""
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         heads = np.empty((len(rows), 2), np.uint64)
-        for number, part in enumerate(self.segments):
+        for number, segment in enumerate(self.segments):
             mine = np.flatnonzero(owner == number)
-            heads[mine] = part.ids.heads(rows[mine] - self.starts[number])
+            heads[mine] = segment.ids.heads(rows[mine] - self.starts[number])
         order = np.lexsort((heads[:, 1], heads[:, 0], group))
         ordered, grouped = heads[order], group[order]
         if ((ordered[1:] == ordered[:-1]).all(axis=1) & (grouped[1:] == grouped[:-1])).any():
@@ -236,7 +240,7 @@ class Index:
         """Count the distinct terms; merges the segments' sorted lists when there are several."""
         if len(self.segments) == 1:
             return len(self.segments[0].terms)
-        return len(set().union(*(part.terms for part in self.segments)))
+        return len(set().union(*(segment.terms for segment in self.segments)))
 
     def verify(self) -> None:
         """Read every file whole and compare it with the manifest.
@@ -244,5 +248,5 @@ class Index:
         Raises:
             BadIndex: One differs.
         """
-        for part, entry in zip(self.segments, self.manifest.segments, strict=True):
-            segment.verify(part.folder, entry.files)
+        for segment, entry in zip(self.segments, self.manifest.segments, strict=True):
+            verify(segment.folder, entry.files)

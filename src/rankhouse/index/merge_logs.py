@@ -69,7 +69,7 @@ class EncodedCollection(NamedTuple):
 
 
 def merge_logs(
-    parts: Sequence[Path],
+    shards: Sequence[Path],
     target: Path,
     kind: LogKind[S],
     collection: EncodedCollection,
@@ -81,10 +81,10 @@ def merge_logs(
 
     Raises:
         WrongUse: What is there was made otherwise, or is being written.
-        BadIndex: The parts are of other documents than the index holds now.
+        BadIndex: The shards are of other documents than the index holds now.
         OutputFailed: No permission, disk full; what was there still is.
     """
-    states = [kind.load(part / MANIFEST) for part in parts]
+    states = [kind.load(shard / MANIFEST) for shard in shards]
     zeros: dict[str, object] = dict.fromkeys((*kind.sums, *kind.most), 0)
     fresh = replace(states[0], texts="", collection="", sums={}, blocks={}, **zeros)
     count = sum(state.documents for state in states)
@@ -100,11 +100,11 @@ def merge_logs(
                 tidy_beside(real_path(target))
                 return
         with replacing_folder(target, lambda folder: _foreign(folder, fresh)) as scratch:
-            _join(parts, scratch, fresh, kind, collection=collection, tell=progress or ignore)
+            _join(shards, scratch, fresh, kind, collection=collection, tell=progress or ignore)
 
 
 def _join(
-    parts: Sequence[Path],
+    shards: Sequence[Path],
     folder: Path,
     fresh: S,
     kind: LogKind[S],
@@ -118,8 +118,8 @@ def _join(
             tell(number, collection.size)
     zeros = [name for name, column in kind.columns.items() if column.zero]
     with AppendLog(folder, fresh, zeros=zeros) as files:
-        for part in parts:
-            _append(files, part, kind)
+        for shard in shards:
+            _append(files, shard, kind)
         files.note(hashed.hexdigest(), now=True)
         final = files.state
     finish(folder, replace(final, collection=collection.fingerprint))
@@ -131,14 +131,14 @@ def _foreign(folder: Path, state: S) -> list[str]:
     return others(folder, own, ())
 
 
-def _append(files: AppendLog[S], part: Path, kind: LogKind[S]) -> None:
+def _append(files: AppendLog[S], shard: Path, kind: LogKind[S]) -> None:
     """Append a shard's files, and add its counts."""
-    before, state = files.state, kind.load(part / MANIFEST)
+    before, state = files.state, kind.load(shard / MANIFEST)
     for name, size in state.sizes().items():
         column = kind.columns.get(name)
         rest = size - 8 if column is not None and column.zero else size
         files.append({name: b""}, {})
-        with (part / name).open("rb") as stream:
+        with (shard / name).open("rb") as stream:
             stream.seek(size - rest)
             while data := stream.read(min(_BLOCK, rest)):
                 rest -= len(data)

@@ -10,7 +10,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import FOUND, Cut, Dense, Fused, Lexical, Reranked, System
+from rankhouse.systems.system import FOUND, Cut, Dense, Lexical, Reranked, System
 
 _DENSE = re.compile(r"\s*dense\s*(?:\((?P<inside>.*)\))?\s*", re.DOTALL)
 _NAMED = re.compile(r",\s*(?=(?:name|vectors)\s*=)")
@@ -57,6 +57,12 @@ def cut(found: System, k: int) -> System:
     return found if k == FOUND and not found.parts else Cut(found, k)
 
 
+def joined(parts: Sequence[System], fusion: str = "", weights: Sequence[float] | None = None) -> System:
+    """Return one system: the only one, or the fusion of several, "" being rrf."""
+    first, *others = parts
+    return first.fuse(*others, method=fusion or "rrf", weights=weights) if others else first
+
+
 def short_form(
     models: Sequence[str],
     feedback: str = "",
@@ -79,10 +85,7 @@ def short_form(
     if fusion not in ("", "rrf"):
         notation.make(fusion, FUSIONS, "method of fusion")  # of one model, too, which is not fused
     found = [cut(first_stage(model, feedback), k) for model in models]
-    if len(found) == 1:
-        return found[0]
-    shares = None if weights is None else tuple(weights)
-    return Cut(Fused(fusion or "rrf", tuple(found), shares), k)
+    return Cut(joined(found, fusion, weights), k) if len(found) > 1 else found[0]
 
 
 def read_by(
@@ -92,18 +95,16 @@ def read_by(
     weights: Sequence[float] | None = None,
     k: int | None = None,
 ) -> System:
-    """Return the system of first stages and a ranker that reads what they find together.
+    """Return the system of first stages and a ranker that reads what they find, joined by rrf.
 
     Args:
-        first: One or more; the ranker reads their fusion by rrf.
         fusion: How the first stages and the ranker are joined, in notation; "" for the ranker alone.
         weights: One a first stage, the ranker's last; None for equal ones.
         k: Documents of the first stages' fusion; None for all.
     """
-    together = first[0] if len(first) == 1 else Fused("rrf", tuple(first))
-    ranked = Reranked(Cut(together, k) if k and len(first) > 1 else together, stage)
-    shares = None if weights is None else tuple(weights)
-    return Fused(fusion, (*first, ranked), shares) if fusion else ranked
+    before = joined(first)
+    ranked = Reranked(Cut(before, k) if k and len(first) > 1 else before, stage)
+    return joined([*first, ranked], fusion, weights) if fusion else ranked
 
 
 def asked_form(
@@ -124,12 +125,9 @@ def asked_form(
         record: A run in place of the models, or theirs.
     """
     found = [cut(first_stage(model, feedback), k) for model in models or ("bm25",)]
-    shares = None if weights is None else tuple(weights)
-    several = len(found) > 1
-    if stage is None:
-        joined = Fused(fusion or "rrf", tuple(found), shares) if several else found[0]
-        return joined if record is None else record.made_by(joined) if models else record
-    if record is None:
+    if record is not None:
+        maker = joined(found) if stage else joined(found, fusion, weights)
+        found = [record.made_by(maker) if models else record]
+    if stage is not None:
         return read_by(found, stage, fusion, weights)
-    maker = Fused("rrf", tuple(found)) if several else found[0]
-    return read_by([record.made_by(maker) if models else record], stage, fusion, weights)
+    return joined(found, fusion, weights)
