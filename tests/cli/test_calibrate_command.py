@@ -157,3 +157,18 @@ def test_wrong_use_is_said_plainly(world, run, cross):
     assert few.returncode == 1
     assert "at least 5 of each" in few.stderr
     assert not (folder / "x").exists()
+
+
+def test_a_training_keeps_the_calibration_in_its_own_bundle(world, run, cross):
+    """Onto the folder of the training it was refused, which is what --ranker names."""
+    folder, *_ = world
+    (folder / "mine").mkdir()
+    open_ranker(cross, ComputeOptions("fp32", "cpu", 1)).save(folder / "mine" / "ranker")
+    (folder / "mine" / "log.jsonl").write_text("{}\n")
+    done = run(*asked("mine", "--out", "mine"))
+    assert done.returncode == 0, done.stderr
+    assert read_manifest(folder / "mine" / "ranker").calibration.startswith("platt(")
+    assert sorted(path.name for path in (folder / "mine").iterdir()) == ["log.jsonl", "ranker"]
+    other = run(*asked(cross, "--out", "mine"))
+    assert other.returncode == 2
+    assert "log.jsonl" in other.stderr

@@ -82,6 +82,8 @@ def test_reads_trec_markup(tmp_path):
         ('{"id": null, "text": "x"}', "must be a string or a whole number"),
         ('{"id": "b c", "text": "x"}', "has white space in it"),
         ('{"id": "b\\tc", "text": "x"}', "has white space in it"),
+        ('{"id": "b\\u001b[31mc", "text": "x"}', "control character"),
+        ('{"id": "b\\u0000c", "text": "x"}', "control character"),
         ('{"id": "", "text": "x"}', "is empty"),
         ('{"id": "a", "text": "x"}', "already given by .*line 1"),
         (b'{"id": "b", "text": "\xff"}', "byte 22 of the line .0xff. is not UTF-8"),

@@ -197,6 +197,25 @@ def test_two_at_once_are_refused(place, tmp_path):
     assert "another rankhouse up" in done.stderr
 
 
+def test_links_out_of_the_folder_are_not_read(place, tmp_path, capsys):
+    """What they lead to was indexed, and shown to everybody who can see the page."""
+    (tmp_path / "private.txt").write_text("my private key")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "more.txt").write_text("more of it")
+    for name, target in (
+        ("leak.txt", tmp_path / "private.txt"),
+        ("up.txt", Path("../private.txt")),
+        ("twice.txt", Path("leak.txt")),
+        ("hidden.txt", Path(".git/HEAD.txt")),
+        ("same.txt", Path("deep down/50% tides.txt")),
+        ("folder", tmp_path / "private"),
+    ):
+        (place.folder / name).symlink_to(target)
+    index_folder(place)
+    assert ids(place) == ["deep%20down/50%25%20tides.txt", "locks.md", "pilots", "same.txt"]
+    assert "4 symbolic links out of the folder" in capsys.readouterr().err
+
+
 @pytest.fixture
 def encoder(tmp_path):
     pytest.importorskip("torch")

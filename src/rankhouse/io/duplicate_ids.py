@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,12 +18,22 @@ _WAYS = (
 )
 
 
+_control = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
 def checked_id(value: str, path: Path, line: int) -> str:
-    """Return an id if run and judgement files can hold it: not empty, no white space in it."""
+    """Return an id if run and judgement files can hold it: not empty, no white space, no controls."""
     if not value or value.split() != [value]:
         raise BadData(
             f'the id "{value}" is empty or has white space in it, and TREC runs and qrels separate their '
             "columns by white space; replace it, for example by underscores",
+            path,
+            line,
+        )
+    if control := _control.search(value):
+        raise BadData(
+            f"the id {value[:80]!a} holds the control character {control[0]!a}, which neither terminals nor "
+            "all programs that read runs take; replace it, for example by an underscore",
             path,
             line,
         )

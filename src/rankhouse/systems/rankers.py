@@ -49,9 +49,7 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
         raise MissingExtra(f"the ranker {spec}", "neural") from error
     if spec == DEFAULT and not Path(spec).exists():
         spec = default_ranker()
-    trained = Path(spec) / "ranker"  # the folder of a training holds its best model there
-    if (trained / "manifest.json").exists():
-        spec = str(trained)
+    spec = bundle_folder(spec)
     return bundle.open_ranker(spec, choose(compute.precision, compute.device, compute.threads or None))
 
 
@@ -66,10 +64,14 @@ def use_of(spec: str) -> Mapping[str, str]:
     """Return how a bundle says documents are meant to be passed to it; nothing for a checkpoint."""
     from rankhouse.models import bundle
 
-    for folder in (Path(spec) / "ranker", Path(spec)):
-        if (folder / bundle.MANIFEST).is_file():
-            return bundle.read_manifest(folder).use
-    return {}
+    folder = Path(bundle_folder(spec))
+    return bundle.read_manifest(folder).use if (folder / bundle.MANIFEST).is_file() else {}
+
+
+def bundle_folder(spec: str) -> str:
+    """Return where a ranker's bundle is: the folder of a training holds its best model in one of its own."""
+    trained = Path(spec) / "ranker"
+    return str(trained) if (trained / "manifest.json").exists() else spec
 
 
 def as_encoder(ranker: Ranker | TextEncoder, name: object) -> Encoder:

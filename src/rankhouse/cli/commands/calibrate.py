@@ -22,7 +22,7 @@ from rankhouse.evaluation.calibration import (
 )
 from rankhouse.jobs.calibration import CalibrateJob
 from rankhouse.page.charts import chart_kind
-from rankhouse.systems.rankers import open_ranker, use_of
+from rankhouse.systems.rankers import bundle_folder, open_ranker, use_of
 
 _OF_RUNS = ("field", "judged_only", "depth", "split", "pool", "cache")
 
@@ -54,7 +54,8 @@ def command(job: CalibrateJob, out: Path, report_path: Path | None, chart: Path 
         judged = job.judged(neural, use, show)
     result = calibrate(judged, job.method, job.seed)
     neural.calibration = str(result.scale)
-    neural.save(out, use)
+    is_own = out.exists() and Path(job.ranker).exists() and out.samefile(job.ranker)
+    neural.save(bundle_folder(str(out)) if is_own else out, use)
     if report_path is not None:
         write_report(result, report_path, f"Calibration of {job.ranker}")
     if chart is not None:

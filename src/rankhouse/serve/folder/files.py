@@ -53,9 +53,11 @@ def text_document(path: Path, doc_id: str) -> Document:
 
 
 def id_of(path: Path, folder: Path) -> str:
-    """Return a file's id: its path within the folder, white space and percent signs as %20 and the like."""
+    """Return a file's id: its path in the folder; white space, controls, percent signs as %20 ...."""
     inside = path.relative_to(folder).as_posix()
-    return re.sub(r"[\s%]", lambda sign: quote(sign[0]), inside.encode("utf-8", "replace").decode())
+    return re.sub(
+        r"[\s%\x00-\x1f\x7f-\x9f]", lambda sign: quote(sign[0]), inside.encode("utf-8", "replace").decode()
+    )
 
 
 def _decoded(raw: bytes, path: Path) -> str:
@@ -212,7 +214,11 @@ def look(folder: Path, before: Mapping[str, FileState]) -> tuple[dict[str, FileS
     """
     check_folder(folder)
     files, others = dict[str, FileState](), Counter[str]()
+    root = folder.resolve()
     for path in _walk(folder):
+        if path.is_symlink() and not _is_within(path.resolve(), root):
+            others["symbolic links out of the folder"] += 1
+            continue
         if kind_of(path) not in KINDS:
             others[path.suffix.lower() or "without an ending"] += 1
             continue
@@ -236,6 +242,12 @@ def _walk(folder: Path) -> Iterator[Path]:
             path = Path(base) / name
             if not name.startswith(".") and path.is_file():
                 yield path
+
+
+def _is_within(target: Path, root: Path) -> bool:
+    """Return whether what a link stands for would be read by itself: it would be shown to everybody."""
+    inside = target.relative_to(root).parts if target.is_relative_to(root) else (".",)
+    return not any(part.startswith(".") for part in inside)
 
 
 def _digest(path: Path) -> str:
