@@ -10,11 +10,17 @@ from rankhouse.evaluation.significance import Interval, t_interval
 from rankhouse.page.charts import Palette, inline, plain_axes
 from rankhouse.page.tables import Table
 from rankhouse.recipes.read.lines import Key
-from rankhouse.recipes.read.loops import labels_of, said
 from rankhouse.recipes.read.parse import label, measure_names
 from rankhouse.recipes.read.plan import Plan
 from rankhouse.recipes.read.schema import Figure as FigureSpec
-from rankhouse.recipes.show.values import Quantity, Results, over_passes, over_queries
+from rankhouse.recipes.show.values import (
+    Quantity,
+    Results,
+    check_references,
+    heading,
+    over_passes,
+    over_queries,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,23 +31,14 @@ _MARKS = ("o", "s", "^", "D", "v", "P")
 
 
 class FigureResult(NamedTuple):
-    """A figure with its numbers.
-
-    Attributes:
-        name: Heading.
-        note: A sentence below.
-        spec: What the recipe asks for.
-        xs: Values along the bottom, short names.
-        lines: Rows, or values along the side -> mean and interval at each x; None where data are absent.
-        measure: What is drawn.
-    """
+    """A figure with its numbers."""
 
     name: str
-    note: str
+    note: str  # a sentence below
     spec: FigureSpec
-    xs: tuple[Any, ...]
-    lines: Mapping[str, list[Interval | None]]
-    measure: str
+    xs: tuple[Any, ...]  # values along the bottom
+    lines: Mapping[str, list[Interval | None]]  # rows, or values along the side -> at each x; None: no data
+    measure: str  # what is drawn
 
     @property
     def table(self) -> Table:
@@ -66,11 +63,7 @@ class FigureResult(NamedTuple):
         ]
 
     def svg(self) -> str:
-        """Draw for a page.
-
-        Raises:
-            MissingExtra: matplotlib is not installed.
-        """
+        """Draw for a page; MissingExtra where matplotlib is not installed."""
         draw = _matrix if self.spec.kind == "matrix" else _curve
         return inline(lambda palette: draw(self, palette), f"{self.name}\t{self.measure}")
 
@@ -80,23 +73,13 @@ def _half(point: Interval) -> str:
 
 
 def check_figures(plan: Plan) -> None:
-    """Check, before anything runs, that all rows and judgements name something.
-
-    Raises:
-        WrongUse: One does not; with its line.
-    """
+    """Check, before anything runs, that all rows and judgements name something; a fault says the line."""
     for number, figure in enumerate(plan.file.recipe.figure):
-        for row, reference in figure.rows.items():
-            plan.loops.needed(reference, ("figure", number, "rows", row))
-        plan.loops.needed(figure.qrels, ("figure", number, "qrels"))
+        check_references(plan, figure, ("figure", number))
 
 
 def make_figures(plan: Plan, results: Results) -> list[FigureResult]:
-    """Measure all figures of a recipe, each once for each value of the variables it writes in braces.
-
-    Raises:
-        BadData: A number that is not where the figure says.
-    """
+    """Measure all figures of a recipe, each once for each value of the variables it writes in braces."""
     figures = []
     for number, figure in enumerate(plan.file.recipe.figure):
         place: Key = ("figure", number)
@@ -129,12 +112,8 @@ def _make(plan: Plan, results: Results, number: int, bindings: dict[str, Any]) -
                 else:
                     points.append(t_interval(over_queries(sample).of(measure)))
             lines[label(side) if figure.y else row] = points
-    name = plan.loops.fill(figure.name, bindings, place)
-    if bindings and name == figure.name:
-        name = f"{name} ({said(labels_of(bindings))})"
-    return FigureResult(
-        name, plan.loops.fill(figure.note, bindings, place), figure, tuple(xs), lines=lines, measure=measure
-    )
+    name, note = heading(plan, figure, bindings, place)
+    return FigureResult(name, note, figure, tuple(xs), lines=lines, measure=measure)
 
 
 def _curve(result: FigureResult, palette: Palette) -> Figure:

@@ -15,84 +15,59 @@ from rankhouse.evaluation.significance import Interval, t_interval
 from rankhouse.evaluation.tables import differences_table, mark, records
 from rankhouse.page.tables import BETTER, WORSE, Table
 from rankhouse.recipes.read.lines import Key
-from rankhouse.recipes.read.loops import labels_of, said
 from rankhouse.recipes.read.parse import label, measure_names
 from rankhouse.recipes.read.plan import Plan
 from rankhouse.recipes.read.schema import Table as TableSpec
-from rankhouse.recipes.show.values import Quantity, Results, Sample, over_passes, over_queries
+from rankhouse.recipes.show.values import (
+    Quantity,
+    Results,
+    Sample,
+    check_references,
+    heading,
+    over_passes,
+    over_queries,
+)
 
 REPRODUCED, DIFFERS, ABSENT = "reproduced", "differs by", "data absent"
 
 
 class Check(NamedTuple):
-    """An expected number and what was found.
-
-    Attributes:
-        within: The difference that still counts as reproduced.
-        source: Where it is from.
-        found: What was found; None if data are absent.
-        status: "reproduced", "differs by +0.0123" or "data absent".
-    """
+    """An expected number and what was found."""
 
     row: str
     column: str
     expected: float
-    within: float
-    source: str
-    found: float | None
-    status: str
+    within: float  # the difference that still counts as reproduced
+    source: str  # where it is from
+    found: float | None  # None if data are absent
+    status: str  # "reproduced", "differs by +0.0123" or "data absent"
 
 
 class TableResult(NamedTuple):
-    """A table of a result.
-
-    Attributes:
-        name: Heading.
-        note: A sentence below.
-        table: Its texts.
-        cells: Its numbers, one mapping a cell.
-        checks: Expected numbers.
-        comparison: What stands behind it; None if all is absent.
-        remarks: What a reader must know.
-        tests: Differences to the baseline, with their intervals and p; None without a baseline.
-    """
+    """A table of a result."""
 
     name: str
-    note: str
-    table: Table
-    cells: list[dict[str, object]]
-    checks: list[Check]
-    comparison: Comparison | None
-    remarks: tuple[str, ...]
-    tests: Table | None = None
+    note: str  # a sentence below
+    table: Table  # its texts
+    cells: list[dict[str, object]]  # its numbers, one mapping a cell
+    checks: list[Check]  # expected numbers
+    comparison: Comparison | None  # what stands behind it; None if all is absent
+    remarks: tuple[str, ...]  # what a reader must know
+    tests: Table | None = None  # differences to the baseline, with intervals and p; None without a baseline
 
 
-def passes_of(plan: Plan, number: int) -> Iterator[tuple[TableSpec, dict[str, Any]]]:
-    """Stream a table once for each value of the variables it writes in braces.
-
-    Args:
-        number: Which of its tables, from 0.
-    """
-    table = plan.file.recipe.table[number]
+def _own(plan: Plan, table: TableSpec, place: Key) -> tuple[str, ...]:
+    """Name the variables that a table writes in braces; it is made once for each of their values."""
     written = [table.name, table.qrels, table.note, table.rows, list(table.rows), table.numbers]
-    own = plan.loops.own(written, ("table", number))
-    yield from ((table, bindings) for bindings in plan.loops.passes(own))
+    return plan.loops.own(written, place)
 
 
 def check_tables(plan: Plan) -> None:
-    """Check, before anything runs, that all rows and judgements name something.
-
-    Raises:
-        WrongUse: One does not; with its line.
-    """
+    """Check, before anything runs, that all rows and judgements name something; a fault says the line."""
     for number, table in enumerate(plan.file.recipe.table):
         place: Key = ("table", number)
-        own: tuple[str, ...] = ()
-        for _, bindings in passes_of(plan, number):
-            own = tuple(bindings)
-        for row, reference in table.rows.items():
-            plan.loops.needed(reference, (*place, "rows", row))
-        plan.loops.needed(table.qrels, (*place, "qrels"))
+        own = _own(plan, table, place)
+        check_references(plan, table, place)
         for at, expect in enumerate(table.expect):
             for name in expect.when.keys() - set(own):
                 raise plan.file.lines.fault(
@@ -103,41 +78,31 @@ def check_tables(plan: Plan) -> None:
 
 
 def make_tables(plan: Plan, results: Results) -> list[TableResult]:
-    """Make all tables of a recipe.
-
-    Raises:
-        WrongUse: Rows that cannot be compared; with the line.
-        BadData: A number that is not where the table says.
-    """
+    """Make all tables of a recipe."""
     return [
-        _make(plan, results, number, table, bindings=bindings)
-        for number in range(len(plan.file.recipe.table))
-        for table, bindings in passes_of(plan, number)
+        _make(plan, results, table, ("table", number), bindings=bindings)
+        for number, table in enumerate(plan.file.recipe.table)
+        for bindings in plan.loops.passes(_own(plan, table, ("table", number)))
     ]
 
 
 def _make(
-    plan: Plan, results: Results, number: int, table: TableSpec, bindings: dict[str, Any]
+    plan: Plan, results: Results, table: TableSpec, place: Key, bindings: dict[str, Any]
 ) -> TableResult:
-    place: Key = ("table", number)
     quantity = Quantity(table.measures, table.qrels, table.numbers)
     samples = {
         row: results.sample(reference, quantity, bindings, (*place, "rows", row))
         for row, reference in table.rows.items()
     }
     there = {row: sample for row, sample in samples.items() if sample is not None}
-    columns = (
-        measure_names(table.measures, (*place, "measures"), plan.file.lines)
-        if table.measures
-        else tuple(table.numbers)
-    )
+    columns = tuple(table.numbers)
+    if table.measures:
+        columns = measure_names(table.measures, (*place, "measures"), plan.file.lines)
     comparison = _compared(plan, table, there, place) if there else None
-    name = plan.loops.fill(table.name, bindings, place)
-    if bindings and name == table.name:
-        name = f"{name} ({said(labels_of(bindings))})"
+    name, note = heading(plan, table, bindings, place)
     return TableResult(
         name=name,
-        note=plan.loops.fill(table.note, bindings, place),
+        note=note,
         table=_texts(table, columns, there, comparison),
         cells=_records(samples, columns, comparison),
         checks=list(_checks(table, bindings, there, smallest=plan.file.smallest, place=place, plan=plan)),
@@ -288,13 +253,8 @@ def _checks(
             continue
         for row, cells in expect.rows.items():
             for column, expected in cells.items():
-                name = column
-                if table.measures:
-                    name = measure_names(column, place, plan.file.lines)[0]
-                number = None
-                if row in samples:
-                    values = over_passes(samples[row]).of(name)
-                    number = float(values.mean())
+                name = measure_names(column, place, plan.file.lines)[0] if table.measures else column
+                number = float(over_passes(samples[row]).of(name).mean()) if row in samples else None
                 yield Check(
                     row,
                     name,
@@ -307,11 +267,7 @@ def _checks(
 
 
 def status(expected: float, measured: float | None, within: float) -> str:
-    """Say how a number compares with the expected one.
-
-    Args:
-        measured: The number; None if data are absent.
-    """
+    """Say how a number, None if data are absent, compares with the expected one."""
     if measured is None:
         return ABSENT
     # The last digit of what is expected was rounded, and so was the tolerance.

@@ -19,32 +19,35 @@ from rankhouse.recipes.read.lines import Key
 from rankhouse.recipes.read.loops import Pass, labels_of, said
 from rankhouse.recipes.read.plan import SAID, Plan
 from rankhouse.recipes.read.references import ALL
+from rankhouse.recipes.read.schema import Figure, Table
 
 
 class Sample(NamedTuple):
-    """A row before its loops are summed up.
-
-    Attributes:
-        labels: One a pass: "seed=1 fold=2".
-        scores: One a pass.
-    """
+    """A row before its loops are summed up: labels ("seed=1 fold=2") and scores of each pass."""
 
     labels: tuple[str, ...]
     scores: tuple[Scores, ...]
 
 
 class Quantity(NamedTuple):
-    """What to measure of a row.
+    """What to measure of a row."""
 
-    Attributes:
-        measures: Of runs, in ir_measures' notation; "" for numbers.
-        qrels: Reference to the judgements.
-        numbers: Column -> place in the JSON.
-    """
+    measures: str = ""  # of runs, in ir_measures' notation; "" for numbers
+    qrels: str = ""  # reference to the judgements
+    numbers: Mapping[str, str] = {}  # column -> place in the JSON
 
-    measures: str = ""
-    qrels: str = ""
-    numbers: Mapping[str, str] = {}
+
+def check_references(plan: Plan, spec: Table | Figure, place: Key) -> None:
+    """Check, before anything runs, that all rows and judgements name something; a fault says the line."""
+    for row, reference in spec.rows.items():
+        plan.loops.needed(reference, (*place, "rows", row))
+    plan.loops.needed(spec.qrels, (*place, "qrels"))
+
+
+def heading(plan: Plan, spec: Table | Figure, bindings: Mapping[str, Any], place: Key) -> tuple[str, str]:
+    """Return name and note of a table or figure, for one pass of the variables that it writes in braces."""
+    name, note = (plan.loops.fill(text, bindings, place) for text in (spec.name, spec.note))
+    return f"{name} ({said(labels_of(bindings))})" if bindings and name == spec.name else name, note
 
 
 class Results:
