@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -224,9 +224,19 @@ def speak_tei(request: Request) -> None:
     request.state.speaks_tei = True
 
 
+class Fault(NamedTuple):
+    """What an answer says of an error; ``tei`` is Hugging Face's word for it."""
+
+    status: int
+    code: str
+    tei: str
+    message: str
+    param: str | None = None
+
+
 def error_answer(request: Request, error: Exception) -> Response:
     """Return the answer to a request that failed."""
-    status, code, tei, message, param = _described(error, request.url.path)
+    status, code, tei, message, param = fault_of(error, request.url.path)
     headers = dict(error.headers or {}) if isinstance(error, Refusal | HTTPException) else {}
     if getattr(request.state, "speaks_tei", request.url.path in TEI_PATHS):
         body: msgspec.Struct = TeiError(message, tei, param)
@@ -236,20 +246,20 @@ def error_answer(request: Request, error: Exception) -> Response:
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
-def _described(error: Exception, path: str) -> tuple[int, str, str, str, str | None]:
-    """Return status, code, Hugging Face's word, message and field of an error."""
+def fault_of(error: Exception, path: str) -> Fault:
+    """Return what is said of an error, of a request for a path."""
     if isinstance(error, Refusal):
-        return error.status, error.code, error.tei, str(error), error.param
+        return Fault(error.status, error.code, error.tei, str(error), param=error.param)
     if isinstance(error, HTTPException):
         name = HTTPStatus(error.status_code).phrase
         message = error.detail or name
         if error.status_code == HTTPStatus.NOT_FOUND and message == name:  # Starlette's, where no route fits
             message = f"there is nothing at {path:.200}; /openapi.json lists what there is"
-        return error.status_code, name.lower().replace(" ", "_"), "validation", message, None
+        return Fault(error.status_code, name.lower().replace(" ", "_"), "validation", message)
     for kind, status, code, tei in _KINDS:
         if isinstance(error, kind):
-            return status, code, tei, str(error), None
-    return 500, "internal", "backend", "the service failed; its log says why", None
+            return Fault(status, code, tei, str(error))
+    return Fault(500, "internal", "backend", "the service failed; its log says why")
 
 
 def refusal(scope: Scope, error: Exception, *, closes: bool = False) -> Response:
@@ -260,15 +270,12 @@ def refusal(scope: Scope, error: Exception, *, closes: bool = False) -> Response
     return response
 
 
-async def _answer(request: Request, error: Exception) -> Response:
-    return error_answer(request, error)
+def handlers(answer: Callable[[Request, Exception], Response] = error_answer) -> dict[Any, Any]:
+    """Return Starlette's ``exception_handlers`` of the service; what nobody foresaw is logged."""
 
+    async def handle(request: Request, error: Exception) -> Response:
+        if not isinstance(error, RankhouseError | HTTPException):
+            log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return answer(request, error)
 
-async def _failure(request: Request, error: Exception) -> Response:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return error_answer(request, error)
-
-
-def handlers() -> dict[Any, Callable[[Request, Exception], Any]]:
-    """Return Starlette's ``exception_handlers`` of the service."""
-    return {RankhouseError: _answer, HTTPException: _answer, Exception: _failure}
+    return dict.fromkeys((RankhouseError, HTTPException, Exception), handle)

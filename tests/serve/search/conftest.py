@@ -22,7 +22,7 @@ from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import Query
 from rankhouse.models import bundle
 from rankhouse.models.tk import TKDesign
-from rankhouse.serve.engine.served import Rankers, open_served
+from rankhouse.serve.engine.served import open_served
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
@@ -108,9 +108,10 @@ class Parts:
 @pytest.fixture(scope="session")
 def rankers(world):
     """The rankers, each in its thread."""
-    opened = Rankers(open_served(name, spec, COMPUTE) for name, spec in world.specs.items())
+    opened = {name: open_served(name, spec, COMPUTE) for name, spec in world.specs.items()}
     yield opened
-    opened.close()
+    for ranker in opened.values():
+        ranker.close()
 
 
 @pytest.fixture

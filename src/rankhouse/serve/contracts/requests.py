@@ -9,11 +9,11 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import msgspec
 from starlette.datastructures import ImmutableMultiDict
@@ -24,7 +24,12 @@ from rankhouse.serve.contracts.shapes import Texts
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.errors import Empty, Invalid, Malformed
 
+if TYPE_CHECKING:
+    from rankhouse.serve.engine.served import ServedRanker
+
 T = TypeVar("T")
+Rankers = Callable[[], Mapping[str, "ServedRanker"]]
+"""The rankers of a service by name, as they are now."""
 _surrogates = re.compile("[\ud800-\udfff]")
 _AT: Final = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<place>.*)`)?", re.DOTALL)
 

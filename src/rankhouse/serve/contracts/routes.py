@@ -16,8 +16,8 @@ from rankhouse.serve.contracts.openapi import (
     RouteGroup,
     openapi_route,
 )
-from rankhouse.serve.contracts.requests import TEXTS, decode, given, listed
-from rankhouse.serve.contracts.scoring import Rankers, is_texts, predict, rerank, rerank_texts, score
+from rankhouse.serve.contracts.requests import TEXTS, Rankers, decode, given, listed
+from rankhouse.serve.contracts.scoring import is_texts, predict, rerank, rerank_texts, score
 from rankhouse.serve.contracts.shapes import (
     EmbedBody,
     EmbeddingAnswer,

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rankhouse.serve.contracts.requests import TEXTS, answer, deadline_of, decode, given, listed
+from rankhouse.serve.contracts.requests import TEXTS, Rankers, answer, deadline_of, decode, given, listed
 from rankhouse.serve.contracts.shapes import (
     ApiVersion,
     BilledUnits,
@@ -43,8 +43,6 @@ from rankhouse.serve.errors import Invalid, speak_tei
 if TYPE_CHECKING:
     from rankhouse.serve.engine.documents import DocumentRequest, DocumentScores
     from rankhouse.serve.engine.served import PairScores, ServedRanker
-
-Rankers = Callable[[], Mapping[str, "ServedRanker"]]
 
 _SPAN_THRESHOLD = 0.1
 _MANY = 200  # documents whose scores are pooled and written in a thread

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rankhouse.serve.contracts.requests import TEXTS, answer, deadline_of, listed
+from rankhouse.serve.contracts.requests import TEXTS, Rankers, answer, deadline_of, listed
 from rankhouse.serve.contracts.shapes import (
     EmbedBody,
     Embedding,
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from rankhouse.core.nouns import FloatArray
     from rankhouse.serve.engine.jobs import WorkResult
     from rankhouse.serve.engine.served import ServedRanker, Side
-
-Rankers = Callable[[], Mapping[str, "ServedRanker"]]
 
 MOST_TEXTS: Final = 50_000
 """Of one request: their vectors are all held at once, and written as text."""

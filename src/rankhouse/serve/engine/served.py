@@ -7,7 +7,7 @@ Shapes: n pairs or texts, d width of vectors.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
@@ -227,34 +227,6 @@ class BlockingRanker:
 
 LONG_SPLIT: Final = "sentences(10, 5)"
 """How long documents are split for a model with a limit of tokens, where nobody says otherwise."""
-
-
-class Rankers(Mapping[str, ServedRanker]):
-    """The rankers of a service by name, the first of them the default."""
-
-    def __init__(self, rankers: Iterable[ServedRanker] = ()) -> None:
-        self._rankers = {ranker.name: ranker for ranker in rankers}
-
-    def __getitem__(self, name: str) -> ServedRanker:
-        return self._rankers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._rankers))
-
-    def __len__(self) -> int:
-        return len(self._rankers)
-
-    def add(self, ranker: ServedRanker) -> None:
-        """Serve one more; one of that name is replaced and closed."""
-        before = self._rankers.get(ranker.name)
-        self._rankers[ranker.name] = ranker
-        if before is not None and before is not ranker:
-            before.close()
-
-    def close(self) -> None:
-        """End the threads of all."""
-        for ranker in self._rankers.values():
-            ranker.close()
 
 
 def open_served(

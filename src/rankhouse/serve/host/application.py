@@ -34,7 +34,7 @@ from rankhouse.serve.host.lifeline import Lifelines
 from rankhouse.serve.host.service import Phase, Service
 from rankhouse.serve.judging.log import Audit
 from rankhouse.serve.judging.routes import routes as judging_routes
-from rankhouse.serve.page.render import fault_handlers, read_form, sign_in_page
+from rankhouse.serve.page.render import error_page, read_form, sign_in_page
 from rankhouse.serve.page.routes import routes as page_routes
 from rankhouse.serve.search.routes import routes as search_routes
 
@@ -54,8 +54,7 @@ def build_app(service: Service) -> Starlette:
         Middleware(Lifelines, service),
     ]
     routes = [route for group in GROUPS for route in group(service)]
-    handlers = fault_handlers(errors.handlers())
-    app = Starlette(routes=routes, middleware=layers, exception_handlers=handlers)
+    app = Starlette(routes=routes, middleware=layers, exception_handlers=errors.handlers(error_page))
     app.state.service = service
     return app
 

@@ -311,7 +311,7 @@ class KeyGate(Gate):
         if caller is None:
             return _ask_for_key(scope, headers)
         state["caller"] = caller
-        if caller.may_write or scope["method"] in SAFE or _only_reads(scope["path"]):
+        if caller.may_write or scope["method"] in SAFE or (scope["path"].rstrip("/") or "/") in READING_POSTS:
             return None
         message = f'the key of "{caller.name}" reads only; judging and training need one that writes'
         return refusal(scope, Forbidden(message))
@@ -337,7 +337,3 @@ def _ask_for_key(scope: Scope, headers: Headers) -> Response:
         "this key is not in the service's key file" if given else "a key is needed"
     ) + ": send  Authorization: Bearer KEY  with one of the service's key file"
     return refusal(scope, Unauthorized(message))
-
-
-def _only_reads(path: str) -> bool:
-    return (path.rstrip("/") or "/") in READING_POSTS

@@ -169,8 +169,11 @@ def export(service: ServedCollection, query: str, answers: Sequence[SearchRespon
             one["found"] = one.pop("found")  # last, as always in this file
         content = msgspec.json.encode(told).decode()
     elif kind == "run":
-        query_id = service.question(query).id
-        content = "".join(trec_run(_run_of(query_id, answer), answer.system) for answer in answers)
+        query_id, content = service.question(query).id, ""
+        for answer in answers:
+            scores = np.array([hit.score for hit in answer.hits], np.float32)
+            ranking = Ranking(tuple(hit.doc_id for hit in answer.hits), scores)
+            content += trec_run(Run.from_rankings({query_id: ranking}), answer.system)
     else:
         rows = [
             (answer.system, h.rank, h.doc_id, h.score, h.title, h.snippet)
@@ -179,8 +182,3 @@ def export(service: ServedCollection, query: str, answers: Sequence[SearchRespon
         ]
         content = csv_of(("system", "rank", "id", "score", "title", "snippet"), rows)
     return download(f"search.{kind}", content)
-
-
-def _run_of(query_id: str, answer: SearchResponse) -> Run:
-    scores = np.array([hit.score for hit in answer.hits], np.float32)
-    return Run.from_rankings({query_id: Ranking(tuple(hit.doc_id for hit in answer.hits), scores)})

@@ -167,7 +167,8 @@ def show(pools: Pools, service: ServedCollection, request: Request, asked: Judge
     store = service.judgements
     if not (wanted.query and wanted.judge) or asked.change or store is None:
         return _choose(service, request, wanted)
-    _check_judge(wanted.judge)
+    if not wanted.judge.isprintable():
+        raise WrongUse(f"judge {wanted.judge!r}: give a name of 1 to {LONGEST_NAME} printable characters")
     query = service.question(wanted.query)
     pool = pools.of(query, wanted, deadline_of(request, PATIENCE))
     mine = store.qrels_of(wanted.judge)
@@ -192,7 +193,9 @@ def show(pools: Pools, service: ServedCollection, request: Request, asked: Judge
         "exports": [("page", wanted.address(export="html")),
                     ("qrels", address("/queries", words=query.id, export="qrels"))],
     }  # fmt: skip
-    return _remembering(page(request, "judge.html.j2", content), wanted.judge)
+    response = page(request, "judge.html.j2", content)
+    response.set_cookie(_COOKIE, quote(wanted.judge), _A_YEAR, httponly=True, samesite="strict")
+    return response
 
 
 def write(pools: Pools, service: ServedCollection, request: Request, form: JudgeForm) -> Response:
@@ -274,17 +277,6 @@ def _choose(service: ServedCollection, request: Request, wanted: JudgeFields) ->
         "exports": [],
     }
     return page(request, "judge.html.j2", content)
-
-
-def _check_judge(judge: str) -> None:
-    if not judge.isprintable():
-        raise WrongUse(f"judge {judge!r}: give a name of 1 to {LONGEST_NAME} printable characters")
-
-
-def _remembering(response: Response, judge: str) -> Response:
-    """Let the browser remember who judges here."""
-    response.set_cookie(_COOKIE, quote(judge), _A_YEAR, httponly=True, samesite="strict")
-    return response
 
 
 def _summary(wanted: JudgeFields, cards: Sequence[Card]) -> str:

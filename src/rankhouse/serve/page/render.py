@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, quote
 
-import msgspec
 from jinja2 import Environment, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
@@ -32,7 +31,7 @@ from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.results import Marks
 from rankhouse.page.html import environment_of
 from rankhouse.serve.contracts.requests import ANYBODY, Threads, caller_of, from_query
-from rankhouse.serve.errors import error_answer
+from rankhouse.serve.errors import error_answer, fault_of
 
 _HERE = Path(__file__).parent
 _ANSWERS = Path(rankhouse.explanation.__file__).parent / "templates"
@@ -241,7 +240,6 @@ def minus(text: object) -> str:
     return str(text).replace("-", "−")
 
 
-Handler = Callable[[Request, Exception], Any]
 Line = Annotated[str, Meta(max_length=2_000)]
 """A field of a view: one line of text."""
 
@@ -299,37 +297,22 @@ def wants_html(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "")
 
 
-def fault_page(request: Request, error: RankhouseError) -> Response:
-    """Return what is wrong with a request for a page."""
+def fault_page(request: Request, error: Exception) -> Response:
+    """Return what is wrong with a request for a page: as a page to people, as JSON to programs."""
     answer = error_answer(request, error)
-    return _as_page(request, answer, str(error)) if wants_html(request) else answer
-
-
-def fault_handlers(known: Mapping[Any, Handler]) -> dict[Any, Handler]:
-    """Return handlers of errors that tell people on a page what they tell programs in JSON."""
-
-    def shown(handler: Handler) -> Handler:
-        async def answer(request: Request, error: Exception) -> Response:
-            told: Response = await handler(request, error)
-            if request.method != "GET" or not wants_html(request):
-                return told
-            body = msgspec.json.decode(bytes(told.body))
-            return _as_page(request, told, str(body.get("message") or body.get("error") or ""))
-
+    if not wants_html(request):
         return answer
-
-    return {kind: shown(handler) for kind, handler in known.items()}
-
-
-def _as_page(request: Request, answer: Response, message: str) -> Response:
-    """Return a page that says what an answer for programs says."""
-    status = answer.status_code
     headers = {name: value for name, value in answer.headers.items() if not name.startswith("content-")}
     came, own = request.headers.get("referer", ""), f"{request.url.scheme}://{request.url.netloc}/"
     is_elsewhere = came != str(request.url) or request.method == "POST"
     content = {
-        "title": HTTPStatus(status).phrase.capitalize(),
-        "message": message,
+        "title": HTTPStatus(answer.status_code).phrase.capitalize(),
+        "message": fault_of(error, request.url.path).message,
         "back": came if came.startswith(own) and is_elsewhere else "",
     }
-    return page(request, "error.html.j2", content, status, headers=headers)
+    return page(request, "error.html.j2", content, answer.status_code, headers=headers)
+
+
+def error_page(request: Request, error: Exception) -> Response:
+    """Answer any request that failed: one that looks gets a page, one that writes JSON."""
+    return fault_page(request, error) if request.method == "GET" else error_answer(request, error)

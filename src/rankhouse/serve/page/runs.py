@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -29,16 +29,6 @@ from rankhouse.serve.page.render import Line, address, csv_of, download, exports
 _ROWS = 100
 _Test = Literal["randomization", "t"]
 _Correction = Literal["holm", "bonferroni", "none"]
-
-
-class ShownQuery(NamedTuple):
-    """A question and what separates two systems on it; ``share`` of the largest difference, -100 to 100."""
-
-    id: str
-    text: str
-    values: str
-    difference: str
-    share: int
 
 
 class RunsFields(Struct):
@@ -116,7 +106,8 @@ def _shown(service: ServedCollection, request: Request, compared: ComparedRuns) 
         "differences": differences_table(comparison) if comparison.challengers else None,
         "pair": compared.pair,
         "versus": [(name, address("/runs", *rest, versus=name)) for name in comparison.challengers],
-        "rows": rows_of(compared)[:_ROWS],
+        "rows": compared.rows[:_ROWS],
+        "largest": max((abs(row.difference) for row in compared.rows), default=0.0) or 1.0,
         "more": max(0, len(compared.rows) - _ROWS),
         "counts": _counts(compared),
         "columns": [
@@ -125,22 +116,6 @@ def _shown(service: ServedCollection, request: Request, compared: ComparedRuns) 
         "notes": compared.notes,
         "exports": exports(request, "html", "csv", "json") + files,
     }
-
-
-def rows_of(compared: ComparedRuns) -> list[ShownQuery]:
-    """Return the questions, those that differ most first."""
-    largest = max((abs(row.difference) for row in compared.rows), default=0.0) or 1.0
-    first, second = compared.pair
-    return [
-        ShownQuery(
-            row.id,
-            row.text or row.id,
-            f"{row.values[first]:.4f} → {row.values[second]:.4f}, {row.judged:,} judged",
-            f"{row.difference:+.4f}" if row.difference else "0",
-            share=round(100 * row.difference / largest),
-        )
-        for row in compared.rows
-    ]
 
 
 def _counts(compared: ComparedRuns) -> str:

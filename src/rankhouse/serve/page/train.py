@@ -40,7 +40,7 @@ def show(service: ServedCollection, request: Request, _asked: Struct) -> Respons
     is_open = service.training.folder is not None
     pairs = [grade for said in service.known_qrels().values() for grade in said.values()]
     relevant = sum(grade > 0 for grade in pairs)
-    starts = service.training.starts
+    starts, taken = service.training.starts, [job.request.name for job in jobs]
     content = {
         "title": "Train",
         "summary": f"A ranker of your own from {len(pairs):,} judged documents, {relevant:,} of them "
@@ -50,7 +50,7 @@ def show(service: ServedCollection, request: Request, _asked: Struct) -> Respons
         "starts": [(name, _named(service, name)) for name in starts],
         "start": starts[0],
         "systems": [(name, name) for name in service.catalogue.systems()],
-        "name": _free_name([job.request.name for job in jobs]),
+        "name": next(f"trained-{n}" for n in range(1, len(jobs) + 2) if f"trained-{n}" not in taken),
         "index": service.catalogue.view().name,
         "trainings": [_shown(service, job) for job in jobs],
         "is_running": any(job.state == "running" for job in jobs),
@@ -88,10 +88,6 @@ def write(service: ServedCollection, request: Request, form: TrainForm) -> Respo
 def _named(service: ServedCollection, start: str) -> str:
     is_ranker = start in service.catalogue.rankers
     return f"go on with {start}" if is_ranker else f"{start}, from your collection's words"
-
-
-def _free_name(taken: Sequence[str]) -> str:
-    return next(name for n in range(1, len(taken) + 2) if (name := f"trained-{n}") not in taken)
 
 
 def _shown(service: ServedCollection, job: TrainingJob) -> ShownTraining:

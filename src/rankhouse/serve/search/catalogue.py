@@ -262,6 +262,7 @@ class Catalogue:
         }
         self._rankers: Mapping[str, ServedRanker] = rankers if rankers is not None else {}
         self._systems: dict[str, SystemSpec] = {}
+        self._lock = threading.Lock()
 
     @property
     def indexes(self) -> tuple[str, ...]:
@@ -287,12 +288,12 @@ class Catalogue:
         return self._rankers[name]
 
     def add_ranker(self, ranker: ServedRanker) -> None:
-        """Offer one ranker more, from now on; one of that name is replaced."""
-        from rankhouse.serve.engine.served import Rankers
-
-        if not isinstance(self._rankers, Rankers):
-            self._rankers = Rankers(self._rankers.values())
-        self._rankers.add(ranker)
+        """Offer one ranker more, from now on; one of that name is replaced and closed."""
+        with self._lock:
+            before = self._rankers.get(ranker.name)
+            self._rankers = {**self._rankers, ranker.name: ranker}
+        if before is not None and before is not ranker:
+            before.close()
 
     def add_system(self, spec: SystemSpec) -> None:
         """Offer one more system, from now on, before the usual one of that name."""

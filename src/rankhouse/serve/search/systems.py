@@ -126,12 +126,6 @@ def with_names(system: System, names: Mapping[str, str]) -> System:
     return system
 
 
-def dense_notation(ranker: str, vectors: str = "default") -> str:
-    """Return the notation of dense search by an encoder of the service."""
-    named = {} if vectors == "default" else {"name": vectors}
-    return notation.write("dense", ranker, **named)
-
-
 def usual_systems(encoded: Mapping[str, str], rankers: Iterable[str]) -> dict[str, SystemSpec]:
     """Return the systems that a service offers for an index, by name."""
     systems = [
@@ -140,7 +134,8 @@ def usual_systems(encoded: Mapping[str, str], rankers: Iterable[str]) -> dict[st
         SystemSpec("ql", ("ql",)),
     ]
     for encoder, vectors in encoded.items():
-        model, suffix = dense_notation(encoder, vectors), f":{encoder}" if len(encoded) > 1 else ""
+        named = {} if vectors == "default" else {"name": vectors}
+        model, suffix = notation.write("dense", encoder, **named), f":{encoder}" if len(encoded) > 1 else ""
         systems.append(SystemSpec(f"dense{suffix}", (model,)))
         systems.append(SystemSpec(f"hybrid{suffix}", ("bm25", model), fusion="rrf"))
     for ranker in rankers:
