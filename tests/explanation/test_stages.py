@@ -99,16 +99,6 @@ def test_documents_of_a_fusion_are_contrasted_run_by_run():
     assert told.gap == pytest.approx(0, abs=1e-5)
 
 
-def test_a_fusion_at_hand_has_to_be_that_of_the_runs():
-    runs = random_runs(random.Random(3), 2)
-    fused = linear("raw")(list(runs.values()), [0.3, 0.7])
-    doc_id = fused["q1"].doc_ids[2]
-    answer = explain_fused('linear("raw")', runs, QUERY, doc_id, [0.3, 0.7], fused=fused)
-    assert answer.score == fused["q1"].scores[2]
-    with pytest.raises(BadData, match=r"the fused run has .* give the runs, the method and the weights"):
-        explain_fused('linear("raw")', runs, QUERY, doc_id, [0.7, 0.3], fused=fused)
-
-
 @pytest.mark.parametrize("method", ["greedy", "best"])
 def test_what_is_no_sum_is_refused(method):
     with pytest.raises(WrongUse, match="no fusion that is a sum over runs"):

@@ -153,53 +153,36 @@ Block = str | TitledTable | MarkedText
 
 def blocks(answer: Answer) -> Iterator[Block]:
     """Say an answer: the sentence first, then what is behind it, what would flip it, and notes last."""
+    yield answer.sentence()
     match answer:
         case RankingExplanation():
-            yield from _of_ranking(answer)
+            yield TitledTable("", ranking_table(answer))
+            yield from _notes((*answer.notes, *merged_notes(answer.documents)))
         case Movement():
-            yield from _of_movement(answer)
+            for title, run, inner in (
+                ("now", answer.after.run, answer.now),
+                ("before", answer.before.run, answer.then),
+            ):
+                if inner is not None:
+                    yield f"{title}, by {run}:"
+                    yield from blocks(inner)
+            yield from _notes(answer.notes)
         case Contrast():
-            yield from _of_contrast(answer)
+            if answer.parts:
+                yield TitledTable("", contrast_table(answer))
+            for name, one in inner_contrasts(answer):
+                title = f"within {name} ({one.first.unit}): {short(one.sentence(), 200)}"
+                yield TitledTable(title, contrast_table(one))
+            yield from _legible(chain(_texts(answer.first), _texts(answer.second)))
+            yield from _ending(answer)
         case Explanation():
-            yield from _of_explanation(answer)
-
-
-def _of_explanation(answer: Explanation) -> Iterator[Block]:
-    yield answer.sentence()
-    if answer.parts:
-        yield TitledTable("", parts_table(answer))
-    yield from _legible(_texts(answer))
-    for grid in answer.grids:
-        if len(grid.rows) <= MOST_GRID and len(grid.columns) <= MOST_GRID:
-            yield TitledTable(grid.name, grid_table(grid))
-    yield from _ending(answer)
-
-
-def _of_contrast(answer: Contrast) -> Iterator[Block]:
-    yield answer.sentence()
-    if answer.parts:
-        yield TitledTable("", contrast_table(answer))
-    for name, inner in inner_contrasts(answer):
-        yield TitledTable(f"within {name} ({inner.first.unit}): {short(inner.sentence(), 200)}",
-                          contrast_table(inner))  # fmt: skip
-    yield from _legible(chain(_texts(answer.first), _texts(answer.second)))
-    yield from _ending(answer)
-
-
-def _of_ranking(answer: RankingExplanation) -> Iterator[Block]:
-    yield answer.sentence()
-    yield TitledTable("", ranking_table(answer))
-    yield from _notes((*answer.notes, *merged_notes(answer.documents)))
-
-
-def _of_movement(answer: Movement) -> Iterator[Block]:
-    yield answer.sentence()
-    for title, inner in (("now", answer.now), ("before", answer.then)):
-        if inner is not None:
-            run = (answer.after if title == "now" else answer.before).run
-            yield f"{title}, by {run}:"
-            yield from blocks(inner)
-    yield from _notes(answer.notes)
+            if answer.parts:
+                yield TitledTable("", parts_table(answer))
+            yield from _legible(_texts(answer))
+            for grid in answer.grids:
+                if len(grid.rows) <= MOST_GRID and len(grid.columns) <= MOST_GRID:
+                    yield TitledTable(grid.name, grid_table(grid))
+            yield from _ending(answer)
 
 
 def _ending(answer: Explanation | Contrast) -> Iterator[Block]:
@@ -275,7 +258,7 @@ def inner_contrasts(answer: Contrast) -> list[tuple[str, Contrast]]:
 
 def _texts(answer: Explanation) -> Iterator[MarkedText]:
     """Show the texts that say something; of several passages the best."""
-    telling = [text for text in answer.texts if any(_tells(word) for word in text.words)]
+    telling = [text for text in answer.texts if any(word.value or word.match for word in text.words)]
     if not telling:
         return
     scored = [text for text in telling if text.value is not None]
@@ -291,10 +274,6 @@ def _legible(texts: Iterable[MarkedText]) -> Iterator[Block]:
     yield from shown
     if shown:
         yield LEGEND
-
-
-def _tells(word: Word) -> bool:
-    return bool(word.value) or bool(word.match)
 
 
 def marked_text(text: ReadText, title: str, most: int = MOST_WORDS) -> MarkedText:

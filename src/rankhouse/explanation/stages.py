@@ -18,7 +18,7 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Encoder, FloatArray, Pair, Passage, Query, Ranker, fingerprint_of
 from rankhouse.core.run import Run
 from rankhouse.core.scores import Doubles, base_of
-from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText
+from rankhouse.explanation.answer import Explanation, Grid, Part
 from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.units import ordinal
@@ -115,7 +115,11 @@ def explain_reranked(
         unit=base_of(scale) if is_linear else pool.scale,
         parts=_of_passages(pooling, whys),
         cost=sum(why.cost for why in whys.values()),
-        texts=tuple(text for place, why in whys.items() for text in _texts(pooling, place, why)),
+        texts=tuple(
+            text._replace(name=pooling.name(place), value=float(scores[place]))
+            for place, why in whys.items()
+            for text in why.texts
+        ),
         query_words=whys[order[0]].query_words if order else (),
         grids=_passage_grid(pooling),
         notes=notes,
@@ -132,7 +136,8 @@ def _of_passages(pooling: _Pooling, whys: Mapping[int, Explanation]) -> tuple[Pa
         note += f", counts {factor:.4g}" if factor != 1 else ""
         facts = {"passage": pooling.passages[place].index, "score": float(pooling.scores[place])}
         finer = _times(_complete(why), factor) if why and pooling.is_linear else ()
-        name = _merit(merit) if not pooling.pool.first_only else "first passage"
+        name = "best passage" if merit == 1 else f"{ordinal(merit)} passage"
+        name = "first passage" if pooling.pool.first_only else name
         parts.append(
             Part(name, float(pooling.added[place]), note, facts | {"factor": factor}, parts=finer, why=why)
         )
@@ -140,10 +145,6 @@ def _of_passages(pooling: _Pooling, whys: Mapping[int, Explanation]) -> tuple[Pa
         value = math.fsum(pooling.added[rest])
         parts.append(Part("other passages", value, f"{len(rest):,} passages together"))
     return tuple(parts)
-
-
-def _merit(rank: int) -> str:
-    return "best passage" if rank == 1 else f"{ordinal(rank)} passage"
 
 
 def _complete(why: Explanation) -> tuple[Part, ...]:
@@ -157,11 +158,6 @@ def _times(parts: Sequence[Part], factor: float) -> tuple[Part, ...]:
     return tuple(
         replace(part, value=part.value * factor, parts=_times(part.parts, factor), why=None) for part in parts
     )
-
-
-def _texts(pooling: _Pooling, place: int, why: Explanation) -> list[ReadText]:
-    value = float(pooling.scores[place])
-    return [text._replace(name=pooling.name(place), value=value) for text in why.texts]
 
 
 def _passage_grid(pooling: _Pooling) -> tuple[Grid, ...]:
@@ -302,7 +298,6 @@ def explain_fused(
     doc_id: str,
     weights: Sequence[float] | None = None,
     whys: Mapping[str, Explanation] | None = None,
-    fused: Run | None = None,
 ) -> Explanation:
     """Explain a document's score in a fusion: a part for each run.
 
@@ -314,7 +309,6 @@ def explain_fused(
     Raises:
         WrongUse: No such method, fewer than two runs, weights that do not fit, or the fusion lacks the
             document.
-        BadData: The fusion at hand is not that of these runs.
     """
     fusion = notation.make(method, SUMS, "fusion that is a sum over runs")
     several = [run.restrict([query.id]) for run in runs.values()]
@@ -322,13 +316,12 @@ def explain_fused(
         weights = _equal_shares(several, query.id)
     addends = fusion.addends(several, query.id, doc_id, weights)
     ranking = fusion(several, weights)[query.id]
-    score = float(ranking.scores[ranking.doc_ids.index(doc_id)])
     known = whys or {}
     parts = [_of_run(name, one, fusion, known.get(name)) for name, one in zip(runs, addends, strict=True)]
     return Explanation(
         query,
         doc_id,
-        score if fused is None else _number_of(fused, query, doc_id, score, method=method),
+        float(ranking.scores[ranking.doc_ids.index(doc_id)]),
         "sum over runs",
         exact=True,
         unit=notation.parse(method).name,
@@ -355,17 +348,3 @@ def _of_run(name: str, one: Addend, fusion: Fusion, why: Explanation | None) -> 
     facts |= {"rank": one.rank, "score": one.score} if one.rank else {}
     facts |= {"votes": one.votes} if fusion.votes else {}
     return Part(name, one.added, note, facts, why=why)
-
-
-def _number_of(fused: Run, query: Query, doc_id: str, score: float, method: str) -> float:
-    """Return the score that a fusion at hand has, if it can be that of these runs."""
-    ranking = fused.get(query.id)
-    if ranking is None or doc_id not in ranking.doc_ids:
-        raise WrongUse(f'the fused run has no document "{doc_id}" for query "{query.id}"')
-    number = float(ranking.scores[ranking.doc_ids.index(doc_id)])
-    if abs(number - score) > _AGREE * max(1, abs(score)):
-        raise BadData(
-            f'the fused run has {number:.6g} for document "{doc_id}" and query "{query.id}", but {method} of '
-            f"these runs gives {score:.6g}; give the runs, the method and the weights that it was fused with"
-        )
-    return number

@@ -252,14 +252,13 @@ def _word(word: Word, largest: float, numbers: dict[str, int], gone: bool) -> Sh
     )
 
 
-def _cell(value: float, largest: float) -> str:
-    return "≈ 0" if 0 < abs(value) < largest * 1e-3 else f"{value:.3g}"
-
-
 def _map(grid: Grid) -> HeatMap:
     largest = max((abs(float(v)) for row in grid.values for v in row), default=0.0)
-    rows = tuple(
-        (name, tuple((_cell(float(v), largest), _percent(float(v), largest)) for v in row[:MOST_COLUMNS]))
-        for name, row in zip(grid.rows, grid.values, strict=True)
-    )
+
+    def cell(value: float) -> tuple[str, int]:
+        text = "≈ 0" if 0 < abs(value) < largest * 1e-3 else f"{value:.3g}"
+        return text, _percent(value, largest)
+
+    named = zip(grid.rows, grid.values.tolist(), strict=True)
+    rows = tuple((name, tuple(map(cell, row[:MOST_COLUMNS]))) for name, row in named)
     return HeatMap(grid.name, grid.columns[:MOST_COLUMNS], rows, max(0, len(grid.columns) - MOST_COLUMNS))

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from rankhouse.text import word_breaks as breaks
-from rankhouse.text.characters import lower
+from rankhouse.text.characters import as_it_is, lower
 from rankhouse.text.porter import stem
 
 _STOPPED = (
@@ -132,11 +132,6 @@ def locate_words(text: str) -> list[Located]:
 def locate_tokens(text: str) -> list[Located]:
     """White-space separated tokens with their places; the tokens are those of ``str.split``."""
     return [(*match.span(), match.group()) for match in re.finditer(r"\S+", text)]
-
-
-def as_it_is(word: str) -> str:
-    """Return the word itself: the normal form of text that was analysed elsewhere."""
-    return word
 
 
 def english() -> Analyzer:

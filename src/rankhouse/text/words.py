@@ -34,7 +34,7 @@ def blingfire_sentences(text: str) -> list[str]:
         from blingfire import text_to_sentences  # noqa: PLC0415 - optional package, needed only here
     except ImportError as error:
         raise MissingExtra("splitting text into sentences", "neural") from error
-    readable = text if text.isascii() else _surrogates.sub("\ufffd", text)  # as long as the text itself
+    readable = _encodable(text, "\ufffd")  # as long as the text itself
     starts, behind = [0], 0
     for sentence in text_to_sentences(readable).split("\n"):
         at = readable.find(sentence[:1], behind)
@@ -92,11 +92,9 @@ def whitespace(lower: bool = False) -> Splitter:
     return split
 
 
-def _encodable(text: str) -> str:
-    """Put a space for every lone surrogate, which no UTF-8 file holds but a JSON escape can make."""
-    if text.isascii():
-        return text
-    return "".join(" " if "\ud800" <= sign <= "\udfff" else sign for sign in text)
+def _encodable(text: str, sign: str = " ") -> str:
+    """Put a sign for every lone surrogate, which no UTF-8 file holds but a JSON escape can make."""
+    return text if text.isascii() else _surrogates.sub(sign, text)
 
 
 WORDS: dict[str, Callable[..., Splitter]] = {"blingfire": blingfire, "whitespace": whitespace}

@@ -18,7 +18,7 @@ import numpy as np
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.nouns import FloatArray, Pair, Passage
+from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.core.sampling import generator
 from rankhouse.evaluation.folds import products
 from rankhouse.training.examples import NEGATIVES, RELEVANT, UNJUDGED, Examples, IntArray, NegativeRule
@@ -33,6 +33,14 @@ class Groups(NamedTuple):
     query: IntArray
     item: IntArray
     label: IntArray
+
+    def points(self) -> Groups:
+        """Return (g * s, 1) points, relevant and other ones taking turns."""
+        return Groups(*(column.reshape(-1, 1) for column in self))
+
+    def take(self, rows: IntArray | slice) -> Groups:
+        """Return some of the groups."""
+        return Groups(*(column[rows] for column in self))
 
 
 class TextBatch(NamedTuple):
@@ -109,14 +117,10 @@ def read_texts(examples: Examples, groups: Groups) -> tuple[list[Pair], list[int
             Pair(examples.queries[query], passages[place])
             for query, place in zip(groups.query[row], at[row], strict=True)
         ]
-        if all(query.text.strip() and _said(passage) for query, passage in group):
+        if all(query.text.strip() and passage.text.strip() for query, passage in group):
             pairs += group
             rows.append(row)
     return pairs, rows
-
-
-def _said(passage: Passage) -> bool:
-    return bool(passage.text.strip())
 
 
 _TRIES = 50
@@ -223,16 +227,15 @@ class Batches(BatchSource):
 
     def _by_query(self, rng: np.random.Generator) -> Iterator[Groups]:
         """All pairs of a query together, in chunks; queries in random order."""
-        rows = self._positives if self.settings.count else self._all
+        count = self.settings.count
+        rows = self._positives if count else self._all
         starts = np.searchsorted(self.examples.query[rows], np.arange(len(self.examples.queries) + 1))
         for query in rng.permutation(np.flatnonzero(np.diff(starts))):
             own = rows[starts[query] : starts[query + 1]]
-            groups = (
-                self._flat(self._with_negatives(own, rng)) if self.settings.count else self._as_points(own)
-            )
+            groups = self._with_negatives(own, rng).points() if count else self._as_points(own)
             order = rng.permutation(len(groups.query))
             for start in range(0, len(order), self.settings.by_query):
-                yield _take(groups, order[start : start + self.settings.by_query])
+                yield groups.take(order[start : start + self.settings.by_query])
 
     def _drawn(self, rng: np.random.Generator) -> Iterator[Groups]:
         """Relevant pairs in random order, each with negatives drawn for it."""
@@ -242,7 +245,7 @@ class Batches(BatchSource):
         for start in range(0, len(rows), size):
             groups = self._with_negatives(rows[start : start + size], rng)
             if len(groups.query):
-                yield self._flat(groups) if points else groups
+                yield groups.points() if points else groups
 
     def _positive_batches(self, rng: np.random.Generator) -> Iterator[Groups]:
         """Relevant pairs that can serve as each other's negatives."""
@@ -341,11 +344,3 @@ class Batches(BatchSource):
         examples = self.examples
         label = (examples.label[rows] == RELEVANT).astype(np.int64)
         return Groups(examples.query[rows, None], examples.item[rows, None], label[:, None])
-
-    def _flat(self, groups: Groups) -> Groups:
-        """Turn groups (g, s) into points (g * s, 1), relevant and other ones taking turns."""
-        return Groups(*(column.reshape(-1, 1) for column in groups))
-
-
-def _take(groups: Groups, rows: IntArray) -> Groups:
-    return Groups(*(column[rows] for column in groups))

@@ -191,43 +191,32 @@ def pretrain(
         WrongUse: The folder holds another pre-training.
         OutputFailed: A file cannot be written.
     """
-    with only_writer(Path(out)):
-        check_own_folder(Path(out), (TOKENS, SETTINGS, OUTCOME, LOG))
-        tidy(Path(out))
-        return _pretrain(sources, start, settings, Path(out), reading=reading, tell=progress or ignore)
-
-
-def _pretrain(
-    sources: Sequence[Path | str],
-    start: MonoT5 | tuple[T5Shape, Tokenizer],
-    settings: PretrainingSettings,
-    out: Path,
-    reading: Progress | None,
-    tell: Progress,
-) -> PretrainingOutcome:
-    """Do what :func:`pretrain` says, in a folder that is locked."""
-    with seeded(settings.seed):
-        model = begin(*start) if isinstance(start, tuple) else start
-    text = msgspec.json.encode(settings.to_dict()).decode()
-    name = sha256(f"{fingerprint(model)} {collection_name(sources)} {text}".encode()).hexdigest()[:32]
-    if (done := finished(out, name)) is not None:
-        return done
-    point, tensors = find(out, name)
-    tokenizer = Tokenizer.from_str(model.assets()["tokenizer.json"].decode())
-    marks = specials(tokenizer)
-    if settings.corruption.spans > len(marks.sentinels):
-        raise WrongUse(
-            f"length={settings.length}: {settings.corruption.spans} spans are cut out of a row, and the "
-            f"vocabulary has {len(marks.sentinels)} sentinels; give a smaller length or density"
-        )
-    if not (out / TOKENS).exists():
-        write_tokens(sources, tokenizer, marks.end, out / TOKENS, progress=reading)
-    stream = Stream.open(out / TOKENS, tokenizer, settings.corruption.tokens, settings.seed)
-    settings.write(out / SETTINGS)
-    work = _Work(model, stream, marks, settings, out=out, state=point.standing)
-    if tensors:
-        restore(point, tensors, work.network, work.optimiser)
-    return work.run(tell)
+    out = Path(out)
+    with only_writer(out):
+        check_own_folder(out, (TOKENS, SETTINGS, OUTCOME, LOG))
+        tidy(out)
+        with seeded(settings.seed):
+            model = begin(*start) if isinstance(start, tuple) else start
+        text = msgspec.json.encode(settings.to_dict()).decode()
+        name = sha256(f"{fingerprint(model)} {collection_name(sources)} {text}".encode()).hexdigest()[:32]
+        if (done := finished(out, name)) is not None:
+            return done
+        point, tensors = find(out, name)
+        tokenizer = Tokenizer.from_str(model.assets()["tokenizer.json"].decode())
+        marks = specials(tokenizer)
+        if settings.corruption.spans > len(marks.sentinels):
+            raise WrongUse(
+                f"length={settings.length}: {settings.corruption.spans} spans are cut out of a row, and the "
+                f"vocabulary has {len(marks.sentinels)} sentinels; give a smaller length or density"
+            )
+        if not (out / TOKENS).exists():
+            write_tokens(sources, tokenizer, marks.end, out / TOKENS, progress=reading)
+        stream = Stream.open(out / TOKENS, tokenizer, settings.corruption.tokens, settings.seed)
+        settings.write(out / SETTINGS)
+        work = _Work(model, stream, marks, settings, out=out, state=point.standing)
+        if tensors:
+            restore(point, tensors, work.network, work.optimiser)
+        return work.run(progress or ignore)
 
 
 @dataclass

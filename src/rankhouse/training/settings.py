@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import msgspec
 
@@ -76,7 +76,8 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         try:
             return msgspec.convert(known | changes, type(self))
         except msgspec.ValidationError as error:
-            raise WrongUse(f"{_as_text(changes)}: {error}") from error
+            said = ", ".join(f"{name}={value!r}" for name, value in changes.items())
+            raise WrongUse(f"{said}: {error}") from error
 
     def to_dict(self) -> dict[str, object]:
         """Return setting -> value, in the order of the file, which names trainings."""
@@ -109,10 +110,6 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             OutputFailed: It cannot be written.
         """
         write_json(path, self.to_dict())
-
-
-def _as_text(changes: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in changes.items())
 
 
 class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -30,7 +30,7 @@ from rankhouse.models.contract import Model
 from rankhouse.models.engine import Batch
 from rankhouse.nn.compute import choose
 from rankhouse.training import optimizer as optimise
-from rankhouse.training.batches import BatchTask, Groups
+from rankhouse.training.batches import BatchTask
 from rankhouse.training.distillation import SoftLoss, comparable, soft_loss
 from rankhouse.training.settings import Settings
 from rankhouse.training.teacher_batches import AnyBatches
@@ -156,7 +156,7 @@ class Stepper:
         for number in range(parts):
             place = number * processes + self.rank
             edges = [total * at // (parts * processes) for at in (place, place + 1)]
-            texts = task.read(Groups(*(column[slice(*edges)] for column in task.groups)))
+            texts = task.read(task.groups.take(slice(*edges)))
             if not texts.pairs:
                 yield None
                 continue

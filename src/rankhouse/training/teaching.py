@@ -197,27 +197,24 @@ def examples_of(data: TrainingData, index: Index, progress: Progress | None = No
         WrongUse: Neither judgements nor pairs were given, or both.
         BadData: Nothing to learn from.
     """
-    examples = _examples(data, index)
+    if data.pairs and (data.queries or data.qrels or data.run):
+        raise WrongUse("pairs hold queries and labels already; leave out queries, qrels and run")
+    if data.pairs:
+        examples = from_pairs(*data.pairs, relevant_from=data.relevant_from)
+    elif data.queries is None or (data.run if data.teacher else data.qrels) is None:
+        raise WrongUse("give queries and qrels (and a run for negatives), queries, run and teacher, or pairs")
+    else:
+        examples = from_judgements(
+            data.queries,
+            data.qrels or {},
+            index.documents,
+            data.run,
+            relevant_from=data.relevant_from,
+            unjudged=data.teacher is not None,
+        )
     if isinstance(data.teacher, JoinedTeachers | RunTeacher):
         return with_scores(examples, data.teacher, progress or ignore)
     return replace(examples, teacher=data.teacher)
-
-
-def _examples(data: TrainingData, index: Index) -> Examples:
-    if data.pairs:
-        if data.queries or data.qrels or data.run:
-            raise WrongUse("pairs hold queries and labels already; leave out queries, qrels and run")
-        return from_pairs(*data.pairs, relevant_from=data.relevant_from)
-    if data.queries is None or (data.run if data.teacher else data.qrels) is None:
-        raise WrongUse("give queries and qrels (and a run for negatives), queries, run and teacher, or pairs")
-    return from_judgements(
-        data.queries,
-        data.qrels or {},
-        index.documents,
-        data.run,
-        relevant_from=data.relevant_from,
-        unjudged=data.teacher is not None,
-    )
 
 
 def train_with(
