@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rankhouse.adaptation.mining import Mined, mine
-from rankhouse.adaptation.options import Adaptation, design_of
+from rankhouse.adaptation.options import ELSEWHERE, Adaptation, design_of
 from rankhouse.adaptation.questions import Questions, questions
 from rankhouse.adaptation.report import AdaptResult, system_of, weigh_student, write_report
 from rankhouse.adaptation.student import (
@@ -31,6 +31,7 @@ from rankhouse.core.arguments import changed
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import fingerprint_of
 from rankhouse.core.progress import say
+from rankhouse.io.decoding import read_own
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, replacing_folder, write_json
 from rankhouse.models.bundle import MANIFEST, read_manifest
@@ -94,9 +95,11 @@ def _check_plan(job: Adaptation) -> None:
     if not path.exists():
         write_json(path, plan)
         return
-    before, now = (msgspec.json.decode(raw) for raw in (path.read_bytes(), msgspec.json.encode(plan)))
+    before = read_own(path, dict[str, Any], ELSEWHERE)
+    now = msgspec.json.decode(msgspec.json.encode(plan))
     differences = [name for name in now if name != "options" and before.get(name) != now[name]]
-    differences += changed(before.get("options", {}), now["options"])  # one by one, with their value then
+    options = before.get("options")  # one by one, with their value then
+    differences += changed(options if isinstance(options, dict) else {}, now["options"])
     if differences:
         raise WrongUse(
             f"{job.folder}: holds another adaptation; not as it was: {', '.join(differences)}; give the same "

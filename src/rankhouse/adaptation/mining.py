@@ -19,6 +19,7 @@ from rankhouse.core.nouns import Documents, Query, Ranker
 from rankhouse.core.progress import say
 from rankhouse.core.run import Ranking, Run
 from rankhouse.core.sampling import order
+from rankhouse.io.decoding import read_cache
 from rankhouse.io.outputs import write_json
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.ranking.rerank import rerank
@@ -54,10 +55,12 @@ def mine(job: Adaptation, student: Ranker, found: Questions, part: int, seconds:
         seconds: Of the whole training.
     """
     path = job.folder / QUESTIONS / f"mined-{part}.run"
-    if not path.with_suffix(".json").exists():
+    if (counts := read_cache(path.with_suffix(".json"), Mined)) is None:
         queries = sorted(found.queries, key=lambda query: order(job.options.seed + part, query.id))
-        _write(job, student, found._replace(queries=queries), path=path, seconds=MINING_SHARE * seconds)
-    fresh, counts = read_run(path), msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=Mined)
+        counts = _write(
+            job, student, found._replace(queries=queries), path=path, seconds=MINING_SHARE * seconds
+        )
+    fresh = read_run(path)
     say(
         f"the student's own best: {counts.candidates:,} candidates of {counts.questions:,} questions; "
         f"{counts.false_negatives:,} more, which the teacher likes as much as the question's own document, "
@@ -67,7 +70,7 @@ def mine(job: Adaptation, student: Ranker, found: Questions, part: int, seconds:
     return Run.from_rankings({q: (fresh if q in fresh else before)[q] for q in before}), counts
 
 
-def _write(job: Adaptation, student: Ranker, found: Questions, path: Path, seconds: float) -> None:
+def _write(job: Adaptation, student: Ranker, found: Questions, path: Path, seconds: float) -> Mined:
     index, progress, began = job.index, job.show("mining"), time.monotonic()
     queries = [
         query for query in found.queries if query.id in found.candidates and query.id not in found.first
@@ -90,6 +93,7 @@ def _write(job: Adaptation, student: Ranker, found: Questions, path: Path, secon
     candidates = sum(len(ranking.doc_ids) for ranking in kept.values())
     counts = Mined(questions=done, candidates=candidates, false_negatives=removed)
     write_json(path.with_suffix(".json"), msgspec.to_builtins(counts))
+    return counts
 
 
 def _true_negatives(

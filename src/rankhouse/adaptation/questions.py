@@ -5,13 +5,14 @@ Documents ask by rules; a model besides writes questions for as many documents a
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Annotated, Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -27,6 +28,7 @@ from rankhouse.core.run import Ranking, Run
 from rankhouse.core.sampling import order, short_lot
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
+from rankhouse.io.decoding import decode_own, read_own_bytes
 from rankhouse.io.outputs import write_json, writing
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery, WordCounts, ask
@@ -256,6 +258,17 @@ _DOCUMENTS: Final = 2_000
 _TIMED: Final = 3
 
 
+class _Drawn(msgspec.Struct):
+    documents: int
+    of: Annotated[int, msgspec.Meta(ge=1)]
+    seed: int
+
+
+class _Asked(msgspec.Struct):
+    id: str
+    questions: list[str]
+
+
 class KeptWriter:
     """Writes about the documents that are drawn, each once; what is written is kept in a file.
 
@@ -266,11 +279,15 @@ class KeptWriter:
 
     def __init__(self, write: Callable[[Document], Sequence[str]], path: Path, progress: Progress) -> None:
         self._write, self._path, self._progress = write, path, progress
-        lines = path.read_bytes().splitlines(keepends=True)
-        whole = [msgspec.json.decode(line) for line in lines if line.endswith(b"\n")]
-        path.write_bytes(b"".join(lines[: len(whole)]))  # without what a kill cut off
-        self._most, self._of, self._seed = whole[0]["documents"], whole[0]["of"], whole[0]["seed"]
-        self._kept = {record["id"]: record["questions"] for record in whole[1:]}
+        advice = "remove the file, and the questions are written again"
+        raw = read_own_bytes(path, advice)
+        head, *lines = raw[: raw.rfind(b"\n") + 1].splitlines() or [b""]
+        drawn = decode_own(head, _Drawn, f"{path}, line 1:", advice)
+        named = ((f"{path}, line {number}:", line) for number, line in enumerate(lines, 2))
+        kept = [decode_own(line, _Asked, name, advice) for name, line in named]
+        os.truncate(path, raw.rfind(b"\n") + 1)  # without what a kill cut off
+        self._most, self._of, self._seed = drawn.documents, drawn.of, drawn.seed
+        self._kept = {record.id: record.questions for record in kept}
         self._done = 0
         progress(len(self._kept), self._most)
 

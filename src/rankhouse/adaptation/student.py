@@ -16,6 +16,7 @@ from torch import nn
 from rankhouse.adaptation.mining import MINING_SHARE
 from rankhouse.adaptation.options import (
     CROSSED,
+    ELSEWHERE,
     LISTS,
     MARGINS,
     QUESTIONS,
@@ -32,6 +33,7 @@ from rankhouse.core.progress import Progress, clock, say
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
+from rankhouse.io.decoding import read_own
 from rankhouse.io.outputs import write_json
 from rankhouse.io.trec import read_qrels, write_qrels
 from rankhouse.labels.soft_scores import members_of
@@ -218,7 +220,7 @@ def timetable(job: Adaptation, work: Remaining, began: float) -> Timetable:
     """Return how many steps are taken, as given or as many as fit; decided once, and said."""
     path = job.folder / STEPS_FILE
     if path.exists():
-        return msgspec.json.decode(path.read_bytes(), type=Timetable)
+        return read_own(path, Timetable, ELSEWHERE)
     settled = _settle(job, work, began)
     seconds = settled.steps * settled.step + settled.afterwards
     say(

@@ -27,6 +27,7 @@ from rankhouse.io.checksums import (
     sealed,
     unsealed,
 )
+from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import replacing
 
 MANIFEST: Final = "manifest.json"
@@ -81,7 +82,7 @@ def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, objec
             choose(getattr(state, field), names, field)
     except BadEnvelope as error:
         raise BadIndex(f"{path}: {error}; {AGAIN} with --overwrite") from error
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, WrongUse) as error:
+    except (OSError, *UNREADABLE, WrongUse) as error:
         raise BadIndex(f"{path}: cannot be read ({error}); {AGAIN} with --overwrite") from error
     if state.format != readable["format"] or state.version not in range(
         1, cast(int, readable["version"]) + 1

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import RankhouseError
+from rankhouse.io.decoding import UNREADABLE
 
 try:
     from rankhouse.io._crc32 import crc32
@@ -236,7 +237,7 @@ def unsealed(raw: bytes, *, bare: bool = False) -> bytes:
     """
     try:
         envelope = msgspec.json.decode(raw, type=_Envelope)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise BadEnvelope(f"cannot be read ({error})") from error
     content = bytes(envelope.manifest).strip()
     if bare and not content:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +13,9 @@ from rankhouse.core.errors import BadData, RankhouseError
 from rankhouse.io.files import as_text
 
 T = TypeVar("T")
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding damaged JSON raises."""
 
 MOST_NESTED = 100
 """How deep JSON may be nested: far beyond any record, far from the limits of what reads it again later."""
@@ -118,9 +120,8 @@ def decode_own(
     """
     try:
         return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-        what = f"nested more than {MOST_NESTED} deep" if isinstance(fault, RecursionError) else str(fault)
-        raise error(f"{name} cannot be read ({what}); {advice}") from fault
+    except UNREADABLE as fault:
+        raise error(f"{name} cannot be read ({fault}); {advice}") from fault
 
 
 def read_cache(path: Path, kind: type[T]) -> T | None:
@@ -132,14 +133,3 @@ def read_cache(path: Path, kind: type[T]) -> T | None:
     except BadData as fault:
         progress.note(str(fault))
         return None
-
-
-def own_lines(path: Path, kind: type[T], advice: str, error: type[RankhouseError] = BadData) -> Iterator[T]:
-    """Read a file of one JSON record a line that rankhouse wrote; what a kill left of a last one is skipped.
-
-    Raises:
-        error: As :func:`read_own`, with the line.
-    """
-    lines = read_own_bytes(path, advice, error).split(b"\n")
-    for number, line in enumerate(lines[:-1], 1):
-        yield decode_own(line, kind, f"{path}, line {number}:", advice, error=error)

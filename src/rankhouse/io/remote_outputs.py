@@ -9,7 +9,6 @@ own rules hold: nothing foreign is replaced, and nothing unasked.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,6 +18,7 @@ import msgspec
 from rankhouse.core import progress
 from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
 from rankhouse.io import staging
+from rankhouse.io.decoding import read_cache
 from rankhouse.io.outputs import SHARD_MANIFEST
 from rankhouse.io.remote import MARK, Listing, Remote
 from rankhouse.io.scratch import SCRATCH
@@ -170,9 +170,7 @@ class Output:
         return _LocalCopy(version, facts.st_size, facts.st_mtime_ns)
 
     def _read_record(self) -> dict[str, _LocalCopy]:
-        with suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode(self._record.read_bytes(), type=dict[str, _LocalCopy])
-        return {}
+        return read_cache(self._record, dict[str, _LocalCopy]) or {}
 
     def _write_record(self) -> None:
         self._record.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ import msgspec
 from rankhouse.core.errors import BadData, WrongUse, as_called
 from rankhouse.core.progress import Progress
 from rankhouse.io.checksums import sealed
-from rankhouse.io.files import read_whole
+from rankhouse.io.decoding import read_own
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import SHARD_MANIFEST, others, real_path, replacing_folder, write_json
 from rankhouse.io.scratch import tidy_beside
@@ -262,7 +262,8 @@ def write_report(folder: Path, facts: Mapping[str, Any]) -> None:
 
 def read_reports(shards: Sequence[ShardFolder]) -> list[dict[str, Any]]:
     """Read how the work of all shards went, in their order."""
-    return [msgspec.json.decode(read_whole(shard.folder / REPORT)) for shard in shards]
+    advice = "remove its folder and make the shard again"
+    return [read_own(shard.folder / REPORT, dict[str, Any], advice) for shard in shards]
 
 
 def total_of(reports: Sequence[Mapping[str, Any]], *names: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import msgspec
 from rankhouse import __version__
 from rankhouse.core.errors import BadData, MissingInput, RankhouseError, WrongUse, name_few
 from rankhouse.io.checksums import BadEnvelope, FileSum, differs, file_sum, unsealed
+from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import SHARD_MANIFEST
 from rankhouse.io.scratch import recover
 
@@ -165,7 +166,7 @@ def load_shard(folder: Path) -> ShardFolder:
         raise MissingInput(
             f"{folder}: {what}; shards are made by index, encode, rerank or label with --shard i/n"
         ) from error
-    except (BadEnvelope, msgspec.DecodeError, OSError) as error:
+    except (BadEnvelope, *UNREADABLE, OSError) as error:
         raise BadData(f"{path}: the shard is damaged ({error}); remove it and make it again") from error
     if (manifest.format, manifest.version) != (FORMAT, VERSION):
         raise BadData(

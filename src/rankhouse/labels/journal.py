@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.core.sampling import Lots, short_lot, smallest
+from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import writing_failures
 from rankhouse.labels.candidates import CandidateRow, Candidates
 from rankhouse.labels.negative_sampling import Negatives
@@ -93,7 +94,7 @@ class LabelJournal:
         path = self.folder / "plan.json"
         try:
             return msgspec.json.decode(path.read_bytes(), type=dict[str, str])
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        except (OSError, *UNREADABLE):
             return {}  # damaged, or killed before the plan was written: nothing else can be there
 
     def _warn(self, before: Mapping[str, str], plan: Mapping[str, str]) -> None:

@@ -24,6 +24,7 @@ from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.overlap import mismatch, warn_of_mismatch
 from rankhouse.core.qrels import Qrels, relevant
 from rankhouse.core.scores import Doubles, probabilities
+from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.pairs import LabelledPair, distinct
 
 Flags = NDArray[np.bool_]
@@ -198,7 +199,7 @@ def read_threshold(path: str) -> float:
             f"threshold={path!r}, but it takes a finite number, or the file that  rankhouse threshold  wrote "
             f"({error.strerror})"
         ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise BadData(
             f"no threshold can be read here ({error}); rankhouse threshold  writes such a file", Path(path)
         ) from error

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rankhouse.core.errors import BadModel, MissingInput, WrongUse
 from rankhouse.core.scores import check_scale
+from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import others, replacing_folder
 from rankhouse.io.scratch import recover
 from rankhouse.models.contract import Model, fingerprint
@@ -122,7 +123,7 @@ def _foreign(folder: Path) -> list[str]:
     """Name what is in a folder besides a bundle; a readable manifest names its assets."""
     try:
         own = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=BundleManifest).assets
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNREADABLE):
         own = []
     return others(folder, own, (MANIFEST, WEIGHTS))
 
@@ -148,7 +149,7 @@ def read_manifest(folder: Path | str) -> BundleManifest:
     try:
         fields = msgspec.json.decode((folder / MANIFEST).read_bytes())
         manifest = msgspec.convert(fields, BundleManifest)
-    except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
+    except (*UNREADABLE, OSError) as error:
         raise BadModel(f'"{folder / MANIFEST}" cannot be read ({error}); save or fetch it again') from None
     if manifest.kind != _KIND:
         raise BadModel(f'"{folder}" is a {manifest.kind}, not a ranker')

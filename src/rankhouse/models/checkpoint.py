@@ -57,7 +57,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadModel(f'"{folder / "config.json"}" cannot be read ({error}); fetch the file again') from None
     if not isinstance(config, dict) or "model_type" not in config:
         raise BadModel(

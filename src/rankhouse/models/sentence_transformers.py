@@ -151,5 +151,5 @@ def _prompt(settings: Mapping[str, Any], names: tuple[str, ...]) -> str:
 def _read(path: Path) -> Any:  # noqa: ANN401  # whatever JSON holds
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadModel(f'"{path}" cannot be read ({error}); fetch the folder again') from None

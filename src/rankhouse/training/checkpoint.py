@@ -19,7 +19,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from rankhouse.core.errors import BadModel, MissingInput, OutputFailed
+from rankhouse.core.errors import BadData, BadModel, MissingInput, OutputFailed
+from rankhouse.io.decoding import UNREADABLE, read_own
 from rankhouse.io.outputs import replacing
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -86,7 +87,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             _refuse_changed(metadata, note["sums"], tensors)
         tensors |= {name: tensors[same] for name, same in note["aliases"].items()}
         return tensors, note["said"]
-    except (SafetensorError, KeyError, TypeError, ValueError, msgspec.DecodeError, OSError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, *UNREADABLE, OSError) as error:
         raise BadModel(
             f"{path}: no sound checkpoint of a training ({error}); remove it to begin anew"
         ) from error
@@ -95,8 +96,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def read_outcome(path: Path, kind: type[S]) -> S | None:
     """Return what came out of a finished training; None where it is of an earlier version, or was changed."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except msgspec.DecodeError:
+        return read_own(path, kind, "remove it to train again, or use another folder")
+    except BadData as error:
+        if not isinstance(error.__cause__, msgspec.ValidationError):
+            raise
         return None
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.files import numbered_lines
 from rankhouse.io.outputs import writing, writing_failures
 from rankhouse.page.charts import DASHED, Palette, chart_kind, on_axes, plain_axes, write
@@ -23,6 +24,21 @@ if TYPE_CHECKING:
 Entry = dict[str, Any]
 """A line: {"step", "epoch", "loss", "rate", "norm", "seconds"} or
 {"step", "epoch", "measure", "value", "first_stage"}, or once {"step", "epoch", "measure", "encoder"}."""
+
+
+class _Line(msgspec.Struct):
+    """What is read of a line again; null stands for NaN."""
+
+    step: int
+    loss: float | None = None
+    value: float | None = None
+    measure: str = ""
+    first_stage: float | None = None
+    encoder: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.value is not None and not (self.measure and self.first_stage is not None):
+            raise ValueError("a validation without its measure or first stage")
 
 
 class TrainingLog:
@@ -76,10 +92,11 @@ def read_log(path: Path | str) -> list[Entry]:
     broken = 0
     for number, raw in numbered_lines(path):
         if broken:
-            raise BadData("not a line of a training's log", path, broken)
+            raise BadData("not a line of a training's log; remove the line, or the file", path, broken)
         try:
+            msgspec.json.decode(raw, type=_Line)
             entries.append(msgspec.json.decode(raw, type=Entry))
-        except msgspec.DecodeError:
+        except UNREADABLE:
             broken = number
     return entries
 

@@ -11,6 +11,7 @@ from rankhouse.core import notation
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.evaluation.measure_notation import parse as parse_measures
+from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import write_json
 from rankhouse.models.families import FAMILIES
 from rankhouse.training.distillation import soft_loss
@@ -97,7 +98,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """
         try:
             return msgspec.json.decode(text, type=cls)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        except UNREADABLE as error:
             if isinstance(error.__cause__, WrongUse):
                 raise error.__cause__ from None
             names = ", ".join(field.name for field in msgspec.structs.fields(cls))

@@ -57,8 +57,8 @@ _MEASURES = "AP nDCG@10 RR@10"
 def write_pages(out: Path, index: Index, validation: Validation | None, measure: str) -> None:
     """Draw the learning curve and compare the kept model with what was there before, where missing."""
     try:
-        if not (out / CURVE).exists():
-            write_curve(read_log(out / LOG), out / CURVE)
+        if not (out / CURVE).exists() and (log := read_log(out / LOG) if (out / LOG).exists() else []):
+            write_curve(log, out / CURVE)
         if validation is not None:
             trained = _validation_run(out, index, validation)
             if not (out / REPORT).exists():

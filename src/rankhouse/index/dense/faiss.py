@@ -26,6 +26,7 @@ from rankhouse.index.append_state import AGAIN
 from rankhouse.index.dense.exact import ExactSearcher, Neighbours, Rows, Searcher, rescore, settle, with_ids
 from rankhouse.index.dense.vectors import Vectors
 from rankhouse.io.checksums import BadEnvelope, file_sum, sealed, unsealed
+from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import others, replacing_folder
 
 
@@ -354,7 +355,7 @@ def _read_sheet(vectors: Vectors, asked: Structure) -> _Sheet:
         sheet = msgspec.json.decode(content, type=_Sheet)
         if sheet.build.keys() != asked.build.keys() or sheet.search.keys() != asked.search.keys():
             raise BadIndex(f"{folder}: was made by another version; {AGAIN}")
-    except (OSError, BadEnvelope, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, BadEnvelope, *UNREADABLE) as error:
         raise BadIndex(f"{folder}: cannot be read ({error}); {AGAIN}") from error
     if sheet.vectors != vectors.fingerprint:
         raise BadIndex(

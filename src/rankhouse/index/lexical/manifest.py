@@ -11,6 +11,7 @@ import msgspec
 from rankhouse import __version__
 from rankhouse.core.errors import BadIndex, MissingInput
 from rankhouse.io.checksums import BadEnvelope, FileSum, sealed, unsealed
+from rankhouse.io.decoding import UNREADABLE, decode_own
 from rankhouse.io.outputs import replacing
 from rankhouse.io.scratch import recover
 
@@ -115,7 +116,7 @@ def load(folder: Path) -> IndexManifest:
         ) from None
     except BadEnvelope as error:
         raise BadIndex(f"{path}: {error}; build the index again") from error
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise BadIndex(f"{path}: cannot be read ({error}); build the index again") from error
     if head.format != FORMAT or head.version not in READABLE:
         raise BadIndex(
@@ -123,4 +124,4 @@ def load(folder: Path) -> IndexManifest:
             f'"{FORMAT}" version {" or ".join(map(str, READABLE))}: build the index again, or use the '
             "program that made it"
         )
-    return msgspec.json.decode(raw, type=IndexManifest)
+    return decode_own(raw, IndexManifest, f"{path}:", "build the index again", error=BadIndex)

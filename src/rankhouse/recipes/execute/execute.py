@@ -17,6 +17,7 @@ import msgspec
 
 from rankhouse import __version__
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUse
+from rankhouse.io.decoding import read_cache
 from rankhouse.io.outputs import replacing_folder, write_json, writing
 from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.plan import SAID, Plan, Task
@@ -85,11 +86,8 @@ def carry_out(plan: Plan, out: Path, contents: Contents, say: Callable[[str], No
 
 def _finished(task: Task, out: Path, contents: Contents) -> Record | None:
     """Return the record of a finished task whose files are as they were left; None if it has to be done."""
-    try:
-        record = msgspec.json.decode((out / task.folder / DONE).read_bytes(), type=Record)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-        return None
-    return record if _made(task, out, contents) == record.files else None
+    record = read_cache(out / task.folder / DONE, Record)
+    return record if record is not None and _made(task, out, contents) == record.files else None
 
 
 def _made(task: Task, out: Path, contents: Contents) -> dict[str, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from rankhouse.core.errors import MissingInput
+from rankhouse.io.decoding import read_cache
 from rankhouse.io.outputs import writing
 
 _BLOCK = 1 << 20
@@ -27,10 +27,8 @@ class Contents:
 
     def __init__(self, memory: Path) -> None:
         self._memory = memory
-        self._known: dict[str, _Entry] = {}
+        self._known = read_cache(memory, dict[str, _Entry]) or {}  # without it, files are read again
         self._new = False
-        with suppress(msgspec.DecodeError, OSError):  # an absent or damaged memory only costs time
-            self._known = msgspec.json.decode(memory.read_bytes(), type=dict[str, _Entry])
 
     def of(self, path: Path) -> str:
         """Return the hash of a file, or of a folder's names and files: 32 hexadecimal digits."""

@@ -38,7 +38,7 @@ def read_recipe(path: Path, changes: Sequence[str] = (), *, smallest: bool = Fal
     text = "\n".join(as_text(raw, path, line) for line, raw in numbered_lines(path)) + "\n"
     try:
         raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise WrongUse(f"{path}: not TOML: {error}") from error
     lines = Lines(path, text)
     least = raw.pop("smallest", None)
@@ -109,7 +109,7 @@ def _literal(text: str) -> object:
     """Read a value as TOML; what is none is a text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 

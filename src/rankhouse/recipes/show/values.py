@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from rankhouse.core.errors import BadData, RankhouseError, WrongUse
 from rankhouse.evaluation.measures import Evaluator, Scores
+from rankhouse.io.decoding import read_own
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.recipes.execute.execute import State
 from rankhouse.recipes.read.lines import Key
@@ -108,10 +108,7 @@ class Results:
 
 def _numbers(path: Path, places: Mapping[str, str]) -> Scores:
     """Read numbers from a JSON file, as the scores of one pass."""
-    try:
-        whole = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise BadData(f"no JSON to read numbers from ({error})", path) from error
+    whole = read_own(path, object, "numbers are read from the JSON that a step writes")
     values = np.array([[_at(whole, where, path)] for where in places.values()], dtype=np.float64)
     return Scores(tuple(places), ("",), values)
 

@@ -21,6 +21,7 @@ import msgspec
 from rankhouse.core.errors import BadData, MissingInput, RankhouseError
 from rankhouse.core.nouns import Document
 from rankhouse.io.corpora import CORPUS_KINDS, read_documents
+from rankhouse.io.decoding import read_cache
 from rankhouse.io.duplicate_ids import Repeats
 from rankhouse.io.files import COMPRESSIONS, Meter, Skips, kind_of, read_whole
 from rankhouse.io.outputs import write_json
@@ -178,10 +179,7 @@ class FolderState(msgspec.Struct, frozen=True):
     @classmethod
     def load(cls, path: Path) -> FolderState:
         """Read it; an empty one where there is none, or none that can be read."""
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
-        except (OSError, msgspec.DecodeError):
-            return cls()
+        return read_cache(path, cls) or cls()
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""

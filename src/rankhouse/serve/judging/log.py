@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from rankhouse.core.errors import BadData, OutputFailed
+from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import writing_failures
 
 IMPORTED: Final = "(file)"
@@ -110,7 +111,7 @@ def _lines(content: bytes, path: Path) -> Iterator[JudgementEntry]:
     for number, line in enumerate(content.splitlines(), 1):
         try:
             entry = _decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise BadData(
                 f"is no line of a log of judgements ({error}); put the file back from a copy, or move it "
                 "away to begin again with what the qrels file beside it holds",

@@ -27,13 +27,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import msgspec
 
 from rankhouse.core import notation
-from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.errors import BadData, RankhouseError, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels, relevant, restrict
 from rankhouse.core.run import Run
 from rankhouse.core.sampling import order
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.io.corpora import write_queries
+from rankhouse.io.decoding import read_own
 from rankhouse.io.outputs import write_json
 from rankhouse.io.trec import write_qrels, write_run
 from rankhouse.serve.errors import Refusal, UnknownName
@@ -224,9 +225,9 @@ class TrainingJobs:
     def _read(self, name: str) -> TrainingJob:
         path = self._place(name) / "job.json"
         try:
-            job = msgspec.json.decode(path.read_bytes(), type=TrainingJob)
-        except (OSError, msgspec.DecodeError) as error:
-            return TrainingJob(TrainingRequest(name), "failed", "", fault=f"{path}: cannot be read ({error})")
+            job = read_own(path, TrainingJob, "remove its folder, or train under another name")
+        except BadData as error:
+            return TrainingJob(TrainingRequest(name), "failed", "", fault=str(error))
         if job.state == "running" and name != self._running:
             fault = "the service ended before it did; the same request goes on with it"
             return msgspec.structs.replace(job, state="failed", fault=fault)
