@@ -72,7 +72,7 @@ BUDGETS = {
     "serve": (10_270, 8_800),
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
-    "jobs adaptation": (3_465, 2_500),
+    "jobs adaptation": (3_500, 2_500),
     "systems": (2_483, 1_900),
     "training explanation stores": (13_070, 11_700),
     "index models ranking labels evaluation": (20_184, 19_100),
