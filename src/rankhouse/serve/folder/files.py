@@ -10,6 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,6 +21,7 @@ import msgspec
 
 from rankhouse.core.errors import BadData, MissingInput, RankhouseError
 from rankhouse.core.nouns import Document
+from rankhouse.core.progress import clock
 from rankhouse.io.corpora import CORPUS_KINDS, read_documents
 from rankhouse.io.decoding import read_cache
 from rankhouse.io.duplicate_ids import Repeats
@@ -159,6 +161,8 @@ class _HtmlReader(HTMLParser):
 
 KINDS = (*TEXT_KINDS, *CORPUS_KINDS)
 STATE = ".rankhouse"
+ENCODING = "encoding"
+"""What the work is called that makes vectors."""
 
 
 class FileState(msgspec.Struct, frozen=True):
@@ -184,6 +188,44 @@ class FolderState(msgspec.Struct, frozen=True):
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""
         write_json(path, self)
+
+
+class FolderProgress(msgspec.Struct, frozen=True):
+    """What is being done about a folder: the work, "" for none, how much of it, and what was said so far.
+
+    Attributes:
+        share: Of the work, from 0 to 1.
+        seconds_left: As far as is known.
+        said: How many remarks were made; the last of them are the ``remarks``.
+    """
+
+    work: str = ""
+    share: float = 0.0
+    seconds_left: float | None = None
+    said: int = 0
+    remarks: tuple[str, ...] = ()
+
+    def sentence(self, *, by_meaning: bool) -> str:
+        """Say it to the person who searches; ``by_meaning`` whether that is possible already."""
+        if not self.work:
+            return ""
+        left = "" if self.seconds_left is None else f", about {clock(self.seconds_left)} left"
+        share = f"{self.share:.0%}"
+        if self.work != ENCODING:
+            return f"Files have changed and are being indexed: {share}{left}."
+        if by_meaning:
+            return f"New text is being read for search by meaning: {share}{left}."
+        return (
+            f"Search by meaning is being prepared: {share} of the text is read{left}. "
+            "Until then, search is by words."
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> FolderProgress:
+        """Read it; nothing is being done where there is none."""
+        with suppress(OSError, msgspec.DecodeError):
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        return cls()
 
 
 class Changes(NamedTuple):

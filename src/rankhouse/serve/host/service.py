@@ -74,7 +74,8 @@ class Service(ServedCollection):
     def warm(self) -> None:
         """Open and warm the rankers; then the service is ready."""
         for name, spec in self.options.rankers.items():
-            self.add_ranker(name, spec)
+            if name not in self.options.late:
+                self.add_ranker(name, spec)
         self.training.offer_finished()
         if self.phase is Phase.STARTING:
             self.phase = Phase.READY

@@ -73,6 +73,7 @@ def start(
     cluster: Callable[[], AbstractContextManager[RemoteHolder | None]] = nullcontext,
     *,
     opens: bool = False,
+    beside: Callable[[Service], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; requests in progress then have the grace time, and the process ends.
 
@@ -81,6 +82,7 @@ def start(
     Args:
         cluster: Connects to what holds indexes and rankers elsewhere.
         opens: Whether the page is opened in the browser.
+        beside: What is done beside answering, in a thread, once the service is ready.
     """
     check_exposure(options)
     _allow_many_files()
@@ -88,18 +90,22 @@ def start(
     listener = bind(options.host, options.port)
     address = address_of(options.host, listener)
 
-    def say_ready() -> None:
+    def ready() -> None:
         progress.say(f"rankhouse serves {_counted(options)} at {address} (Ctrl-C ends it)")
         if opens:
             webbrowser.open(address)
+        if beside is not None:
+            threading.Thread(target=beside, args=(service,), name="beside", daemon=True).start()
 
-    if options.rankers:  # the longest wait of a start
-        progress.say(f"opening {', '.join(options.rankers)} ...")
+    if opened := [
+        name for name in options.rankers if name not in options.late
+    ]:  # the longest wait of a start
+        progress.say(f"opening {', '.join(opened)} ...")
     try:
         with cluster() as held:
             service = open_service(options, held)
             try:
-                server = make_server(service, say_ready)
+                server = make_server(service, ready)
                 server.run([listener])
             finally:
                 service.close()

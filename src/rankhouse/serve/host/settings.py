@@ -44,6 +44,7 @@ class ServeOptions:
     Attributes:
         indexes: Name -> folder; the first is the default.
         rankers: Name -> notation or folder; an encoder makes its vectors in the indexes searchable.
+        late: Names of rankers that are not opened at the start, but when there is work for them.
         systems: Systems to choose beside those that every service has; their rankers are among the rankers.
         queries: Questions of the first index: a list to choose from, to judge and to compare runs on.
         qrels: Judgements of them that are there already; only read.
@@ -61,6 +62,7 @@ class ServeOptions:
 
     indexes: Mapping[str, Path] = field(default_factory=dict)
     rankers: Mapping[str, str] = field(default_factory=dict)
+    late: frozenset[str] = frozenset()
     systems: Sequence[SystemSpec] = ()
     queries: Path | None = None
     qrels: Path | None = None

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.sameness import Texts
+from rankhouse.serve.folder.files import FolderProgress
 from rankhouse.serve.judging.log import Audit, JudgementEntry
 from rankhouse.serve.judging.runs import SystemRuns
 from rankhouse.serve.judging.store import JudgementStore
 from rankhouse.serve.judging.training import TrainingJobs
 from rankhouse.serve.search.catalogue import Catalogue
+
+
+class Work(NamedTuple):
+    """Work beside answering: a sentence, "" for none, and how much of it is done, from 0 to 1."""
+
+    sentence: str
+    share: float
 
 
 @dataclass
@@ -26,6 +35,7 @@ class ServedCollection:
         queries: Questions of the first index, to choose from.
         qrels: Judgements of them that were there before; only read.
         runs: Name -> run of them, to compare beside the systems.
+        standing: What is being done about the folder that is served, if it is one.
         system_runs: Runs of systems over the questions, made when they are compared.
     """
 
@@ -35,12 +45,19 @@ class ServedCollection:
     qrels: Qrels = field(default_factory=dict)
     runs: Mapping[str, Run] = field(default_factory=dict)
     audit: Audit = field(default_factory=lambda: Audit(None))
+    standing: FolderProgress = field(default_factory=FolderProgress)
     system_runs: SystemRuns = field(init=False)
     training: TrainingJobs = field(init=False)
 
     def __post_init__(self) -> None:
         self.system_runs = SystemRuns(self.catalogue)
         self.training = TrainingJobs(None, self)
+
+    @property
+    def work(self) -> Work:
+        """What is being done about the folder, in words, and how much of it."""
+        by_meaning = any(ranker.is_encoder for ranker in self.catalogue.rankers.values())
+        return Work(self.standing.sentence(by_meaning=by_meaning), self.standing.share)
 
     @property
     def scale(self) -> Mapping[int, str]:

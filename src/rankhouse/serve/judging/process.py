@@ -1,4 +1,4 @@
-"""A command of this program in a process of its own, beside the service, which it does not outlive.
+"""A module of this program in a process of its own, beside the service, which it does not outlive.
 
 The service holds one end of a pipe, the command the other: however the service ends, the pipe does too.
 """
@@ -20,13 +20,13 @@ from typing import Final
 _TAIL: Final = 4_000
 
 
-def started(arguments: Sequence[str], said: Path) -> subprocess.Popen[bytes]:
-    """Start a command, behind the service in the line for the processor and out of Ctrl-C's reach."""
+def started(arguments: Sequence[str], said: Path, module: str = "rankhouse") -> subprocess.Popen[bytes]:
+    """Start a module, behind the service in the line for the processor and out of Ctrl-C's reach."""
     theirs, ours = os.pipe()
     try:
         with said.open("wb") as out:
             process = subprocess.Popen(  # noqa: S603 - this very program
-                [sys.executable, "-m", __name__, *arguments], env={**os.environ, "COLUMNS": "1000"},
+                [sys.executable, "-m", __name__, module, *arguments], env={**os.environ, "COLUMNS": "1000"},
                 stdin=theirs, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
     except BaseException:
@@ -56,4 +56,4 @@ def _end_with_the_service() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_end_with_the_service, daemon=True).start()
-    runpy.run_module("rankhouse", run_name="__main__", alter_sys=True)
+    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)

@@ -77,7 +77,8 @@ def page(
     saved = request.query_params.get("export") == "html" and request.method == "GET"
     caller = caller_of(request)
     here = {"path": request.url.path, "caller": "" if caller is ANYBODY else caller.name}
-    text = filled(template, {"saved": saved, "here": here, **content})
+    work = request.app.state.service.work
+    text = filled(template, {"saved": saved, "here": here, "work": work, **content})
     sent = {**_UNCACHED, **(headers or {})}
     if saved:
         sent |= _attachment(f"{request.url.path.strip('/') or 'search'}.html")

@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
-from rankhouse.serve.contracts.requests import Threads
+from rankhouse.serve.contracts.requests import Threads, answer
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page import ask, document, judge, queries, runs, train, why
 from rankhouse.serve.page.judge import Pools
@@ -36,8 +36,14 @@ def routes(service: ServedCollection) -> list[BaseRoute]:
         at("/queries", queries.QueriesFields, queries.show),
         at("/runs", runs.RunsFields, runs.show),
         at("/train", Struct, train.show, FormWork(train.TrainForm, partial(train.write, service))),
+        Route("/work", partial(_work, service)),
         *static_routes(),
     ]
+
+
+async def _work(service: ServedCollection, _request: Request) -> Response:
+    """Answer the page's script, which asks how far the work beside is."""
+    return answer(service.work._asdict(), headers={"cache-control": "no-store"})
 
 
 def _if_searchable(service: ServedCollection, show: Show, request: Request, asked: Struct) -> Response:

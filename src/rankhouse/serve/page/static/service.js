@@ -219,7 +219,28 @@ function follow(place) {
   setTimeout(look, 1500);
 }
 
+// --- a folder that is still being read -----------------------------------------------------------------
+
+function watch(strip) {
+  const look = async () => {
+    try {
+      const told = await (await fetch("/work", { headers: { accept: "application/json" } })).json();
+      if (!told.sentence) {
+        strip.replaceChildren("All files are read. ", Object.assign(document.createElement("a"), { href: location.href, textContent: "Show what there is now" }));
+        return;
+      }
+      one("span", strip).textContent = told.sentence;
+      one("progress", strip).value = told.share;
+    } catch {
+      // the service ended, or is busy: the next look tells
+    }
+    setTimeout(look, 2000);
+  };
+  setTimeout(look, 2000);
+}
+
 all("[data-keys]").forEach(keySwitch);
+all(".work").forEach(watch);
 if (one(".ask")) search();
 const form = one("#judging");
 if (form) judging(form);

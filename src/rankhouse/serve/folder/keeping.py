@@ -1,0 +1,96 @@
+"""Keep a served folder's index and vectors up to its files, in a process beside the service.
+
+    python -m rankhouse.serve.folder.keeping FOLDER [ENCODER VERSION]
+
+It stands behind the service in the line for the processor. How far it is stands in
+FOLDER/.rankhouse/progress.json, for the terminal and the page.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rankhouse.core import progress
+from rankhouse.core.errors import RankhouseError
+from rankhouse.core.progress import Progress
+from rankhouse.io.outputs import write_json
+from rankhouse.io.scratch import try_lock
+from rankhouse.serve.folder.files import FolderProgress
+from rankhouse.serve.folder.prepare import EncoderAtHand, Place, encode_folder, index_folder, is_current
+
+PAUSE = 2.0
+"""Seconds between two looks at a folder's files, at least."""
+_SHARE = 50  # part of the time that may go into looking
+_WRITE_EVERY = 0.5  # seconds
+_MOST_REMARKS = 100
+
+
+class _File:
+    """Shows progress and remarks in a file."""
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._remarks, self._written = place, list[str](), 0.0
+        self._write()
+
+    def _write(self, work: str = "", share: float = 0.0, left: float | None = None) -> None:
+        told = FolderProgress(work, share, left, len(self._remarks), tuple(self._remarks[-_MOST_REMARKS:]))
+        with suppress(RankhouseError):  # a full disk is met by the work itself
+            write_json(self._place.progress, told)
+        self._written = time.monotonic()
+
+    @contextmanager
+    def shown(self, label: str, total: int | None, unit: str) -> Iterator[Progress]:
+        del unit
+        begun: list[tuple[float, float]] = []
+
+        def show(done: float, of: int | None = total) -> None:
+            now = time.monotonic()
+            begun or begun.append((done, now))  # what an earlier process did tells nothing of the rate
+            first, began = begun[0]
+            if of and now > self._written + _WRITE_EVERY:
+                left = (now - began) * (of - done) / (done - first) if done > first else None
+                self._write(label, min(1.0, done / of), left)
+
+        self._write(label)
+        try:
+            yield show
+        finally:
+            self._write()
+
+    def say(self, text: str) -> None:
+        if text not in self._remarks[-_MOST_REMARKS:]:
+            self._remarks.append(text)
+            self._write()
+
+    note = say
+
+
+def keep(place: Place, encoder: EncoderAtHand | None) -> None:
+    """Encode what is not encoded yet, then look for changes, until the process ends."""
+    pause = PAUSE
+    while True:
+        try:
+            if not is_current(place):
+                index_folder(place, encoder)
+            if encoder is not None:
+                encode_folder(place, encoder)
+        except RankhouseError as error:  # a file half written, all gone, no room: it is tried again
+            progress.say(f"{error}; what was indexed before is still served")
+        began = time.monotonic()
+        is_current(place)
+        pause = max(PAUSE, _SHARE * (time.monotonic() - began))
+        time.sleep(pause)
+
+
+if __name__ == "__main__":
+    folder, *given = sys.argv[1:]
+    there = Place(Path(folder))
+    while (lock := try_lock(there.state / ".keep.lock")) is None:  # that of a service which was killed
+        time.sleep(PAUSE)
+    with lock:
+        progress.use(_File(there))
+        keep(there, EncoderAtHand(*given) if given else None)

@@ -1,0 +1,71 @@
+"""The service of a folder: what keeps its index runs beside, and is shown on the terminal and the pages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from subprocess import Popen
+
+from rankhouse.core import progress
+from rankhouse.core.errors import RankhouseError
+from rankhouse.serve.folder import keeping
+from rankhouse.serve.folder.files import FolderProgress
+from rankhouse.serve.folder.prepare import EncoderAtHand, Place, is_encoded
+from rankhouse.serve.host.service import Service
+from rankhouse.serve.host.settings import ENCODER
+from rankhouse.serve.judging.process import last_words, started
+
+_PAUSE = 0.5  # seconds between two looks at how far the work is
+_PARTS = 10_000
+
+
+def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], None]:
+    """Return what a service of a folder does beside answering: it is run in a thread of its own.
+
+    A process keeps index and vectors up to the files. The encoder is offered once its vectors are there.
+    """
+
+    def beside(service: Service) -> None:
+        place.progress.unlink(missing_ok=True)
+        said = place.state / "said.txt"
+        process = started([str(place.folder), *(at_hand or ())], said, keeping.__name__)
+        told, offered = 0, at_hand is None
+        for now in _changes(place, process):
+            for remark in now.remarks[max(0, len(now.remarks) - (now.said - told)) :]:
+                progress.say(remark)
+            told, service.standing = now.said, now
+            if not offered and at_hand is not None and _is_ready(place, at_hand):
+                service.add_ranker(ENCODER, at_hand.spec)
+                offered = True
+                progress.say("search finds what is said in other words, too")
+        service.standing = FolderProgress()
+        progress.say(
+            f"the files are no longer watched; start again to take in what changes ({last_words(said)})"
+        )
+
+    return beside
+
+
+def _is_ready(place: Place, at_hand: EncoderAtHand) -> bool:
+    with suppress(RankhouseError):  # being replaced
+        return is_encoded(place, at_hand)
+    return False
+
+
+def _changes(place: Place, process: Popen[bytes]) -> Iterator[FolderProgress]:
+    """Yield how far the work is, whenever that is new, until its process ends; bars show it meanwhile."""
+    last: FolderProgress | None = None
+    while process.poll() is None:
+        now = FolderProgress.load(place.progress)
+        if now != last:
+            yield (last := now)
+        if now.work:
+            with progress.shown(now.work, _PARTS, "bytes") as show:
+                while (
+                    process.poll() is None and (then := FolderProgress.load(place.progress)).work == now.work
+                ):
+                    show(int(then.share * _PARTS), _PARTS)
+                    yield (last := then)
+                    time.sleep(_PAUSE)
+        time.sleep(_PAUSE)
