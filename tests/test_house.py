@@ -64,12 +64,13 @@ def test_functions_take_few_parameters():
 
 # Packages -> the most lines that they may have, and what the plan gives them; the first only shrinks towards
 # the second. systems and io took work over from other packages (expressions; remote files, progress); jobs
-# and cli have one declaration a verb but still a report each; the others wait for near-duplicates.
+# and cli have one declaration a verb but still a report each; the others wait for near-duplicates. Of serve's
+# plan, 210 came with the process that keeps a served folder up to its files.
 BUDGETS = {
     "cli": (4_955, 4_000),
     "cluster": (1_700, 1_700),
     "api": (1_235, 1_100),
-    "serve": (10_270, 8_800),
+    "serve": (10_545, 9_010),
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_500, 2_500),
@@ -80,7 +81,7 @@ BUDGETS = {
     "io": (3_520, 3_300),
     "core": (2_000, 1_800),
 }
-MOST_ALL, PLANNED_ALL = 73_900, 66_000
+MOST_ALL, PLANNED_ALL = 72_500, 66_000
 MOST_FILES, PLANNED_FILES = 415, 400
 MOST_SHARED_NAMES = 15
 
