@@ -37,7 +37,9 @@ class _File:
         self._write()
 
     def _write(self, work: str = "", share: float = 0.0, left: float | None = None) -> None:
-        told = FolderProgress(work, share, left, len(self._remarks), tuple(self._remarks[-_MOST_REMARKS:]))
+        told = FolderProgress(
+            work, share, left, said=len(self._remarks), remarks=tuple(self._remarks[-_MOST_REMARKS:])
+        )
         with suppress(RankhouseError):  # a full disk is met by the work itself
             write_json(self._place.progress, told)
         self._written = time.monotonic()
