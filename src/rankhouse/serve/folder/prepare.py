@@ -256,9 +256,7 @@ def _encode(path: Path, before: Path, at_hand: EncoderAtHand, *, overwrite: bool
     remembering = RememberingEncoder.of(encoder, before, split) or encoder
     job = EncodeOptions(len(index), index.fingerprint, split, chunk=_AT_ONCE, overwrite=overwrite)
     with progress.shown(ENCODING, None, "bytes") as show:
-        encode(
-            remembering, index.documents.stream(), vectors_folder(path), job, progress=index.by_text(show)
-        )
+        encode(remembering, index.documents.stream(), vectors_folder(path), job, progress=index.by_text(show))
 
 
 def _cover(folder: Path, index: Index) -> bool:
