@@ -15,11 +15,11 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing would be most of the import's time
 if TYPE_CHECKING:
-    from rankhouse.api.adapt import adapt as adapt
     from rankhouse.api.compare import compare as compare
     from rankhouse.api.explain import explain as explain
     from rankhouse.api.index import Index as Index
     from rankhouse.api.rankers import open_ranker as open_ranker
+    from rankhouse.api.train import adapt as adapt
     from rankhouse.api.train import train as train
     from rankhouse.api.verbs import evaluate as evaluate
     from rankhouse.api.verbs import fuse as fuse
@@ -52,7 +52,7 @@ _HOMES = {
     **dict.fromkeys(("rerank", "fuse", "label", "evaluate"), "api.verbs"),
     "compare": "api.compare",
     "train": "api.train",
-    "adapt": "api.adapt",
+    "adapt": "api.train",
     "explain": "api.explain",
     **dict.fromkeys(("read_documents", "read_queries"), "io.corpora"),
     **dict.fromkeys(("read_qrels", "read_run", "write_qrels", "write_run"), "io.trec"),

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 from rankhouse.api.rankers import open_ranker
-from rankhouse.core import notation
 from rankhouse.core.arguments import checked
-from rankhouse.core.nouns import TextEncoder
+from rankhouse.core.nouns import Query, TextEncoder
+from rankhouse.core.progress import ignore
 from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index import index as stored
 from rankhouse.index.dense import faiss
-from rankhouse.index.dense.encode import EncodeOptions, encode
-from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.dense.vectors import Vectors
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.sharded import sharded_index
+from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.io.inputs import (
     DocumentsLike,
     QueriesLike,
@@ -29,15 +29,63 @@ from rankhouse.io.inputs import (
     check_texts,
     wrong_kind,
 )
+from rankhouse.jobs.search import SearchOptions
 from rankhouse.jobs.shards import refuse_incomplete, with_documents
-from rankhouse.systems.execution import Execution, with_snippets
-from rankhouse.systems.rankers import ComputeOptions, as_encoder
-from rankhouse.systems.short_forms import short_form
-from rankhouse.systems.system import System
-from rankhouse.text.split import SPLITTERS
+from rankhouse.systems.execution import with_snippets
+from rankhouse.systems.rankers import as_encoder
 
 
-class Index(stored.Index):
+class _Searched:
+    """What can be searched: an index, or several as one."""
+
+    @checked
+    def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
+        """Answer one question: a ranking with titles and snippets that prints as a table.
+
+        Args:
+            query: The question.
+            model: ``bm25(k1=0.9, b=0.4)``, ``ql(mu=1000)``, ``jm``, or ``dense(RANKER)`` once vectors exist.
+            k: How many documents.
+            feedback: ``rm3`` or "".
+
+        Raises:
+            WrongUse: An unknown model, feedback or argument.
+        """
+        ranking = self.retrieve([Query("query", query)], model, k=k, feedback=feedback)["query"]
+        return with_snippets(cast(AnyIndex, self), query, ranking)
+
+    @checked
+    def retrieve(
+        self,
+        queries: QueriesLike,
+        model: str | Sequence[str] = "bm25",
+        *,
+        k: int = 1000,
+        feedback: str = "",
+        fusion: str = "rrf",
+        threads: int = 0,
+    ) -> Run:
+        """Rank the documents for many queries.
+
+        Args:
+            queries: A file, queries, or query id -> text.
+            model: A model, or several to be fused.
+            k: How many documents a query.
+            feedback: ``rm3(terms=10, docs=10, weight=0.5)`` or "", for the lexical models.
+            fusion: How several models become one run.
+            threads: Queries at a time; 0 takes one a processor.
+
+        Raises:
+            WrongUse: An unknown model, feedback, fusion or argument.
+            MissingInput: ``dense(...)`` without vectors; make them with :meth:`encode`.
+        """
+        models = [model] if isinstance(model, str) else as_list(model, "model", "a model or several")
+        check_texts("model", models)
+        options = SearchOptions(models=tuple(models), feedback=feedback, fusion=fusion, k=k, threads=threads)
+        return options.work(cast(AnyIndex, self), as_queries(queries)).run(options.best(k))
+
+
+class Index(_Searched, stored.Index):
     """A collection that can be searched.
 
     >>> import rankhouse as rh
@@ -123,49 +171,6 @@ class Index(stored.Index):
         return type(self).open(self.path)
 
     @checked
-    def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
-        """Answer one question: a ranking with titles and snippets that prints as a table.
-
-        Args:
-            query: The question.
-            model: ``bm25(k1=0.9, b=0.4)``, ``ql(mu=1000)``, ``jm``, or ``dense(RANKER)`` once vectors exist.
-            k: How many documents.
-            feedback: ``rm3`` or "".
-
-        Raises:
-            WrongUse: An unknown model, feedback or argument.
-        """
-        return with_snippets(self, query, short_form((model,), feedback, k=k).rank(query, self))
-
-    @checked
-    def retrieve(
-        self,
-        queries: QueriesLike,
-        model: str | Sequence[str] = "bm25",
-        *,
-        k: int = 1000,
-        feedback: str = "",
-        fusion: str = "rrf",
-        threads: int = 0,
-    ) -> Run:
-        """Rank the documents for many queries.
-
-        Args:
-            queries: A file, queries, or query id -> text.
-            model: A model, or several to be fused.
-            k: How many documents a query.
-            feedback: ``rm3(terms=10, docs=10, weight=0.5)`` or "", for the lexical models.
-            fusion: How several models become one run.
-            threads: Queries at a time; 0 takes one a processor.
-
-        Raises:
-            WrongUse: An unknown model, feedback, fusion or argument.
-            MissingInput: ``dense(...)`` without vectors; make them with :meth:`encode`.
-        """
-        found = _system(model, feedback, fusion, k)
-        return Execution(self, as_queries(queries), ComputeOptions(threads=threads)).run(found)
-
-    @checked
     def encode(
         self,
         ranker: str | os.PathLike[str] | TextEncoder,
@@ -189,18 +194,20 @@ class Index(stored.Index):
         Raises:
             WrongUse: The ranker encodes no texts, or other vectors of this name are there.
         """
+        from rankhouse.jobs.encode import EncodeJob, EncodeWorker
+
         opened = open_ranker(ranker) if isinstance(ranker, str | os.PathLike) else ranker
         encoder = as_encoder(opened, ranker)
         manifest.load(self.path)  # the folder may be gone since it was opened
-        splitter = notation.make(split, SPLITTERS, "splitter")
-        job = EncodeOptions(len(self), self.fingerprint, splitter, dtype=dtype, overwrite=overwrite)
-        vectors = encode(encoder, self.documents.stream(), vectors_folder(self.path, name), job)
+        job = EncodeJob(index=str(self.path), ranker=str(ranker), split=split, dtype=dtype, name=name)
+        vectors = EncodeWorker(job, self, encoder, overwrite=overwrite).encode(ignore).vectors
+        assert vectors is not None  # an encoder of texts makes them
         if structure:
             faiss.build(vectors, structure)
         return vectors
 
 
-class ShardedIndex(sharded_index.ShardedIndex):
+class ShardedIndex(_Searched, sharded_index.ShardedIndex):
     """Several indexes, the parts of one collection, searched as one.
 
     >>> import rankhouse as rh
@@ -210,32 +217,6 @@ class ShardedIndex(sharded_index.ShardedIndex):
     >>> index.search("who steers ships?").hits[0].doc_id
     'd1'
     """
-
-    @checked
-    def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
-        """Answer one question. Args: as for :meth:`Index.search`."""
-        return with_snippets(self, query, short_form((model,), feedback, k=k).rank(query, self))
-
-    @checked
-    def retrieve(
-        self,
-        queries: QueriesLike,
-        model: str | Sequence[str] = "bm25",
-        *,
-        k: int = 1000,
-        feedback: str = "",
-        fusion: str = "rrf",
-        threads: int = 0,
-    ) -> Run:
-        """Rank the documents of all parts for many queries. Args: as for :meth:`Index.retrieve`."""
-        found = _system(model, feedback, fusion, k)
-        return Execution(self, as_queries(queries), ComputeOptions(threads=threads)).run(found)
-
-
-def _system(model: str | Sequence[str], feedback: str, fusion: str, k: int) -> System:
-    models = (model,) if isinstance(model, str) else tuple(as_list(model, "model", "a model or several"))
-    check_texts("model", models)
-    return short_form(models, feedback, fusion, k=k)
 
 
 def as_index(given: stored.Index | str | os.PathLike[str]) -> stored.Index:

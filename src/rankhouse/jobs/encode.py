@@ -134,13 +134,26 @@ class Encoded(NamedTuple):
 class EncodeWorker:
     """Encodes documents of a job's index.
 
+    Args:
+        index: The job's index, where it is open already.
+        ranker: Its ranker likewise.
+        overwrite: Replace vectors that another encoder made.
+
     Attributes:
         is_dense: Whether each passage gets one vector; else something is stored of each of its words.
     """
 
-    def __init__(self, job: EncodeJob, *, overwrite: bool = False) -> None:
-        self._job, self._index, self._overwrite = job, Index.open(job.index), overwrite
-        self._ranker = open_ranker(job.ranker, job)
+    def __init__(
+        self,
+        job: EncodeJob,
+        index: Index | None = None,
+        ranker: Any = None,  # noqa: ANN401 - an encoder of people's own has less than ours
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        self._job, self._overwrite = job, overwrite
+        self._index = Index.open(job.index) if index is None else index
+        self._ranker = open_ranker(job.ranker, job) if ranker is None else ranker
         self.is_dense = isinstance(self._ranker, TextEncoder) and not job.tokens
 
     @property
