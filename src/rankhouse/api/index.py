@@ -200,7 +200,9 @@ class Index(_Searched, stored.Index):
         encoder = as_encoder(opened, ranker)
         manifest.load(self.path)  # the folder may be gone since it was opened
         job = EncodeJob(index=str(self.path), ranker=str(ranker), split=split, dtype=dtype, name=name)
-        vectors = EncodeWorker(job, self, encoder, overwrite=overwrite).encode(ignore).vectors
+        worker = EncodeWorker(job, self, encoder, overwrite=overwrite)
+        worker.encode(ignore)
+        vectors = worker.vectors
         assert vectors is not None  # an encoder of texts makes them
         if structure:
             faiss.build(vectors, structure)

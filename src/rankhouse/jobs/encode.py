@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
@@ -122,15 +122,6 @@ class EncodeJob(ComputeOptions):
         return JobResult(facts, sentence, losses(kept))
 
 
-class Encoded(NamedTuple):
-    """What encoding wrote: the vectors, or else the stored passages."""
-
-    facts: dict[str, Any]
-    sentence: str
-    warnings: list[str]
-    vectors: Vectors | None = None
-
-
 class EncodeWorker:
     """Encodes documents of a job's index.
 
@@ -141,7 +132,10 @@ class EncodeWorker:
 
     Attributes:
         is_dense: Whether each passage gets one vector; else something is stored of each of its words.
+        vectors: What was encoded last, if it is dense.
     """
+
+    vectors: Vectors | None = None
 
     def __init__(
         self,
@@ -161,7 +155,7 @@ class EncodeWorker:
         """The ranker, and what it computes on."""
         return computed_by(self._ranker)
 
-    def encode(self, progress: Progress) -> Encoded:
+    def encode(self, progress: Progress) -> JobResult:
         """Encode all documents into the index."""
         index, job = self._index, self._job
         documents, show = index.documents.stream(), index.by_text(progress)
@@ -178,11 +172,11 @@ class EncodeWorker:
             done = self._passages(documents, len(shard), folder / PASSAGES, progress)
             del done.facts["kept"]  # a folder that the shard is not in when it is done
         seconds = round(time.perf_counter() - started, 3)
-        write_report(folder, done.facts | {"seconds": seconds, "warnings": done.warnings})
+        write_report(folder, done.facts | {"seconds": seconds, "warnings": list(done.warnings)})
 
     def _vectors(
         self, documents: Iterable[Document], count: int, folder: Path, progress: Progress
-    ) -> Encoded:
+    ) -> JobResult:
         job, encoder = self._job, self._ranker
         if job.dtype == "int8":
             raise WrongUse(
@@ -193,11 +187,12 @@ class EncodeWorker:
             count, self._index.fingerprint, splitter, dtype=job.dtype or "float32", overwrite=self._overwrite
         )
         stored = encode(as_encoder(encoder, job.ranker), documents, folder, job=options, progress=progress)
-        return Encoded(*vectors_facts(stored), [], stored)
+        self.vectors = stored
+        return JobResult(*vectors_facts(stored))
 
     def _passages(
         self, documents: Iterable[Document], count: int, parent: Path, progress: Progress
-    ) -> Encoded:
+    ) -> JobResult:
         from rankhouse.models.precomputing import TokenPrecomputer, VectorPrecomputer
 
         job, ranker = self._job, self._ranker
@@ -207,7 +202,7 @@ class EncodeWorker:
             count, self._index.fingerprint, splitter, job.pool, chunk=maker.chunk, overwrite=self._overwrite
         )
         stored = precompute(maker, documents, parent, job=options, progress=progress)
-        return Encoded(*passages_facts(stored), losses(stored, ranker.max_length))
+        return JobResult(*passages_facts(stored), losses(stored, ranker.max_length))
 
 
 def vectors_facts(stored: Vectors) -> tuple[dict[str, Any], str]:

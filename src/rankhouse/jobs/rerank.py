@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _Rerank = Callable[[Run, Sequence[Query], Progress], RerankResult]
 _ROWS: Final = "rows.run"
+_ADVICE: Final = "cut smaller passages with --split"
 _COUNTS: Final = (
     "seconds", "stored", "queries", "documents", "passages", "cached", "tail", "unknown", "without_text",
     "dropped_words", "truncated", "tokens_lost",
@@ -92,7 +93,15 @@ class RerankJob(RerankOptions, ComputeOptions):
             for shard in shards:
                 with (shard.folder / _ROWS).open(encoding="utf-8", newline="\n") as rows:
                     file.writelines(rows)
-        return _sum_up(read_reports(shards), out, self.read)
+        facts = _facts(read_reports(shards))
+        told = (
+            f"{_counts(facts, self.read)} ({facts['cached']:,} from the cache) of {len(shards):,} shards, "
+            f"{facts['seconds']:.2f} s of work; written to {out}"
+        )
+        warnings = _losses(facts, _read_of(facts, self.read))
+        if missing := facts["unknown"] + facts["without_text"]:
+            warnings.append(f"{missing:,} rows of the run name documents without text, or not in the index")
+        return JobResult({"run": str(out)} | facts, told, warnings)
 
 
 class RerankWorker:
@@ -136,13 +145,44 @@ class RerankWorker:
         """The ranker, what it computes on, and what was kept for it."""
         return computed_by(self.ranker) | self._chooser | {"kept by encode": self._store}
 
-    def rerank(self, progress: Progress) -> RerankResult:
-        """Rerank the whole run."""
-        return self._rerank(self._run, self._queries, progress)
+    def whole(self, out: Path, progress: Progress) -> JobResult:
+        """Rerank the whole run, and write it."""
+        job, done = self._job, self._rerank(self._run, self._queries, progress)
+        self._write(done, out)
+        seen = self.ranker.report
+        facts = _facts([self._report(done)])
+        rate = done.report.passages / max(done.seconds, 1e-9)
+        if job.is_pairwise:
+            limit, speed, cached = f"{self.ranker.max_length} tokens", f"{rate:,.0f} a second", ""
+            advice = (
+                "cut passages with --split, and name the ranker that chooses one of each document: "
+                'duot5("DIR", passages=RANKER)'
+            )
+        else:
+            limit = f"{self.ranker.max_length} tokens, the most that {job.ranker} reads"
+            speed, cached = f"{rate:,.0f} passages/s", f" ({facts['cached']:,} from the cache)"
+            advice = _ADVICE
+        told = f"{_counts(facts, job.read)}{cached} in {done.seconds:.2f} s ({speed}); written to {out}"
+        if times := ", ".join(f"{name} {value:.3f}" for name, value in facts["per_query"].items()):
+            told += f"\nseconds a query: {times}"
+        if (scorer := done.stored) is not None:
+            state = scorer.store.state
+            told += (
+                f"\n{scorer.scored:,} of them by kept {state.kind} ({state.dtype}, split {state.split}) in "
+                f"{scorer.store.folder}; --no-stored does without"
+            )
+        warnings = _losses(facts, f"{seen.seen:,} {job.read}", limit, advice)
+        return JobResult({"run": str(out)} | facts, told, warnings)
 
-    def write(self, done: RerankResult, out: Path) -> None:
-        """Write a reranked run under the job's tag."""
+    def _write(self, done: RerankResult, out: Path) -> None:
         write_run(done.run, out, self._job.tag or ranker_tag(self.ranker))
+
+    def _report(self, done: RerankResult, truncated: int = 0, tokens_lost: int = 0) -> dict[str, Any]:
+        """Return how a rerank went; truncated and lost were texts before it."""
+        read, by_store = self.ranker.report, done.stored.scored if done.stored else 0
+        facts = {"seconds": round(done.seconds, 3), "stored": by_store} | vars(done.report)
+        lost = {"truncated": read.truncated - truncated, "tokens_lost": read.tokens_lost - tokens_lost}
+        return facts | lost
 
     def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
         """Rerank the queries of a shard."""
@@ -150,30 +190,19 @@ class RerankWorker:
         wanted = set(mine)
         if shard.start == 0:  # queries that are not in the run at all are reported once
             wanted |= {query.id for query in self._queries if query.id not in self._run}
-        before = self.unread
+        read = self.ranker.report
+        before = read.truncated, read.tokens_lost
         asked = [query for query in self._queries if query.id in wanted]
         done = self._rerank(self._run.restrict(mine), asked, progress)
         if done.stored is not None:
             state = done.stored.store.state
             self._store = f"{state.name}, {state.documents} documents"
-        self.write(done, folder / _ROWS)
-        facts = facts_of(done) | {name: now - before[name] for name, now in self.unread.items()}
-        write_report(folder, facts | {"warnings": _losses(facts, self._job.read)})
-
-    @property
-    def unread(self) -> dict[str, int]:
-        """How many texts the ranker has truncated so far, and how many tokens of them it did not read."""
-        read = self.ranker.report
-        return {"truncated": read.truncated, "tokens_lost": read.tokens_lost}
+        self._write(done, folder / _ROWS)
+        facts = self._report(done, *before)
+        write_report(folder, facts | {"warnings": _losses(facts, _read_of(facts, self._job.read))})
 
 
-def facts_of(done: RerankResult) -> dict[str, Any]:
-    """Return how a rerank went, as plain values."""
-    by_store = done.stored.scored if done.stored else 0
-    return {"seconds": round(done.seconds, 3), "stored": by_store} | vars(done.report)
-
-
-def spread(times: dict[str, float]) -> dict[str, float]:
+def _spread(times: dict[str, float]) -> dict[str, float]:
     """Sum up the seconds of all queries; nothing where they were not taken."""
     if not times:
         return {}
@@ -182,31 +211,34 @@ def spread(times: dict[str, float]) -> dict[str, float]:
     return dict(zip(names, quarters, strict=True)) | {"mean": float(np.mean([*times.values()])), "most": most}
 
 
-def _sum_up(reports: Sequence[dict[str, Any]], out: Path, read: str) -> JobResult:
+def _facts(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return how a rerank went as plain values, from the report of the whole or of its shards."""
     facts: dict[str, Any] = total_of(reports, *_COUNTS)
     for name in ("unknown_ids", "without_text_ids"):
         facts[name] = _first(one for report in reports for one in report[name])
     facts["queries_not_in_run"] = [one for report in reports for one in report["queries_not_in_run"]]
     facts["times"] = {query: took for report in reports for query, took in report["times"].items()}
-    facts["per_query"] = spread(facts["times"])
-    sentence = (
-        f"{facts['queries']:,} queries, {facts['documents']:,} documents in {facts['passages']:,} {read} "
-        f"({facts['cached']:,} from the cache) of {len(reports):,} shards, {facts['seconds']:.2f} s of work; "
-        f"written to {out}"
-    )
-    warnings = _losses(facts, read)
-    if missing := facts["unknown"] + facts["without_text"]:
-        warnings.append(f"{missing:,} rows of the run name documents without text, or not in the index")
-    return JobResult({"run": str(out)} | facts, sentence, warnings)
+    facts["per_query"] = _spread(facts["times"])
+    return facts
 
 
-def _losses(facts: Mapping[str, Any], read: str) -> list[str]:
+def _counts(facts: Mapping[str, Any], read: str) -> str:
+    return f"{facts['queries']:,} queries, {facts['documents']:,} documents in {_read_of(facts, read)}"
+
+
+def _read_of(facts: Mapping[str, Any], read: str) -> str:
+    return f"{facts['passages']:,} {read}"
+
+
+def _losses(
+    facts: Mapping[str, Any], read: str, limit: str = "the ranker", advice: str = _ADVICE
+) -> list[str]:
     """Return what the user should know of texts that were not read."""
     warnings = []
     if facts["truncated"]:
         warnings.append(
-            f"{facts['truncated']:,} of {facts['passages']:,} {read} did not fit into the ranker; "
-            f"{facts['tokens_lost']:,} tokens were not read (cut smaller passages with --split)"
+            f"{facts['truncated']:,} of {read} did not fit into {limit}; "
+            f"{facts['tokens_lost']:,} tokens were not read ({advice})"
         )
     if facts["dropped_words"]:
         warnings.append(f"{facts['dropped_words']:,} words are in no passage; --split says how many it keeps")

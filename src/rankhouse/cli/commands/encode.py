@@ -11,7 +11,7 @@ from rankhouse.cli import console
 from rankhouse.cli.cluster import chosen, clustered, run_clustered
 from rankhouse.cli.given import idle
 from rankhouse.cli.options import GROWING_FOLDER, options_of
-from rankhouse.cli.shards import run_shard, sharded
+from rankhouse.cli.shards import answer_of, run_shard, sharded
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
@@ -71,13 +71,12 @@ def command(
     started = time.perf_counter()
     with console.progress("encoding", None, "bytes") as show:
         done = worker.encode(show)
-    for warning in done.warnings:
-        console.warn(warning)
-    if vectors and done.vectors is not None:
-        with console.progress("building", len(done.vectors)) as show:
-            faiss.build(done.vectors, vectors, progress=show)
+    if vectors and worker.vectors is not None:
+        with console.progress("building", len(worker.vectors)) as show:
+            faiss.build(worker.vectors, vectors, progress=show)
     seconds = time.perf_counter() - started
-    return CommandResult(done.facts | {"seconds": round(seconds, 3)}, f"{done.sentence}, {seconds:.1f} s")
+    facts, told = done.facts | {"seconds": round(seconds, 3)}, f"{done.sentence}, {seconds:.1f} s"
+    return answer_of(done._replace(facts=facts, sentence=told))
 
 
 def _refuse_idle(job: EncodeJob, vectors: str, *, is_dense: bool) -> None:
