@@ -226,25 +226,17 @@ skip_bad = click.option("--skip-bad", type=FROM_ZERO, default=0, show_default=Tr
                         help="Pass over up to N malformed records and report them.")  # fmt: skip
 relevant_from = click.option("--relevant-from", type=COUNT, default=1, show_default=True, metavar="GRADE",
                              help="The lowest grade that means relevant.")  # fmt: skip
-_threads = click.option("--threads", type=FROM_ZERO, default=0, help="Processor threads; 0 for all.")
-_device = click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
-_precision = click.option("--precision", default="auto", show_default=True, help="auto, fp32, bf16 or int8.")
-
-
-def computing(command: F) -> F:
-    """Add --precision, --device and --threads."""
-    return _precision(_device(_threads(command)))
 
 
 def options_of(record: type) -> Callable[[F], F]:
-    """Give a command the options of a record; it is called with one, and with its other options by name."""
+    """Give a command the options of a record; it is called with one, behind those of further records."""
     held = option_fields(record)
 
     def decorate(command: F) -> F:
         @wraps(command)
-        def call(**values: Any) -> Any:  # noqa: ANN401 - a command's options
+        def call(*records: object, **values: Any) -> Any:  # noqa: ANN401 - a command's options
             given = {one.name: _plain(one, values.pop(one.name)) for one in held}
-            return command(record(**given), **values)
+            return command(*records, record(**given), **values)
 
         made: Any = call
         for one in reversed(held):

@@ -82,7 +82,9 @@ def examine(thing: str, aids: Aids = Aids()) -> Finding:  # noqa: B008 - immutab
             check_ranker(thing, aids.corpus, finding.facts, finding.faults)
         else:
             finding.kind = recognise(Path(thing))
-            _CHECKS[finding.kind](Path(thing), finding, aids.qrels)
+            skips = Skips(MOST_FAULTS)
+            _CHECKS[finding.kind](Path(thing), finding, skips, aids.qrels)
+            finding.faults[:0] = map(str, skips.seen)
     except RankhouseError as error:
         finding.faults.append(str(error))
     return finding
@@ -143,10 +145,8 @@ def _is_pair(raw: bytes) -> bool:
     return all(f'"{key}"'.encode() in raw for key in ("query_id", "doc_id", "label"))
 
 
-def _run(path: Path, finding: Finding, qrels: Path | None) -> None:
-    skips = Skips(MOST_FAULTS)
+def _run(path: Path, finding: Finding, skips: Skips, qrels: Path | None) -> None:
     run = read_run(path, skips)
-    finding.faults += [str(fault) for fault in skips.seen]
     depths = [len(run[q].doc_ids) for q in run]
     tied = sum(len(r.scores) - len(set(r.scores.tolist())) for r in run.values())
     finding.facts |= {
@@ -172,18 +172,13 @@ def _run(path: Path, finding: Finding, qrels: Path | None) -> None:
             )
 
 
-def _qrels(path: Path, finding: Finding, _: Path | None) -> None:
-    skips = Skips(MOST_FAULTS)
+def _qrels(path: Path, finding: Finding, skips: Skips, _: Path | None) -> None:
     qrels = read_qrels(path, skips)
-    finding.faults += [str(fault) for fault in skips.seen]
-    grades: dict[int, int] = {}
-    for judged in qrels.values():
-        for grade in judged.values():
-            grades[grade] = grades.get(grade, 0) + 1
+    grades = Counter(grade for judged in qrels.values() for grade in judged.values())
     barren = [q for q, judged in qrels.items() if not any(grade > 0 for grade in judged.values())]
     finding.facts |= {
         "queries": f"{len(qrels):,}",
-        "judgements": f"{sum(grades.values()):,}",
+        "judgements": f"{grades.total():,}",
         "grades": ", ".join(f"{grade}: {count:,}" for grade, count in sorted(grades.items())),
         "queries without a relevant document": f"{len(barren):,}"
         + (f" ({name_few(barren)})" if barren else ""),
@@ -192,10 +187,8 @@ def _qrels(path: Path, finding: Finding, _: Path | None) -> None:
         finding.faults.append("the file has no judgements")
 
 
-def _queries(path: Path, finding: Finding, _: Path | None) -> None:
-    skips = Skips(MOST_FAULTS)
+def _queries(path: Path, finding: Finding, skips: Skips, _: Path | None) -> None:
     queries = read_queries(path, skips)
-    finding.faults += [str(fault) for fault in skips.seen]
     empty = [q.id for q in queries if not q.text.strip()]
     words = [len(q.text.split()) for q in queries]
     finding.facts |= {
@@ -206,15 +199,13 @@ def _queries(path: Path, finding: Finding, _: Path | None) -> None:
         finding.faults.append(f"{len(empty)} queries have no text: {name_few(empty)}")
 
 
-def _corpus(path: Path, finding: Finding, _: Path | None) -> None:
-    skips = Skips(MOST_FAULTS)
+def _corpus(path: Path, finding: Finding, skips: Skips, _: Path | None) -> None:
     count = empty = titled = characters = longest = 0
     for document in read_documents([path], skips):
         size = len(document.full_text)
         count, characters, longest = count + 1, characters + size, max(longest, size)
         empty += not document.full_text.strip()
         titled += bool(document.title)
-    finding.faults += [str(fault) for fault in skips.seen]
     finding.facts |= {
         "documents": f"{count:,}",
         "with a title": f"{titled:,}",
@@ -225,12 +216,11 @@ def _corpus(path: Path, finding: Finding, _: Path | None) -> None:
         finding.faults.append("the corpus has no documents")
 
 
-def _pairs(path: Path, finding: Finding, _: Path | None) -> None:
-    skips, both_ways, labels = Skips(MOST_FAULTS), Contradictions(), Counter[int]()
+def _pairs(path: Path, finding: Finding, skips: Skips, _: Path | None) -> None:
+    both_ways, labels = Contradictions(), Counter[int]()
     for line, pair in numbered_pairs(path, skips):
         both_ways.add(pair, line)
         labels[pair.label] += 1
-    finding.faults += [str(fault) for fault in skips.seen]
     finding.facts |= {
         "pairs": f"{labels.total():,}",
         "labels": ", ".join(f"{label}: {count:,}" for label, count in sorted(labels.items())),
@@ -247,7 +237,7 @@ def _pairs(path: Path, finding: Finding, _: Path | None) -> None:
         )
 
 
-def _index(path: Path, finding: Finding, _: Path | None) -> None:
+def _index(path: Path, finding: Finding, *_: object) -> None:
     index = Index.open(path)
     index.verify()
     finding.facts |= {
@@ -264,11 +254,11 @@ def _index(path: Path, finding: Finding, _: Path | None) -> None:
     check_kept(index, finding.facts, finding.faults)
 
 
-def _cache(path: Path, finding: Finding, _: Path | None) -> None:
+def _cache(path: Path, finding: Finding, *_: object) -> None:
     check_cache(path, finding.facts)
 
 
-_CHECKS: dict[str, Callable[[Path, Finding, Path | None], None]] = {
+_CHECKS: dict[str, Callable[[Path, Finding, Skips, Path | None], None]] = {
     "run": _run,
     "qrels": _qrels,
     "queries": _queries,

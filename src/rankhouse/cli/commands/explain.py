@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rankhouse.cli import console
 from rankhouse.cli.given import idle, read_numbers, was_given
-from rankhouse.cli.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SOURCE, computing
+from rankhouse.cli.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SOURCE, options_of
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import WrongUse, visible
 from rankhouse.explanation import report
@@ -72,8 +72,9 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
 @click.option("--unit", default="", help="What is left out at a time: sentence or word.")
 @click.option("--passes", type=COUNT, default=1024, show_default=True, help="Most pairs scored per document.")
 @click.option("--out", type=OUTPUT_FILE, help="Write a page (.html) or Markdown (.md).")
-@computing
+@options_of(ComputeOptions)
 def command(
+    compute: ComputeOptions,
     index_path: Path,
     query: str,
     queries: str | None,
@@ -98,9 +99,6 @@ def command(
     unit: str,
     passes: int,
     out: Path | None,
-    precision: str,
-    device: str,
-    threads: int,
 ) -> CommandResult:
     """Say why a document scores what it scores, why it stands above another, or why it moved.
 
@@ -113,7 +111,7 @@ def command(
     work = Execution(
         Index.open(index_path),
         [find_query(query, queries, field_name, runs=(run_path, first_stage, before))],
-        ComputeOptions(precision, device, threads),
+        compute,
     )
     stage = replace(as_stage(ranker), split=split, pool=pool, depth=depth) if ranker else None
     shares = None if weights is None else read_numbers("--weights", weights)

@@ -19,7 +19,7 @@ from rankhouse.cli.options import (
     PATH,
     SEED,
     SOURCE,
-    computing,
+    options_of,
     relevant_from,
 )
 from rankhouse.cli.verb import CommandResult, verb
@@ -59,8 +59,9 @@ from rankhouse.systems.rankers import ComputeOptions, open_ranker
               help="For vectors: how many of them.")  # fmt: skip
 @click.option("--seed", type=SEED, default=0, show_default=True, help="For vectors: of the t-SNE.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The picture (.png or .svg).")
-@computing
+@options_of(ComputeOptions)
 def command(
+    compute: ComputeOptions,
     kind: str,
     rankers: tuple[str, ...],
     queries: str,
@@ -74,9 +75,6 @@ def command(
     depth: int,
     seed: int,
     out: Path,
-    precision: str,
-    device: str,
-    threads: int,
 ) -> CommandResult:
     """Draw what rankers see of one query: KIND is vectors or attention.
 
@@ -85,7 +83,7 @@ def command(
     """
     chart_kind(out)
     query = find_query(query_id, queries, field)
-    index, compute = Index.open(index_path), ComputeOptions(precision, device, threads)
+    index = Index.open(index_path)
     shown: list[dict[str, Any]]
     if kind == "attention":
         idle("it belongs to the kind vectors", "run_path", "qrels", "depth", "seed", "relevant_from")

@@ -13,7 +13,7 @@ import msgspec
 from rankhouse.cli import console
 from rankhouse.cli.commands.search import warn_of_empty
 from rankhouse.cli.given import idle
-from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SOURCE, computing
+from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SOURCE, options_of
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
@@ -57,8 +57,9 @@ from rankhouse.systems.short_forms import dense_ranker, is_dense
 )
 @click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
-@computing
+@options_of(ComputeOptions)
 def command(
+    compute: ComputeOptions,
     store: str,
     queries: str,
     field: str,
@@ -69,9 +70,6 @@ def command(
     documents: Path | None,
     tag: str,
     out: Path,
-    precision: str,
-    device: str,
-    threads: int,
 ) -> CommandResult:
     """Pull a run from a store: by impacts that were pushed, by vectors, or by the store's own text search.
 
@@ -83,7 +81,7 @@ def command(
     with closing(open_store(store)) as source:
         if is_dense(model):
             idle("lexical impacts have feedback, vectors have none", "feedback", "index_path")
-            run = _dense(source, asked, model, k=k, compute=ComputeOptions(precision, device, threads))
+            run = _dense(source, asked, model, k=k, compute=compute)
         else:
             idle("nothing is encoded", "precision", "device", "threads")
             run = _lexical(source, asked, model, k=k, feedback=feedback, index_path=index_path)

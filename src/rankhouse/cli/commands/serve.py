@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankhouse.cli.given import idle
-from rankhouse.cli.options import COUNT, FROM_ZERO, LOCAL, PATH, SOURCE, FileCommand, computing
+from rankhouse.cli.options import COUNT, FROM_ZERO, LOCAL, PATH, SOURCE, FileCommand, options_of
 from rankhouse.core.errors import MissingExtra
 from rankhouse.systems.rankers import ComputeOptions
 
@@ -65,8 +65,9 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
 @click.option("--replicas", type=COUNT, default=1, show_default=True,
               help="How many of each part and each ranker the cluster holds.")  # fmt: skip
 @click.option("--partial", is_flag=True, help="Answer without the parts that do not answer, and say so.")
-@computing
+@options_of(ComputeOptions)
 def command(
+    compute: ComputeOptions,
     indexes: tuple[str, ...],
     rankers: tuple[str, ...],
     systems: tuple[str, ...],
@@ -91,9 +92,6 @@ def command(
     cluster: str,
     replicas: int,
     partial: bool,
-    precision: str,
-    device: str,
-    threads: int,
 ) -> None:
     """Serve indexes and rankers: the API that rerank clients speak, and a page in the browser.
 
@@ -118,7 +116,7 @@ def command(
         runs=settings.named_runs(runs) or options.runs,
         judgements=judgements,
         split=split, pool=pool, host=host, port=port, key_file=key_file, allow_hosts=allow_hosts,
-        access_log=access_log, audit=audit, compute=ComputeOptions(precision, device, threads),
+        access_log=access_log, audit=audit, compute=compute,
         limits=Limits(max_body << 20, request=timeout, grace=grace, queue_tokens=queue_tokens),
         cluster=cluster, replicas=replicas, partial=partial,
     )  # fmt: skip

@@ -5,16 +5,17 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import click
 
 from rankhouse.cli.given import idle
-from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SEED, SOURCE
+from rankhouse.cli.options import OUTPUT_FILE, PATH, SOURCE, options_of
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.options import Option
 from rankhouse.core.qrels import judgements, restrict
 from rankhouse.core.run import Run
 from rankhouse.core.sameness import Texts
@@ -29,112 +30,22 @@ from rankhouse.systems.on_record import read_tag
 Side = Literal["train", "valid", "test", "rest"]
 
 
-@verb(
-    "subset",
-    "rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
-)
-@click.option("--queries", type=SOURCE, help="Select among these queries;")
-@click.option("--qrels", type=PATH, help="or judgements, by query;")
-@click.option("--run", "run_path", type=PATH, help="or rankings, by query;")
-@click.option("--pairs", type=PATH, help="or labelled pairs, by query.")
-@click.option("--field", default="", help="Which text of the queries, where they have several.")
-@click.option("--ids", help="Keep these queries: a file of queries, or of one id a line (.txt).")
-@click.option("--apart-from", help="Of queries: none with the words of one of this file's, whatever its id.")
-@click.option("--folds", type=PATH, help="Keep one side of a fold of this file.")
-@click.option("--fold", type=click.IntRange(1), help="Which fold, from 1.")
-@click.option("--side", type=click.Choice(["train", "valid", "test", "rest"]), default="test",
-              show_default=True, help="test: the fold; valid: the next; train: the others; "
-              "rest: all but the fold.")  # fmt: skip
-@click.option("--part", metavar="I/N", help="Keep one of N parts, like 1/3.")
-@click.option("--sample", type=COUNT, help="Keep so many queries (of pairs: so many pairs).")
-@click.option("--within", type=PATH, help="Of rankings: only documents that this run has for the query.")
-@click.option("--balanced", is_flag=True, help="Of pairs: as many of each label.")
-@click.option("--or-all", is_flag=True, help="Of queries: all of them where there are fewer than --sample.")
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Of parts and samples.")
-@click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write, of the same kind.")
-def command(
-    queries: str | None,
-    qrels: Path | None,
-    run_path: Path | None,
-    pairs: Path | None,
-    field: str,
-    ids: str | None,
-    apart_from: str | None,
-    folds: Path | None,
-    fold: int | None,
-    side: Side,
-    part: str | None,
-    sample: int | None,
-    within: Path | None,
-    balanced: bool,
-    or_all: bool,
-    seed: int,
-    out: Path,
-) -> CommandResult:
-    """Keep some of what a file holds, in its order; conditions given together all hold.
-
-    Parts and samples are drawn by a hash of seed and id: the same ones on every machine.
-    """
-    if sum(one is not None for one in (queries, qrels, run_path, pairs)) != 1:
-        raise WrongUse("give one of --queries, --qrels, --run and --pairs")
-    if (folds is None) != (fold is None):
-        raise WrongUse("--folds FILE and --fold N go together")
-    _refuse_idle(folded=folds is not None, asked=queries is not None, drawn=bool(part or sample))
-    if balanced and (pairs is None or sample is None):
-        raise WrongUse("--balanced says how --sample draws from --pairs")
-    if within is not None and run_path is None:
-        raise WrongUse("--within keeps documents of rankings; give --run")
-    if apart_from is not None and queries is None:
-        raise WrongUse("--apart-from compares the words of queries; give --queries")
-    if or_all and (pairs is not None or sample is None):
-        raise WrongUse("--or-all says what --sample does where there are fewer queries")
-    chosen = _Conditions(
-        ids,
-        folds,
-        fold,
-        side=side,
-        part=part,
-        sample=None if pairs is not None else sample,
-        or_all=or_all,
-        seed=seed,
-    )
-    if queries is not None:
-        size, whole = _queries(queries, field, apart_from, chosen=chosen, out=out)
-    elif qrels is not None:
-        size, whole = _qrels(qrels, chosen, out)
-    elif run_path is not None:
-        size, whole = _run(run_path, chosen, within, out)
-    else:
-        assert pairs is not None
-        size, whole = _pairs(pairs, chosen, sample, balanced=balanced, out=out)
-    what = "queries" if queries is not None or run_path is not None else "judgements" if qrels else "pairs"
-    return CommandResult(
-        {"out": str(out), "kept": size, "of": whole}, f"{size:,} of {whole:,} {what} written to {out}"
-    )
-
-
-def _refuse_idle(*, folded: bool, asked: bool, drawn: bool) -> None:
-    """Refuse what would change nothing in this selection."""
-    if not folded:
-        idle("it is a side of a fold; give --folds and --fold", "side")
-    if not asked:
-        idle("it is a field of --queries", "field")
-    if not drawn:
-        idle("only --part and --sample draw anything", "seed")
-
-
 @dataclass(frozen=True)
-class _Conditions:
+class Conditions:
     """Which queries to keep: all conditions together."""
 
-    ids: str | None
-    folds: Path | None
-    fold: int | None
-    side: Side
-    part: str | None
-    sample: int | None
-    or_all: bool
-    seed: int
+    ids: Annotated[
+        str | None, Option("Keep these queries: a file of queries, or of one id a line (.txt).")
+    ] = None
+    folds: Annotated[Path | None, Option("Keep one side of a fold of this file.", kind="input")] = None
+    fold: Annotated[int | None, Option("Which fold, from 1.", least=1)] = None
+    side: Annotated[
+        Side, Option("test: the fold; valid: the next; train: the others; rest: all but the fold.")
+    ] = "test"
+    part: Annotated[str | None, Option("Keep one of N parts, like 1/3.", metavar="I/N")] = None
+    sample: Annotated[int | None, Option("Keep so many queries (of pairs: so many pairs).", least=1)] = None
+    or_all: Annotated[bool, Option("Of queries: all of them where there are fewer than --sample.")] = False
+    seed: Annotated[int, Option("Of parts and samples.", least=0, most=2**32 - 1)] = 0
 
     def among(self, query_ids: list[str]) -> set[str]:
         """Keep of these."""
@@ -174,6 +85,75 @@ class _Conditions:
         return deal(query_ids, int(match[2]), self.seed).folds[int(match[1]) - 1]
 
 
+@verb(
+    "subset",
+    "rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
+)
+@click.option("--queries", type=SOURCE, help="Select among these queries;")
+@click.option("--qrels", type=PATH, help="or judgements, by query;")
+@click.option("--run", "run_path", type=PATH, help="or rankings, by query;")
+@click.option("--pairs", type=PATH, help="or labelled pairs, by query.")
+@click.option("--field", default="", help="Which text of the queries, where they have several.")
+@click.option("--apart-from", help="Of queries: none with the words of one of this file's, whatever its id.")
+@click.option("--within", type=PATH, help="Of rankings: only documents that this run has for the query.")
+@click.option("--balanced", is_flag=True, help="Of pairs: as many of each label.")
+@options_of(Conditions)
+@click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write, of the same kind.")
+def command(
+    wanted: Conditions,
+    queries: str | None,
+    qrels: Path | None,
+    run_path: Path | None,
+    pairs: Path | None,
+    field: str,
+    apart_from: str | None,
+    within: Path | None,
+    balanced: bool,
+    out: Path,
+) -> CommandResult:
+    """Keep some of what a file holds, in its order; conditions given together all hold.
+
+    Parts and samples are drawn by a hash of seed and id: the same ones on every machine.
+    """
+    if sum(one is not None for one in (queries, qrels, run_path, pairs)) != 1:
+        raise WrongUse("give one of --queries, --qrels, --run and --pairs")
+    sample = wanted.sample
+    if (wanted.folds is None) != (wanted.fold is None):
+        raise WrongUse("--folds FILE and --fold N go together")
+    _refuse_idle(wanted, asked=queries is not None)
+    if balanced and (pairs is None or sample is None):
+        raise WrongUse("--balanced says how --sample draws from --pairs")
+    if within is not None and run_path is None:
+        raise WrongUse("--within keeps documents of rankings; give --run")
+    if apart_from is not None and queries is None:
+        raise WrongUse("--apart-from compares the words of queries; give --queries")
+    if wanted.or_all and (pairs is not None or sample is None):
+        raise WrongUse("--or-all says what --sample does where there are fewer queries")
+    if queries is not None:
+        size, whole = _queries(queries, field, apart_from, chosen=wanted, out=out)
+    elif qrels is not None:
+        size, whole = _qrels(qrels, wanted, out)
+    elif run_path is not None:
+        size, whole = _run(run_path, wanted, within, out)
+    else:
+        assert pairs is not None
+        size, whole = _pairs(pairs, replace(wanted, sample=None), sample, balanced=balanced, out=out)
+    what = "queries" if queries is not None or run_path is not None else "judgements" if qrels else "pairs"
+    return CommandResult(
+        {"out": str(out), "kept": size, "of": whole}, f"{size:,} of {whole:,} {what} written to {out}"
+    )
+
+
+def _refuse_idle(wanted: Conditions, *, asked: bool) -> None:
+    """Refuse what would change nothing in this selection."""
+    if wanted.folds is None:
+        idle("it is a side of a fold; give --folds and --fold", "side")
+    if not asked:
+        idle("it is a field of --queries", "field")
+    if not (wanted.part or wanted.sample):
+        idle("only --part and --sample draw anything", "seed")
+
+
 def _read_ids(path: str) -> list[str]:
     """Read the ids of a file of queries, or of a text file."""
     if not path.startswith("ir_datasets:") and kind_of(Path(path)) == ".txt":
@@ -182,7 +162,7 @@ def _read_ids(path: str) -> list[str]:
     return [query.id for query in read_queries(path)]
 
 
-def _queries(path: str, field: str, others: str | None, chosen: _Conditions, out: Path) -> tuple[int, int]:
+def _queries(path: str, field: str, others: str | None, chosen: Conditions, out: Path) -> tuple[int, int]:
     everything = read_queries(path, field=field)
     apart = everything
     if others is not None:
@@ -196,7 +176,7 @@ def _queries(path: str, field: str, others: str | None, chosen: _Conditions, out
     return len(part), len(everything)
 
 
-def _qrels(path: Path, chosen: _Conditions, out: Path) -> tuple[int, int]:
+def _qrels(path: Path, chosen: Conditions, out: Path) -> tuple[int, int]:
     everything = read_qrels(path)
     wanted = chosen.among(list(everything))
     part = restrict(everything, [q for q in everything if q in wanted])
@@ -204,7 +184,7 @@ def _qrels(path: Path, chosen: _Conditions, out: Path) -> tuple[int, int]:
     return judgements(part), judgements(everything)
 
 
-def _run(path: Path, chosen: _Conditions, within: Path | None, out: Path) -> tuple[int, int]:
+def _run(path: Path, chosen: Conditions, within: Path | None, out: Path) -> tuple[int, int]:
     everything = read_run(path)
     whole = len(everything)
     if within is not None:
@@ -228,7 +208,7 @@ def _within(run: Run, other: Run) -> Run:
     return Run.of(rows)
 
 
-def _pairs(path: Path, chosen: _Conditions, sample: int | None, balanced: bool, out: Path) -> tuple[int, int]:
+def _pairs(path: Path, chosen: Conditions, sample: int | None, balanced: bool, out: Path) -> tuple[int, int]:
     """Select pairs in passes over the file, in memory that does not grow with it (but for query ids)."""
     whole, ids = 0, dict[str, None]()
     for pair in read_pairs(path):
