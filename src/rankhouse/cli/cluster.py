@@ -2,85 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
-import click
+from typing import Annotated
 
 from rankhouse.cli.given import idle, was_given
-from rankhouse.cli.options import FROM_ZERO
+from rankhouse.cli.options import options_of
 from rankhouse.cli.shards import answer_of
 from rankhouse.cli.verb import CommandResult
 from rankhouse.cluster.session import LOCAL, ClusterOptions, read_address
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.options import Option
 from rankhouse.jobs.jobs import Job, MergeOptions
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-_WORKERS: Final = f"{__name__}.workers"
-_CPUS: Final = f"{__name__}.cpus"
+@dataclass(frozen=True)
+class ClusterChoice:
+    """Whether a job is done on a cluster, and on which."""
 
+    cluster: Annotated[
+        str | None,
+        Option(
+            "Work on Ray: ray (started here), or ray://HOST:PORT or HOST:PORT of a cluster.",
+            metavar="ray|ADDRESS",
+        ),
+    ] = None
+    cluster_workers: Annotated[int, Option("Workers on the cluster; 0 for as many as fit.", least=0)] = 0
+    worker_cpus: Annotated[int, Option("Processors of each worker; 0 for a share.", least=0)] = 0
 
-def chosen(cluster: str | None) -> ClusterOptions | None:
-    """Return where the job of the command at work is to be done; None for here, without Ray.
+    @property
+    def options(self) -> ClusterOptions | None:
+        """Where the job of the command at work is to be done; None for here, without Ray.
 
-    Args:
-        cluster: The value of ``--cluster``.
-
-    Raises:
-        WrongUse: No cluster of that name, or options that go with another one.
-    """
-    if cluster is None:
-        idle("only a --cluster has workers of its own", "cluster_workers", "worker_cpus")
-        return None
-    if was_given("shard"):
-        raise WrongUse("give either --shard, which does one shard here, or --cluster, which does all of them")
-    said = click.get_current_context().meta
-    return ClusterOptions(read_address(cluster), said[_WORKERS], said[_CPUS])
-
-
-def _remember(key: str) -> Callable[[click.Context, click.Parameter, int], int]:
-    """Return a callback that keeps an option's value for :func:`chosen`."""
-
-    def keep(context: click.Context, parameter: click.Parameter, value: int) -> int:
-        del parameter
-        context.meta[key] = value
-        return value
-
-    return keep
+        Raises:
+            WrongUse: No cluster of that name, or options that go with another one.
+        """
+        if self.cluster is None:
+            idle("only a --cluster has workers of its own", "cluster_workers", "worker_cpus")
+            return None
+        if was_given("shard"):
+            raise WrongUse(
+                "give either --shard, which does one shard here, or --cluster, which does all of them"
+            )
+        return ClusterOptions(read_address(self.cluster), self.cluster_workers, self.worker_cpus)
 
 
-_OPTIONS = (
-    click.option(
-        "--cluster", metavar="ray|ADDRESS",
-        help="Work on Ray: ray (started here), or ray://HOST:PORT or HOST:PORT of a cluster.",
-    ),
-    click.option(
-        "--cluster-workers", type=FROM_ZERO, default=0, expose_value=False, callback=_remember(_WORKERS),
-        help="Workers on the cluster; 0 for as many as fit.",
-    ),
-    click.option(
-        "--worker-cpus", type=FROM_ZERO, default=0, expose_value=False, callback=_remember(_CPUS),
-        help="Processors of each worker; 0 for a share.",
-    ),
-)  # fmt: skip
-
-
-def clustered(command: F) -> F:
-    """Add --cluster, --cluster-workers and --worker-cpus; :func:`chosen` reads them."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+clustered = options_of(ClusterChoice)
+"""Adds --cluster, --cluster-workers and --worker-cpus to a command."""
 
 
 def run_clustered(
-    job: Job,
-    out: Path,
-    cluster: ClusterOptions,
-    *,
-    device: str = "cpu",
-    options: MergeOptions | None = None,
+    job: Job, out: Path, cluster: ClusterOptions, *, device: str = "cpu", options: MergeOptions | None = None
 ) -> CommandResult:
     """Do a job on a cluster.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.cluster import chosen, clustered, run_clustered
+from rankhouse.cli.cluster import ClusterChoice, clustered, run_clustered
 from rankhouse.cli.given import idle
 from rankhouse.cli.options import GROWING_FOLDER, options_of
 from rankhouse.cli.shards import answer_of, run_shard, sharded
@@ -40,11 +40,11 @@ from rankhouse.text.split import SPLITTERS
 @clustered
 def command(
     job: EncodeJob,
+    cluster: ClusterChoice,
     vectors: str,
     overwrite: bool,
     out: Path | None,
     shard: ShardNumber | None,
-    cluster: str | None,
 ) -> CommandResult:
     """Encode an index's documents; after a kill, or after adding documents, it goes on where it was.
 
@@ -60,7 +60,7 @@ def command(
     if shard is not None:
         return run_shard(job, shard, _shard_folder(out, vectors))
     idle("without --shard, what is encoded goes into the index", "out")
-    if (where := chosen(cluster)) is not None:
+    if (where := cluster.options) is not None:
         options = MergeOptions(overwrite)
         encoded = run_clustered(job, Path(job.index), where, device=job.device, options=options)
         if not vectors:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.cluster import chosen, clustered, run_clustered
+from rankhouse.cli.cluster import ClusterChoice, clustered, run_clustered
 from rankhouse.cli.given import idle, was_given
 from rankhouse.cli.options import NEW_FOLDER, options_of
 from rankhouse.cli.shards import run_shard, sharded
@@ -40,17 +40,17 @@ from rankhouse.jobs.shards import ShardNumber
 @clustered
 def command(
     job: IndexJob,
+    cluster: ClusterChoice,
     out: Path,
     append: bool,
     overwrite: bool,
     shard: ShardNumber | None,
-    cluster: str | None,
 ) -> CommandResult:
     """Build an index from CORPUS files, folders of them, or ir_datasets:NAME collections.
 
     Files are .jsonl, .tsv or TREC .sgml, each also with .gz or .zst.
     """
-    where = chosen(cluster)
+    where = cluster.options
     if shard is not None or where is not None:
         idle("a shard is of a new index: merge the shards, then add to the whole", "append")
         if where is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.cluster import chosen, clustered, run_clustered
+from rankhouse.cli.cluster import ClusterChoice, clustered, run_clustered
 from rankhouse.cli.given import idle, unused, was_given
 from rankhouse.cli.options import OUTPUT_FILE, options_of
 from rankhouse.cli.shards import run_shard, sharded
@@ -44,17 +44,17 @@ from rankhouse.labels.label import label
 @clustered
 def command(
     job: LabelJob,
+    cluster: ClusterChoice,
     out: Path,
     report_path: Path | None,
     shard: ShardNumber | None,
-    cluster: str | None,
 ) -> CommandResult:
     """Label the pairs of a run by a rule and write the relevant ones with some negatives.
 
     A killed labelling goes on where it was when the same command is given again.
     """
     _refuse_idle(job, shows_pairs=was_given("as_json") or shard is not None or report_path is not None)
-    if (where := chosen(cluster)) is not None:
+    if (where := cluster.options) is not None:
         options = MergeOptions(report=report_path)
         return run_clustered(job, out, where, device=job.device, options=options)
     if shard is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.cluster import chosen, clustered, run_clustered
+from rankhouse.cli.cluster import ClusterChoice, clustered, run_clustered
 from rankhouse.cli.given import idle, was_given
 from rankhouse.cli.options import OUTPUT_FILE, options_of
 from rankhouse.cli.shards import answer_of, run_shard, sharded
@@ -27,7 +27,7 @@ from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
 @sharded
 @clustered
-def command(job: RerankJob, out: Path, shard: ShardNumber | None, cluster: str | None) -> CommandResult:
+def command(job: RerankJob, cluster: ClusterChoice, out: Path, shard: ShardNumber | None) -> CommandResult:
     """Rerank a run with a neural ranker; long documents are read whole, in passages.
 
     What  rankhouse encode  kept for this very ranker (TK's words in context, token ids) is used at once.
@@ -35,7 +35,7 @@ def command(job: RerankJob, out: Path, shard: ShardNumber | None, cluster: str |
     if job.is_pairwise:
         idle("documents are compared two by two, from their texts", "pool", "stored", "alone", "cache")
         job = job if was_given("depth") else replace(job, depth=PAIRWISE_DEPTH)
-    if (where := chosen(cluster)) is not None:
+    if (where := cluster.options) is not None:
         return run_clustered(job, out, where, device=job.device)
     if shard is not None:
         return run_shard(job, shard, out)

@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from rankhouse.cli import console, main
-from rankhouse.cli.cluster import chosen, clustered
+from rankhouse.cli.cluster import ClusterChoice, clustered
 from rankhouse.cli.options import LOCAL, OUTPUT_FILE, PATH, PLANNED
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.cluster.session import ClusterOptions
@@ -65,6 +65,7 @@ class Program:
 @click.option("--strict", is_flag=True, help="Exit with 1 if an expected number is not met.")
 @clustered
 def command(
+    cluster: ClusterChoice,
     recipe: Path,
     changes: tuple[str, ...],
     smallest: bool,
@@ -73,13 +74,12 @@ def command(
     partial: bool,
     download: bool,
     strict: bool,
-    cluster: str | None,
 ) -> CommandResult:
     """Carry out RECIPE, a TOML file of data, steps, loops, tables and expected numbers.
 
     What is done already is kept; a killed run goes on where it was. See docs/recipes.md.
     """
-    where = chosen(cluster)
+    where = cluster.options
     folder = real_path(out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out"))
     file = read_recipe(recipe, changes, smallest=smallest)
     contents = Contents(folder / HASHES)
