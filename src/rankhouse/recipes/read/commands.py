@@ -134,11 +134,12 @@ class StepCommand:
 
     def rules(self, options: Mapping[str, Any]) -> OutputRules:
         """Return how the command behaves with these options."""
-        if self.name == "combine" and options.get("kind") in _SELECTED:
+        name = self._command.name or self.name  # a recipe may call it by its old name
+        if name == "combine" and options.get("kind") in _SELECTED:
             return OutputRules(_SELECTED[str(options["kind"])])
-        if self.name == "subset":
+        if name == "subset":
             return OutputRules(next((end for kind, end in _SELECTED.items() if kind in options), ""))
-        return OUTPUT_RULES.get(self.name, OutputRules())
+        return OUTPUT_RULES.get(name, OutputRules())
 
     def words(self, options: Mapping[str, Any]) -> list[str]:
         """Write options as the words of a command line; WrongUse begins with the key of a bad value."""
