@@ -145,9 +145,6 @@ def _whole(value: Any) -> Any:  # noqa: ANN401 - any JSON
             return value
 
 
-T = TypeVar("T")
-
-
 @dataclass(frozen=True)
 class Caller:
     """Who asks, as logs name them, and whether they may change anything."""

@@ -75,11 +75,7 @@ class JudgementLog:
         return self._entries
 
     def append(self, *entries: JudgementEntry) -> None:
-        """Append lines; when this returns, they are on disk.
-
-        Raises:
-            OutputFailed: Disk full or the like; nothing was appended.
-        """
+        """Append lines; when this returns, they are on disk. OutputFailed says that nothing was appended."""
         content = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
         with writing_failures(self.path):
             size = os.fstat(self._file).st_size
@@ -152,17 +148,8 @@ class Audit:
         """Write one line."""
         if self._path is None:
             return
-        line = (
-            msgspec.json.encode(
-                {
-                    "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                    "deed": deed,
-                    "who": who,
-                    **facts,
-                }
-            )
-            + b"\n"
-        )
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = msgspec.json.encode({"time": now, "deed": deed, "who": who, **facts}) + b"\n"
         with self._guard, writing_failures(self._path):
             number = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:

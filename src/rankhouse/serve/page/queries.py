@@ -92,17 +92,12 @@ def rows_of(service: ServedCollection) -> list[QuestionRow]:
         if entry.judge != IMPORTED:
             judges.setdefault(entry.query_id, {})[entry.judge] = None
     texts = {query.id: query.text for query in service.known_queries()}
-    ids = dict.fromkeys([*texts, *grades])
-    return [
-        QuestionRow(
-            query_id,
-            texts.get(query_id, ""),
-            len(said := grades.get(query_id, {})),
-            sum(grade > 0 for grade in said.values()),
-            judges=tuple(judges.get(query_id, ())),
-        )
-        for query_id in ids
-    ]
+    rows = []
+    for query_id in dict.fromkeys([*texts, *grades]):
+        said = grades.get(query_id, {}).values()
+        counts = len(said), sum(grade > 0 for grade in said)
+        rows.append(QuestionRow(query_id, texts.get(query_id, ""), *counts, tuple(judges.get(query_id, ()))))
+    return rows
 
 
 def _chosen(rows: Sequence[QuestionRow], shown: str, order: str, words: str) -> list[QuestionRow]:
@@ -143,36 +138,25 @@ def judges_table(store: JudgementStore) -> Table:
 
 def agreement_table(store: JudgementStore) -> Table | None:
     """Return how far every two judges agree; None where no two judged the same document."""
-    found = agreements(store)
-    rows = tuple(
-        (
-            f"{one.first}, {one.second}",
-            f"{one.pairs:,}",
-            f"{one.same:.0%}",
-            _kappa(one.kappa),
-            _kappa(one.weighted),
-        )
-        for one in found
-    )
+    rows = []
+    for one in agreements(store):
+        kappas = _kappa(one.kappa), _kappa(one.weighted)
+        rows.append((f"{one.first}, {one.second}", f"{one.pairs:,}", f"{one.same:.0%}", *kappas))
     legend = (
         "Of the documents that both judged: the share with the same grade; Cohen's kappa, the agreement "
         "beyond chance (1 is perfect, 0 is chance); weighted: by the square of the distance."
     )
-    return Table(("judges", "documents", "same", "kappa", "weighted"), rows, legend=legend) if rows else None
+    head = ("judges", "documents", "same", "kappa", "weighted")
+    return Table(head, tuple(rows), legend=legend) if rows else None
 
 
 def differing_table(store: JudgementStore) -> Table | None:
     """Return the documents that judges grade differently, the furthest apart first; None without any."""
     texts = {query.id: query.text for query in store.queries}
     rows = [
-        (
-            texts.get(row.query_id) or row.query_id,
-            row.doc_id,
-            f"{first} {row.first}",
-            f"{second} {row.second}",
-        )
-        for first, second in combinations(store.judges, 2)
-        for row in differences(store.qrels_of(first), store.qrels_of(second))[:_DIFFERENCES]
+        (texts.get(one.query_id) or one.query_id, one.doc_id, f"{a} {one.first}", f"{b} {one.second}")
+        for a, b in combinations(store.judges, 2)
+        for one in differences(store.qrels_of(a), store.qrels_of(b))[:_DIFFERENCES]
     ]
     return Table(("question", "document", "one says", "the other says"), tuple(rows)) if rows else None
 

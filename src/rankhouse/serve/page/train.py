@@ -25,12 +25,9 @@ _SHOWN = 20
 class ShownTraining(NamedTuple):
     """A training for people; ``columns`` are systems to look at beside each other once it is done."""
 
-    name: str
-    state: str
+    job: TrainingJob
     sentence: str
-    notes: tuple[str, ...]
     curve: Curve | None
-    fault: str
     columns: tuple[str, ...]
 
 
@@ -91,16 +88,14 @@ def _named(service: ServedCollection, start: str) -> str:
 
 
 def _shown(service: ServedCollection, job: TrainingJob) -> ShownTraining:
-    name, curve = job.request.name, curve_of(job.log)
+    name = job.request.name
     told = [f"{job.request.start} from {len(job.learned):,} questions"]
     if job.held_out:
         told.append(f"{job.held_out:,} held out to choose the best step by")
     told.append(f"ordering what {job.request.first_stage} finds")
     is_ready = job.state == "done" and name in service.catalogue.rankers
     columns = (job.request.first_stage, name, f"{name}+bm25") if is_ready else ()
-    return ShownTraining(
-        name, job.state, f"{', '.join(told)}.", job.warnings, curve=curve, fault=job.fault, columns=columns
-    )
+    return ShownTraining(job, f"{', '.join(told)}.", curve_of(job.log), columns)
 
 
 # --- the curve of a training -------------------------------------------------------------------------------

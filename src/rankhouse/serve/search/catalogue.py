@@ -139,9 +139,7 @@ class IndexView:
     def searcher(self, model: Dense) -> FoundVectors:
         """Open vectors of the index. Those of fewer documents, since the index grew, are searched as well.
 
-        Raises:
-            MissingInput: Nothing was encoded under this name.
-            BadIndex: They are of another index, or damaged.
+        MissingInput: nothing was encoded under this name. BadIndex: they are of another index, or damaged.
         """
         key = (model.name, model.vectors)
         with self._lock:

@@ -80,11 +80,7 @@ class ShadedDocument:
 
 
 def read_document(service: Searching, index: str | None, doc_id: str) -> tuple[IndexView, Document]:
-    """Return a document, and the index as it is now.
-
-    Raises:
-        UnknownName: There is no such index or document.
-    """
+    """Return a document, and the index as it is now; UnknownName where either is not there."""
     view = service.catalogue.view(index)
     try:
         return view, view.index.documents[doc_id]

@@ -61,11 +61,7 @@ class SystemSpec:
 
     @cached_property
     def system(self) -> System:
-        """What ranks.
-
-        Raises:
-            WrongUse: An unknown model, feedback, fusion, splitter or pool, or weights that do not fit.
-        """
+        """What ranks; WrongUse for an unknown model, feedback, fusion or weights that do not fit."""
         if self.expression is not None:
             return self.expression
         if not self.ranker:
@@ -94,11 +90,7 @@ class SystemSpec:
 
 
 def asked_system(text: str) -> SystemSpec:
-    """Read a system that came with a request.
-
-    Raises:
-        WrongUse: It cannot be read, or would take more work than one question may.
-    """
+    """Read a system that came with a request; WrongUse if it is none, or too much work for one question."""
     found = system(text)
     stages = set(costly(found))
     deepest = max((part.k for part in found.walk() if isinstance(part, Cut)), default=0)
