@@ -280,6 +280,23 @@ def test_who_hangs_up_frees_the_work(client, worker):
     assert b'status="499"' in client.get("/metrics").body
 
 
+def test_who_asks_several_things_at_once_and_leaves_is_no_fault_of_ours(client, worker, capfd):
+    with client.connect() as line:
+        line.sendall(b"GET /slow?seconds=0.5 HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4)
+        assert worker.begun.wait(120)
+    assert [one["status"] for one in logged(client, 1)] == [499]
+    assert (worker.cancelled, worker.ended) == (1, 0)
+    assert capfd.readouterr().err == ""
+
+
+def test_garbage_after_a_request_ends_both(client, worker, capfd):
+    with client.connect() as line:
+        line.sendall(b"GET /slow?seconds=0.5 HTTP/1.1\r\nHost: localhost\r\n\r\n\x00 no request\r\n\r\n")
+        assert line.recv(1000).startswith(b"HTTP/1.1 400")
+    assert logged(client, 1)[0]["status"] == 499
+    assert capfd.readouterr().err == ""
+
+
 def test_what_follows_an_answer_is_done_and_nobody_hung_up(client, worker):
     assert client.get("/tidying").body == b"done"
     assert logged(client, 1)[0]["status"] == 200

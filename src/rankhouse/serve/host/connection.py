@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import ClassVar
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 LARGEST_HEAD = 64 << 10
 MOST_IDLE = 1_000
@@ -32,6 +33,7 @@ class PatientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
         super().connection_made(transport)
+        self._asked = deque[RequestResponseCycle]()  # uvicorn itself knows of the latest only
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -44,12 +46,16 @@ class PatientProtocol(HttpToolsProtocol):
         if self._standing > LARGEST_HEAD and not self.transport.is_closing():
             self.transport.write(_TOO_LARGE)
             self.transport.close()
+            self._hang_up()
 
     def on_headers_complete(self) -> None:
         """The head is there."""
         self._moves = True
         self._stop_waiting()
         super().on_headers_complete()
+        while self._asked and self._asked[0].response_complete:
+            self._asked.popleft()
+        self._asked.append(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
@@ -78,7 +84,20 @@ class PatientProtocol(HttpToolsProtocol):
         self._stop_waiting()
         if self._answer is not None:
             self._answer.cancel()
+        self._hang_up()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request; what was asked before it is not answered any more."""
+        super().send_400_response(msg)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Tell every request of this connection that nobody takes its answer, or it would fail to send it."""
+        for cycle in self._asked:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._asked.clear()
 
     def _await_head(self) -> None:
         self._head = self.loop.call_later(self.patience, self._abort)
