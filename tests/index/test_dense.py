@@ -31,7 +31,7 @@ from rankhouse.core.run import Run
 from rankhouse.index import append_log as growing
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
-from rankhouse.index.dense.vectors import Vectors, load_vectors_state, vectors_folder
+from rankhouse.index.dense.vectors import VECTORS, Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.io.locks import only_writer
@@ -375,7 +375,7 @@ def child(folder, n, pause, before=""):
 
 def done_in(folder):
     try:
-        return load_vectors_state(folder / "progress.json").documents
+        return VECTORS.load(folder / "progress.json").documents
     except BadIndex:
         return 0
 

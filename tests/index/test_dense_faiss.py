@@ -159,7 +159,7 @@ def test_a_structure_of_older_vectors_is_refused(small):
     with pytest.raises(BadIndex, match='from other vectors than there are now; .*--vectors "flat"'):
         FaissSearcher.open(grown, "flat")
     build(grown, "flat")
-    assert len(FaissSearcher.open(grown, "flat").nearest(Table().near[:1], 450)[0].documents) == 450
+    assert len(FaissSearcher.open(grown, "flat").best(Table().near[:1], 450)[0].ids) == 450
 
 
 def test_a_structure_never_built_is_said_so_with_those_that_were(small):

@@ -258,7 +258,7 @@ def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanat
     """Explain Conv-KNRM: a part for each query n-gram, below it passage n-gram lengths and their kernels."""
     of = scored(ranker, pair, conv_knrm.ConvKNRM)
     model, seen = of.model, of.evidence
-    weights = conv_knrm.LOG_FACTOR * numbers(model.weight.weight).reshape(-1, len(model.kernels))
+    weights = knrm.LOG_FACTOR * numbers(model.weight.weight).reshape(-1, len(model.kernels))
     q, m, words = len(seen.query_words), model.design.grams, np.zeros(len(seen.passage_words))
     floors = np.zeros(len(model.kernels))
     made: list[_Gram] = []

@@ -26,7 +26,7 @@ import numpy as np
 from rankhouse.core.errors import BadIndex, OutputFailed, WrongUse
 from rankhouse.core.nouns import Document, Passage
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.index.append_state import MANIFEST, PROGRESS, LogState, S, save_state, sum_of
+from rankhouse.index.append_state import MANIFEST, PROGRESS, LogKind, LogState, S, save_state, sum_of
 from rankhouse.io.checksums import BlockSums, differs, file_sum
 from rankhouse.text.split import Split
 
@@ -156,16 +156,11 @@ def _changed(state: S, **changes: object) -> S:
     return msgspec.structs.replace(state, **changes)
 
 
-def begin(
-    folder: Path, asked: S, load: Callable[[Path], S], same: Sequence[str], *, overwrite: bool = False
-) -> S:
+def begin(folder: Path, asked: S, kind: LogKind[S], *, overwrite: bool = False) -> S:
     """Return where to go on: the start, interrupted work, or complete work on fewer documents.
 
-    Args:
-        same: Attributes in which what is there must be what is asked for.
-
     Raises:
-        WrongUse: It is not.
+        WrongUse: What is there was made otherwise than is asked for.
     """
     if overwrite:
         with writing_to(folder, NO_LOSS):
@@ -176,8 +171,8 @@ def begin(
     there = next((folder / name for name in (PROGRESS, MANIFEST) if (folder / name).exists()), None)
     if there is None:
         return asked
-    state = load(there)
-    for name in same:
+    state = kind.load(there)
+    for name in kind.same:
         if (old := getattr(state, name)) != (new := getattr(asked, name)):
             raise WrongUse(
                 f'{folder}: holds vectors with {name} "{old}", now "{new}" is asked for; give these vectors '

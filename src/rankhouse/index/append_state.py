@@ -6,9 +6,10 @@ envelope with its checksum, and holds a checksum for every block of the data fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -66,32 +67,83 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True):
 S = TypeVar("S", bound=LogState)
 
 
-def load_state(path: Path, like: type[S], named: Mapping[str, Mapping[str, object]]) -> S:
-    """Read a manifest or progress file.
+class OffsetColumn(NamedTuple):
+    """A file whose numbers count from the beginning of their shard.
 
-    Args:
-        like: The structure it holds; the defaults of its ``format`` and ``version`` are what can be read.
-
-    Raises:
-        BadIndex: It is damaged, or of another format or version.
+    Attributes:
+        dtype: numpy's name of their type.
+        before: Which count of the state says how much stands before.
+        zero: Whether the file begins with an offset of 0, which is there once only.
     """
-    readable = {field.name: field.default for field in msgspec.structs.fields(like)}
-    try:
-        state = msgspec.json.decode(unsealed(path.read_bytes(), bare=True), type=like)
-        for field, names in named.items():
-            choose(getattr(state, field), names, field)
-    except BadEnvelope as error:
-        raise BadIndex(f"{path}: {error}; {AGAIN} with --overwrite") from error
-    except (OSError, *UNREADABLE, WrongUse) as error:
-        raise BadIndex(f"{path}: cannot be read ({error}); {AGAIN} with --overwrite") from error
-    if state.format != readable["format"] or state.version not in range(
-        1, cast(int, readable["version"]) + 1
-    ):
-        raise BadIndex(
-            f'{path}: holds "{state.format}" version {state.version} by {state.made_by}; this program reads '
-            f'"{readable["format"]}" version {readable["version"]}: {AGAIN} with --overwrite'
-        )
-    return state
+
+    dtype: str
+    before: str
+    zero: bool = False
+
+
+@dataclass(frozen=True)
+class LogKind(Generic[S]):
+    """What a kind of folder is made of.
+
+    Attributes:
+        state: What its manifest holds; the defaults of ``format`` and ``version`` are what can be read.
+        named: Attributes of the state that are names of a table.
+        same: Attributes in which work that goes on, and folders that are joined, agree.
+        columns: The files whose numbers are moved on when folders are joined.
+        sums: Counts that add up then.
+        most: Counts of which the highest stays.
+    """
+
+    state: type[S]
+    named: Mapping[str, Mapping[str, object]]
+    same: Sequence[str]
+    columns: Mapping[str, OffsetColumn]
+    sums: Sequence[str]
+    most: Sequence[str]
+
+    @property
+    def zeros(self) -> list[str]:
+        """The files that begin with an offset of 0."""
+        return [name for name, column in self.columns.items() if column.zero]
+
+    def load(self, path: Path) -> S:
+        """Read a manifest or progress file.
+
+        Raises:
+            BadIndex: It is damaged, or of another format or version.
+        """
+        readable = {field.name: field.default for field in msgspec.structs.fields(self.state)}
+        try:
+            state = msgspec.json.decode(unsealed(path.read_bytes(), bare=True), type=self.state)
+            for field, names in self.named.items():
+                choose(getattr(state, field), names, field)
+        except BadEnvelope as error:
+            raise BadIndex(f"{path}: {error}; {AGAIN} with --overwrite") from error
+        except (OSError, *UNREADABLE, WrongUse) as error:
+            raise BadIndex(f"{path}: cannot be read ({error}); {AGAIN} with --overwrite") from error
+        if state.format != readable["format"] or state.version not in range(
+            1, cast(int, readable["version"]) + 1
+        ):
+            raise BadIndex(
+                f'{path}: holds "{state.format}" version {state.version} by {state.made_by}; this program '
+                f'reads "{readable["format"]}" version {readable["version"]}: {AGAIN} with --overwrite'
+            )
+        return state
+
+    def complete(self, folder: Path) -> S | None:
+        """Return the state of a folder that is complete; None where nothing was ever written.
+
+        Raises:
+            BadIndex: The work was never finished, or the folder is damaged.
+        """
+        if (folder / MANIFEST).exists():
+            return self.load(folder / MANIFEST)
+        if (folder / PROGRESS).exists():
+            done = self.load(folder / PROGRESS).documents
+            raise BadIndex(
+                f"{folder}: the encoding stopped after {done:,} documents; {AGAIN}, it goes on from there"
+            )
+        return None
 
 
 def save_state(state: LogState, path: Path) -> None:
@@ -103,22 +155,6 @@ def save_state(state: LogState, path: Path) -> None:
 def sum_of(state: LogState, name: str) -> FileSum:
     """Return what a file must be, as far as it counts."""
     return FileSum(state.sizes()[name], state.sums.get(name, 0), state.blocks.get(name, b""))
-
-
-def complete_state(folder: Path, load: Callable[[Path], S]) -> S | None:
-    """Return the state of a folder that is complete; None where nothing was ever written.
-
-    Raises:
-        BadIndex: The work was never finished, or the folder is damaged.
-    """
-    if (folder / MANIFEST).exists():
-        return load(folder / MANIFEST)
-    if (folder / PROGRESS).exists():
-        done = load(folder / PROGRESS).documents
-        raise BadIndex(
-            f"{folder}: the encoding stopped after {done:,} documents; {AGAIN}, it goes on from there"
-        )
-    return None
 
 
 def _damaged(path: Path) -> BadIndex:

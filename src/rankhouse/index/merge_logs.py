@@ -6,20 +6,20 @@ their shard are moved on by what stands before. The hash of all texts is taken f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadIndex
-from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.append_log import AppendLog, begin, finish, hash_document
-from rankhouse.index.append_state import MANIFEST, PROGRESS, LogState, S
+from rankhouse.index.append_state import MANIFEST, PROGRESS, LogKind, LogState, OffsetColumn, S
+from rankhouse.index.index import Index
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import others, real_path, replacing_folder
 from rankhouse.io.scratch import tidy_beside
@@ -28,51 +28,11 @@ _BLOCK: Final = 1 << 23  # bytes copied at once
 _TOLD: Final = 1_000
 
 
-class OffsetColumn(NamedTuple):
-    """A file whose numbers count from the beginning of their shard.
-
-    Attributes:
-        dtype: numpy's name of their type.
-        before: Which count of the state says how much stands before.
-        zero: Whether the file begins with an offset of 0, which is there once only.
-    """
-
-    dtype: str
-    before: str
-    zero: bool = False
-
-
-class LogKind(NamedTuple, Generic[S]):
-    """What a kind of folder is made of.
-
-    Attributes:
-        load: Reads its manifest.
-        same: Attributes in which folders that are joined agree.
-        columns: The files whose numbers are moved on.
-        sums: Counts that add up.
-        most: Counts of which the highest stays.
-    """
-
-    load: Callable[[Path], S]
-    same: Sequence[str]
-    columns: Mapping[str, OffsetColumn]
-    sums: Sequence[str]
-    most: Sequence[str]
-
-
-class EncodedCollection(NamedTuple):
-    """What was encoded."""
-
-    size: int
-    fingerprint: str
-    documents: Iterable[Document]
-
-
 def merge_logs(
     shards: Sequence[Path],
     target: Path,
     kind: LogKind[S],
-    collection: EncodedCollection,
+    index: Index,
     *,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -88,19 +48,19 @@ def merge_logs(
     zeros: dict[str, object] = dict.fromkeys((*kind.sums, *kind.most), 0)
     fresh = replace(states[0], texts="", collection="", sums={}, blocks={}, **zeros)
     count = sum(state.documents for state in states)
-    if count != collection.size or any(state.collection != collection.fingerprint for state in states):
+    if count != len(index) or any(state.collection != index.fingerprint for state in states):
         raise BadIndex(
             f"{target}: the parts are of {count:,} documents of an index that has changed since; it has "
-            f"{collection.size:,} now: encode the shards again"
+            f"{len(index):,} now: encode the shards again"
         )
     with only_writer(target):
         if not overwrite:
-            there = begin(target, fresh, kind.load, kind.same)
-            if (there.documents, there.collection) == (collection.size, collection.fingerprint):
+            there = begin(target, fresh, kind)
+            if (there.documents, there.collection) == (len(index), index.fingerprint):
                 tidy_beside(real_path(target))
                 return
         with replacing_folder(target, lambda folder: _foreign(folder, fresh)) as scratch:
-            _join(shards, scratch, fresh, kind, collection=collection, tell=progress or ignore)
+            _join(shards, scratch, fresh, kind, index=index, tell=progress or ignore)
 
 
 def _join(
@@ -108,21 +68,20 @@ def _join(
     folder: Path,
     fresh: S,
     kind: LogKind[S],
-    collection: EncodedCollection,
+    index: Index,
     tell: Progress,
 ) -> None:
     hashed = blake2b(digest_size=16)
-    for number, document in enumerate(collection.documents, 1):
+    for number, document in enumerate(index.documents.stream(), 1):
         hash_document(hashed, document)
         if number % _TOLD == 0:
-            tell(number, collection.size)
-    zeros = [name for name, column in kind.columns.items() if column.zero]
-    with AppendLog(folder, fresh, zeros=zeros) as files:
+            tell(number, len(index))
+    with AppendLog(folder, fresh, kind.zeros) as files:
         for shard in shards:
             _append(files, shard, kind)
         files.note(hashed.hexdigest(), now=True)
         final = files.state
-    finish(folder, replace(final, collection=collection.fingerprint))
+    finish(folder, replace(final, collection=index.fingerprint))
 
 
 def _foreign(folder: Path, state: S) -> list[str]:

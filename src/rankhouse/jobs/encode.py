@@ -15,14 +15,13 @@ from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.index.append_state import MANIFEST
 from rankhouse.index.dense.encode import EncodeOptions, encode
-from rankhouse.index.dense.vectors import Vectors, load_vectors_state, vectors_folder
+from rankhouse.index.dense.vectors import VECTORS, Vectors, vectors_folder
 from rankhouse.index.index import Index
-from rankhouse.index.merge_logs import EncodedCollection, LogKind, OffsetColumn, merge_logs
+from rankhouse.index.merge_logs import merge_logs
 from rankhouse.index.precomputed.read import (
     PASSAGES,
+    STORED,
     PrecomputedPassages,
-    PrecomputedState,
-    load_precomputed_state,
 )
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 from rankhouse.jobs.identity import computed_by, identity_of
@@ -33,27 +32,6 @@ from rankhouse.systems.rankers import ComputeOptions, as_encoder, open_ranker
 from rankhouse.text.split import SPLITTERS
 
 _VECTORS: Final = "vectors"
-
-DENSE: Final = LogKind(
-    load=load_vectors_state,
-    same=("encoder", "policy", "similarity", "dtype"),
-    columns={
-        "owners.bin": OffsetColumn("<u4", "documents"),
-        "ids_at.bin": OffsetColumn("<i8", "id_bytes", zero=True),
-    },
-    sums=("documents", "rows", "id_bytes", "without_text"),
-    most=("dimension", "largest_norm"),
-)
-KEPT: Final = LogKind(
-    load=load_precomputed_state,
-    same=("maker", "split", "dtype"),
-    columns={
-        "ends.bin": OffsetColumn("<i8", "rows", zero=True),
-        "firsts.bin": OffsetColumn("<i8", "passages", zero=True),
-    },
-    sums=("documents", "passages", "rows", "without_text", "cut", "lost", "dropped_words"),
-    most=("dimension",),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +77,11 @@ class EncodeJob(ComputeOptions):
     def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
         """Put what was encoded into an index."""
         index = Index.open(out)
-        collection = EncodedCollection(len(index), index.fingerprint, index.documents.stream())
         if all((shard.folder / _VECTORS).exists() for shard in shards):
             folder = vectors_folder(out, self.name)
             sources = [shard.folder / _VECTORS for shard in shards]
             merge_logs(
-                sources, folder, DENSE, collection, overwrite=options.overwrite, progress=options.progress
+                sources, folder, VECTORS, index, overwrite=options.overwrite, progress=options.progress
             )
             vectors = Vectors.open(folder)
             facts, sentence = vectors_facts(vectors)
@@ -114,9 +91,9 @@ class EncodeJob(ComputeOptions):
             )
             return JobResult(facts, sentence, warnings)
         sources = [next((shard.folder / PASSAGES).iterdir()) for shard in shards]
-        state: PrecomputedState = load_precomputed_state(sources[0] / MANIFEST)
+        state = STORED.load(sources[0] / MANIFEST)
         folder = out / PASSAGES / state.name
-        merge_logs(sources, folder, KEPT, collection, overwrite=options.overwrite, progress=options.progress)
+        merge_logs(sources, folder, STORED, index, overwrite=options.overwrite, progress=options.progress)
         kept = PrecomputedPassages.open(folder)
         facts, sentence = passages_facts(kept)
         return JobResult(facts, sentence, losses(kept))

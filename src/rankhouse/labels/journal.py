@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import RankhouseWarning
-from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import Lots, short_lot, smallest
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import writing_failures
@@ -52,20 +52,11 @@ class JournalColumns(NamedTuple):
 
     Attributes:
         rows: (r,) pairs of each row of the run; -1 where its document is not there.
-        marks: (n,) bits.
-        scores: (n,) the teacher's scores, NaN where it was not asked.
-        soft: (n, t) what each source of soft labels gave, NaN where it gave none.
+        votes: Of n pairs.
     """
 
     rows: NDArray[np.int32]
-    marks: NDArray[np.uint8]
-    scores: FloatArray
-    soft: FloatArray = np.empty((0, 0), np.float32)
-
-    @property
-    def votes(self) -> Votes:
-        """Marks and scores."""
-        return Votes(self.marks, self.scores, self.soft)
+    votes: Votes
 
 
 class LabelJournal:
@@ -179,7 +170,7 @@ class LabelJournal:
 def columns_in(folder: Path, sources: int = 0) -> JournalColumns:
     """Map everything that a folder holds into memory."""
     rows, marks, scores, soft = (_mapped(folder / name, kind) for name, kind in _COLUMNS.items())
-    return JournalColumns(rows, marks, scores, soft.reshape(len(marks), sources))
+    return JournalColumns(rows, Votes(marks, scores, soft.reshape(len(marks), sources)))
 
 
 def _mapped(path: Path, kind: type[np.generic]) -> NDArray[Any]:
@@ -199,7 +190,7 @@ class PairTable:
     """Pairs, rows and queries of a finished pass 1, by number."""
 
     def __init__(self, candidates: Candidates, columns: JournalColumns) -> None:
-        self.candidates, self.marks = candidates, columns.marks
+        self.candidates, self.marks = candidates, columns.votes.marks
         sizes = np.maximum(columns.rows, 0).astype(np.int64)
         self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self._queries = list(candidates.run)

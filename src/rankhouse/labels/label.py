@@ -193,7 +193,7 @@ def _write(
         rule=str(panel.rule),
         negatives=str(plan.negatives),
         queries=len(rows.run),
-        pairs=len(columns.marks),
+        pairs=len(columns.votes.marks),
         asked=agreement.asked,
         relevant=agreement.relevant,
         non_relevant=sample.count,
@@ -270,7 +270,7 @@ def _labelled(
 ) -> Iterator[LabelledPair]:
     """Fetch the documents of the chosen pairs once more, and label the pairs."""
     for query in table:
-        scores = columns.scores[query.begin : query.begin + len(query.marks)]
+        scores = columns.votes.scores[query.begin : query.begin + len(query.marks)]
         labels: dict[int, int] = {}
         if soft is not None:
             scores, labels = soft.of(query)

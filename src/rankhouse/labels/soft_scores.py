@@ -76,7 +76,7 @@ class SoftScores:
 
         What the rule affirms is labelled afterwards; here a pair is not relevant, or undecided.
         """
-        values = np.asarray(self._columns.soft[query.begin : query.begin + len(query.marks)])
+        values = np.asarray(self._columns.votes.soft[query.begin : query.begin + len(query.marks)])
         places = np.flatnonzero(~np.isnan(values).any(axis=1))
         scores = np.full(len(values), np.nan, np.float32)
         scores[places] = (

@@ -305,8 +305,14 @@ class T5Checkpoint(NamedTuple):
 
     @property
     def scaled(self) -> bool:
-        """Whether decoder states are scaled before the output layer."""
-        return is_scaled(self.config)
+        """Whether decoder states are scaled before the output layer, by the raw config.json.
+
+        T5 1.0 does, 1.1 and mT5 do not. Up to transformers 4, "tie_word_embeddings": false said which; from 5
+        on that key is always true and "scale_decoder_outputs" says it.
+        """
+        if self.config["model_type"] != "t5":
+            return False
+        return bool(self.config.get("scale_decoder_outputs", self.config.get("tie_word_embeddings", True)))
 
 
 def open_t5(
@@ -331,17 +337,6 @@ def open_t5(
     if head is not None and not tied:
         untie(network, head.float())
     return T5Checkpoint(network, own_tokenizer, config, tied)
-
-
-def is_scaled(config: Mapping[str, Any]) -> bool:
-    """Return, by the raw config.json, whether decoder states are scaled before the output layer.
-
-    T5 1.0 does, 1.1 and mT5 do not. Up to transformers 4, "tie_word_embeddings": false said which; from 5 on
-    that key is always true and "scale_decoder_outputs" says it.
-    """
-    if config["model_type"] != "t5":
-        return False
-    return bool(config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True)))
 
 
 def shared(network: nn.Module) -> Tensor:

@@ -28,9 +28,9 @@ from rankhouse.index.append_log import (
 from rankhouse.index.dense.vectors import (
     DTYPES,
     SIMILARITIES,
+    VECTORS,
     Vectors,
     VectorsState,
-    load_vectors_state,
     unit_length,
 )
 from rankhouse.io.locks import only_writer
@@ -108,11 +108,10 @@ def encode(
         encoder=encoder.fingerprint, policy=job.way, similarity=encoder.similarity, dtype=job.dtype
     )
     with only_writer(folder):
-        same = ("encoder", "policy", "similarity", "dtype")
-        state = begin(folder, fresh, load_vectors_state, same, overwrite=job.overwrite)
+        state = begin(folder, fresh, VECTORS, overwrite=job.overwrite)
         if (state.documents, state.collection) == (job.documents, job.collection):
             return Vectors.open(folder)
-        with AppendLog(folder, state, zeros=["ids_at.bin"]) as files:
+        with AppendLog(folder, state, zeros=VECTORS.zeros) as files:
             source = DocumentSource(job.documents, job.collection, job.split, job.chunk)
             final = append_documents(
                 files,

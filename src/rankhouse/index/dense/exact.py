@@ -35,9 +35,9 @@ _UNIT: Final = 2.0**-24  # rounding of float32
 
 
 class Neighbours(NamedTuple):
-    """The best k documents for one query: their numbers (k,) and scores (k,), best first."""
+    """The documents nearest to a point, best first: their ids and scores (k,)."""
 
-    documents: Rows
+    ids: Sequence[str]
     scores: FloatArray
 
 
@@ -62,8 +62,8 @@ class Searcher(Protocol):
         """What is searched."""
         ...
 
-    def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
-        """Find the best k documents for each of q points (q, d): their ids and scores."""
+    def best(self, points: FloatArray, k: int) -> list[Neighbours]:
+        """Find the best k documents for each of q points (q, d)."""
         ...
 
 
@@ -94,8 +94,7 @@ def search(
     k = min(k, max(1, searcher.vectors.state.documents))
     searcher.vectors.require_encoder(encoder)
     table = by_id(queries)
-    nothing: tuple[Sequence[str], FloatArray] = ([], np.empty(0, np.float32))
-    rankings = dict.fromkeys(table, nothing)
+    rankings = dict.fromkeys(table, Neighbours([], np.empty(0, np.float32)))
     with_text = [query for query in table.values() if query.text.strip()]
     for start in range(0, len(with_text), QUERIES_AT_ONCE):
         some, place = with_text[start : start + QUERIES_AT_ONCE], start % ENCODED_AT_ONCE
@@ -137,11 +136,7 @@ class ExactSearcher:
         self.vectors = vectors
         self._block = max(1, block_bytes // (4 * max(1, vectors.dimension)))
 
-    def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
-        """Find ids and scores for each of q points (q, d)."""
-        return with_ids(self.vectors, self.nearest(points, k))
-
-    def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
+    def best(self, points: FloatArray, k: int) -> list[Neighbours]:
         """Find the best k documents for each of q points (q, d)."""
         rows, owners = self.vectors.rows, self.vectors.owners
         best = [_Best(self.vectors, point, k, self._block) for point in points]
@@ -206,7 +201,7 @@ class _Best:
         if 2 * len(rows) > self._most:
             # Very many rows almost equal: settle it now, so that memory stays bounded.
             scores = rescore(self._vectors, self._point, rows)
-            documents = settle(self._vectors, rows, scores, self._k).documents
+            documents, _ = _best_documents(self._vectors, rows, scores, self._k)
             among = np.isin(self._vectors.owners[rows], documents)
             best = _best_rows(self._vectors.owners[rows[among]], scores[among])
             rows, scores = rows[among][best], self._rough(scores[among][best])
@@ -222,11 +217,6 @@ class _Best:
         """Compare what is left again, exactly, and give the best k."""
         rows = np.concatenate([np.empty(0, np.int64), *self._rows])
         return settle(self._vectors, rows, rescore(self._vectors, self._point, rows), self._k)
-
-
-def with_ids(vectors: Vectors, found: Sequence[Neighbours]) -> list[tuple[Sequence[str], FloatArray]]:
-    """Return ids and scores of what was found for each point."""
-    return [(vectors.ids.take(one.documents), one.scores) for one in found]
 
 
 def error_bound(vectors: Vectors, point: FloatArray) -> float:
@@ -258,6 +248,11 @@ def _parts(n: int) -> Iterator[slice]:
 
 def settle(vectors: Vectors, rows: Rows, scores: FloatArray, k: int) -> Neighbours:
     """Pool rows (n,) with exact scores (n,) to documents and give the best k, ties by id descending."""
+    documents, best = _best_documents(vectors, rows, scores, k)
+    return Neighbours(vectors.ids.take(documents), best)
+
+
+def _best_documents(vectors: Vectors, rows: Rows, scores: FloatArray, k: int) -> tuple[Rows, FloatArray]:
     documents, best = best_of_each(vectors.owners[rows], scores)
     if len(best) > k:
         cut = np.partition(best, -k)[-k]
@@ -266,7 +261,7 @@ def settle(vectors: Vectors, rows: Rows, scores: FloatArray, k: int) -> Neighbou
         chosen = np.concatenate([sure, np.array(by_id[: k - len(sure)], np.int64)])
         documents, best = documents[chosen], best[chosen]
     order = np.argsort(-best, kind="stable")
-    return Neighbours(documents[order].astype(np.int64), best[order])
+    return documents[order].astype(np.int64), best[order]
 
 
 def best_of_each(owners: NDArray[Any], scores: FloatArray) -> tuple[NDArray[Any], FloatArray]:

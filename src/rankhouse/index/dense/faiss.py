@@ -7,7 +7,7 @@ are saved beside the vectors they were made from, with the vectors' fingerprint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from rankhouse.core.nouns import FloatArray
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.append_state import AGAIN
-from rankhouse.index.dense.exact import ExactSearcher, Neighbours, Rows, Searcher, rescore, settle, with_ids
+from rankhouse.index.dense.exact import ExactSearcher, Neighbours, Rows, Searcher, rescore, settle
 from rankhouse.index.dense.vectors import Vectors
 from rankhouse.io.checksums import BadEnvelope, file_sum, sealed, unsealed
 from rankhouse.io.decoding import UNREADABLE
@@ -162,14 +162,10 @@ class FaissSearcher:
             )
             (temporary / "sheet.json").write_bytes(sealed(msgspec.json.encode(sheet)))
 
-    def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
-        """Find ids and scores for each of q points (q, d)."""
-        return with_ids(self.vectors, self.nearest(points, k))
-
-    def nearest(self, points: FloatArray, k: int) -> list[Neighbours]:
+    def best(self, points: FloatArray, k: int) -> list[Neighbours]:
         """Find about the best k documents for each of q points (q, d); their scores are exact."""
         if not len(self.vectors):
-            return ExactSearcher(self.vectors).nearest(points, k)
+            return ExactSearcher(self.vectors).best(points, k)
         points = np.ascontiguousarray(points, np.float32)
         # A few more than k: what float32 or 8 bits put just below the cut may belong just above it.
         fetched = min(k + k // 8 + 16, len(self.vectors))

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.nouns import Encoder, FloatArray
-from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogState, complete_state, load_state
+from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogKind, LogState, OffsetColumn
 from rankhouse.index.lexical.store import Strings
 from rankhouse.io.checksums import CheckedArray
 
@@ -97,9 +97,17 @@ class VectorsState(LogState, frozen=True, kw_only=True):
         }
 
 
-def load_vectors_state(path: Path) -> VectorsState:
-    """Read a manifest or progress file; raises as :func:`append_state.load_state` does."""
-    return load_state(path, VectorsState, {"dtype": DTYPES, "similarity": SIMILARITIES})
+VECTORS: Final = LogKind(
+    VectorsState,
+    named={"dtype": DTYPES, "similarity": SIMILARITIES},
+    same=("encoder", "policy", "similarity", "dtype"),
+    columns={
+        "owners.bin": OffsetColumn("<u4", "documents"),
+        "ids_at.bin": OffsetColumn("<i8", "id_bytes", zero=True),
+    },
+    sums=("documents", "rows", "id_bytes", "without_text"),
+    most=("dimension", "largest_norm"),
+)
 
 
 def vectors_folder(index: Path | str, name: str = "default") -> Path:
@@ -141,7 +149,7 @@ class Vectors(DataFolder[VectorsState]):
             BadIndex: The encoding was never finished, or the folder is damaged.
         """
         folder = Path(folder)
-        if (state := complete_state(folder, load_vectors_state)) is not None:
+        if (state := VECTORS.complete(folder)) is not None:
             return cls(folder, state)
         if not folder.exists():
             beside = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.nouns import PassageRows
-from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogState, complete_state, load_state
+from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogKind, LogState, OffsetColumn
 from rankhouse.index.lexical.manifest import IndexManifest
 from rankhouse.io.checksums import CheckedArray
 
@@ -91,9 +91,17 @@ class PrecomputedState(LogState, frozen=True, kw_only=True):
         return f"{self.kind}-{self.dtype}-{digest}"
 
 
-def load_precomputed_state(path: Path) -> PrecomputedState:
-    """Read a manifest or progress file; raises as :func:`append_state.load_state` does."""
-    return load_state(path, PrecomputedState, {"dtype": FORMATS})
+STORED: Final = LogKind(
+    PrecomputedState,
+    named={"dtype": FORMATS},
+    same=("maker", "split", "dtype"),
+    columns={
+        "ends.bin": OffsetColumn("<i8", "rows", zero=True),
+        "firsts.bin": OffsetColumn("<i8", "passages", zero=True),
+    },
+    sums=("documents", "passages", "rows", "without_text", "cut", "lost", "dropped_words"),
+    most=("dimension",),
+)
 
 
 class PrecomputedPassages(DataFolder[PrecomputedState]):
@@ -123,7 +131,7 @@ class PrecomputedPassages(DataFolder[PrecomputedState]):
             BadIndex: The work was never finished, or the folder is damaged.
         """
         folder = Path(folder)
-        if (state := complete_state(folder, load_precomputed_state)) is not None:
+        if (state := STORED.complete(folder)) is not None:
             return cls(folder, state)
         raise MissingInput(f"{folder}: nothing is kept there; make it with  rankhouse encode")
 

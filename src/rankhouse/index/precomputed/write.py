@@ -27,10 +27,10 @@ from rankhouse.index.append_log import (
 )
 from rankhouse.index.precomputed.read import (
     FORMATS,
+    STORED,
     Kind,
     PrecomputedPassages,
     PrecomputedState,
-    load_precomputed_state,
 )
 from rankhouse.io.locks import only_writer
 from rankhouse.text.split import Split, Whole, dropped_words
@@ -115,13 +115,11 @@ def precompute(
     )
     folder = parent / fresh.name
     with only_writer(folder):
-        state = begin(
-            folder, fresh, load_precomputed_state, ("maker", "split", "dtype"), overwrite=job.overwrite
-        )
+        state = begin(folder, fresh, STORED, overwrite=job.overwrite)
         if (state.documents, state.collection) == (job.documents, job.collection):
             return PrecomputedPassages.open(folder)
         counting = _Counting(job.split)
-        with AppendLog(folder, state, zeros=["ends.bin", "firsts.bin"]) as files:
+        with AppendLog(folder, state, zeros=STORED.zeros) as files:
             source = DocumentSource(job.documents, job.collection, counting, job.chunk)
             final = append_documents(
                 files,

@@ -19,7 +19,7 @@ import numpy as np
 from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError
 from rankhouse.core.nouns import Document, FloatArray
-from rankhouse.index.dense.exact import Searcher
+from rankhouse.index.dense.exact import Neighbours, Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, VectorsState, vectors_folder
 from rankhouse.index.index import Index
@@ -186,13 +186,6 @@ class ListIds(NamedTuple):
         return shard.index.ids(np.array(self.rows, np.int64))
 
 
-class NamedNeighbours(NamedTuple):
-    """The documents nearest to a point, best first: their ids and scores (k,)."""
-
-    ids: tuple[str, ...]
-    scores: FloatArray
-
-
 class NearestDocuments(NamedTuple):
     """Ask for the k documents nearest to each of q points (q, d) float32."""
 
@@ -201,10 +194,9 @@ class NearestDocuments(NamedTuple):
     points: FloatArray
     k: int
 
-    def answer(self, shard: IndexShard) -> list[NamedNeighbours]:
+    def answer(self, shard: IndexShard) -> list[Neighbours]:
         """Find them."""
-        found = shard.searcher(self.vectors, self.structure).best(self.points, self.k)
-        return [NamedNeighbours(tuple(ids), scores) for ids, scores in found]
+        return shard.searcher(self.vectors, self.structure).best(self.points, self.k)
 
 
 # --- where shards are -----------------------------------------------------------------------------------

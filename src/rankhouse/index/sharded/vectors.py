@@ -15,11 +15,10 @@ import numpy as np
 from rankhouse.core.errors import BadIndex, MissingInput
 from rankhouse.core.nouns import Encoder, FloatArray
 from rankhouse.index.append_state import AGAIN
-from rankhouse.index.dense.vectors import VectorsState
-from rankhouse.index.sharded.shard import NamedNeighbours, NearestDocuments
+from rankhouse.index.dense.exact import Neighbours
+from rankhouse.index.dense.vectors import VECTORS, VectorsState
+from rankhouse.index.sharded.shard import NearestDocuments
 from rankhouse.index.sharded.sharded_index import ShardedIndex, best_of_shards
-
-_ALIKE = ("encoder", "policy", "similarity", "dtype")
 
 
 class ShardedVectors:
@@ -48,17 +47,17 @@ class ShardedSearcher:
     def __init__(self, index: ShardedIndex, vectors: ShardedVectors, structure: str) -> None:
         self._index, self.vectors, self._structure = index, vectors, structure
 
-    def best(self, points: FloatArray, k: int) -> list[tuple[Sequence[str], FloatArray]]:
+    def best(self, points: FloatArray, k: int) -> list[Neighbours]:
         """Find ids and scores for each of q points (q, d)."""
         request = NearestDocuments(self.vectors.name, self._structure, points, k)
         columns = zip(*self._index.ask_all(request).values(), strict=True)
         return [self._joined(column, k) for column in columns]
 
-    def _joined(self, of_shards: Sequence[NamedNeighbours], k: int) -> tuple[Sequence[str], FloatArray]:
+    def _joined(self, of_shards: Sequence[Neighbours], k: int) -> Neighbours:
         ids = tuple(chain.from_iterable(shard.ids for shard in of_shards))
         scores = np.concatenate([shard.scores for shard in of_shards])
         order = best_of_shards(self._index.distinct(ids), scores, k, descending_ids=True)
-        return [ids[place] for place in order.tolist()], scores[order]
+        return Neighbours([ids[place] for place in order.tolist()], scores[order])
 
 
 def open_vectors(index: ShardedIndex, name: str) -> ShardedVectors:
@@ -75,7 +74,7 @@ def open_vectors(index: ShardedIndex, name: str) -> ShardedVectors:
         )
     (first, one), *others = states.items()
     for shard, state in others:
-        for field in _ALIKE:
+        for field in VECTORS.same:
             if getattr(state, field) != getattr(one, field):
                 raise BadIndex(
                     f'the vectors "{name}" of {shard} have {field} {getattr(state, field)}, those of {first} '
