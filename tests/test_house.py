@@ -76,7 +76,7 @@ BUDGETS = {
     "jobs adaptation": (3_545, 2_500),
     "systems": (2_483, 1_900),
     "training explanation stores": (13_070, 11_700),
-    "index models ranking labels evaluation": (20_184, 19_100),
+    "index models ranking labels evaluation": (20_159, 19_100),
     "text nn page": (6_000, 6_000),
     "io": (3_520, 3_300),
     "core": (2_000, 1_800),
