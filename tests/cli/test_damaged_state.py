@@ -205,7 +205,7 @@ def index_manifest(folder):
 
 
 def vectors_manifest(folder):
-    from rankhouse.index.append_state import LogState, load_state, save_state
+    from rankhouse.index.append_state import LogKind, LogState, save_state
 
     path = folder / "manifest.json"
     save_state(LogState(documents=3, version=1), path)
@@ -214,7 +214,7 @@ def vectors_manifest(folder):
         format: str = ""
         version: int = 1
 
-    return path, lambda: load_state(path, State, {})
+    return path, lambda: LogKind(State, {}, (), {}, (), ()).load(path)
 
 
 def bundle_manifest(folder):
