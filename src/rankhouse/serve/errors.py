@@ -103,6 +103,12 @@ class SlowClient(Refusal):
     status, code = 408, "request_timeout"
 
 
+class Outdated(Refusal):
+    """Something that was decided on a state that has changed since."""
+
+    status, code = 409, "changed_since"
+
+
 class TooLarge(Refusal):
     """A body over the limit."""
 

@@ -19,6 +19,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.io.trec import read_qrels
+from rankhouse.serve.errors import Outdated
 from rankhouse.serve.judging.compare import agreement, agreements, differences
 from rankhouse.serve.judging.log import IMPORTED
 from rankhouse.serve.judging.store import JudgementStore, merged
@@ -362,3 +363,19 @@ def test_a_word_that_is_in_the_log_is_said_although_the_files_cannot_be_made(sto
 def test_names_of_systems_have_an_end(store, systems):
     with pytest.raises(WrongUse, match="at most 20 names"):
         store.judge("ann", "high water", "d1", 2, systems)
+
+
+def test_a_word_said_since_the_version_that_was_seen_is_not_overwritten(store):
+    seen = store.version
+    store.judge("ann", "high water", "d2", 2, version=seen)
+    with pytest.raises(Outdated, match="you graded it 2 in another window"):
+        store.judge("ann", "high water", "d2", 0, version=seen)
+    store.judge("ann", "high water", "d2", 2, version=seen)  # the same grade is no conflict
+    store.judge("ann", "high water", "d3", 1, version=seen)  # nor is another document
+    store.judge("ben", "high water", "d2", 0, version=seen)  # nor another judge
+    store.judge("ann", "high water", "d2", 0, version=store.version)
+    assert store.qrels_of("ann") == {"q2": {"d2": 0, "d3": 1}}
+    seen = store.version
+    store.undo("ann")
+    with pytest.raises(Outdated, match="you graded it 2"):
+        store.judge("ann", "high water", "d2", 1, version=seen)

@@ -108,3 +108,66 @@ def test_a_service_that_only_reads_says_so(folder, running, browser):
         page.goto(f"http://127.0.0.1:{client.port}/judge")
         assert "--judgements FILE" in page.inner_text("main")
         page.close()
+
+
+def test_keys_after_the_last_document_grade_nothing(tab, at, served):
+    """They graded the last one again, and again."""
+    store = served[0].judgements
+    with tab() as page:
+        page.goto(at + ASK)
+        cards = page.locator(".card")
+        ids = [card.get_attribute("data-doc") for card in cards.all()]
+        page.keyboard.press("j")  # the first is left out
+        for _ in ids[1:]:
+            with page.expect_response("**/judge"):
+                page.keyboard.press("1")
+        page.locator("[data-done]", has_text=str(len(ids) - 1)).wait_for()
+        assert page.locator(".card.current").get_attribute("data-doc") == ids[0]
+        with page.expect_response("**/judge"):
+            page.keyboard.press("2")
+        page.locator(".said", has_text="All are judged").wait_for()
+        assert page.locator(".card.current").count() == 0
+        page.keyboard.press("0")
+        page.keyboard.press("0")
+        page.reload()
+        page.keyboard.press("0")
+        assert page.locator("[data-done]").inner_text() == str(len(ids))
+        assert store.qrels_of("anna")["q1"] == {doc: 2 if doc == ids[0] else 1 for doc in ids}
+        assert len(store.entries) == len(ids)
+        page.keyboard.press("j")  # who goes to a document may grade it again
+        with page.expect_response("**/judge"):
+            page.keyboard.press("0")
+        assert store.qrels_of("anna")["q1"][ids[0]] == 0
+
+
+def test_a_grade_of_another_tab_is_not_overwritten_unseen(tab, at, served):
+    store = served[0].judgements
+    with tab() as one, tab() as other:
+        for page in (one, other):
+            page.goto(at + ASK)
+        doc = one.locator(".card").first.get_attribute("data-doc")
+        for key in ("2", "1"):
+            with one.expect_response("**/judge"):
+                one.keyboard.press(key)
+        with other.expect_response("**/judge") as answer:
+            other.keyboard.press("0")
+        assert answer.value.status == 409
+        told = f'Not kept: since this page was opened you graded it 2 in another window (document "{doc}")'
+        other.locator(".said", has_text=told).wait_for()
+        assert store.qrels_of("anna")["q1"][doc] == 2
+        other.reload()
+        other.locator(".card").first.get_by_role("button", name="0").click()  # having seen it
+        other.locator("[data-done]", has_text="2").wait_for()
+        assert store.qrels_of("anna")["q1"][doc] == 0
+        other.locator(".card").first.get_by_role("button", name="1").click()  # and once more in this one
+        other.locator('.card:first-child [aria-pressed=true][data-grade="1"]').wait_for()
+
+
+def test_a_form_without_a_script_is_refused_too(tab, at, served, follow):
+    with tab(java_script_enabled=False) as one, tab(java_script_enabled=False) as other:
+        for page in (one, other):
+            page.goto(at + ASK)
+        follow(one, one.locator(".card").first.get_by_role("button", name="2"))
+        other.locator(".card").first.get_by_role("button", name="0").click()
+        assert "ince this page was opened you graded it 2" in other.inner_text("main")
+    assert [entry.grade for entry in served[0].judgements.entries] == [2]

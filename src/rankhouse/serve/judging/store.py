@@ -29,6 +29,7 @@ from rankhouse.io.corpora import write_queries
 from rankhouse.io.locks import only_writer
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.trec import read_qrels, write_qrels
+from rankhouse.serve.errors import Outdated
 from rankhouse.serve.judging.log import IMPORTED, JudgementEntry, JudgementLog
 
 SCALE: Final[Mapping[int, str]] = MappingProxyType(
@@ -80,17 +81,25 @@ class JudgementStore:
     # --- saying something ---------------------------------------------------------------------------------
 
     def judge(
-        self, judge: str, query: str, doc_id: str, grade: int | None, systems: Sequence[str] = ()
+        self,
+        judge: str,
+        query: str,
+        doc_id: str,
+        grade: int | None,
+        systems: Sequence[str] = (),
+        version: int | None = None,
     ) -> JudgementEntry:
         """Write down what a judge says of a document; when this returns, it is on disk.
 
         Args:
             grade: One of the scale's; None takes the judge's earlier word on it back.
+            version: The :attr:`version` that the judge saw; None: whatever was said since.
 
         Raises:
             WrongUse: A name, query, document or grade that cannot be written down.
             BadData: The qrels file was changed by somebody else and cannot be read; nothing was written down.
             OutputFailed: Disk full or the like; nothing was written down.
+            Outdated: The judge said something else of the document after that version, in another window.
         """
         self._check(judge, query, doc_id, grade)
         if len(systems) > MOST_SYSTEMS or any(len(name) > LONGEST_SYSTEM for name in systems):
@@ -100,8 +109,22 @@ class JudgementStore:
         with self._lock:
             self._take_in()
             query_id = self.query_id(query)
+            if version is not None:
+                self._refuse_outdated(judge, (query_id, doc_id), grade, version)
             entry = self._entry(judge, (query_id, doc_id), grade, query, systems=tuple(systems))
             return self._write(entry)
+
+    def _refuse_outdated(self, judge: str, pair: Pair, grade: int | None, version: int) -> None:
+        later = (e for e in self._entries[max(0, version) :] if e.judge == judge)
+        if not any((entry.query_id, entry.doc_id) == pair for entry in later):
+            return
+        now = self._grades.get(pair, {}).get(judge)
+        if now != grade:
+            said = "took your grade back" if now is None else f"graded it {now}"
+            raise Outdated(
+                f'since this page was opened you {said} in another window (document "{pair[1][:80]}"); '
+                "reload the page to see it"
+            )
 
     def undo(self, judge: str) -> JudgementEntry | None:
         """Take back the last word of a judge that still stands; called again, the one before.
@@ -174,6 +197,12 @@ class JudgementStore:
         return entry
 
     # --- what was said --------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """How many lines the log has: what was said up to now."""
+        with self._lock:
+            return len(self._entries)
 
     @property
     def entries(self) -> tuple[JudgementEntry, ...]:

@@ -155,10 +155,11 @@ class JudgeFields(Struct):
 
 
 class JudgeForm(JudgeFields):
-    """A judgement, or ``undo``: ``mark`` is grade, place and document."""
+    """A judgement, or ``undo``: ``mark`` is grade, place and document, ``version`` what the page knew."""
 
     mark: Annotated[str, Meta(max_length=10_000)] = ""
     undo: str = ""
+    version: Annotated[int, Meta(ge=0)] | None = None
 
 
 def show(pools: Pools, service: ServedCollection, request: Request, asked: JudgeFields) -> Response:
@@ -171,7 +172,7 @@ def show(pools: Pools, service: ServedCollection, request: Request, asked: Judge
         raise WrongUse(f"judge {wanted.judge!r}: give a name of 1 to {LONGEST_NAME} printable characters")
     query = service.question(wanted.query)
     pool = pools.of(query, wanted, deadline_of(request, PATIENCE))
-    mine = store.qrels_of(wanted.judge)
+    version, mine = store.version, store.qrels_of(wanted.judge)
     cards = _cards(service, mine.get(query.id, {}), query, wanted, pool=pool)
     may_write = caller_of(request).may_write
     content: dict[str, object] = {
@@ -186,7 +187,7 @@ def show(pools: Pools, service: ServedCollection, request: Request, asked: Judge
         "may_write": may_write,
         "summary": _summary(wanted, cards),
         "notes": (*pool.notes, *(() if may_write else (_READ_KEY,))),
-        "kept": parameters(**wanted.kept),
+        "kept": parameters(**wanted.kept, version=str(version)),
         "change": wanted.address(change=1),
         "following": _following(service, mine, query, wanted),
         "search": address("/", query=query.text, index=wanted.index, system=wanted.system[:4]),
@@ -216,11 +217,11 @@ def write(pools: Pools, service: ServedCollection, request: Request, form: Judge
             raise WrongUse(f'document "{doc_id[:80]}" is not in the index "{wanted.index}"')
         pool = pools.kept(query, wanted)  # no word waits for a model
         showed = list(pool.ranks.get(doc_id, ())) if pool else []
-        entry = store.judge(wanted.judge, query.text, doc_id, grade, systems=showed)
+        entry = store.judge(wanted.judge, query.text, doc_id, grade, systems=showed, version=form.version)
         service.note("judge", entry, who)
     if not wants_html(request):
-        told = (entry.doc_id, entry.grade, entry.query) if entry else (None, None, "")
-        content = dict(zip(("doc", "grade", "query"), told, strict=True))
+        told = (entry.doc_id, entry.grade, entry.query, entry.number) if entry else (None, None, "", None)
+        content = dict(zip(("doc", "grade", "query", "version"), told, strict=True))
         return JSONResponse({**content, "can_undo": bool(store.qrels_of(wanted.judge))})
     anchor = f"#document-{place + 1}" if place else ""
     return RedirectResponse(wanted.address() + anchor, 303)

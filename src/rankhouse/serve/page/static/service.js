@@ -4,12 +4,12 @@
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const one = (selector, within = document) => within.querySelector(selector);
 
-function say(text) {
+function say(text, milliseconds = 4000) {
   const place = one(".said");
   if (!place) return;
   place.textContent = text;
   clearTimeout(say.timer);
-  say.timer = setTimeout(() => (place.textContent = ""), 4000);
+  say.timer = setTimeout(() => (place.textContent = ""), milliseconds);
 }
 
 const store = (() => {
@@ -27,9 +27,11 @@ const typing = (event) =>
 /** Move a mark among items, and the focus with it. */
 function walker(items, mark, target) {
   let at = -1;
+  let has = false; // after leave() no item is marked, and the next step goes on from where that was
   const go = (to) => {
     if (!items.length) return;
     items[at]?.classList.remove(mark);
+    has = true;
     at = Math.max(0, Math.min(items.length - 1, to));
     items[at].classList.add(mark);
     target(items[at])?.focus({ preventScroll: true });
@@ -39,10 +41,15 @@ function walker(items, mark, target) {
     item.addEventListener("focusin", () => {
       items[at]?.classList.remove(mark);
       at = i;
+      has = true;
       item.classList.add(mark);
     }),
   );
-  return { go, by: (step) => go(at < 0 ? 0 : at + step), get item() { return items[at]; } };
+  const leave = () => {
+    items[at]?.classList.remove(mark);
+    has = false;
+  };
+  return { go, leave, by: (step) => go(at < 0 ? 0 : at + step), get item() { return has ? items[at] : undefined; } };
 }
 
 // --- keys ----------------------------------------------------------------------------------------------
@@ -130,34 +137,52 @@ function judging(form) {
     one("progress", form).value = done;
   };
 
+  // Of each document that was judged here, the version that this page knows; of others, the one it came with.
+  const versions = new Map();
+
   async function send(button) {
     const body = new URLSearchParams(new FormData(form, button));
+    const doc = button.closest(".card")?.dataset.doc;
+    if (versions.has(doc)) body.set("version", versions.get(doc));
     const answer = await fetch(form.action, { method: "POST", body, headers: { accept: "application/json" } });
     const told = await answer.json().catch(() => ({}));
     if (!answer.ok) throw new Error(told.message || `the service answered ${answer.status}`);
+    if (told.doc) versions.set(told.doc, told.version);
     return told;
   }
 
   // One after another: what is written must be in the order in which it was said.
-  const submit = (button, then) => {
+  const submit = (button, then, otherwise) => {
     last = last.then(async () => {
       try {
         then(await send(button));
       } catch (error) {
-        say(`Not kept: ${error.message}`);
+        otherwise?.();
+        say(`Not kept: ${error.message}`, 30000);
       }
     });
   };
 
+  const sent = new Set(); // cards whose grade is under way
+
   const judge = (card, button) => {
-    submit(button, (told) => {
-      show(card, told.grade);
-      undo.disabled = false;
-      if (!cards.some((c) => grade(c) === undefined)) say("All are judged.");
-    });
+    sent.add(card);
+    submit(
+      button,
+      (told) => {
+        sent.delete(card);
+        show(card, told.grade);
+        undo.disabled = false;
+        if (!cards.some((c) => grade(c) === undefined)) say("All are judged.");
+      },
+      () => sent.delete(card),
+    );
+    const isOpen = (c) => !sent.has(c) && grade(c) === undefined;
     const at = cards.indexOf(card);
-    const next = cards.findIndex((c, i) => i > at && grade(c) === undefined);
-    walk.go(next < 0 ? at : next);
+    const next = cards.findIndex((c, i) => i > at && isOpen(c));
+    const open = next < 0 ? cards.findIndex(isOpen) : next; // what was left out above
+    if (open >= 0) walk.go(open);
+    else walk.leave(); // a further key must not grade the last document again
   };
 
   form.addEventListener("submit", (event) => {
@@ -181,6 +206,7 @@ function judging(form) {
   document.addEventListener("keydown", (event) => {
     if (typing(event)) return;
     const card = walk.item;
+    if (event.repeat && /^\d$/.test(event.key)) return; // a key that is held down grades one document
     const act = {
       j: () => walk.by(1),
       k: () => walk.by(-1),
@@ -196,7 +222,7 @@ function judging(form) {
   });
 
   const first = cards.findIndex((c) => grade(c) === undefined);
-  if (cards.length && !location.hash) walk.go(first < 0 ? 0 : first);
+  if (first >= 0 && !location.hash) walk.go(first);
 }
 
 // --- training ------------------------------------------------------------------------------------------
