@@ -79,8 +79,8 @@ def _stem(word: str) -> str:
     if word[-1] == "y" and _has_vowel(word, 0, len(word) - 1):
         word = word[:-1] + "i"
     if len(word) > 1:
-        word = _step_2(word)
-        word = _step_3(word)
+        word = _replaced(word, _STEP_2.get(word[-2], ()))
+        word = _replaced(word, _STEP_3.get(word[-1], ()))
         word = _step_4(word)
     return _step_5(word)
 
@@ -118,18 +118,9 @@ def _is_doubled(word: str) -> bool:
     return opens_as_consonant == (run % 2 == 1)
 
 
-def _step_2(word: str) -> str:
-    """Relational -> relate, rationalization -> rationalize: one of two stacked suffixes goes."""
-    for suffix, replacement in _STEP_2.get(word[-2], ()):
-        if word.endswith(suffix):
-            end = len(word) - len(suffix)
-            return word[:end] + replacement if _above_0(word, 0, end) else word
-    return word
-
-
-def _step_3(word: str) -> str:
-    """Triplicate -> triplic, formative -> form."""
-    for suffix, replacement in _STEP_3.get(word[-1], ()):
+def _replaced(word: str, rules: tuple[tuple[str, str], ...]) -> str:
+    """Step 2: relational -> relate, rationalization -> rationalize; step 3: triplicate -> triplic."""
+    for suffix, replacement in rules:
         if word.endswith(suffix):
             end = len(word) - len(suffix)
             return word[:end] + replacement if _above_0(word, 0, end) else word

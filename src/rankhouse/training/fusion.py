@@ -68,10 +68,7 @@ def fusion_method(text: str, weights: tuple[float, ...] | None = None) -> Method
     table = {**dict.fromkeys(FUSIONS), **_OTHERS}
     notation.choose(name, table, "method of fusion")
     if name in FUSIONS:
-        fusion = notation.make(text, FUSIONS, "method of fusion")
-        return _compared(
-            lambda names, runs, tuning: _by_weights(fusion, weights, names, runs=runs, tuning=tuning)
-        )
+        return _compared(_by_weights(notation.make(text, FUSIONS, "method of fusion"), weights))
     if weights is not None:
         raise WrongUse(f"--method {text}: takes no weights; {', '.join(FUSIONS)} do")
     return _compared(notation.make(text, _OTHERS, "method of fusion"))
@@ -91,19 +88,17 @@ def _compared(method: Method) -> Method:
     return settle
 
 
-def _by_weights(
-    fusion: Fusion,
-    weights: tuple[float, ...] | None,
-    names: Sequence[str],
-    runs: Sequence[Run],
-    tuning: Tuning | None,
-) -> Combination:
-    if tuning is None:
-        chosen = dict(zip(names, weights, strict=False)) if weights else {}
-        facts: dict[str, object] = {"weights": chosen, "tuned": None}
-        return Combination(lambda given: fusion(given, weights), facts, "")
-    best = tune(runs, scorer(tuning.qrels, tuning.measure), fusion, step=tuning.step, refine=tuning.refine)
-    return _weighed(fusion, best, names, tuning)
+def _by_weights(fusion: Fusion, weights: tuple[float, ...] | None) -> Method:
+    def settle(names: Sequence[str], runs: Sequence[Run], tuning: Tuning | None) -> Combination:
+        if tuning is None:
+            chosen = dict(zip(names, weights, strict=False)) if weights else {}
+            facts: dict[str, object] = {"weights": chosen, "tuned": None}
+            return Combination(lambda given: fusion(given, weights), facts, "")
+        value_of = scorer(tuning.qrels, tuning.measure)
+        best = tune(runs, value_of, fusion, step=tuning.step, refine=tuning.refine)
+        return _weighed(fusion, best, names, tuning)
+
+    return settle
 
 
 def _weighed(fusion: Fusion, result: TuningResult, names: Sequence[str], tuning: Tuning) -> Combination:

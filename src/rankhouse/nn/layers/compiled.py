@@ -199,12 +199,12 @@ class Weights(NamedTuple):
 
 def feed(x: Tensor, weights: Weights, kind: NormKind) -> Tensor:
     """Return norm(x + W2 relu(W1 x + b1) + b2): (t, d) -> (t, d); W1 is inward, W2 outward."""
-    return cast(Tensor, _Feed.apply(x, *weights, kind))  # type: ignore[no-untyped-call]  # torch's
+    return cast(Tensor, _HalfLayer.apply(x, *weights, kind, None))  # type: ignore[no-untyped-call]  # torch's
 
 
 def attend(x: Tensor, weights: Weights, kind: NormKind, head: Head) -> Tensor:
     """Return norm(x + attention of every row of tokens over itself): (t, d) -> (t, d)."""
-    return cast(Tensor, _AttendStep.apply(x, *weights, kind, head))  # type: ignore[no-untyped-call]  # torch's
+    return cast(Tensor, _HalfLayer.apply(x, *weights, kind, head))  # type: ignore[no-untyped-call]  # torch's
 
 
 def _sides(gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,46 +212,32 @@ def _sides(gradient: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return to_weight(gradient, x), gradient.sum(0)
 
 
-class _Feed(torch.autograd.Function):
+class _HalfLayer(torch.autograd.Function):
+    """A residual and a norm around two products; between them attention or, without a head, ReLU."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401 - torch's
-        weights, kind = Weights(*rest[:6]), rest[6]
-        hidden = multiply(x, weights.inward, weights.inward_bias, "relu")
-        total = multiply(hidden, weights.outward, weights.outward_bias).add_(x)
+        weights, kind, head = Weights(*rest[:6]), rest[6], rest[7]
+        inner = multiply(x, weights.inward, weights.inward_bias, "relu" if head is None else "none")
+        heard, how = (inner, None) if head is None else train.attend(inner, head)
+        total = multiply(heard, weights.outward, weights.outward_bias).add_(x)
         out, stats = train.norm(total, weights.gain, weights.shift, kind)
-        ctx.save_for_backward(x, hidden, total, stats, weights.inward, weights.outward, weights.gain)
+        ends, ctx.cut = (None, None) if head is None else (head.ends, head[1:])
+        ctx.save_for_backward(
+            x, inner, heard, how, total, stats, weights.inward, weights.outward, weights.gain, ends
+        )
         ctx.kind = kind
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401
-        x, hidden, total, stats, inward, outward, gain = ctx.saved_tensors
+        x, inner, heard, how, total, stats, inward, outward, gain, ends = ctx.saved_tensors
         to_total, to_gain, to_shift = train.norm_back(gradient, total, gain, stats, kind=ctx.kind)
-        to_hidden = torch.ops.aten.threshold_backward(multiply(to_total, outward.T), hidden, 0)
-        to_x = multiply(to_hidden, inward.T).add_(to_total)
-        return to_x, *_sides(to_hidden, x), *_sides(to_total, hidden), to_gain, to_shift, None
-
-
-class _AttendStep(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401 - torch's
-        weights, kind, head = Weights(*rest[:6]), rest[6], rest[7]
-        qkv = multiply(x, weights.inward, weights.inward_bias)
-        heard, how = train.attend(qkv, head)
-        total = multiply(heard, weights.outward, weights.outward_bias).add_(x)
-        out, stats = train.norm(total, weights.gain, weights.shift, kind)
-        ctx.save_for_backward(
-            x, qkv, heard, how, total, stats, weights.inward, weights.outward, weights.gain, head.ends
-        )
-        ctx.kind, ctx.cut = kind, head[1:]
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Gradients:  # noqa: ANN401
-        x, qkv, heard, how, total, stats, inward, outward, gain, ends = ctx.saved_tensors
-        to_total, to_gain, to_shift = train.norm_back(gradient, total, gain, stats, kind=ctx.kind)
-        to_qkv = train.attend_back(multiply(to_total, outward.T), qkv, Head(ends, *ctx.cut), heard, stats=how)
-        to_x = multiply(to_qkv, inward.T).add_(to_total)
-        return to_x, *_sides(to_qkv, x), *_sides(to_total, heard), to_gain, to_shift, None, None
+        to_heard = multiply(to_total, outward.T)
+        if ctx.cut is None:
+            to_inner = torch.ops.aten.threshold_backward(to_heard, inner, 0)
+        else:
+            to_inner = train.attend_back(to_heard, inner, Head(ends, *ctx.cut), heard, stats=how)
+        to_x = multiply(to_inner, inward.T).add_(to_total)
+        return to_x, *_sides(to_inner, x), *_sides(to_total, heard), to_gain, to_shift, None, None
