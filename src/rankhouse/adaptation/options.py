@@ -181,13 +181,11 @@ class AdaptJob(AdaptOptions):
     ] = None
     test_qrels: Annotated[Path | None, Option("Their judgements.", kind="input")] = None
     test_run: Annotated[
-        Path | None,
-        Option("What is reranked for them.", kind="input", default="what --first-stage finds"),
+        Path | None, Option("What is reranked for them.", kind="input", default="what --first-stage finds")
     ] = None
     kinds: Annotated[str, Option("Kinds of pseudo-queries.")] = ",".join(PseudoOptions.kinds)
     cache: Annotated[
-        Path | None,
-        Option("Keep the scores of a teacher that has no vectors in this folder.", kind="local"),
+        Path | None, Option("Keep the scores of a teacher that has no vectors in this folder.", kind="local")
     ] = None
     changes: Annotated[
         tuple[str, ...], Option("Any setting of the training.", flag="--set", metavar="NAME=VALUE")

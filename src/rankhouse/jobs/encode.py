@@ -49,8 +49,7 @@ class EncodeJob(ComputeOptions):
     split: Annotated[str, Option("How documents are cut into passages.")] = "whole"
     pool: Annotated[str, Option("TK: how rerank is to pool passages.")] = "max"
     dtype: Annotated[
-        Storage | None,
-        Option("Number format of vectors; int8 for TK only.", default="float32; TK: float16"),
+        Storage | None, Option("Number format of vectors; int8 for TK only.", default="float32; TK: float16")
     ] = None
     name: Annotated[str, Option("Keeps several encoders' vectors apart.")] = "default"
 

@@ -21,15 +21,7 @@ from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import SHARD_MANIFEST, others, real_path, replacing_folder, write_json
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.staging import fetched
-from rankhouse.jobs.shards import (
-    Found,
-    Shard,
-    ShardFolder,
-    ShardManifest,
-    difference,
-    load_shard,
-    sum_of,
-)
+from rankhouse.jobs.shards import Found, Shard, ShardFolder, ShardManifest, difference, load_shard, sum_of
 from rankhouse.page.tables import Table
 
 JOBS: Final = {"index": "IndexJob", "encode": "EncodeJob", "label": "LabelJob", "rerank": "RerankJob"}

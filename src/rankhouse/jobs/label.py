@@ -76,8 +76,7 @@ class LabelJob(ComputeOptions):
     scores: Annotated[bool, Option("Write every pair that was scored, with score and scale.")] = False
     join: Join = "z-score"
     truth: Annotated[
-        str | None,
-        Option('Judgements of passages ("d#3" is passage 3 of d), to measure by.', kind="input"),
+        str | None, Option('Judgements of passages ("d#3" is passage 3 of d), to measure by.', kind="input")
     ] = None
     ask_all: Annotated[bool, Option("The teacher reads every pair: a whole comparison, same labels.")] = False
     shown: Annotated[int, Option("Changed pairs in page and JSON.", least=0, neutral=True)] = 25

@@ -59,16 +59,16 @@ class SearchJob(SearchOptions):
 
     index: Annotated[
         tuple[Path, ...],
-        Option("The index folder; several, or a folder of parts, are searched as one.", kind="input"),
+        Option("The index folder; several, or a folder of shards, are searched as one.", kind="input"),
     ] = ()
     cluster: Annotated[
         str,
         Option(
-            "Search on Ray, a worker a part: ray (started here), or a cluster's address.",
+            "Search on Ray, a worker a shard: ray (started here), or a cluster's address.",
             metavar="ray|ADDRESS",
         ),
     ] = ""
-    partial: Annotated[bool, Option("On a cluster: do without the parts that do not answer.")] = False
+    partial: Annotated[bool, Option("On a cluster: do without the shards that do not answer.")] = False
     queries: Annotated[
         str | None, Option("Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.", kind="source")
     ] = None

@@ -54,8 +54,7 @@ class TrainJob:
     ] = ()
     join: Join = "z-score"
     loss: Annotated[
-        str | None,
-        Option("On scores: margin-mse, listwise-kl, pointwise.  [with --teacher: margin-mse]"),
+        str | None, Option("On scores: margin-mse, listwise-kl, pointwise.  [with --teacher: margin-mse]")
     ] = None
     cache: Annotated[Path | None, Option("Keep the teacher's scores in this folder.", kind="local")] = None
     relevant_from: Annotated[
@@ -71,8 +70,7 @@ class TrainJob:
     pool: Annotated[str, Option("Of their passages' scores.")] = "max"
     epochs: Annotated[int | None, Option("By default the family's.", least=1)] = None
     changes: Annotated[
-        tuple[str, ...],
-        Option("Any setting: rate=1e-4, batch=32 ...", flag="--set", metavar="NAME=VALUE"),
+        tuple[str, ...], Option("Any setting: rate=1e-4, batch=32 ...", flag="--set", metavar="NAME=VALUE")
     ] = ()
     seed: Annotated[int | None, Option("Of all that is drawn.", default="0", least=0, most=2**32 - 1)] = None
 

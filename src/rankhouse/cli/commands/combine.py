@@ -20,10 +20,7 @@ from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 T = TypeVar("T")
 
 
-@verb(
-    "combine",
-    "rankhouse combine fold1.run fold2.run fold3.run --out all.run",
-)
+@verb("combine", "rankhouse combine fold1.run fold2.run fold3.run --out all.run")
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option(
     "--kind",

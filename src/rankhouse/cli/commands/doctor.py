@@ -45,10 +45,7 @@ class Finding:
     faults: list[str] = field(default_factory=list)
 
 
-@verb(
-    "doctor",
-    "rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run",
-)
+@verb("doctor", "rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run")
 @click.argument("things", nargs=-1, type=SOURCE)
 @click.option("--qrels", type=PATH, help="Judgements to hold runs against.")
 @click.option("--corpus", type=PATH, help="Documents on which to measure what a ranker cuts off.")

@@ -22,10 +22,7 @@ from rankhouse.io.trec import read_qrels, read_run
 DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 
 
-@verb(
-    "evaluate",
-    "rankhouse evaluate --qrels qrels.txt --baseline bm25.run --correction holm new.run",
-)
+@verb("evaluate", "rankhouse evaluate --qrels qrels.txt --baseline bm25.run --correction holm new.run")
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @click.option("--qrels", type=PATH, required=True, help="Judgements (TREC, or BEIR's TSV).")
 @click.option("--measures", default=DEFAULT_MEASURES, show_default=True, help="In ir_measures' notation.")

@@ -34,10 +34,7 @@ _SHORT = (
 STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "dim", "": ""}
 
 
-@verb(
-    "explain",
-    'rankhouse explain --index my.index --query "who steers ships?" --doc d1 --against d2',
-)
+@verb("explain", 'rankhouse explain --index my.index --query "who steers ships?" --doc d1 --against d2')
 @click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
 @click.option("--query", required=True, metavar="TEXT|ID", help="The query's text; with --queries, its id.")
 @click.option("--queries", type=SOURCE, help="A file of queries, of which --query names one.")

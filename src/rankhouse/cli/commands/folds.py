@@ -15,10 +15,7 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels
 
 
-@verb(
-    "folds",
-    "rankhouse folds --queries q.jsonl --folds 5 --seed 1 --out folds.json",
-)
+@verb("folds", "rankhouse folds --queries q.jsonl --folds 5 --seed 1 --out folds.json")
 @click.option("--queries", type=SOURCE, required=True, help="The queries to deal.")
 @click.option("--qrels", type=PATH, help="Deal only queries that have judgements here.")
 @click.option("--folds", "count", type=click.IntRange(2), default=5, show_default=True, help="How many.")

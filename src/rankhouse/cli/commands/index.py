@@ -28,10 +28,7 @@ from rankhouse.jobs.jobs import MergeOptions
 from rankhouse.jobs.shards import ShardNumber
 
 
-@verb(
-    "index",
-    "rankhouse index corpus.jsonl.gz --out my.index",
-)
+@verb("index", "rankhouse index corpus.jsonl.gz --out my.index")
 @options_of(IndexJob)
 @click.option("--out", type=NEW_FOLDER, required=True, help="The folder to make.")
 @click.option("--append", is_flag=True, help="Add the documents to the index that is there.")
@@ -39,12 +36,7 @@ from rankhouse.jobs.shards import ShardNumber
 @sharded
 @clustered
 def command(
-    job: IndexJob,
-    cluster: ClusterChoice,
-    out: Path,
-    append: bool,
-    overwrite: bool,
-    shard: ShardNumber | None,
+    job: IndexJob, cluster: ClusterChoice, out: Path, append: bool, overwrite: bool, shard: ShardNumber | None
 ) -> CommandResult:
     """Build an index from CORPUS files, folders of them, or ir_datasets:NAME collections.
 

@@ -43,11 +43,7 @@ from rankhouse.labels.label import label
 @sharded
 @clustered
 def command(
-    job: LabelJob,
-    cluster: ClusterChoice,
-    out: Path,
-    report_path: Path | None,
-    shard: ShardNumber | None,
+    job: LabelJob, cluster: ClusterChoice, out: Path, report_path: Path | None, shard: ShardNumber | None
 ) -> CommandResult:
     """Label the pairs of a run by a rule and write the relevant ones with some negatives.
 

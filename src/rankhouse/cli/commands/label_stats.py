@@ -16,10 +16,7 @@ from rankhouse.labels.thresholds import PairsSummary, summarise_pairs
 from rankhouse.page.tables import Table
 
 
-@verb(
-    "label-stats",
-    "rankhouse label-stats human.pairs.jsonl.gz both.pairs.jsonl.gz --truth qrels.txt",
-)
+@verb("label-stats", "rankhouse label-stats human.pairs.jsonl.gz both.pairs.jsonl.gz --truth qrels.txt")
 @click.argument("files", nargs=-1, required=True, type=PATH)
 @click.option(
     "--truth", type=PATH, help="Judgements of the queries that were annotated: how many pairs are right?"

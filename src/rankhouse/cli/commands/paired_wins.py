@@ -13,10 +13,7 @@ from rankhouse.evaluation.paired_wins import counts_table, paired_wins, ranges_t
 from rankhouse.io.trec import read_qrels, read_run
 
 
-@verb(
-    "paired-wins",
-    "rankhouse paired-wins human.run both.run --qrels test.qrels --chart fifths.svg",
-)
+@verb("paired-wins", "rankhouse paired-wins human.run both.run --qrels test.qrels --chart fifths.svg")
 @click.argument("first", type=PATH)
 @click.argument("second", type=PATH)
 @click.option("--qrels", type=PATH, required=True, help="Judgements; queries with a relevant document count.")

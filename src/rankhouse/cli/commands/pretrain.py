@@ -11,15 +11,7 @@ import msgspec
 
 from rankhouse.cli import console
 from rankhouse.cli.given import idle, with_changes
-from rankhouse.cli.options import (
-    COUNT,
-    FINITE,
-    FROM_ZERO,
-    GROWING_FOLDER,
-    PATH,
-    SEED,
-    SOURCE,
-)
+from rankhouse.cli.options import COUNT, FINITE, FROM_ZERO, GROWING_FOLDER, PATH, SEED, SOURCE
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
@@ -34,10 +26,7 @@ if TYPE_CHECKING:
 _SIZE = click.IntRange(1, 65_536)
 
 
-@verb(
-    "pretrain",
-    "rankhouse pretrain corpus.jsonl.gz --vocabulary spiece.model --steps 2000 --out my-t5",
-)
+@verb("pretrain", "rankhouse pretrain corpus.jsonl.gz --vocabulary spiece.model --steps 2000 --out my-t5")
 @click.argument("sources", nargs=-1, type=SOURCE, required=True, metavar="CORPUS...")
 @click.option("--vocabulary", type=PATH, help="T5's spiece.model, a tokenizer.json, or a folder with one.")
 @click.option("--init", type=SOURCE, help="Go on with a T5: a checkpoint's folder or hub name.")

@@ -49,10 +49,7 @@ class Program:
         return parameter.type is OUTPUT_FILE
 
 
-@verb(
-    "run",
-    "rankhouse run recipes/first-stage.toml --set data.root=~/collections --dry-run",
-)
+@verb("run", "rankhouse run recipes/first-stage.toml --set data.root=~/collections --dry-run")
 @click.argument("recipe", type=PATH)
 @click.option(
     "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change an entry: loop.seed=[1,2] ..."

@@ -85,10 +85,7 @@ class Conditions:
         return deal(query_ids, int(match[2]), self.seed).folds[int(match[1]) - 1]
 
 
-@verb(
-    "subset",
-    "rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl",
-)
+@verb("subset", "rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl")
 @click.option("--queries", type=SOURCE, help="Select among these queries;")
 @click.option("--qrels", type=PATH, help="or judgements, by query;")
 @click.option("--run", "run_path", type=PATH, help="or rankings, by query;")

@@ -29,12 +29,7 @@ from rankhouse.page.tables import Table
 @relevant_from
 @click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write (JSON).")
 def command(
-    files: tuple[Path, ...],
-    truth: Path,
-    by: str,
-    also: str,
-    relevant_from: int,
-    out: Path,
+    files: tuple[Path, ...], truth: Path, by: str, also: str, relevant_from: int, out: Path
 ) -> CommandResult:
     """Choose a teacher's threshold on FILES, which rankhouse label --scores wrote, and say what it keeps.
 
