@@ -40,6 +40,10 @@ _underlined = re.compile(
     r"(?:([=\-~^\"'`*+#])\1{2,}[ \t]*\n)?(?=[^\n]{0,300}\w)(?P<title>[^\n]{1,300})\n"
     r"([=\-~^\"'`*+#])\3{2,}[ \t]*(?:\n|$)"
 )
+KINDS = (*TEXT_KINDS, *CORPUS_KINDS)
+STATE = ".rankhouse"
+ENCODING = "encoding"
+"""What the work is called that makes vectors."""
 
 
 def is_text(path: Path) -> bool:
@@ -157,12 +161,6 @@ class _HtmlReader(HTMLParser):
             self.named[self._open].append(data)
         if not self._unread and self._open != "title":
             self.text.append(data.replace("\0", " "))
-
-
-KINDS = (*TEXT_KINDS, *CORPUS_KINDS)
-STATE = ".rankhouse"
-ENCODING = "encoding"
-"""What the work is called that makes vectors."""
 
 
 class FileState(msgspec.Struct, frozen=True):

@@ -38,6 +38,33 @@ MAKE_ONE = (
 )
 
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS = {
+    "content-security-policy": CONTENT_POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # Not no-referrer: with it browsers send  Origin: null  with a form of our own page.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "private, no-cache",
+}
+PROBES = frozenset({"/healthz", "/readyz"})
+"""What may be asked without a key, under any name of the host, and while the service drains."""
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+LOGIN = "/login"
+READING_POSTS = frozenset(
+    {"/", "/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score", "/predict", "/similarity"}
+    | {"/embed", "/embeddings", "/v1/embeddings", "/tokenize", "/search", "/explain", "/login", "/logout"}
+)
+"""What may be posted with a key that only reads: questions, which change nothing."""
+
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-fA-F:.]+)\]|(?P<name>[\w.-]+))(?::[0-9]{1,5})?", re.ASCII)
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True)
@@ -154,35 +181,6 @@ def _refuse_open_file(path: Path) -> None:
         ) from error
     if os.name == "posix" and mode & (stat.S_IRWXO | stat.S_IWGRP):
         raise WrongUse(f"{path}: other users of this machine may read or change it; run  chmod 600 {path}")
-
-
-CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
-SECURITY_HEADERS = {
-    "content-security-policy": CONTENT_POLICY,
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    # Not no-referrer: with it browsers send  Origin: null  with a form of our own page.
-    "referrer-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "private, no-cache",
-}
-PROBES = frozenset({"/healthz", "/readyz"})
-"""What may be asked without a key, under any name of the host, and while the service drains."""
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-LOGIN = "/login"
-READING_POSTS = frozenset(
-    {"/", "/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score", "/predict", "/similarity"}
-    | {"/embed", "/embeddings", "/v1/embeddings", "/tokenize", "/search", "/explain", "/login", "/logout"}
-)
-"""What may be posted with a key that only reads: questions, which change nothing."""
-
-_HOST = re.compile(r"(?:\[(?P<address>[0-9a-fA-F:.]+)\]|(?P<name>[\w.-]+))(?::[0-9]{1,5})?", re.ASCII)
-
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:

@@ -40,6 +40,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client 
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+_HUNG_UP = 499  # as nginx counts clients that went away
 
 
 class ModelMetrics:
@@ -121,9 +122,6 @@ class ServiceMetrics:
         """Count a request: by its route's path, "" if none fitted, so that foreign paths make no series."""
         self._requests.labels(route or "none", method if method in _METHODS else "other", str(status)).inc()
         self._seconds.labels(route or "none").observe(seconds)
-
-
-_HUNG_UP = 499  # as nginx counts clients that went away
 
 
 def _now() -> str:

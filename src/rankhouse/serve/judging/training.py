@@ -52,6 +52,14 @@ FEW: Final = 10
 """Fewer judged questions than this show little: answers warn, and none are held out of a training."""
 _HELD_OUT: Final = 5  # every fifth
 _FOUND: Final = 100
+FRESH: Final = ("knrm", "conv_knrm", "tk")
+"""Families that can be trained from scratch from the collection's words."""
+_FRESH_EPOCHS, _FRESH_RATE, _FRESH_BATCH = 10, 1e-2, 16
+_INPUTS: Final = ("queries.jsonl", "qrels.txt", "first.run", "valid.jsonl", "valid.txt", "valid.run")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MERCY: Final = 10.0
+
+State = Literal["running", "done", "failed", "cancelled"]
 
 
 class Lessons(NamedTuple):
@@ -113,16 +121,6 @@ class Lessons(NamedTuple):
 def few_questions(count: int, kind: str, what: str) -> tuple[str, ...]:
     """Return a warning where there are few questions; none where there are enough."""
     return (f"only {count} {kind}: {what}; judge {FEW} or more",) if count < FEW else ()
-
-
-FRESH: Final = ("knrm", "conv_knrm", "tk")
-"""Families that can be trained from scratch from the collection's words."""
-_FRESH_EPOCHS, _FRESH_RATE, _FRESH_BATCH = 10, 1e-2, 16
-_INPUTS: Final = ("queries.jsonl", "qrels.txt", "first.run", "valid.jsonl", "valid.txt", "valid.run")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_MERCY: Final = 10.0
-
-State = Literal["running", "done", "failed", "cancelled"]
 
 
 class Busy(Refusal):

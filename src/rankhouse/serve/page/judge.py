@@ -35,6 +35,18 @@ from rankhouse.systems.short_forms import is_dense
 
 KEPT_POOLS = 256
 """Pools that are kept, those used last."""
+DEPTHS = (5, 10, 20, 50)
+MOST_SYSTEMS = 12
+LONGEST_TEXT = 20_000
+PATIENCE = 60.0
+"""Seconds for all systems together."""
+_COOKIE = "rankhouse-judge"
+_A_YEAR = 365 * 24 * 3600
+_READ_ONLY = (
+    "This service only reads: nothing can be judged. Start it with --judgements FILE to keep judgements."
+)
+
+_READ_KEY = "Your key reads only; judging needs one that writes."
 
 
 @dataclass(frozen=True)
@@ -98,20 +110,6 @@ class Pools:
             is_whole = is_whole and not answer.degraded
         best = sorted(ranks, key=lambda doc: (min(ranks[doc].values()), -len(ranks[doc]), doc))
         return JudgingPool(tuple(best), ranks, tuple(notes)), is_whole
-
-
-DEPTHS = (5, 10, 20, 50)
-MOST_SYSTEMS = 12
-LONGEST_TEXT = 20_000
-PATIENCE = 60.0
-"""Seconds for all systems together."""
-_COOKIE = "rankhouse-judge"
-_A_YEAR = 365 * 24 * 3600
-_READ_ONLY = (
-    "This service only reads: nothing can be judged. Start it with --judgements FILE to keep judgements."
-)
-
-_READ_KEY = "Your key reads only; judging needs one that writes."
 
 
 class Card(NamedTuple):

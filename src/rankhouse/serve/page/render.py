@@ -39,6 +39,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _SPACE = re.compile(r"\n\s+")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _UNCACHED = {"cache-control": "no-store"}
+Line = Annotated[str, Meta(max_length=2_000)]
+"""A field of a view: one line of text."""
+
+_MOST_FIELDS = 200
 
 
 class Kind(NamedTuple):
@@ -239,12 +243,6 @@ def brief(text: str, most: int) -> str:
 def minus(text: object) -> str:
     """Return numbers with a true minus sign."""
     return str(text).replace("-", "−")
-
-
-Line = Annotated[str, Meta(max_length=2_000)]
-"""A field of a view: one line of text."""
-
-_MOST_FIELDS = 200
 
 
 class FormWork(NamedTuple):

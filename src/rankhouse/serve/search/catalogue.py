@@ -38,6 +38,11 @@ V = TypeVar("V")
 
 KEPT: Final = 64
 """Rankings of one view of an index."""
+_EXPRESSION: Final = re.compile(r"[(%*]|>>| \+ ")
+_PAUSE: Final = 2.0
+"""Seconds after which what could not be opened is tried again."""
+_SPLITS = 64
+"""Rankers and splits for which it is known what is stored; requests name splits of their own."""
 
 
 class ReadBy(NamedTuple):
@@ -64,10 +69,6 @@ class Recent(Generic[K, V]):
         """Keep a value for a while."""
         with self._lock:
             self._kept[key] = value
-
-
-_SPLITS = 64
-"""Rankers and splits for which it is known what is stored; requests name splits of their own."""
 
 
 class FoundVectors(NamedTuple):
@@ -176,11 +177,6 @@ class IndexView:
                 except BadIndex:  # of other documents: texts are read instead
                     self._stored[key] = None
             return self._stored[key]
-
-
-_EXPRESSION: Final = re.compile(r"[(%*]|>>| \+ ")
-_PAUSE: Final = 2.0
-"""Seconds after which what could not be opened is tried again."""
 
 
 class ServedIndex:
