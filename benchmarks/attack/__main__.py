@@ -25,6 +25,7 @@ from . import (
     markup,
     measures,
     monsters,
+    odd_files,
     same_scores,
     tight,
     together,
@@ -46,6 +47,7 @@ CAMPAIGNS = {
     "markup": markup.trials,
     "same scores": same_scores.trials,
     "measures": measures.trials,
+    "odd files": odd_files.trials,
 }
 
 
