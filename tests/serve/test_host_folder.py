@@ -12,9 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rankhouse.cli.options import BYTES
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
+from rankhouse.serve.folder.choice import FolderChoice
 from rankhouse.serve.folder.files import FolderProgress, FolderState, text_document
 from rankhouse.serve.folder.prepare import (
     EncoderAtHand,
@@ -223,8 +225,61 @@ def test_links_out_of_the_folder_are_not_read(place, tmp_path, capsys):
     ):
         (place.folder / name).symlink_to(target)
     index_folder(place)
-    assert ids(place) == ["deep%20down/50%25%20tides.txt", "locks.md", "pilots", "same.txt"]
-    assert "4 symbolic links out of the folder" in capsys.readouterr().err
+    assert ids(place) == ["deep%20down/50%25%20tides.txt", "locks.md", "pilots"]
+    said = capsys.readouterr().err
+    assert "5 symbolic links" in said
+    assert "1 folders left out" in said
+
+
+def write(folder, **files):
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_what_is_ignored_or_made_by_programs_is_left_out(tmp_path, capsys):
+    write(tmp_path, a_md="A\none", b_md="B\ntwo", docs__c_md="C\nthree", docs__old__d_md="D\nfour")
+    write(tmp_path, docs__old__keep_md="K\nfive", node_modules__x__e_md="E\nsix", out__f_md="F\nseven")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "g.md").write_text("G\neight")
+    (tmp_path / "out" / "CACHEDIR.TAG").write_text("Signature: 8a477f597d28d172789f06886806bc55")
+    (tmp_path / ".gitignore").write_text("b.md\n")
+    (tmp_path / "docs" / ".gitignore").write_text("old/*\n!old/keep.md\n")
+    (tmp_path / "hard.md").hardlink_to(tmp_path / "a.md")
+    with claimed(tmp_path) as place:
+        index_folder(place)
+        assert ids(place) == ["a.md", "docs/c.md", "docs/old/keep.md", "node.modules/x/e.md"]
+    said = capsys.readouterr().err
+    assert "2 ignored" in said
+    assert "2 folders left out" in said
+    assert "1 read under another name" in said
+
+
+def test_people_choose_what_is_read(tmp_path, capsys):
+    write(tmp_path, a_md="A\none", b_txt="B\ntwo", docs__c_md="C\n" + "long " * 300, docs__d_md="D\nfour")
+    (tmp_path / "all.jsonl").write_text('{"id": "x", "text": "' + "y " * 900 + '"}\n')
+    for choice, there in (
+        (FolderChoice(), ["a.md", "b.txt", "docs/c.md", "docs/d.md", "x"]),
+        (FolderChoice(("*.md",)), ["a.md", "docs/c.md", "docs/d.md"]),
+        (FolderChoice(("docs/**",), ("d.*",)), ["docs/c.md"]),
+        (FolderChoice(exclude=("docs/", "*.jsonl")), ["a.md", "b.txt"]),
+        (FolderChoice(largest=1000), ["a.md", "b.txt", "docs/d.md", "x"]),
+    ):
+        with claimed(tmp_path, choice) as place:
+            index_folder(place)
+            assert ids(place) == there, choice
+    assert "1 over --max-size" in capsys.readouterr().err
+    with pytest.raises(WrongUse, match="--exclude"), claimed(tmp_path, FolderChoice(exclude=("!",))):
+        pass
+
+
+@pytest.mark.parametrize("size", ["1 GB", "-1", "20 megabytes", ""])
+def test_a_size_that_is_none_is_refused(tmp_path, run, size):
+    done = run("up", tmp_path, "--max-size", size)
+    assert done.returncode == 2
+    assert "is no size; write bytes, or 500K, 20M, 1G" in done.stderr
+    assert BYTES.convert("20m", None, None) == BYTES.convert("20MB", None, None) == 20 << 20
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
@@ -54,6 +55,22 @@ class _Finite(click.ParamType[float]):
 
 
 FINITE = _Finite()
+
+
+class _Bytes(click.ParamType[int]):
+    """A size in bytes; K, M and G are powers of 1,024."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401 - as in click
+        """Read the size. Args: as in click."""
+        match = re.fullmatch(r"(\d{1,15})([KMG]?)B?", str(value), re.IGNORECASE)
+        if match is None:
+            self.fail(f'"{value}" is no size; write bytes, or 500K, 20M, 1G', param, ctx)
+        return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
+
+
+BYTES = _Bytes()
 
 
 PLANNED = "planned"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.options import LOCAL, PATH
+from rankhouse.cli.options import BYTES, LOCAL, PATH
 from rankhouse.core.errors import MissingExtra
 
 
@@ -20,6 +20,10 @@ from rankhouse.core.errors import MissingExtra
 @click.option(
     "--ranker", "rankers", multiple=True, metavar="[NAME=]RANKER", help="A ranker to serve as well."
 )
+@click.option("--include", multiple=True, metavar="GLOB", help='Only these files: "*.md", "docs/**".')
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these, besides what .gitignore says.")
+@click.option("--max-size", "largest", type=BYTES, default="20M", show_default=True, metavar="BYTES",
+              help="The largest file of text: 500K, 20M, 1G.")  # fmt: skip
 @click.option("--lexical", is_flag=True, help="No vectors: search by words only.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def command(
@@ -28,6 +32,9 @@ def command(
     host: str,
     key_file: Path | None,
     rankers: tuple[str, ...],
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    largest: int,
     lexical: bool,
     opens: bool,
 ) -> None:
@@ -35,10 +42,12 @@ def command(
 
     Files of text, Markdown and HTML are a document each; .jsonl, .tsv and TREC files hold many. The page is
     there once the words are indexed; the encoder reads behind it, and files that are new, changed or gone
-    are noticed. All state is kept in FOLDER/.rankhouse, so the second time it starts at once.
+    are noticed. Hidden files, links, and what .gitignore names are left out. All state is kept in
+    FOLDER/.rankhouse, so the second time it starts at once.
     """
     try:
         from rankhouse.serve.folder import prepare
+        from rankhouse.serve.folder.choice import FolderChoice
         from rankhouse.serve.host import serving, settings
         from rankhouse.serve.host.folder import kept
         from rankhouse.serve.host.settings import ServeOptions
@@ -48,7 +57,7 @@ def command(
     options = ServeOptions(host=host, port=port, key_file=key_file)
     serving.check_exposure(options)
     serving.bind(host, port).close()  # a port in use is said before any work
-    with prepare.claimed(folder) as place:
+    with prepare.claimed(folder, FolderChoice(include, exclude, largest)) as place:
         if not prepare.is_indexed(place):
             prepare.index_folder(place)
         encoder = None if lexical else prepare.EncoderAtHand.find()

@@ -5,10 +5,7 @@ A file of text is one document: its title is its heading or first line, its id t
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -243,54 +240,6 @@ def check_folder(folder: Path) -> None:
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "there is no such folder"
         raise MissingInput(f"{folder}: {what}; name the one that holds your files")
-
-
-def look(folder: Path, before: Mapping[str, FileState]) -> tuple[dict[str, FileState], Counter[str]]:
-    """Look at a folder's files; only those whose size or time is another are read.
-
-    Returns the files by path within the folder, in order of path, and how many there are of each other kind.
-    """
-    check_folder(folder)
-    files, others = dict[str, FileState](), Counter[str]()
-    root = folder.resolve()
-    for path in _walk(folder):
-        if path.is_symlink() and not _is_within(path.resolve(), root):
-            others["symbolic links out of the folder"] += 1
-            continue
-        if kind_of(path) not in KINDS:
-            others[path.suffix.lower() or "without an ending"] += 1
-            continue
-        name = path.relative_to(folder).as_posix()
-        try:
-            stat = path.stat()
-            known = before.get(name)
-            if known is None or (known.size, known.mtime) != (stat.st_size, stat.st_mtime_ns):
-                known = FileState(stat.st_size, stat.st_mtime_ns, _digest(path))
-        except OSError:
-            others["unreadable"] += 1
-            continue
-        files[name] = known
-    return files, others
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    for base, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            path = Path(base) / name
-            if not name.startswith(".") and path.is_file():
-                yield path
-
-
-def _is_within(target: Path, root: Path) -> bool:
-    """Return whether what a link stands for would be read by itself: it would be shown to everybody."""
-    inside = target.relative_to(root).parts if target.is_relative_to(root) else (".",)
-    return not any(part.startswith(".") for part in inside)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def compare(before: Mapping[str, FileState], now: Mapping[str, FileState]) -> Changes:

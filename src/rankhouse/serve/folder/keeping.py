@@ -1,6 +1,6 @@
 """Keep a served folder's index and vectors up to its files, in a process beside the service.
 
-    python -m rankhouse.serve.folder.keeping FOLDER [ENCODER VERSION]
+    python -m rankhouse.serve.folder.keeping FOLDER CHOICE [ENCODER VERSION]
 
 It stands behind the service in the line for the processor. How far it is stands in
 FOLDER/.rankhouse/progress.json, for the terminal and the page.
@@ -14,11 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
+
 from rankhouse.core import progress
 from rankhouse.core.errors import RankhouseError
 from rankhouse.core.progress import Progress
 from rankhouse.io.outputs import write_json
 from rankhouse.io.scratch import try_lock
+from rankhouse.serve.folder.choice import FolderChoice
 from rankhouse.serve.folder.files import FolderProgress
 from rankhouse.serve.folder.prepare import EncoderAtHand, Place, encode_folder, index_folder, is_current
 
@@ -89,8 +92,8 @@ def keep(place: Place, encoder: EncoderAtHand | None) -> None:
 
 
 if __name__ == "__main__":
-    folder, *given = sys.argv[1:]
-    there = Place(Path(folder))
+    folder, choice, *given = sys.argv[1:]
+    there = Place(Path(folder), msgspec.json.decode(choice, type=FolderChoice))
     while (lock := try_lock(there.state / ".keep.lock")) is None:  # that of a service which was killed
         time.sleep(PAUSE)
     with lock:

@@ -38,6 +38,7 @@ from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.io.duplicate_ids import Repeats
 from rankhouse.io.outputs import writing_failures
 from rankhouse.io.scratch import try_lock
+from rankhouse.serve.folder.choice import USUAL, FolderChoice, look
 from rankhouse.serve.folder.files import (
     ENCODING,
     KINDS,
@@ -47,7 +48,6 @@ from rankhouse.serve.folder.files import (
     FolderState,
     check_folder,
     compare,
-    look,
 )
 from rankhouse.systems.checkpoints import PASSAGE_WORDS, minilm
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
@@ -58,10 +58,10 @@ _AT_ONCE = 256  # passages between two reports of progress
 
 
 class Place:
-    """Where the state of a folder is kept."""
+    """A folder: which of its files are read, and where its state is kept."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.state = folder, folder / STATE
+    def __init__(self, folder: Path, choice: FolderChoice = USUAL) -> None:
+        self.folder, self.state, self.choice = folder, folder / STATE, choice
         self.index, self.before = self.state / "index", self.state / "before"
         self.next = self.state / "next"
         self.files, self.progress = self.state / "files.json", self.state / "progress.json"
@@ -69,7 +69,7 @@ class Place:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[Place]:
+def claimed(folder: Path, choice: FolderChoice = USUAL) -> Iterator[Place]:
     """Hold a folder for this process while a block runs.
 
     Raises:
@@ -78,7 +78,8 @@ def claimed(folder: Path) -> Iterator[Place]:
         OutputFailed: Nothing may be written there.
     """
     check_folder(folder)
-    place = Place(folder)
+    choice.check()
+    place = Place(folder, choice)
     with writing_failures(place.state):
         place.state.mkdir(exist_ok=True)
         (place.state / ".gitignore").write_text("*\n")
@@ -100,7 +101,7 @@ def is_indexed(place: Place) -> bool:
 def is_current(place: Place) -> bool:
     """Return whether a folder's index was made from the files that are there now."""
     state = FolderState.load(place.files)
-    return place.index.exists() and look(place.folder, state.files)[0] == state.files
+    return place.index.exists() and look(place.folder, state.files, place.choice)[0] == state.files
 
 
 def index_folder(place: Place, encoder: EncoderAtHand | None = None) -> None:
@@ -117,7 +118,7 @@ def index_folder(place: Place, encoder: EncoderAtHand | None = None) -> None:
     before, index = FolderState.load(place.files), _sound(place.index)
     if index is None or index.fingerprint != before.index:
         before, index = FolderState(), None
-    mark, (files, others) = before.encoder, look(place.folder, before.files)
+    mark, (files, others) = before.encoder, look(place.folder, before.files, place.choice)
     changes = compare(before.files, files)
     if others:
         progress.say(f"not read: {_named(others)} (what is read: {' '.join(KINDS)}, also with .gz or .zst)")

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from subprocess import Popen
 
+import msgspec
+
 from rankhouse.core import progress
 from rankhouse.core.errors import RankhouseError
 from rankhouse.serve.folder import keeping
@@ -28,8 +30,8 @@ def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], Non
 
     def beside(service: Service) -> None:
         place.progress.unlink(missing_ok=True)
-        said = place.state / "said.txt"
-        process = started([str(place.folder), *(at_hand or ())], said, keeping.__name__)
+        said, choice = place.state / "said.txt", msgspec.json.encode(place.choice).decode()
+        process = started([str(place.folder), choice, *(at_hand or ())], said, keeping.__name__)
         told, offered = 0, at_hand is None
         for now in _changes(place, process):
             for remark in now.remarks[max(0, len(now.remarks) - (now.said - told)) :]:
