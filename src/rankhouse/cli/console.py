@@ -167,8 +167,8 @@ def progress(label: str, total: int | None, unit: str = "") -> Iterator[progress
         yield show
 
 
-class _Bars:
-    """Progress as bars, remarks on standard error: see :class:`~rankhouse.core.progress.Display`."""
+class _Bars(progress_of.Display):
+    """Progress as bars, remarks on standard error."""
 
     shown = staticmethod(progress)
     say = staticmethod(say)

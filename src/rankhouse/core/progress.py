@@ -44,22 +44,6 @@ def ignore(done: float, total: int | None = None) -> None:
     """
 
 
-class Display(Protocol):
-    """Shows people progress and remarks."""
-
-    def shown(self, label: str, total: int | None, unit: str) -> AbstractContextManager[Progress]:
-        """Show how far a block's work is; ``unit`` "bytes" shows shares only, anything else counts."""
-        ...
-
-    def say(self, text: str) -> None:
-        """Show a remark."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Show a remark once, however often it is made."""
-        ...
-
-
 def clock(seconds: float) -> str:
     """Write a length of time down: ``41 s``, ``2 min 05 s``, ``1 h 30 min``."""
     whole = round(seconds)
@@ -120,14 +104,15 @@ class Lines:
         return f"{self.label}: {where} in {clock(seconds)}{ahead}"
 
 
-class _Plain:
-    """Lines on standard error, which may be replaced or absent (a program without a console)."""
+class Display:
+    """Shows people progress and remarks: lines on standard error, which may be replaced or absent."""
 
     def __init__(self) -> None:
         self._noted: set[str] = set()
 
     @contextmanager
     def shown(self, label: str, total: int | None, unit: str) -> Iterator[Progress]:
+        """Show how far a block's work is; ``unit`` "bytes" shows shares only, anything else counts."""
         with Lines(label, total, unit, self.say) as lines:
 
             def show(done: float, total: int | None = total) -> None:
@@ -136,16 +121,18 @@ class _Plain:
             yield show
 
     def say(self, text: str) -> None:
+        """Show a remark."""
         if sys.stderr is not None:
             sys.stderr.write(f"{text}\n")
 
     def note(self, text: str) -> None:
+        """Show a remark once, however often it is made."""
         if text not in self._noted:
             self._noted.add(text)
             self.say(f"note: {text}")
 
 
-_display: Display = _Plain()
+_display = Display()
 
 
 def use(display: Display) -> None:
