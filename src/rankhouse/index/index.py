@@ -247,6 +247,8 @@ class Index:
 
         Raises:
             BadIndex: One differs.
+            WrongUse: An analyzer that is not known here made the index.
         """
+        str(self.analyzer)
         for segment, entry in zip(self.segments, self.manifest.segments, strict=True):
             verify(segment.folder, entry.files)

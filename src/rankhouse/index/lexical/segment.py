@@ -97,16 +97,12 @@ def write_joint_arrays(
 def _write_counted(
     folder: Path, ids: list[str], terms: list[str], forward: Forward, lengths: NDArray[np.int32]
 ) -> None:
-    _write_forward(folder, forward)
+    _save(folder, forward_at=forward.ends, forward_terms=forward.terms, forward_tfs=forward.tfs)
     _write_postings(folder, scatter(forward, len(terms)))
     _write_strings(folder, "terms", terms)
     _write_strings(folder, "ids", ids)
     id_order, id_rank = id_orders(ids)
     _save(folder, id_order=id_order, id_rank=id_rank, lengths=lengths, codes=codes_of(lengths))
-
-
-def _write_forward(folder: Path, forward: Forward) -> None:
-    _save(folder, forward_at=forward.ends, forward_terms=forward.terms, forward_tfs=forward.tfs)
 
 
 def _write_postings(folder: Path, postings: Postings) -> None:

@@ -390,11 +390,14 @@ AnyIndex: TypeAlias = Index | ShardedIndex
 
 
 def open_index(paths: Sequence[Path]) -> AnyIndex:
-    """Open an index, or several as one.
+    """Open an index, or several as one, to be searched.
 
     Raises:
         MissingInput: There is no such folder.
         BadIndex: One of them holds no sound index, or they do not go together.
+        WrongUse: An analyzer that is not known here made them.
     """
     folders = index_folders(paths)
-    return Index.open(folders[0]) if len(folders) == 1 else ShardedIndex.open(folders)
+    index = Index.open(folders[0]) if len(folders) == 1 else ShardedIndex.open(folders)
+    str(index.analyzer)  # one that is not known is refused now, not at the first query
+    return index
