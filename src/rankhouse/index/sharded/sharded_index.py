@@ -11,7 +11,7 @@ from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ T = TypeVar("T")
 
 _TOGETHER: Final = 32
 """Queries that are asked in one message at most."""
+_IDS_AT_ONCE: Final = 10_000
 _KNOWN_TERMS: Final = 500_000
 """Terms whose counts are remembered."""
 
@@ -212,7 +213,7 @@ class ShardedIndex:
 
     def _look_up(self, terms: tuple[str, ...]) -> dict[str, TermCounts]:
         columns = zip(*self.ask_all(CountTerms(terms)).values(), strict=True)
-        sums = (TermCounts(*map(sum, zip(*column, strict=True))) for column in columns)
+        sums = [TermCounts(*map(sum, zip(*column, strict=True))) for column in columns]
         counts = dict(zip(terms, sums, strict=True))
         if len(self._counts) > _KNOWN_TERMS:
             self._counts = {}
@@ -240,8 +241,7 @@ class ShardedIndex:
         place = int(np.searchsorted(self.starts, row, side="right")) - 1
         number = list(self._infos)[place]
         request = ScoreDocument(model.notation, self.collection, terms, row - int(self.starts[place]))
-        score: DocumentScore = self.shards.ask({number: request})[number]
-        return score
+        return cast(DocumentScore, self.shards.ask({number: request})[number])
 
     def terms_of(self, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
         """List the terms of each of several documents, with their counts."""
@@ -343,9 +343,6 @@ def _check(names: Sequence[str], infos: Mapping[int, ShardInfo]) -> None:
             )
 
 
-_IDS_AT_ONCE: Final = 10_000
-
-
 class ShardedDocuments(Mapping[str, Document]):
     """The documents of all shards by id, fetched from their shards when asked for."""
 
@@ -394,8 +391,7 @@ def open_index(paths: Sequence[Path]) -> AnyIndex:
 
     Raises:
         MissingInput: There is no such folder.
-        BadIndex: One of them holds no sound index, or they do not go together.
-        WrongUse: An analyzer that is not known here made them.
+        BadIndex, WrongUse: One of them holds no index that can be read here, or they do not go together.
     """
     folders = index_folders(paths)
     index = Index.open(folders[0]) if len(folders) == 1 else ShardedIndex.open(folders)
