@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.nouns import Ranker
 from rankhouse.core.options import Option
 from rankhouse.core.overlap import warn_of_mismatch
 from rankhouse.core.progress import Progress
-from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import base_of, scale_of
 from rankhouse.evaluation.calibration import METHODS, JudgedScores
@@ -74,92 +72,42 @@ class CalibrateJob(ComputeOptions):
             use: How documents are passed to the ranker: "split" and "pool".
 
         Raises:
-            WrongUse: Neither pairs nor all that a run needs were given.
+            WrongUse: Neither pairs nor all that a run needs were given, or a pool that makes a new number of
+                several passages' scores.
+            BadData: A query of the run has no text.
         """
         if self.pairs:
             pairs = (pair for path in self.pairs for pair in read_pairs(path))
             return judged_pairs(ranker, pairs, self.relevant_from)
         if self.run is None or self.queries is None or self.index is None or self.qrels is None:
             raise WrongUse("a run needs all of --run, --queries, --index and --qrels")
-        source = JudgedRun(
-            run=read_run(self.run),
-            queries=read_queries(self.queries, field=self.field),
-            qrels=read_qrels(self.qrels),
-            index=Index.open(self.index),
-            relevant_from=self.relevant_from,
-            judged_only=self.judged_only,
-        )
+        run, qrels, index = read_run(self.run), read_qrels(self.qrels), Index.open(self.index)
+        texts, tops = by_id(read_queries(self.queries, field=self.field)), run.top(self.depth)
+        warn_of_mismatch({q: tops[q].doc_ids for q in tops}, "the run", qrels, "the judgements")
         split, pool = use.get("split", ""), use.get("pool", "")
         options = RerankOptions(split=split, pool=pool, depth=self.depth, cache=self.cache)
-        return judged_documents(ranker, source, options, progress)
-
-
-@dataclass(frozen=True)
-class JudgedRun:
-    """Candidates and their judgements; with ``judged_only`` those without one are left out."""
-
-    run: Run
-    queries: Sequence[Query]
-    qrels: Qrels
-    index: Index
-    relevant_from: int = 1
-    judged_only: bool = False
-
-    @cached_property
-    def candidates(self) -> Run:
-        """The documents that count, in the run's order."""
-        if not self.judged_only:
-            return self.run
-        rows = {q: zip(*self.run[q][:2], strict=True) for q in self.run if q in self.qrels}
-        return Run.of((q, d, float(s)) for q, row in rows.items() for d, s in row if d in self.qrels[q])
-
-    def is_relevant(self, query_id: str, doc_id: str) -> bool:
-        """Return what the judges say."""
-        return self.qrels.get(query_id, {}).get(doc_id, 0) >= self.relevant_from
-
-
-def judged_documents(
-    ranker: Ranker, judged: JudgedRun, options: RerankOptions, progress: Progress | None = None
-) -> JudgedScores:
-    """Score a run's documents as reranking would; those without text are left out.
-
-    Raises:
-        WrongUse: A pool that makes a new number of several passages' scores.
-        BadData: A query of the run has no text.
-    """
-    tops = judged.run.top(options.depth)
-    warn_of_mismatch({q: tops[q].doc_ids for q in tops}, "the run", judged.qrels, "the judgements")
-    plan, scorer = reading_plan(ranker, judged.index, options)
-    if plan.pool.notation not in _POOLS:
-        raise WrongUse(
-            f"pool {plan.pool}: makes a number that no passage has, and judgements of documents say nothing "
-            f"about single passages then; calibrate with {' or '.join(_POOLS)}"
-        )
-    ids: list[str] = []
-    scores: list[float] = []
-    yes: list[bool] = []
-    with ExitStack() as stack:
-        ranker = with_cache(ranker, scorer, options.cache, stack)
-        for query_id, doc_id, score in _pooled(ranker, judged, plan, progress):
-            ids.append(query_id)
-            scores.append(score)
-            yes.append(judged.is_relevant(query_id, doc_id))
-        return _judged(ranker, ids, scores, yes)
-
-
-def _pooled(
-    ranker: Ranker, judged: JudgedRun, plan: Plan, progress: Progress | None
-) -> Iterator[tuple[str, str, float]]:
-    """Stream (query id, document id, pooled score)."""
-    run, texts = judged.candidates, by_id(judged.queries)
-    require_texts([query_id for query_id in run if len(run[query_id].scores)], texts)
-    report, scale = Report(), base_of(scale_of(ranker))
-    counter = Counter(progress, sum(min(plan.depth, len(run[query_id].scores)) for query_id in run))
-    read = candidates(run, texts, judged.index.documents, plan=plan, report=report)
-    for one, values in scored(ranker, read, plan, report=report, counter=counter):
-        if len(one.passages):
-            indexes = [passage.index for passage in one.passages]
-            yield one.query.id, one.doc_id, plan.pool(values, scale, indexes)
+        plan, scorer = reading_plan(ranker, index, options)
+        if plan.pool.notation not in _POOLS:
+            raise WrongUse(
+                f"pool {plan.pool}: makes a number that no passage has, and judgements of documents say "
+                f"nothing about single passages then; calibrate with {' or '.join(_POOLS)}"
+            )
+        if self.judged_only:
+            rows = {q: zip(*run[q][:2], strict=True) for q in run if q in qrels}
+            run = Run.of((q, d, float(s)) for q, row in rows.items() for d, s in row if d in qrels[q])
+        require_texts([query_id for query_id in run if len(run[query_id].scores)], texts)
+        report, ids, scores, yes = Report(), list[str](), list[float](), list[bool]()
+        with ExitStack() as stack:
+            ranker = with_cache(ranker, scorer, options.cache, stack)
+            read = candidates(run, texts, index.documents, plan=plan, report=report)
+            counter = Counter(progress, sum(min(plan.depth, len(run[q].scores)) for q in run))
+            scale = base_of(scale_of(ranker))
+            for one, values in scored(ranker, read, plan, report=report, counter=counter):
+                if len(one.passages):  # documents without text are left out
+                    ids.append(one.query.id)
+                    scores.append(plan.pool(values, scale, [passage.index for passage in one.passages]))
+                    yes.append(qrels.get(one.query.id, {}).get(one.doc_id, 0) >= self.relevant_from)
+            return _judged(ranker, ids, scores, yes)
 
 
 def judged_pairs(ranker: Ranker, pairs: Iterable[LabelledPair], relevant_from: int = 1) -> JudgedScores:
