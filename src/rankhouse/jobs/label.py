@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
@@ -115,19 +115,13 @@ class LabelJob(ComputeOptions):
         self._refuse_changed_inputs(shards[0])
         ready = prepared(self, _KnownTeachers(shards[0].manifest.found))
         plan = replace(ready.plan, answers=[shard.folder / _ANSWERS for shard in shards])
-        done = label(
-            ready.rule, ready.run, ready.queries, documents=ready.index.documents, out=out, plan=plan
-        )
-        if options.report is not None:
-            report.write_report(done, options.report, f"Labels in {out.name}")
+        _, result = ready.label(out, plan, options.report)
         reports = read_reports(shards)
-        seconds = time.perf_counter() - started + sum(one["seconds"] for one in reports)
-        warnings = leaks(ready.shared)
         truncated, lost = (sum(one[name] for one in reports) for name in ("truncated", "tokens_lost"))
-        if truncated:
-            warnings.append(_truncation(truncated, lost))
-        facts = label_facts(done, ready.shared, seconds) | {"truncated": truncated, "tokens_lost": lost}
-        return JobResult(facts, label_sentence(done), warnings, label_tables(done, ready.shared))
+        warnings = [*result.warnings, *([_truncation(truncated, lost)] if truncated else [])]
+        seconds = time.perf_counter() - started + sum(one["seconds"] for one in reports)
+        facts = {"seconds": round(seconds, 3), "truncated": truncated, "tokens_lost": lost}
+        return result._replace(facts=result.facts | facts, warnings=warnings)
 
     def _refuse_changed_inputs(self, shard: ShardFolder) -> None:
         try:
@@ -182,7 +176,7 @@ class LabelWorker:
         )
         now = self._unread()
         facts = {"queries": len(mine), "pairs": pairs, "truncated": now[0] - truncated}
-        warnings = leaks(self._ready.shared)
+        warnings = self._ready.leaks
         if facts["truncated"]:
             warnings.append(_truncation(facts["truncated"], now[1] - lost))
         seconds = round(time.perf_counter() - started, 3)
@@ -233,6 +227,35 @@ class Inputs:
     index: Index
     plan: LabelPlan
     shared: Overlap | None
+
+    @property
+    def leaks(self) -> list[str]:
+        """What the user should know of training and test data that overlap."""
+        if self.shared is None or not self.shared.leaks:
+            return []
+        counts = ", ".join(f"{count:,} {what} ({some})" for what, count, some in self.shared.rows() if count)
+        return [f"training and test data overlap: {counts}"]
+
+    def label(
+        self, out: Path, plan: LabelPlan, page: Path | None, progress: Progress | None = None
+    ) -> tuple[LabelResult, JobResult]:
+        """Label, and write the page if one is wanted."""
+        started, documents = time.perf_counter(), self.index.documents
+        done = label(
+            self.rule, self.run, self.queries, documents=documents, out=out, plan=plan, progress=progress
+        )
+        seconds = time.perf_counter() - started
+        if page is not None:
+            report.write_report(done, page, f"Labels in {out.name}")
+        facts = report.labelling_record(done) | {"seconds": round(seconds, 3)}
+        tables = [report.work_table(done), report.positives_table(done.agreement)]
+        if done.agreement.confusions:
+            tables.append(report.confusions_table(done.agreement))
+        if self.shared is not None:
+            facts["overlap"] = self.shared._asdict()
+            rows = tuple((what, f"{count:,}", some) for what, count, some in self.shared.rows())
+            tables.append(Table(("shared with the test data", "", ""), rows))
+        return done, JobResult(facts, _sentence(done), self.leaks, tables)
 
 
 class Teachers:
@@ -315,32 +338,7 @@ def _guard(
     return overlap(QuerySet(queries, qrels), test, index.documents)
 
 
-def leaks(shared: Overlap | None) -> list[str]:
-    """Return what the user should know of training and test data that overlap."""
-    if shared is None or not shared.leaks:
-        return []
-    counts = ", ".join(f"{count:,} {what} ({some})" for what, count, some in shared.rows() if count)
-    return [f"training and test data overlap: {counts}"]
-
-
-def label_facts(done: LabelResult, shared: Overlap | None, seconds: float) -> dict[str, Any]:
-    """Return a labelling as plain values."""
-    record = report.labelling_record(done) | {"seconds": round(seconds, 3)}
-    return record | ({"overlap": shared._asdict()} if shared else {})
-
-
-def label_tables(done: LabelResult, shared: Overlap | None) -> Sequence[Table]:
-    """Return a labelling as tables."""
-    tables = [report.work_table(done), report.positives_table(done.agreement)]
-    if done.agreement.confusions:
-        tables.append(report.confusions_table(done.agreement))
-    if shared is not None:
-        rows = tuple((what, f"{count:,}", some) for what, count, some in shared.rows())
-        tables.append(Table(("shared with the test data", "", ""), rows))
-    return tables
-
-
-def label_sentence(done: LabelResult) -> str:
+def _sentence(done: LabelResult) -> str:
     """Return a labelling in words."""
     written = f"{done.relevant:,} relevant pairs and {done.non_relevant:,} negatives written to {done.out}"
     judged, removed = done.agreement.judged, done.agreement.removed

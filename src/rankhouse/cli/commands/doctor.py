@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 from rich.text import Text
@@ -58,29 +57,22 @@ def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None) ->
     """
     if not things:
         return _installation()
-    findings = [examine(thing, Aids(qrels, corpus)) for thing in things]
+    findings = [examine(thing, qrels, corpus) for thing in things]
     is_ill = any(finding.faults for finding in findings)
     return CommandResult(findings, lambda: _show(findings), code=int(is_ill))
 
 
-class Aids(NamedTuple):
-    """What things are compared with: judgements for runs, documents for rankers."""
-
-    qrels: Path | None = None
-    corpus: Path | None = None
-
-
-def examine(thing: str, aids: Aids = Aids()) -> Finding:  # noqa: B008 - immutable
-    """Recognise a thing by its content and check it."""
+def examine(thing: str, qrels: Path | None = None, corpus: Path | None = None) -> Finding:
+    """Recognise a thing by its content and check it: a run with judgements, a ranker with documents."""
     finding = Finding(thing, "unreadable")
     try:
         if _is_ranker(thing):
             finding.kind = "ranker"
-            check_ranker(thing, aids.corpus, finding.facts, finding.faults)
+            check_ranker(thing, corpus, finding.facts, finding.faults)
         else:
             finding.kind = recognise(Path(thing))
             skips = Skips(MOST_FAULTS)
-            _CHECKS[finding.kind](Path(thing), finding, skips, aids.qrels)
+            _CHECKS[finding.kind](Path(thing), finding, skips, qrels)
             finding.faults[:0] = map(str, skips.seen)
     except RankhouseError as error:
         finding.faults.append(str(error))

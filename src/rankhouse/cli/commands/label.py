@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,22 +11,12 @@ from rankhouse.cli import console
 from rankhouse.cli.cluster import ClusterChoice, clustered, run_clustered
 from rankhouse.cli.given import idle, unused, was_given
 from rankhouse.cli.options import OUTPUT_FILE, options_of
-from rankhouse.cli.shards import run_shard, sharded
+from rankhouse.cli.shards import answer_of, run_shard, sharded
 from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.core import notation
 from rankhouse.jobs.jobs import MergeOptions
-from rankhouse.jobs.label import (
-    LabelJob,
-    Teachers,
-    label_facts,
-    label_sentence,
-    label_tables,
-    leaks,
-    prepared,
-)
+from rankhouse.jobs.label import LabelJob, Teachers, prepared
 from rankhouse.jobs.shards import ShardNumber
-from rankhouse.labels import report
-from rankhouse.labels.label import label
 
 
 @verb(
@@ -64,31 +53,18 @@ def _label(job: LabelJob, out: Path, page: Path | None) -> CommandResult:
     with ExitStack() as stack:
         teachers = Teachers(job, job.cache, stack)
         ready = prepared(job, teachers)
-        for leak in leaks(ready.shared):
+        for leak in ready.leaks:
             console.warn(leak)
         total = sum(min(job.depth, len(ranking.doc_ids)) for ranking in ready.run.values())
-        started = time.perf_counter()
         with console.progress("labelling", total) as show:
-            done = label(
-                ready.rule,
-                ready.run,
-                ready.queries,
-                documents=ready.index.documents,
-                out=out,
-                plan=ready.plan,
-                progress=show,
-            )
-        seconds = time.perf_counter() - started
+            done, result = ready.label(out, ready.plan, page, show)
         for name, ranker in teachers.neural.items():
             console.warn_of_truncation(ranker, name)
         if not teachers.neural:
             unused("the rule asks no teacher", "cache", "precision", "device", "threads")
-    if page is not None:
-        report.write_report(done, page, f"Labels in {out.name}")
     before = f", {done.resumed:,} of the pairs answered before a kill" if done.resumed else ""
-    told = f"{label_sentence(done)} in {seconds:.1f} s{before}"
-    facts, tables = label_facts(done, ready.shared, seconds), label_tables(done, ready.shared)
-    return CommandResult(facts, told, tables)
+    told = f"{result.sentence} in {result.facts['seconds']:.1f} s{before}"
+    return answer_of(result._replace(sentence=told))
 
 
 def _refuse_idle(job: LabelJob, *, shows_pairs: bool) -> None:
