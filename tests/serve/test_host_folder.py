@@ -69,7 +69,7 @@ def test_files_become_documents(place, capsys):
     assert "3 documents of 3 files indexed" in said
     assert "more.jsonl, line 2" in said
     assert "package.json, line 1" in said
-    assert "1 .jpg" in said
+    assert "1 .jpg (" in said
     assert (place.state / ".gitignore").read_text() == "*\n"
 
 

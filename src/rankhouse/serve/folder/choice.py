@@ -121,7 +121,8 @@ def _is_left(folder: Path, rules: _Ignored, others: Counter[str]) -> bool:
     """Return whether a folder is left out whole: links, what programs made, what is ignored."""
     made = folder.name in _MADE or any((folder / mark).exists() for mark in _MARKS)
     left = folder.is_symlink() or made or _is_ignored(folder, rules, "/")
-    others["folders left out"] += left
+    if left:
+        others["folders left out"] += 1
     return left
 
 
