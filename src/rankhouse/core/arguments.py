@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from functools import cache, partial, wraps
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def fault(
 
 @cache
 def _hints(factory: Callable[..., object]) -> dict[str, Any]:
-    """Return the annotations by parameter; one that cannot be looked up is left out."""
+    """Return the annotations by parameter, without notes; one that cannot be looked up is left out."""
     while isinstance(factory, partial):
         factory = factory.func
     own = vars(factory).get("__init__") if isinstance(factory, type) else None
@@ -129,8 +129,6 @@ def _is(value: object, kind: Any) -> bool:  # noqa: ANN401 - annotations have no
         return True
     if origin in (Union, types.UnionType):
         return any(_is(value, one) for one in inside)
-    if origin is Annotated:
-        return _is(value, inside[0])
     if origin is Literal:
         return any(type(value) is type(one) and value == one for one in inside)
     if origin is tuple:
@@ -174,8 +172,6 @@ def _said(kind: Any) -> str:  # noqa: ANN401 - as above
     origin, inside = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(_said(one) for one in inside))
-    if origin is Annotated:
-        return _said(inside[0])
     if origin is Literal:
         return " or ".join(repr(one) for one in inside)
     if origin is tuple and len(inside) == 2 and inside[1] is Ellipsis:

@@ -59,8 +59,8 @@ def read_documents(
     skips = Skips() if skips is None else skips
     seen = SeenIds(at_once=skips.limit > 0) if seen is None else seen
     for source in [sources] if isinstance(sources, str | Path) else sources:
-        if str(source).startswith("ir_datasets:"):
-            yield from public_documents(str(source).removeprefix("ir_datasets:"))
+        if str(source).startswith(PUBLIC):
+            yield from public_documents(str(source).removeprefix(PUBLIC))
             continue
         for path in corpus_files(Path(source)):
             yield from distinct(records(path, skips, meter), path, seen, skips)
@@ -208,8 +208,9 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
         DuplicateId: A query id given twice.
         MissingInput: No such file.
     """
-    if str(path).startswith("ir_datasets:"):
-        return _queries_from_ir_datasets(str(path).removeprefix("ir_datasets:"), field)
+    if str(path).startswith(PUBLIC):
+        asked = _ir_dataset(str(path).removeprefix(PUBLIC)).queries_iter()
+        return [Query(q.query_id, getattr(q, field) if field else q.default_text()) for q in asked]
     path = Path(path)
     skips = Skips() if skips is None else skips
     records: Iterator[tuple[int, Query]]
@@ -287,14 +288,6 @@ def write_queries(queries: Iterable[Query], path: Path) -> None:
     with writing(path) as file:
         for query in queries:
             file.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
-
-
-def _queries_from_ir_datasets(name: str, field: str) -> list[Query]:
-    chosen = []
-    for record in _ir_dataset(name).queries_iter():
-        text = getattr(record, field) if field else record.default_text()
-        chosen.append(Query(record.query_id, text))
-    return chosen
 
 
 def qrels_of(name: str) -> Qrels:

@@ -102,11 +102,13 @@ class Output:
                 path.unlink()
 
     def _sketch(self, files: Listing) -> None:
+        """Make a skeleton of what is there; of it, what the command leaves alone is not uploaded."""
         for name, file in files.items():
             target = self.work / name
             target.parent.mkdir(parents=True, exist_ok=True)
             small = "/" not in name and (file.size or 0) <= _SMALL
             target.write_bytes(self.remote.read(name) if small else b"")
+            self._known[name] = self._copy(name, file.version)
 
     def finish(self) -> None:
         """Upload what the command made; OutputFailed says where the finished work stands."""
