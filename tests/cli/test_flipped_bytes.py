@@ -183,7 +183,8 @@ def ask_journal(folder):
     journal = LabelJournal(folder, {"run": "a", "rules": "b"})
     while journal.rows < 160:
         journal.commit(CHUNK[0], Votes(*CHUNK[1:]))
-    return [column.tolist() for column in journal.columns()]
+    columns = journal.columns()
+    return [column.tolist() for column in (columns.rows, *columns.votes)]
 
 
 KEPT = {

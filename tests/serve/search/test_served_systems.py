@@ -22,7 +22,7 @@ def test_a_served_expression_answers_as_the_same_expression_in_python(world, run
     systems, rankers = named_systems([f"read={read}", f"both={both}"], cross)
     assert list(rankers) == ["ce", *[name for name in rankers if name != "ce"]]
     assert len(rankers) == 2  # the cross-encoder is served already
-    options = ServeOptions({"world": world.index}, rankers, systems, port=0, compute=COMPUTE)
+    options = ServeOptions({"world": world.index}, rankers, systems=systems, port=0, compute=COMPUTE)
     with running(open_service(options)) as client:
         client.wait(200)
         for name, text in {"read": read, "both": both}.items():
