@@ -44,7 +44,6 @@ class ServeOptions:
     Attributes:
         indexes: Name -> folder; the first is the default.
         rankers: Name -> notation or folder; an encoder makes its vectors in the indexes searchable.
-        late: Names of rankers that are not opened at the start, but when there is work for them.
         systems: Systems to choose beside those that every service has; their rankers are among the rankers.
         queries: Questions of the first index: a list to choose from, to judge and to compare runs on.
         qrels: Judgements of them that are there already; only read.
@@ -58,11 +57,11 @@ class ServeOptions:
         cluster: "ray", or the address of a cluster that holds shards and rankers; "" for this process alone.
         replicas: How many of each shard and each ranker the cluster holds.
         partial: Whether what the other shards of an index find is good enough where some do not answer.
+        late: Names of rankers that are not opened at the start, but when there is work for them.
     """
 
     indexes: Mapping[str, Path] = field(default_factory=dict)
     rankers: Mapping[str, str] = field(default_factory=dict)
-    late: frozenset[str] = frozenset()
     systems: Sequence[SystemSpec] = ()
     queries: Path | None = None
     qrels: Path | None = None
@@ -82,6 +81,7 @@ class ServeOptions:
     cluster: str = ""
     replicas: int = 1
     partial: bool = False
+    late: frozenset[str] = frozenset()
 
 
 # --- what stands on the command line ----------------------------------------------------------------------
