@@ -51,8 +51,7 @@ def command(
         queries, rows = dict(qrels), judgements(qrels)
     else:
         rankings = _joined((path, _rankings(path)) for path in runs)
-        ids = list(rankings)
-        whole = Run.from_columns(ids, [rankings[q].doc_ids for q in ids], [rankings[q].scores for q in ids])
+        whole = Run.from_rankings(rankings)
         write_run(whole, out, tag)
         queries, rows = dict(rankings), whole.rows
     facts = {kind: str(out), "queries": len(queries), "rows": rows}

@@ -187,9 +187,7 @@ def _run(path: Path, chosen: Conditions, within: Path | None, out: Path) -> tupl
     if within is not None:
         everything = _within(everything, read_run(within))
     wanted = chosen.among(list(everything))
-    ids = [q for q in everything if q in wanted]
-    rankings = [everything[q] for q in ids]
-    part = Run.from_columns(ids, [r.doc_ids for r in rankings], [r.scores for r in rankings])
+    part = everything.restrict([q for q in everything if q in wanted])
     write_run(part, out, read_tag(path))
     return len(part), whole
 
