@@ -27,6 +27,7 @@ from . import (
     monsters,
     odd_files,
     same_scores,
+    service,
     tight,
     together,
     turned_bits,
@@ -48,6 +49,7 @@ CAMPAIGNS = {
     "same scores": same_scores.trials,
     "measures": measures.trials,
     "odd files": odd_files.trials,
+    "service": service.trials,
 }
 
 

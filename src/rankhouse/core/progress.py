@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
 LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
@@ -156,8 +156,9 @@ def shown(label: str, total: int | None, unit: str = "") -> AbstractContextManag
 
 
 def say(text: str) -> None:
-    """Show a remark to the person who runs the work."""
-    _display.say(text)
+    """Show a remark to the person who runs the work; one that cannot be shown stops nothing."""
+    with suppress(OSError):
+        _display.say(text)
 
 
 def note(text: str) -> None:

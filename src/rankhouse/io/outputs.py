@@ -79,6 +79,27 @@ def writing_failures(path: Path) -> Iterator[None]:
         raise OutputFailed(f"{path}: cannot be written: {reason}; nothing was changed") from error
 
 
+def append_whole(number: int, content: bytes, *, synced: bool = True) -> None:
+    """Append all of the bytes to an open file, or none: half a line must not stand before the next one.
+
+    Args:
+        synced: Whether they are on the disk when this returns.
+
+    Raises:
+        OSError: Disk full or the like.
+    """
+    before = os.fstat(number)
+    try:
+        while content:
+            content = content[os.write(number, content) :]
+        if synced:
+            os.fsync(number)
+    except OSError:
+        if stat.S_ISREG(before.st_mode):  # pipes and devices have no length
+            os.ftruncate(number, before.st_size)
+        raise
+
+
 def check_file_target(path: Path) -> None:
     """Refuse what a file could not be written to, before any work is done for it: WrongUse, OutputFailed."""
     if is_stream(path):

@@ -27,8 +27,9 @@ from prometheus_client.registry import Collector
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rankhouse.core import progress
 from rankhouse.core.errors import visible
-from rankhouse.io.outputs import writing_failures
+from rankhouse.io.outputs import append_whole, writing_failures
 from rankhouse.serve.errors import refusal
 
 if TYPE_CHECKING:
@@ -128,23 +129,43 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
+class _WholeLines(logging.handlers.WatchedFileHandler):
+    """A file whose lines are whole or absent, however full the disk is."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append a line, or raise an OSError."""
+        self.reopenIfNeeded()
+        if self.stream is not None:
+            append_whole(self.stream.fileno(), f"{record.getMessage()}\n".encode(), synced=False)
+
+
 class JsonLines:
-    """A file that gets lines of JSON; a new one is made where it was moved away (logrotate)."""
+    """A file that gets lines of JSON; a new one is made where it was moved away (logrotate).
+
+    Where it cannot be written, lines are left out, and the operator is told once.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._handler: logging.Handler | None = None
+        self._path, self._fails = path, False
         if path is not None and str(path) == "-":
             self._handler = logging.StreamHandler(sys.stderr)
         elif path is not None:
             with writing_failures(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._handler = logging.handlers.WatchedFileHandler(path, encoding="utf-8")
+                self._handler = _WholeLines(path, encoding="utf-8")
 
     def write(self, record: Mapping[str, object]) -> None:
         """Write one line, with the time."""
         if self._handler is not None:
             line = visible(msgspec.json.encode({"time": _now(), **record}).decode())
-            self._handler.handle(logging.makeLogRecord({"msg": line}))
+            try:
+                self._handler.handle(logging.makeLogRecord({"msg": line}))
+                self._fails = False
+            except OSError as error:
+                if not self._fails:
+                    progress.say(f"{self._path}: cannot be written ({error}); requests are not logged")
+                self._fails = True
 
     def close(self) -> None:
         """Close the file."""
@@ -178,7 +199,7 @@ class Journal:
     def _note(self, entry: _LogEntry) -> None:
         self._metrics.request(entry.route, entry.method, entry.final_status, entry.seconds)
         if entry.fault:  # before the line that sends an operator to look for it
-            sys.stderr.write(f"request {entry.id} failed:\n{entry.fault}")
+            progress.say(f"request {entry.id} failed:\n{entry.fault}")
         self._lines.write(entry.record())
 
 

@@ -114,7 +114,8 @@ def start(
     if server.fault is not None:
         raise server.fault
     # Not by returning: a thread that still computes for nobody would hold the process, or break in it.
-    sys.stderr.flush()
+    with suppress(OSError):  # a full disk, where it is a file
+        sys.stderr.flush()
     os._exit(server.code)
 
 

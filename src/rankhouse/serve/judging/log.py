@@ -8,7 +8,6 @@ log is damage and refused. The audit has a line for each judgement, training, si
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,9 +16,10 @@ from typing import Final
 
 import msgspec
 
+from rankhouse.core import progress
 from rankhouse.core.errors import BadData, OutputFailed
 from rankhouse.io.decoding import UNREADABLE
-from rankhouse.io.outputs import writing_failures
+from rankhouse.io.outputs import append_whole, writing_failures
 
 IMPORTED: Final = "(file)"
 """The judge of what stood in the qrels file before anybody judged here; no person can have this name."""
@@ -78,14 +78,7 @@ class JudgementLog:
         """Append lines; when this returns, they are on disk. OutputFailed says that nothing was appended."""
         content = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
         with writing_failures(self.path):
-            size = os.fstat(self._file).st_size
-            try:
-                while content:
-                    content = content[os.write(self._file, content) :]
-                os.fsync(self._file)
-            except OSError:
-                os.ftruncate(self._file, size)  # half a line must not stand before the next one
-                raise
+            append_whole(self._file, content)
 
     def close(self) -> None:
         """Close the file."""
@@ -153,8 +146,7 @@ class Audit:
         with self._guard, writing_failures(self._path):
             number = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                os.write(number, line)
-                os.fsync(number)
+                append_whole(number, line)
             finally:
                 os.close(number)
 
@@ -163,4 +155,4 @@ class Audit:
         try:
             self.record(deed, who, **facts)
         except OutputFailed as error:
-            sys.stderr.write(f"no audit line of {deed} by {who}: {error}\n")
+            progress.say(f"no audit line of {deed} by {who}: {error}")
