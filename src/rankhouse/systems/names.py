@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
-from typing import Protocol
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 
 _LOOKED_AT = 200_000  # ids; more of them take longer than a person waits for an error
 _COMPARED = 2_000
-
-
-class Names(Sized, Iterable[str], Protocol):
-    """Ids that can be counted and walked over."""
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str:
@@ -35,7 +30,7 @@ def nearest(wanted: str, known: Iterable[str]) -> str:
     return next(iter(get_close_matches(wanted, alike[:_COMPARED], 1)), "")
 
 
-def unknown(kind: str, wanted: str, known: Names, where: str) -> WrongUse:
+def unknown(kind: str, wanted: str, known: Collection[str], where: str) -> WrongUse:
     """Return the error for an id that is not there.
 
     Args:
