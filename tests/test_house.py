@@ -74,7 +74,7 @@ BUDGETS = {
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_455, 2_500),
-    "systems": (2_483, 1_900),
+    "systems": (2_481, 1_900),
     "training explanation stores": (12_860, 11_700),
     "index models ranking labels evaluation": (20_159, 19_100),
     "text nn page": (5_980, 5_980),
