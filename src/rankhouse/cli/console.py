@@ -10,7 +10,6 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
@@ -28,6 +27,7 @@ from rich.text import Text
 from rankhouse.core import progress as progress_of
 from rankhouse.core.errors import RankhouseWarning, as_called, visible
 from rankhouse.io.files import Skips
+from rankhouse.io.outputs import indented_json
 from rankhouse.page.tables import Table
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def warn_of_truncation(ranker: NeuralRanker | DuoT5Ranker, name: str) -> None:
 
 def emit_json(data: object) -> None:
     """Write a machine-readable result to standard output: one indented JSON document."""
-    raw = msgspec.json.format(msgspec.json.encode(data), indent=2)
-    click.echo(_not_escaped_by_json.sub(lambda match: f"\\u{ord(match[0]):04x}", as_called(raw.decode())))
+    raw = indented_json(data).removesuffix("\n")
+    click.echo(_not_escaped_by_json.sub(lambda match: f"\\u{ord(match[0]):04x}", as_called(raw)))
 
 
 def print_table(table: Table, title: str = "") -> None:

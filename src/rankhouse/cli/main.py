@@ -158,6 +158,12 @@ def main() -> None:
         where = "" if error.filename is None else f"{error.filename}: "
         console.say(f"rankhouse: {where}{error.strerror or error}")
         sys.exit(1)
+    except UnicodeEncodeError as error:
+        console.say(
+            f'rankhouse: "{error.object[:200]}" holds a byte that is not UTF-8, which cannot be kept; '
+            "give the file or folder of that name another one"
+        )
+        sys.exit(1)
     except (MemoryError, RuntimeError) as error:
         if not _is_memory(error):
             raise

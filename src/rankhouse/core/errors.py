@@ -134,6 +134,14 @@ _WITHOUT_PICTURE = (range(0x80, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x20
 _PICTURES |= dict.fromkeys((code for codes in _WITHOUT_PICTURE for code in codes), 0xFFFD)
 
 
+_NOT_UTF_8 = {0xDC00 + byte: f"%{byte:02X}" for byte in range(0x80, 0x100)}
+
+
+def encodable(text: str) -> str:
+    """Return a text with the bytes of a file's name that are not UTF-8 as %E9, so that names stay apart."""
+    return text if text.isascii() else text.translate(_NOT_UTF_8).encode("utf-8", "replace").decode()
+
+
 def visible(text: str) -> str:
     """Return a text with its control characters shown as symbols, so that it cannot command a terminal.
 

@@ -39,6 +39,11 @@ class Spec(NamedTuple):
         return write(self.name, *self.args, **self.kwargs)
 
 
+def escaped(text: str) -> str:
+    """Return a notation with Python's escapes for the bytes of a file's name that are not UTF-8."""
+    return re.sub("[\ud800-\udfff]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
+
+
 _one_parser = threading.Lock()
 """Python before 3.11.5 now and then fails with a SystemError where two threads parse at once."""
 
@@ -57,7 +62,7 @@ def parsed(text: str) -> ast.expr:
 
 def _parsed(text: str) -> ast.expr:
     with _one_parser:
-        return ast.parse(text, mode="eval").body
+        return ast.parse(escaped(text), mode="eval").body
 
 
 def parse(text: str) -> Spec:

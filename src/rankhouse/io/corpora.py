@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse
+from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse, encodable
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
@@ -340,7 +340,7 @@ def _named(text: str) -> Source:
     stem = Path(text).name
     for suffix in (".gz", ".zst", ".tsv", *JSON_KINDS, *TREC_KINDS):
         stem = stem.removesuffix(suffix)
-    return Source(text, stem)
+    return Source(text, encodable(stem))
 
 
 def read_sources(

@@ -7,6 +7,7 @@ a device or a pipe (``/dev/stdout``, ``/dev/null``) and ``-`` are written to.
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import errno
 import gzip
@@ -19,11 +20,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final, TextIO, cast
+from typing import Any, BinaryIO, Final, TextIO, cast
 
 import msgspec
 
-from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse, name_few
+from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse, encodable, name_few
 from rankhouse.io.scratch import REPLACED, SCRATCH, scratch_folder
 
 if sys.version_info >= (3, 14):
@@ -200,6 +201,17 @@ def check_own_folder(folder: Path, marks: Iterable[str]) -> None:
     _refuse_foreign(folder, foreign, "; name a new folder")
 
 
+_READABLE: Final = "rankhouse.encodable"
+
+
+def _readable(fault: UnicodeError) -> tuple[str, int]:
+    assert isinstance(fault, UnicodeEncodeError)
+    return encodable(fault.object[fault.start : fault.end]), fault.end
+
+
+codecs.register_error(_READABLE, _readable)
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
     """Open a text file for writing, compressed by its suffix, whole or absent; LF line ends, UTF-8.
@@ -213,17 +225,34 @@ def writing(path: Path) -> Iterator[TextIO]:
             packed = cast(BinaryIO, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0))
         elif path.suffix.lower() == ".zst":
             packed = cast(BinaryIO, zstd.ZstdFile(raw, mode="wb"))
-        with packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text:
+        with packed, io.TextIOWrapper(packed, "utf-8", _READABLE, newline="\n") as text:
             yield text
             text.flush()
             if not raw.closed:
                 os.fsync(raw.fileno())
 
 
+def indented_json(value: object) -> str:
+    """Return a value as indented JSON; bytes of file names that are not UTF-8 stand as %E9."""
+    try:
+        raw = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        raw = msgspec.json.encode(_encodable(msgspec.to_builtins(value)))
+    return msgspec.json.format(raw, indent=2).decode() + "\n"
+
+
+def _encodable(value: Any) -> Any:  # noqa: ANN401 - whatever JSON holds
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_encodable(one) for one in value]
+    return encodable(value) if isinstance(value, str) else value
+
+
 def write_json(path: Path, value: object) -> None:
     """Write a value that msgspec knows as indented JSON, whole or absent; NaN becomes null."""
     with writing(path) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+        file.write(indented_json(value))
 
 
 def _refuse_foreign(path: Path, foreign: Callable[[Path], Iterable[str]], advice: str) -> None:

@@ -14,7 +14,7 @@ from functools import cache
 from typing import NoReturn
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.notation import choose, make, parse
+from rankhouse.core.notation import choose, escaped, make, parse
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -77,7 +77,7 @@ def read(text: str, openers: Openers | None = None) -> Rule:
         WrongUse: A syntax error or an unknown name, with its place; arguments a rule does not take.
         RankhouseError: What a name stands for cannot be opened.
     """
-    text = text.replace("\n", " ").strip()
+    text = escaped(text.replace("\n", " ").strip())
     table = rules(openers or Openers())
     root = _tree(text)
     for leaf in _leaves(root, text):

@@ -12,11 +12,11 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import MissingExtra, WrongUse, encodable
 from rankhouse.core.fitted_scales import Reliability
 from rankhouse.io.outputs import replacing
 
@@ -137,12 +137,13 @@ def _render(draw: Draw, kind: Literal["png", "svg"], salt: str, palette: Palette
     """Return the bytes of an SVG or PNG file."""
     try:
         import matplotlib as mpl  # noqa: PLC0415 - optional, and slow to load
+        from matplotlib.text import Text  # noqa: PLC0415 - as above
     except ImportError as error:
         raise MissingExtra("drawing charts", "report") from error
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         # Ids inside a page must differ from chart to chart, and be the same at every run.
-        "svg.hashsalt": salt,
+        "svg.hashsalt": encodable(salt),
         "font.family": _FONT,
         "font.size": 9.0,
         "axes.unicode_minus": True,
@@ -157,7 +158,18 @@ def _render(draw: Draw, kind: Literal["png", "svg"], salt: str, palette: Palette
         metadata = (
             {"Software": None} if kind == "png" else dict.fromkeys(("Date", "Creator", "Format", "Type"))
         )
-        draw(palette).savefig(content, format=kind, dpi=160, metadata=metadata, facecolor=palette.paper)
+        figure = draw(palette)
+
+        def save() -> None:
+            figure.savefig(content, format=kind, dpi=160, metadata=metadata, facecolor=palette.paper)
+
+        try:
+            save()
+        except (UnicodeEncodeError, TypeError):  # a file's name that is not UTF-8 stands in it
+            for text in cast(list[Text], figure.findobj(Text)):
+                text.set_text(encodable(text.get_text()))
+            content = io.BytesIO()
+            save()
     if kind == "png":
         return content.getvalue()
     return content.getvalue().decode().replace(f"'{_FONT}'", _FONTS).encode()

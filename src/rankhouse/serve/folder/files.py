@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from rankhouse.core.errors import BadData, MissingInput, RankhouseError
+from rankhouse.core.errors import BadData, MissingInput, RankhouseError, encodable
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import clock
 from rankhouse.io.corpora import CORPUS_KINDS, read_documents
@@ -53,15 +53,13 @@ def text_document(path: Path, doc_id: str) -> Document:
     text = _decoded(read_whole(path), path).strip()
     kind = kind_of(path)
     title, rest = html_text(text) if kind in {".html", ".htm"} else _split_title(text, kind)
-    return Document(doc_id, rest, title[:LONGEST_TITLE] or _name(path))
+    return Document(doc_id, rest, title[:LONGEST_TITLE] or encodable(_name(path)))
 
 
 def id_of(path: Path, folder: Path) -> str:
     """Return a file's id: its path in the folder; white space, controls, percent signs as %20 ...."""
     inside = path.relative_to(folder).as_posix()
-    return re.sub(
-        r"[\s%\x00-\x1f\x7f-\x9f]", lambda sign: quote(sign[0]), inside.encode("utf-8", "replace").decode()
-    )
+    return encodable(re.sub(r"[\s%\x00-\x1f\x7f-\x9f]", lambda sign: quote(sign[0]), inside))
 
 
 def _decoded(raw: bytes, path: Path) -> str:
@@ -160,6 +158,11 @@ class _HtmlReader(HTMLParser):
             self.text.append(data.replace("\0", " "))
 
 
+_KEPT = {0xDC00 + byte: 0x10FF00 + byte for byte in range(0x80, 0x100)}
+"""Bytes of a file's name that are not UTF-8 -> private characters, which JSON can hold."""
+_NAMES = {private: byte for byte, private in _KEPT.items()}
+
+
 class FileState(msgspec.Struct, frozen=True):
     """A file as it was read: bytes, when it changed last in nanoseconds, hash of its content."""
 
@@ -178,11 +181,15 @@ class FolderState(msgspec.Struct, frozen=True):
     @classmethod
     def load(cls, path: Path) -> FolderState:
         """Read it; an empty one where there is none, or none that can be read."""
-        return read_cache(path, cls) or cls()
+        state = read_cache(path, cls) or cls()
+        return msgspec.structs.replace(
+            state, files={name.translate(_NAMES): one for name, one in state.files.items()}
+        )
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""
-        write_json(path, self)
+        files = {name.translate(_KEPT): one for name, one in self.files.items()}
+        write_json(path, msgspec.structs.replace(self, files=files))
 
 
 class FolderProgress(msgspec.Struct, frozen=True):
