@@ -78,7 +78,8 @@ def test_ids_made_of_names_stay_apart(odd, run):
 
 
 def test_up_indexes_such_a_file_once(odd):
-    from rankhouse.serve.folder.files import FolderState, compare, id_of, look, text_document
+    from rankhouse.serve.folder.choice import look
+    from rankhouse.serve.folder.files import FolderState, compare, id_of, text_document
 
     folder = odd / ODD
     folder.mkdir()
