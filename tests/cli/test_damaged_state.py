@@ -115,6 +115,14 @@ def files_of_up(folder):
     return path, lambda: list(FolderState.load(path).files)
 
 
+def progress_of_up(folder):
+    from rankhouse.serve.folder.files import FolderProgress
+
+    path = folder / "progress.json"
+    path.write_bytes(msgspec.json.encode(FolderProgress("reading", 0.5, 3.0, 1, ("x",))))
+    return path, lambda: FolderProgress.load(path)
+
+
 def judgements(folder):
     from rankhouse.serve.judging.log import JudgementEntry, JudgementLog
 
@@ -248,7 +256,7 @@ def note_of_store(folder):
 
 READERS = (
     settings, outcome, plan_of_adaptation, timetable_of_adaptation,
-    mined, written_questions, threshold, labelling, files_of_up,
+    mined, written_questions, threshold, labelling, files_of_up, progress_of_up,
     judgements, job_of_service, step_of_recipe, hashes_of_recipe, numbers_of_recipe,
     recipe, shard, report_of_shard, index_manifest, vectors_manifest,
     bundle_manifest, checkpoint_config, note_of_store,

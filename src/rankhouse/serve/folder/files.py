@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -225,9 +224,7 @@ class FolderProgress(msgspec.Struct, frozen=True):
     @classmethod
     def load(cls, path: Path) -> FolderProgress:
         """Read it; nothing is being done where there is none."""
-        with suppress(OSError, msgspec.DecodeError):
-            return msgspec.json.decode(path.read_bytes(), type=cls)
-        return cls()
+        return read_cache(path, cls) or cls()
 
 
 class Changes(NamedTuple):
