@@ -32,10 +32,11 @@ _WRITE_EVERY = 0.5  # seconds
 _MOST_REMARKS = 100
 
 
-class _File:
+class _File(progress.Display):
     """Shows progress and remarks in a file."""
 
     def __init__(self, place: Place) -> None:
+        super().__init__()
         self._place, self._remarks, self._written = place, list[str](), 0.0
         self._write()
 
@@ -52,13 +53,14 @@ class _File:
         del unit
         begun: list[tuple[float, float]] = []
 
-        def show(done: float, of: int | None = total) -> None:
+        def show(done: float, total: int | None = total) -> None:
             now = time.monotonic()
-            begun or begun.append((done, now))  # what an earlier process did tells nothing of the rate
+            if not begun:  # what an earlier process did tells nothing of the rate
+                begun.append((done, now))
             first, began = begun[0]
-            if of and now > self._written + _WRITE_EVERY:
-                left = (now - began) * (of - done) / (done - first) if done > first else None
-                self._write(label, min(1.0, done / of), left)
+            if total and now > self._written + _WRITE_EVERY:
+                left = (now - began) * (total - done) / (done - first) if done > first else None
+                self._write(label, min(1.0, done / total), left)
 
         self._write(label)
         try:
