@@ -17,7 +17,7 @@ HOUSE = Path(__file__).parents[2]
 def test_nothing_is_lost_and_nothing_silently_wrong(tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")
-    campaigns = ["kills", "aims", "bad words", "fuzzed files", "markup"]
+    campaigns = ["kills", "aims", "bad words", "fuzzed files", "markup", "measures", "odd files"]
     asked = [*campaigns, "--light", "--share", "0.015", "--workers", "1", "--out", str(tmp_path)]
     line = [sys.executable, "-m", "benchmarks.attack", *asked]
     done = subprocess.run(line, cwd=HOUSE, capture_output=True, text=True, check=False)
