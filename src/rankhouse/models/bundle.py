@@ -7,6 +7,7 @@ its family: ``monot5("DIR")``.
 
 from __future__ import annotations
 
+import errno
 import platform
 import zlib
 from collections.abc import Mapping
@@ -111,7 +112,11 @@ def save(
     fields["crc32"] = _checksum(fields)
     with replacing_folder(folder, _foreign) as part:
         part.mkdir()
-        save_file(weights, part / WEIGHTS)
+        try:
+            save_file(weights, part / WEIGHTS)
+        except SafetensorError as error:  # its own word for a refusal of the system
+            number = errno.ENOSPC if "No space" in str(error) or "os error 28" in str(error) else errno.EIO
+            raise OSError(number, str(error)) from error
         for name, content in assets.items():
             (part / name).write_bytes(content)
         text = msgspec.json.format(msgspec.json.encode(fields), indent=2)

@@ -301,6 +301,7 @@ def _explained(path: Path, error: OSError | _Fault) -> RankhouseError:
     advice = {
         sqlite3.SQLITE_BUSY: "another program holds it locked; wait until it is done, or name another path",
         sqlite3.SQLITE_FULL: "the disk is full; free some space or name another path",
+        sqlite3.SQLITE_IOERR: f"{error}, most often a full disk; free some space or name another path",
         sqlite3.SQLITE_READONLY: "there is no permission to write there; name another path",
         sqlite3.SQLITE_CANTOPEN: "it cannot be opened or made there; check the folder, or name another path",
     }.get(code, f"{error}; name another path")

@@ -261,7 +261,8 @@ def _best(ask: Callable[[int], Hits], most: int, plan: _Plan) -> tuple[Hits, boo
 
 def _rounded(score: float) -> float:
     """Return a score as a run keeps it, in float32; one made of weights that stand for 0 is 0."""
-    return 0.0 if abs(score) < ZERO_BELOW else float(np.float32(score))
+    with np.errstate(over="ignore"):
+        return 0.0 if abs(score) < ZERO_BELOW else float(np.float32(score))
 
 
 def _levelled(hits: Hits) -> Hits:
