@@ -83,10 +83,7 @@ def test_sqlite_s_own_word_for_it_is_explained(tmp_path):
     fault = sqlite3.OperationalError("disk I/O error")
     fault.sqlite_errorcode = sqlite3.SQLITE_IOERR | 10 << 8
     said = str(_explained(tmp_path / "scores.sqlite", fault))
-    assert (
-        "scores.sqlite: the score cache cannot be written: disk I/O error, most often as the disk is full"
-        in said
-    )
+    assert "scores.sqlite: the score cache cannot be written: disk I/O error, most often a full disk" in said
     assert "free some space or name another path" in said
     assert "the disk is full" in str(_explained(tmp_path, OSError(errno.ENOSPC, "x")))
 
