@@ -92,10 +92,18 @@ def test_documents_come_from_files_mappings_and_iterables(index, tmp_path):
 
 def test_one_question_is_answered_with_a_ranking_that_shows_itself(index):
     result = index.search("who steers ships into a harbour?", k=2)
-    assert isinstance(result, rh.Ranking)
-    doc_ids, scores = result
-    assert doc_ids == ("pilots", "locks")
+    assert isinstance(result.ranking, rh.Ranking)
+    doc_ids, scores = result.ranking
+    assert doc_ids == result.doc_ids == ("pilots", "locks")
     assert scores.dtype == np.float32
+    assert [hit.doc_id for hit in result] == ["pilots", "locks"]
+    assert len(result) == 2
+    assert result[0] == result.hits[0]
+    assert result[-1].rank == 2
+    assert result[1:][0] == result[1]
+    assert str(result[1:]).startswith("  2  locks")
+    with pytest.raises(IndexError):
+        result[2]
     assert str(result).splitlines()[0].startswith("  1  Harbour pilots  pilots  ")
     assert "<mark>ships</mark>" in result._repr_html_()
     assert [hit.rank for hit in result.hits] == [1, 2]

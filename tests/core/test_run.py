@@ -141,3 +141,20 @@ def test_ids_that_are_no_strings_and_scores_that_are_no_numbers_are_refused(rank
         with pytest.raises(BadData, match=complaint):
             build(rankings)
     assert Run.from_rankings({"q": {"a": np.float32(1), "b": 2, "c": True}}).rows == 3
+
+
+@pytest.mark.parametrize(("query", "document"), [("query_id", "doc_id"), ("qid", "docno")])
+def test_a_data_frame_goes_in_as_it_came_out(query, document):
+    pytest.importorskip("pandas")
+    run = Run.of({"q1": {"a": 1.0, "b": 3.0}, "q2": {"a": 0.5}})
+    frame = run.to_frame().rename(columns={"query_id": query, "doc_id": document})
+    assert Run.of(frame) == run
+    with pytest.raises(WrongUse, match='no column "doc_id" or "docno"; its columns are'):
+        Run.of(frame.drop(columns=document))
+
+
+def test_rows_of_ir_measures_go_in():
+    ir_measures = pytest.importorskip("ir_measures")
+    run = Run.of({"q1": {"a": 1.0, "b": 3.0}})
+    rows = [ir_measures.ScoredDoc("q1", "a", 1.0), ir_measures.ScoredDoc("q1", "b", 3.0)]
+    assert Run.of(rows) == run

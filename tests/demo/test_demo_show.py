@@ -36,7 +36,7 @@ def ran(tmp_path_factory):
         patch.setattr(console, "say", said.append)
         patch.setattr("rankhouse.demo.run.say", said.append)
         patch.setattr(console, "results", screen)
-        command.callback(out, lexical=True, as_json=False)
+        command.callback(out=out, lexical=True, as_json=False)
     return out, "\n".join(said), screen.file.getvalue()
 
 
@@ -119,7 +119,7 @@ def test_judgements_about_other_pythons_are_left_out_and_counted(ran):
 def test_a_second_demo_replaces_the_first_and_speaks_json(ran, capsys):
     out, _, _ = ran
     before = (out / "bm25.run").read_bytes()
-    command.callback(out, lexical=True, as_json=True)
+    command.callback(out=out, lexical=True, as_json=True)
     found = json.loads(capsys.readouterr().out)
     assert found["documents"] == len(Index.open(out / "index"))
     assert {cell["system"] for cell in found["cells"]} == set(SYSTEMS)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rankhouse.core.errors import RankhouseError
+from rankhouse.core.errors import RankhouseError, WrongUse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,3 +37,19 @@ def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pd.Da
     except ImportError as error:
         raise RankhouseError("to_frame() needs pandas: run  pip install pandas") from error
     return pd.DataFrame(list(rows), columns=list(columns))
+
+
+def columns_of(table: pd.DataFrame, *names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a DataFrame as tuples of the columns wanted, each under one of its names.
+
+    Raises:
+        WrongUse: A column is not there.
+    """
+    there = list(map(str, table.columns))
+    found = [next((name for name in known if name in there), None) for known in names]
+    if None in found:
+        missing = " or ".join(f'"{name}"' for name in names[found.index(None)])
+        raise WrongUse(
+            f"the data frame has no column {missing}; its columns are {', '.join(there) or 'none'}"
+        )
+    return zip(*(table[name].tolist() for name in found), strict=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from rankhouse.core.frames import frame, html_table
 from rankhouse.core.run import Ranking
@@ -36,40 +36,57 @@ class Hit(NamedTuple):
     marks: Marks = ()
 
 
-class SearchResult(Ranking):
-    """The ranking of one question, with titles and texts.
+class SearchResult(Sequence[Hit]):
+    """What answers one question, best first: its rows are :class:`Hit`, a slice is a result too.
 
-    It is a :class:`Ranking` (``doc_ids``, ``scores``) that also prints as a table, is shown as one in a
-    notebook, and gives its rows as :attr:`hits`.
+    It prints as a table and is shown as one in a notebook; ``doc_ids`` and ``scores``, (k,) float32
+    descending, are its columns.
+
+    >>> import rankhouse as rh
+    >>> index = rh.Index.build([{"id": "pilots", "text": "Pilots steer ships."}], "pilots.index")
+    >>> [hit.doc_id for hit in index.search("who steers ships?")]
+    ['pilots']
     """
 
-    _shown: tuple[tuple[str, str, Marks], ...]
-
-    def __new__(cls, ranking: Ranking, shown: Sequence[tuple[str, str, Marks]]) -> Self:
+    def __init__(self, ranking: Ranking, shown: Sequence[tuple[str, str, Marks]]) -> None:
         """Join a ranking with (title, text, marks) of each of its documents."""
-        self = super().__new__(cls, ranking.doc_ids, ranking.scores)
-        self._shown = tuple(shown)
-        return self
+        self.doc_ids, self.scores = ranking
+        self._shown, self._ranks = tuple(shown), range(1, len(self.doc_ids) + 1)
 
-    def __bool__(self) -> bool:
-        return bool(self.doc_ids)
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice) -> SearchResult: ...
+    def __getitem__(self, place: int | slice) -> Hit | SearchResult:
+        if isinstance(place, slice):
+            part = SearchResult(Ranking(self.doc_ids[place], self.scores[place]), self._shown[place])
+            part._ranks = self._ranks[place]
+            return part
+        rank, (title, text, marks) = self._ranks[place], self._shown[place]
+        return Hit(rank, self.doc_ids[place], float(self.scores[place]), title, text=text, marks=marks)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (Ranking(*self), self._shown)
+    def __len__(self) -> int:
+        return len(self.doc_ids)
+
+    def __eq__(self, other: object) -> bool:
+        return self.hits == other.hits if isinstance(other, SearchResult) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.doc_ids)
+
+    @property
+    def ranking(self) -> Ranking:
+        """Its documents and scores alone."""
+        return Ranking(self.doc_ids, self.scores)
 
     @property
     def hits(self) -> list[Hit]:
-        """Its rows, best first."""
-        return list(self._hits())
-
-    def _hits(self) -> Iterator[Hit]:
-        rows = zip(self.doc_ids, self.scores.tolist(), self._shown, strict=True)
-        for rank, (doc_id, score, shown) in enumerate(rows, 1):
-            yield Hit(rank, doc_id, score, *shown)
+        """Its rows as a list."""
+        return list(self)
 
     def __str__(self) -> str:
         lines = []
-        for hit in self._hits():
+        for hit in self:
             name = f"{hit.title}  {hit.doc_id}" if hit.title else hit.doc_id
             lines += [f"{hit.rank:>3}  {name}  {hit.score:.4f}", f"     {hit.text}"]
         return "\n".join(lines) or "nothing was found"
@@ -80,7 +97,7 @@ class SearchResult(Ranking):
     def _repr_html_(self) -> str:
         rows = [
             (str(h.rank), escape(h.doc_id), f"{h.score:.4f}", f"<b>{escape(h.title)}</b> {_marked(h)}")
-            for h in self._hits()
+            for h in self
         ]
         return html_table(("rank", "id", "score", "text"), rows, (False, True, False, True))
 
@@ -91,7 +108,7 @@ class SearchResult(Ranking):
     def to_frame(self) -> pd.DataFrame:
         """Return one row a document: rank, doc_id, score, title, text (needs pandas)."""
         columns = Hit._fields[:-1]
-        return frame([hit._asdict() for hit in self._hits()], columns)
+        return frame([hit._asdict() for hit in self], columns)
 
 
 def _marked(hit: Hit) -> str:

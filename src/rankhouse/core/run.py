@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.frames import frame, html_table
+from rankhouse.core.frames import columns_of, frame, html_table
 from rankhouse.core.nouns import FloatArray
 
 if TYPE_CHECKING:
@@ -73,10 +73,23 @@ class Run(Mapping[str, Ranking]):
             column.flags.writeable = False
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[str, str, float]] | Mapping[str, Mapping[str, float]]) -> Run:
-        """Build from (query id, document id, score) rows in any order, or from what :meth:`to_dict` gives."""
+    def of(
+        cls, rows: Iterable[tuple[str, str, float]] | Mapping[str, Mapping[str, float]] | pd.DataFrame
+    ) -> Run:
+        """Build from rows in any order, from what :meth:`to_dict` gives, or from a data frame.
+
+        Args:
+            rows: (query id, document id, score) each, such as ir_measures.ScoredDoc; query id -> document id
+                -> score; or a DataFrame with columns query_id, doc_id and score, or PyTerrier's qid, docno.
+
+        Raises:
+            WrongUse: A data frame without these columns.
+            BadData: As in :meth:`from_rankings`, or a query or a document given twice.
+        """
         if isinstance(rows, Mapping):
             return cls.from_rankings(rows)
+        if hasattr(rows, "columns"):
+            rows = columns_of(rows, ("query_id", "qid"), ("doc_id", "docno"), ("score",))
         documents: dict[str, list[str]] = {}
         scores: dict[str, list[float]] = {}
         for query_id, doc_id, score in rows:
