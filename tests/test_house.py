@@ -79,9 +79,9 @@ BUDGETS = {
     "index models ranking labels evaluation": (20_168, 19_100),
     "text nn page": (5_980, 5_980),
     "io": (3_560, 3_300),
-    "core": (1_990, 1_800),
+    "core": (2_041, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 71_950, 66_000
+MOST_ALL, PLANNED_ALL = 72_071, 66_000
 MOST_FILES, PLANNED_FILES = 408, 400
 MOST_SHARED_NAMES = 15
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice
 from numbers import Real
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,8 @@ class Run(Mapping[str, Ranking]):
         if isinstance(rows, Mapping):
             return cls.from_rankings(rows)
         if hasattr(rows, "columns"):
-            rows = columns_of(rows, ("query_id", "qid"), ("doc_id", "docno"), ("score",))
+            table = cast("pd.DataFrame", rows)
+            rows = columns_of(table, ("query_id", "qid"), ("doc_id", "docno"), ("score",))
         documents: dict[str, list[str]] = {}
         scores: dict[str, list[float]] = {}
         for query_id, doc_id, score in rows:
