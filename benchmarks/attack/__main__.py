@@ -23,6 +23,7 @@ from . import (
     fuzz,
     kills,
     markup,
+    mcp,
     measures,
     monsters,
     odd_files,
@@ -50,6 +51,7 @@ CAMPAIGNS = {
     "measures": measures.trials,
     "odd files": odd_files.trials,
     "service": service.trials,
+    "mcp": mcp.trials,
 }
 
 

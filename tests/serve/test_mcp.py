@@ -98,6 +98,7 @@ def test_what_is_wrong_is_told_to_the_assistant_and_the_talk_goes_on(index):
             ("search", {"query": "ships", "system": "bm52"}, 'did you mean "bm25"'),
             ("search", {"query": "  "}, "query is empty"),
             ("read_document", {"document": "d0"}, 'no document "d0"'),
+            ("read_document", {"document": "d3", "start": 10**30}, "the text of d3 has 47 characters"),
             ("explain", {"query": "ships", "document": "d1", "against": "d1"}, "held against itself"),
             ("shutdown", {}, "there are: search, read_document, explain"),
         ]:
@@ -141,6 +142,23 @@ def test_nothing_but_the_protocol_is_written_to_standard_output(index):
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert {answer["id"] for answer in answers} >= {1}
     assert all(answer["jsonrpc"] == "2.0" for answer in answers)
+
+
+@pytest.mark.slow
+def test_an_assistant_that_leaves_without_reading_its_answers_is_no_fault(index):
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    lines = [{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}]
+    lines += [{"jsonrpc": "2.0", "id": number, "method": "tools/list"} for number in range(2, 40)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "rankhouse", "serve", str(index), "--mcp"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        process.stdout.close()
+        process.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
+        process.stdin.close()
+        said = process.stderr.read()
+        assert process.wait(60) == 0, said
+    assert said == ""
 
 
 @pytest.mark.slow

@@ -79,6 +79,8 @@ def read_document(
 ) -> ToolAnswer:
     """Read a document that a search found, by its id; with a question, its best passage is told too."""
     view, found = document_of(service, index, document)
+    if start and start >= len(found.text):
+        raise WrongUse(f"start={start}: the text of {found.id} has {len(found.text):,} characters")
     end = min(len(found.text), start + LENGTH)
     text, notes = found.text[start:end], []
     if query:
@@ -217,5 +219,7 @@ def run(service: ServedCollection, open_models: Callable[[], None]) -> None:
     threading.Thread(target=warm, name="warm", daemon=True).start()
     try:
         anyio.run(talk)
+    except* BrokenPipeError:  # the assistant is gone, and its last answers with it
+        pass
     finally:
         warmed.wait()  # a service that is closed while models open would leave them half open
