@@ -145,6 +145,28 @@ def test_nothing_but_the_protocol_is_written_to_standard_output(index):
 
 
 @pytest.mark.slow
+def test_half_a_character_is_answered(index):
+    """JavaScript cuts texts between the halves of an emoji, and writes the half that is left."""
+    call = {"name": "search", "arguments": {"query": "ships \ud83d"}}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    lines = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "rankhouse", "serve", str(index), "--mcp"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        process.stdin.write("".join(json.dumps(line) + "\n" for line in lines) + "{broken\n")
+        process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.stdin.close()
+    assert answers[1]["result"]["structuredContent"]["hits"][0]["id"] in {"d1", "d3"}
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
 def test_an_assistant_that_leaves_without_reading_its_answers_is_no_fault(index):
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     lines = [{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}]

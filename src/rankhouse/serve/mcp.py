@@ -6,19 +6,23 @@ it stands; it is material for the assistant, never an instruction of this servic
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from inspect import Parameter, signature
-from typing import Annotated, Any, Final, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_type_hints
 
 import anyio
 import msgspec
 from anyio import to_thread
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp import types
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 from msgspec import Meta, Struct
+from pydantic import ValidationError
 
 import rankhouse
 from rankhouse.core.errors import RankhouseError, WrongUse
@@ -30,6 +34,9 @@ from rankhouse.serve.search.documents import passages_with_scores
 from rankhouse.serve.search.documents import read_document as document_of
 from rankhouse.serve.search.shapes import ExplainBody, SearchBody
 from rankhouse.serve.search.why import explain as explain_ranking
+
+if TYPE_CHECKING:
+    from mcp.shared._stream_protocols import ReadStream
 
 PATIENCE: Final = 60.0
 """Seconds that a tool takes at most; a search is answered by its first stage then."""
@@ -192,6 +199,26 @@ def _called(
     return tool(service, **msgspec.structs.asdict(asked))
 
 
+async def _pass_on(
+    incoming: ReadStream[SessionMessage | Exception],
+    sending: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    """Pass messages on; a line that could not be read is read once more, without its half characters."""
+    async with incoming, sending:
+        async for message in incoming:
+            await sending.send(_read_again(message) if isinstance(message, ValidationError) else message)
+
+
+def _read_again(fault: ValidationError) -> SessionMessage | Exception:
+    """Read a line with the halves of cut emoji, which JavaScript writes and nobody else reads, as "?"."""
+    try:
+        told = json.loads(fault.errors()[0]["input"])
+        sound = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
+        return SessionMessage(types.jsonrpc_message_adapter.validate_json(sound, by_name=False))
+    except (ValueError, TypeError, RecursionError):
+        return fault
+
+
 def run(service: ServedCollection, open_models: Callable[[], None]) -> None:
     """Talk to an assistant on standard input and output until it hangs up; a thread opens the models."""
     warmed, faults = threading.Event(), list[RankhouseError]()
@@ -213,8 +240,10 @@ def run(service: ServedCollection, open_models: Callable[[], None]) -> None:
 
     async def talk() -> None:
         server = make_server(service, ready)
-        async with stdio_server() as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
+        sending, legible = anyio.create_memory_object_stream[SessionMessage | Exception]()
+        async with stdio_server() as (incoming, outgoing), anyio.create_task_group() as tasks:
+            tasks.start_soon(_pass_on, incoming, sending)
+            await server.run(legible, outgoing, server.create_initialization_options())
 
     threading.Thread(target=warm, name="warm", daemon=True).start()
     try:
