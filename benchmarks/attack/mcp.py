@@ -1,4 +1,4 @@
-"""The service as an assistant's tools: hostile arguments, broken lines, crowds of calls, clients that leave."""
+"""The service as tools: hostile arguments, broken lines, crowds of calls, clients that leave."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .calls import Call
-from .service import VALUES
 from .served import WAIT, Fault, _die_with_parent, verdict_of
+from .service import VALUES
 from .verdicts import Trial
 
 _HOSTILE, _BROKEN, _CROWDS, _LEAVING = 30, 20, 4, 10
@@ -24,7 +24,7 @@ _TOOLS = ("search", "read_document", "explain", "nothing", "search\x00\x1b[31m")
 _FIELDS = ("query", "k", "system", "index", "document", "start", "against", "service", "__class__", "self")
 _SOUND = {"search": {"query": "harbour"}, "read_document": {"document": "d1-1"},
           "explain": {"query": "harbour", "document": "d1-1"}}  # fmt: skip
-_LINES = (b"{broken", b"\xff\xfe", b"\x00", b"[]", b"null", b"42", b"{}", b"[" * 50_000, b'{"a":' * 9_000, b"",
+_LINES = (b"{broken", b"\xff\xfe", b"\x00", b"[]", b"null", b"42", b"{}", b"[" * 50_000, b"",
           b'{"jsonrpc":"2.0","id":1e999,"method":"ping"}', b'{"jsonrpc":"2.0","id":[1],"method":"ping"}',
           b'{"jsonrpc":"2.0","id":7,"result":{}}', b'{"jsonrpc":"2.0","method":"notifications/cancelled"}',
           b'{"jsonrpc":"2.0","id":8,"method":"initialize","params":{}}', b"x" * 300_000)  # fmt: skip
