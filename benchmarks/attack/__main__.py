@@ -27,6 +27,8 @@ from . import (
     measures,
     monsters,
     odd_files,
+    pretrain,
+    proxy,
     same_scores,
     service,
     tight,
@@ -52,6 +54,8 @@ CAMPAIGNS = {
     "odd files": odd_files.trials,
     "service": service.trials,
     "mcp": mcp.trials,
+    "proxy": proxy.trials,
+    "pretrain": pretrain.trials,
 }
 
 
