@@ -14,16 +14,18 @@ pytest.importorskip("torch")
 pytest.importorskip("blingfire")
 
 from rankhouse.api.index import Index
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import OutputFailed, WrongUse
 from rankhouse.core.nouns import Query
+from rankhouse.io.outputs import write_json
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.serve.engine.served import open_served
 from rankhouse.serve.errors import UnknownName
+from rankhouse.serve.judging import training
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import CompareRequest, compare_runs
 from rankhouse.serve.judging.runs import SystemRuns
 from rankhouse.serve.judging.store import JudgementStore
-from rankhouse.serve.judging.training import Busy, TrainingJobs, TrainingRequest
+from rankhouse.serve.judging.training import Busy, TrainingJob, TrainingJobs, TrainingRequest
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.shapes import SearchBody
@@ -200,6 +202,27 @@ def _lives(number):
         stat = Path(f"/proc/{number}/stat")  # where nobody asks how it ended, it stays there as a zombie
         return not Path("/proc/self").exists() or ") Z " not in stat.read_text()
     return False
+
+
+def test_how_a_training_ended_is_known_where_the_disk_is_full(jobs, monkeypatch):
+    request = TrainingRequest("mine")
+    job = TrainingJob(request, "running", "2026-01-01T00:00:00+00:00")
+    (jobs.folder / "mine").mkdir(parents=True)
+    write_json(jobs.folder / "mine" / "job.json", job)
+
+    def refuse(path, value):
+        raise OutputFailed(f"{path}: the disk is full")
+
+    monkeypatch.setattr(training, "write_json", refuse)
+    monkeypatch.setattr(jobs, "_offer", lambda name, spec: None)
+    jobs._watch(job, type("Ended", (), {"wait": lambda self: 0})())
+    assert (jobs.job("mine").state, jobs.job("mine").fault) == ("done", "")
+
+
+def test_a_training_that_can_write_nothing_is_refused(jobs):
+    jobs.folder.write_text("no folder")
+    with pytest.raises(OutputFailed, match="cannot be written"):
+        jobs.begin(TrainingRequest("mine"))
 
 
 @pytest.mark.slow

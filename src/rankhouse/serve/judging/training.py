@@ -35,7 +35,7 @@ from rankhouse.core.sampling import order
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.io.corpora import write_queries
 from rankhouse.io.decoding import read_own
-from rankhouse.io.outputs import write_json
+from rankhouse.io.outputs import write_json, writing_failures
 from rankhouse.io.trec import write_qrels, write_run
 from rankhouse.serve.errors import Refusal, UnknownName
 from rankhouse.serve.judging.process import last_words, started
@@ -185,6 +185,7 @@ class TrainingJobs:
         self._process: subprocess.Popen[bytes] | None = None
         self._running = ""
         self._is_cancelled = False
+        self._unwritten = dict[str, TrainingJob]()  # how trainings ended whose files could not say so
         self._watcher: threading.Thread | None = None
 
     # --- what there is ----------------------------------------------------------------------------
@@ -221,6 +222,8 @@ class TrainingJobs:
         return [job.request.name for job in reversed(self.jobs()) if job.state == "done"]
 
     def _read(self, name: str) -> TrainingJob:
+        if name in self._unwritten:
+            return self._unwritten[name]
         path = self._place(name) / "job.json"
         try:
             job = read_own(path, TrainingJob, "remove its folder, or train under another name")
@@ -256,7 +259,8 @@ class TrainingJobs:
                 raise Busy(f'the training "{self._running}" runs; wait for it, or end it first')
             place = self._place(request.name)
             split = Lessons.of(self._service, request.index, request.seed)
-            place.mkdir(parents=True, exist_ok=True)
+            with writing_failures(place):
+                place.mkdir(parents=True, exist_ok=True)
             before = self._inputs(request.name)
             lessons = split.write(self._service.catalogue, request.index, request.first_stage, place)
             if (request, *before[1:]) != (before[0], *self._inputs(request.name)[1:]):
@@ -264,7 +268,9 @@ class TrainingJobs:
             began = datetime.now(UTC).isoformat(timespec="seconds")
             job = TrainingJob(request, "running", began, split.ids, held_out=len(split.held_out))
             write_json(place / "job.json", job)
-            self._process = started([*self._command(request, place), *lessons], place / "said.txt")
+            with writing_failures(place):
+                self._process = started([*self._command(request, place), *lessons], place / "said.txt")
+            self._unwritten.pop(request.name, None)
             self._running, self._is_cancelled = request.name, False
             self._watcher = threading.Thread(target=self._watch, args=(job, self._process), daemon=True)
             self._watcher.start()
@@ -371,7 +377,10 @@ class TrainingJobs:
                 state, fault = "failed", f"it was trained, but cannot be served: {error}"
         elif state == "failed":
             fault = last_words(place / "said.txt") or f"rankhouse train ended with code {code}"
-        with suppress(RankhouseError):
-            write_json(place / "job.json", msgspec.structs.replace(job, state=state, fault=fault))
+        ended = msgspec.structs.replace(job, state=state, fault=fault)
+        try:
+            write_json(place / "job.json", ended)
+        except RankhouseError:
+            self._unwritten[name] = ended
         with self._lock:
             self._running, self._process = "", None
