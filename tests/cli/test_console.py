@@ -20,7 +20,11 @@ def test_control_characters_become_symbols_and_nothing_else_changes():
 
 def test_no_document_reaches_the_terminal_raw(tmp_path, run):
     text = EVIL.replace("\udc80", "")
-    record = {"id": "\x1b[1md", "title": f"Title {text}", "text": f"pilots {text} steer"}
+    (tmp_path / "evil.jsonl").write_text(json.dumps({"id": "\x1b[1md", "text": text}) + "\n")
+    refused = run("index", "evil.jsonl", "--out", "evil")
+    assert refused.returncode == 1
+    assert not CONTROLS.search(refused.stdout + refused.stderr), ascii(refused)
+    record = {"id": "[bold]d", "title": f"Title {text}", "text": f"pilots {text} steer"}
     (tmp_path / "c.jsonl").write_text(json.dumps(record) + "\n")
     assert run("index", "c.jsonl", "--out", "i").returncode == 0
     for options in ((), ("--json",)):
