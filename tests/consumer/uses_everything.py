@@ -7,7 +7,8 @@ import rankhouse as rh
 
 index: rh.Index = rh.Index.build([rh.Document("d1", "A lock lifts ships.")], "my.index", overwrite=True)
 again: rh.Index = rh.Index.open(Path("my.index"))
-answer: rh.Ranking = index.search("lifting ships", k=5)
+answer: rh.SearchResult = index.search("lifting ships", k=5)
+hits: list[rh.Hit] = list(answer)
 ids: tuple[str, ...] = answer.doc_ids
 run: rh.Run = index.retrieve({"q1": "ships"}, ["bm25", "ql(mu=1000)"], feedback="rm3", k=10)
 as_dict: dict[str, dict[str, float]] = run.to_dict()
@@ -38,7 +39,7 @@ class Length:
 def neural() -> None:
     """What needs torch, or files that are not there; checked for types only."""
     ranker = rh.open_ranker('crossencoder("DIR")', precision="fp32")
-    best: rh.Ranking = ranker.rank("who?", ["One text.", rh.Document("d", "Another.")], k=1)
+    best: rh.SearchResult = ranker.rank("who?", ["One text.", rh.Document("d", "Another.")], k=1)
     better: rh.Run = rh.rerank(ranker, run, {"q1": "ships"}, index, split="sentences(10, 5)", pool="max")
     taught = rh.train("knrm", index, out="out", queries=queries, qrels=judged, settings={"epochs": 2})
     labels = rh.label("judged('qrels.txt')", run, queries, index, out="pairs.jsonl")
