@@ -39,7 +39,8 @@ def needed(path, known):
 
 def test_no_import_runs_in_a_circle():
     known = modules()
-    graph = {name: set(needed(path, known)) & known.keys() for name, path in known.items()}
+    # A class that travels to another process by value imports its own module there.
+    graph = {name: set(needed(path, known)) & known.keys() - {name} for name, path in known.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rankhouse.core.nouns import Query as Query
     from rankhouse.core.nouns import Ranker as Ranker
     from rankhouse.core.qrels import Qrels as Qrels
-    from rankhouse.core.results import Hit as Hit
     from rankhouse.core.results import SearchResult as SearchResult
     from rankhouse.core.run import Ranking as Ranking
     from rankhouse.core.run import Run as Run
@@ -60,7 +59,7 @@ _HOMES = {
     **dict.fromkeys(("read_qrels", "read_run", "write_qrels", "write_run"), "io.trec"),
     **dict.fromkeys(("Query", "Document", "Passage", "Pair", "Ranker"), "core.nouns"),
     **dict.fromkeys(("Run", "Ranking"), "core.run"),
-    **dict.fromkeys(("Hit", "SearchResult"), "core.results"),
+    "SearchResult": "core.results",
     "Qrels": "core.qrels",
     **dict.fromkeys(("RankhouseError", "RankhouseWarning"), "core.errors"),
 }
@@ -92,7 +91,6 @@ __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "Run",
     "Ranking",
     "SearchResult",
-    "Hit",
     "Qrels",
     "RankhouseError",
     "RankhouseWarning",

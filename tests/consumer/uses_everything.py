@@ -8,7 +8,7 @@ import rankhouse as rh
 index: rh.Index = rh.Index.build([rh.Document("d1", "A lock lifts ships.")], "my.index", overwrite=True)
 again: rh.Index = rh.Index.open(Path("my.index"))
 answer: rh.SearchResult = index.search("lifting ships", k=5)
-hits: list[rh.Hit] = list(answer)
+titles: list[str] = [hit.title for hit in answer[:3]]
 ids: tuple[str, ...] = answer.doc_ids
 run: rh.Run = index.retrieve({"q1": "ships"}, ["bm25", "ql(mu=1000)"], feedback="rm3", k=10)
 as_dict: dict[str, dict[str, float]] = run.to_dict()
