@@ -192,6 +192,7 @@ def test_a_collection_of_somebody_else_is_pulled_with_a_remark(store_of, monkeyp
     assert "was not pushed by rankhouse, so nothing says whether the collection is complete" in remarks[0]
 
 
+@pytest.mark.slow
 def test_two_pushes_at_once_store_every_document_once(index, tmp_path):
     """As separate processes, begun together, into a table that neither found."""
     _need("lancedb")
