@@ -46,7 +46,7 @@ TRANSFORMERS = {
 }
 NAMES = [*WORD_LEVEL, *SAMCNN, *TRANSFORMERS]
 TRANSFORMER_PASSAGES, COLD_QUERIES = 200, 300
-COMMAND = ("-c", "from rankhouse.cli.main import main; main()")
+COMMAND = ("-m", "rankhouse")
 
 
 def write_texts(folder: Path, lengths: str) -> None:
