@@ -7,6 +7,7 @@ def test_systems_stand_side_by_side_and_say_what_moved(tab, at):
     with tab() as page:
         page.goto(at)
         page.get_by_label("Question").fill("ship harbour")
+        page.get_by_text("Compare systems").click()
         page.get_by_label("ql", exact=True).check(force=True)
         page.keyboard.press("Enter")
         page.wait_for_url("**/?query=*")

@@ -102,10 +102,9 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
 
 
 def _usual(systems: Mapping[str, object]) -> list[str]:
-    """Return the systems that are chosen to begin with: the first, and the last of the quick ones."""
+    """Return the system that is chosen to begin with: the best of the quick ones."""
     names = list(systems)
-    best = next((name for name in names if name.startswith("hybrid")), "")
-    return [names[0], best] if best else names[:1]
+    return [next((name for name in names if name.startswith("hybrid")), names[0])]
 
 
 def columns(answers: Sequence[SearchResponse], grades: Mapping[str, int]) -> list[SystemColumn]:
