@@ -1,4 +1,4 @@
-"""A job on a cluster: cut into shards, done by the pool, merged; a killed command goes on where it was."""
+"""A job on a cluster: cut into shards, done by the pool, merged; a killed command resumes."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def read_run(path: Path | str, skips: Skips | None = None) -> Run:
     for line, (query_id, _, doc_id, _, score, _) in _columns(path, "query Q0 document rank score tag", skips):
         if query_id != current:
             documents[current], scores[current] = list(rows), np.array(list(rows.values()), np.float32)
-            # A query that was left and comes back goes on where it was.
+            # A query that was left and comes back resumes.
             rows = dict(zip(documents.get(query_id, ()), map(float, scores.get(query_id, ())), strict=True))
             current = query_id
         try:

@@ -1,4 +1,4 @@
-"""Answers kept on disk while labelling runs, so that a killed one goes on where it was.
+"""Answers kept on disk while labelling runs, so that a killed one resumes.
 
 A folder beside the file to be written:
 

@@ -2,7 +2,7 @@
 
 Pass 1 streams the pairs chunk by chunk, asks the rule, and keeps 5 bytes a pair in a journal on disk. Pass 2
 chooses the negatives from the journal and fetches once more only the documents whose pairs are written. So
-memory does not grow with the number of pairs, a killed labelling goes on where it was, and neither the size
+memory does not grow with the number of pairs, a killed labelling resumes, and neither the size
 of the chunks nor a kill changes a byte of the result.
 """
 

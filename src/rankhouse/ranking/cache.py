@@ -1,4 +1,4 @@
-"""Scores kept from run to run, so that no pair is scored twice and a killed rerank goes on where it was.
+"""Scores kept from run to run, so that no pair is scored twice and a killed rerank resumes.
 
 One SQLite file. A score is found by what made it and by nothing else:
 

@@ -72,7 +72,7 @@ def explained(name: str, *faults: type[Exception]) -> Iterator[None]:
         said = masked(" ".join(lines)[:400]) or type(error).__name__
         advice = ""
         if _is_full(said, error):
-            advice = "; the disk is full: free some space and push again, which goes on where it was"
+            advice = "; the disk is full: free some space and push again, which resumes"
         elif _is_unreachable(said, error):
             advice = "; is the server running, and is its address right?"
         raise StoreFailed(f"{name}: {said}{advice}") from None

@@ -146,7 +146,7 @@ def _there(store: Store) -> StoreContents | None:
     elif contents.complete is False or (contents.complete is None and store.count() < contents.records):
         raise StoreFailed(
             f"{store.name}: its push is under way or was ended before all {contents.records:,} records were "
-            "there; push again, which goes on where it was"
+            "there; push again, which resumes"
         )
     return contents
 

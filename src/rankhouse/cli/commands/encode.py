@@ -46,7 +46,7 @@ def command(
     out: Path | None,
     shard: ShardNumber | None,
 ) -> CommandResult:
-    """Encode an index's documents; after a kill, or after adding documents, it goes on where it was.
+    """Encode an index's documents; after a kill, or after adding documents, it resumes.
 
     A bi-encoder gives each passage a vector, for  search --model 'dense(...)'. A TK gives each word of a
     passage a vector, and  rerank  uses them at once. With --tokens, the token ids of a cross-encoder or

@@ -36,7 +36,7 @@ def command(
 ) -> CommandResult:
     """Label the pairs of a run by a rule and write the relevant ones with some negatives.
 
-    A killed labelling goes on where it was when the same command is given again.
+    A killed labelling resumes when the same command is given again.
     """
     _refuse_idle(job, shows_pairs=was_given("as_json") or shard is not None or report_path is not None)
     if (where := cluster.options) is not None:

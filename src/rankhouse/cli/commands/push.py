@@ -34,7 +34,7 @@ def command(
 ) -> CommandResult:
     """Push an index into a store that you run: documents, vectors, and a retrieval model as sparse vectors.
 
-    Pushing again changes nothing; after a kill it goes on where it was. A collection that holds something
+    Pushing again changes nothing; after a kill it resumes. A collection that holds something
     else is left alone unless --overwrite is given. Keys and passwords are read from the environment.
     """
     index = Index.open(index_path)

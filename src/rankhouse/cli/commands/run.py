@@ -74,7 +74,7 @@ def command(
 ) -> CommandResult:
     """Carry out RECIPE, a TOML file of data, steps, loops, tables and expected numbers.
 
-    What is done already is kept; a killed run goes on where it was. See docs/recipes.md.
+    What is done already is kept; a killed run resumes. See docs/recipes.md.
     """
     where = cluster.options
     folder = real_path(out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out"))

@@ -1,4 +1,4 @@
-"""Documents -> vectors on disk, chunk after chunk; a killed encoding goes on where it was.
+"""Documents -> vectors on disk, chunk after chunk; a killed encoding resumes.
 
 How a folder grows, and what a kill leaves, is in ``append_log.py``. Documents added to an index are
 encoded alike: only they are.

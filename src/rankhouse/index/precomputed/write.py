@@ -1,6 +1,6 @@
 """Documents -> precomputed passages on disk, chunk after chunk; see ``read.py`` for the files.
 
-A killed job goes on where it was, and documents added to the index are added alike (``append_log.py``).
+A killed job resumes, and documents added to the index are added alike (``append_log.py``).
 Memory depends on the chunk, not on the collection.
 """
 

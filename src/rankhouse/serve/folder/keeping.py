@@ -28,6 +28,7 @@ from rankhouse.serve.folder.prepare import EncoderAtHand, Place, encode_folder, 
 PAUSE = 2.0
 """Seconds between two looks at a folder's files, at least."""
 _SHARE = 50  # part of the time that may go into looking
+_AGAIN = 15.0  # seconds until what failed is tried again
 _WRITE_EVERY = 0.5  # seconds
 _MOST_REMARKS = 100
 
@@ -78,18 +79,25 @@ class _File(progress.Display):
 
 def keep(place: Place, encoder: EncoderAtHand | None) -> None:
     """Encode what is not encoded yet, then look for changes, until the process ends."""
-    pause = PAUSE
+    is_done, fault = False, ""
     while True:
-        try:
-            if not is_current(place):
-                index_folder(place, encoder)
-            if encoder is not None:
-                encode_folder(place, encoder)
-        except RankhouseError as error:  # a file half written, all gone, no room: it is tried again
-            progress.say(f"{error}; what was indexed before is still served")
         began = time.monotonic()
-        is_current(place)
-        pause = max(PAUSE, _SHARE * (time.monotonic() - began))
+        try:
+            is_new = not is_current(place)
+            pause = max(PAUSE, _SHARE * (time.monotonic() - began))
+            if is_new:
+                index_folder(place, encoder)
+            if encoder is not None and (is_new or not is_done):
+                encode_folder(place, encoder)
+            is_done, fault = True, ""
+        except (
+            RankhouseError,
+            OSError,
+        ) as error:  # a file half written, all gone, no room: it is tried again
+            is_done, pause = False, _AGAIN
+            if str(error) != fault:
+                fault = str(error)
+                progress.say(f"{fault}; what was indexed before is still served")
         time.sleep(pause)
 
 

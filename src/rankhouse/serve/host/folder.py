@@ -38,9 +38,12 @@ def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], Non
                 progress.say(remark)
             told, service.standing = now.said, now
             if not offered and at_hand is not None and _is_ready(place, at_hand):
-                service.add_ranker(ENCODER, at_hand.spec)
                 offered = True
-                progress.say("search finds what is said in other words, too")
+                try:
+                    service.add_ranker(ENCODER, at_hand.spec)
+                    progress.say("search finds what is said in other words, too")
+                except RankhouseError as error:
+                    progress.say(f"search is by words only: {error}")
         service.standing = FolderProgress()
         progress.say(
             f"the files are no longer watched; start again to take in what changes ({last_words(said)})"
