@@ -67,22 +67,22 @@ def test_functions_take_few_parameters():
 # and cli have one declaration a verb but still a report each; the others wait for near-duplicates. Of serve's
 # plan, 310 came with what keeps a served folder up to its files and chooses them.
 BUDGETS = {
-    "cli": (4_765, 4_020),
+    "cli": (4_725, 4_020),
     "cluster": (1_700, 1_700),
     "api": (1_185, 1_100),
     "serve": (10_695, 9_110),
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
-    "jobs adaptation": (3_455, 2_500),
-    "systems": (2_481, 1_900),
+    "jobs adaptation": (3_407, 2_500),
+    "systems": (2_488, 1_900),
     "training explanation stores": (12_860, 11_700),
     "index models ranking labels evaluation": (20_168, 19_100),
     "text nn page": (5_980, 5_980),
     "io": (3_560, 3_300),
-    "core": (2_041, 1_850),
+    "core": (2_076, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 72_071, 66_000
-MOST_FILES, PLANNED_FILES = 408, 400
+MOST_ALL, PLANNED_ALL = 72_025, 66_000
+MOST_FILES, PLANNED_FILES = 405, 400
 MOST_SHARED_NAMES = 15
 
 

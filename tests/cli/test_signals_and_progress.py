@@ -12,7 +12,7 @@ import warnings
 
 import pytest
 
-from rankhouse.cli import console, signals
+from rankhouse.cli import console
 from rankhouse.cli import main as cli
 from rankhouse.core.errors import RankhouseWarning
 from rankhouse.core.progress import Lines
@@ -64,7 +64,7 @@ def test_a_signal_that_fell_into_a_callback_gets_through():
         def __del__(self):
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt), signals.heeded():
+    with pytest.raises(KeyboardInterrupt), cli.signals_heeded():
         Finaliser()
         gc.collect()
         for _ in range(500):
@@ -74,7 +74,7 @@ def test_a_signal_that_fell_into_a_callback_gets_through():
 
 def test_sigterm_is_put_back_afterwards():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(signals.Termination) as end, signals.heeded():
+    with pytest.raises(cli.Termination) as end, cli.signals_heeded():
         signal.raise_signal(signal.SIGTERM)
     assert end.value.code == 143
     assert signal.getsignal(signal.SIGTERM) == before

@@ -29,10 +29,10 @@ from rankhouse.io.inputs import (
     check_texts,
     wrong_kind,
 )
-from rankhouse.jobs.search import SearchOptions
 from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.rankers import as_encoder
+from rankhouse.systems.short_forms import SearchOptions
 
 
 class _Searched:

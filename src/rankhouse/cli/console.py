@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -131,6 +131,41 @@ def print_table(table: Table, title: str = "") -> None:
     results.print(grid)
     if table.legend:
         results.print(table.legend, style="dim", markup=False, soft_wrap=True)
+
+
+class CommandResult(NamedTuple):
+    """What a command answers.
+
+    Attributes:
+        facts: What ``--json`` says.
+        shown: What a person reads instead: a sentence, or what prints more than one.
+        tables: What a person reads first.
+        notes: Remarks behind either.
+        code: The exit code.
+    """
+
+    facts: object
+    shown: str | Callable[[], object] = ""
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    code: int = 0
+
+
+def show(answer: CommandResult, *, as_json: bool) -> None:
+    """Show an answer: to a machine on standard output, or to a person."""
+    if as_json:
+        emit_json(answer.facts)
+    else:
+        for table in answer.tables:
+            print_table(table)
+        if not isinstance(answer.shown, str):
+            answer.shown()
+        elif answer.shown:
+            say(answer.shown)
+    for note in answer.notes:
+        say(f"note: {note}")
+    if answer.code:
+        raise click.exceptions.Exit(answer.code)
 
 
 @contextmanager

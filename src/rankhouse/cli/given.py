@@ -1,47 +1,14 @@
-"""What stands on the command line: options that change nothing, settings given in two ways, numbers."""
+"""Values that options take as text: ``NAME=VALUE`` of ``--set``, and numbers with commas between them."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
 
-import click
-from click.core import ParameterSource
-
-from rankhouse.cli import console
+from rankhouse.cli.options import was_given
 from rankhouse.core.errors import WrongUse
 
-TRANSFERS = "rankhouse.transfers"
-"""Key of a command's context for the remote files that options named; absent if none was."""
 _DEEPEST = 50  # brackets in brackets of a --set
-
-
-def was_given(name: str) -> bool:
-    """Return whether an option of the command at work stands on its command line."""
-    context = click.get_current_context(silent=True)
-    return context is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-
-
-def idle(reason: str, *names: str) -> None:
-    """Refuse options that were given and change nothing here.
-
-    Raises:
-        WrongUse: One was given.
-    """
-    if given := _given(names):
-        raise WrongUse(f"{given} would change nothing here: {reason}")
-
-
-def unused(reason: str, *names: str) -> None:
-    """Say which options were given and are not needed; the result is the same without them."""
-    if given := _given(names):
-        console.note(f"{given} is not used: {reason}")
-
-
-def _given(names: Sequence[str]) -> str:
-    context = click.get_current_context()
-    flags = {p.name: max(p.opts, key=len) for p in context.command.params if isinstance(p, click.Option)}
-    return ", ".join(flags[name] for name in names if was_given(name))
 
 
 def read_change(text: str) -> tuple[str, object]:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from types import FrameType
+from typing import NoReturn
 
 import click
 
 from rankhouse import __version__
-from rankhouse.cli import console, signals
+from rankhouse.cli import console
 from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse, visible
 
 # Group -> name -> (module under cli.commands, one line for the list); modules are imported when needed.
@@ -76,6 +82,8 @@ RENAMED = {
 }
 """Old name -> new one; the old names work in this version, and are not listed."""
 
+_AGAIN = 0.02  # seconds after which a signal that fell into a callback is raised again
+
 
 class Commands(click.Group):
     """A group whose commands are imported when they are needed, so that --help stays quick."""
@@ -128,16 +136,75 @@ def cli() -> None:
     """
 
 
+class Termination(SystemExit):
+    """SIGTERM came; cleaned up after as an interrupt is, then the exit code is 143."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)
+
+
+@contextmanager
+def signals_heeded() -> Iterator[None]:
+    """Turn SIGTERM into :class:`Termination` while a block runs, whatever a library makes of it.
+
+    Python cannot raise out of a callback (a finaliser, a hook of a C library): it reports the exception and
+    drops it. An interrupt that fell into one is sent again a moment later, until it gets through. Other
+    libraries raise an exception of their own in its place (Ray's ``get`` and ``wait``: ``SystemExit(1)``); a
+    block that ends after SIGTERM came has ended by it.
+
+    Raises:
+        Termination: SIGTERM came while the block ran.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came, timers = False, list[threading.Timer]()
+
+    def terminate(number: int, frame: FrameType | None) -> NoReturn:
+        nonlocal came
+        del number, frame
+        came = True
+        raise Termination
+
+    def send_again(lost: sys.UnraisableHookArgs) -> None:
+        number = _signal_of(lost.exc_type)
+        if number is None:
+            report(lost)
+            return
+        timers.append(threading.Timer(_AGAIN, signal.raise_signal, (number,)))
+        timers[-1].daemon = True
+        timers[-1].start()
+
+    before, report = signal.signal(signal.SIGTERM, terminate), sys.unraisablehook
+    sys.unraisablehook = send_again
+    try:
+        yield
+    except Termination:
+        raise
+    except BaseException as error:
+        if came:
+            raise Termination from error
+        raise
+    else:
+        if came:
+            raise Termination
+    finally:
+        sys.unraisablehook = report
+        for timer in timers:
+            timer.cancel()
+        signal.signal(signal.SIGTERM, before)
+
+
 def main() -> None:
     """Run the program. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 143 terminated."""
     console.show_warnings_plainly()
     console.show_progress_as_bars()
     try:
         # What a command returns here is the code of a click Exit, for example doctor's 1.
-        with signals.heeded():
+        with signals_heeded():
             code = cli.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
-    except signals.Termination as end:
+    except Termination as end:
         console.say("terminated")
         sys.exit(end.code)
     except click.ClickException as error:
@@ -169,6 +236,12 @@ def main() -> None:
             raise
         console.say(f"rankhouse: there is not enough memory for this ({_first_line(error)}); ask for less")
         sys.exit(1)
+
+
+def _signal_of(kind: type[BaseException]) -> int | None:
+    if issubclass(kind, KeyboardInterrupt):
+        return signal.SIGINT
+    return signal.SIGTERM if issubclass(kind, Termination) else None
 
 
 def _shortened(text: str, most: int = 2_000) -> str:

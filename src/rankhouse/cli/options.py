@@ -1,10 +1,10 @@
-"""Options that several commands share."""
+"""How a command is declared: its options and their types, ``--json``, and which options were given."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 import click
 from click.core import ParameterSource
 
-from rankhouse.cli.given import TRANSFERS
+from rankhouse.cli import console
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import quoted
 from rankhouse.core.options import OptionField, option_fields
@@ -73,6 +73,8 @@ class _Bytes(click.ParamType[int]):
 BYTES = _Bytes()
 
 
+TRANSFERS = "rankhouse.transfers"
+"""Key of a command's context for the remote files that options named; absent if none was."""
 PLANNED = "planned"
 """The object of a context that only reads a command line: nothing is written yet, so nothing is looked at."""
 
@@ -237,6 +239,50 @@ def _is_same(name: str, path: Path) -> bool:
     with suppress(OSError, ValueError):  # a rule, a question: no name that a file could have
         return path.samefile(name)
     return False
+
+
+def verb(name: str, example: str) -> Callable[[Callable[..., console.CommandResult]], click.Command]:
+    """Make a command of a function that takes its options and returns its answer; ``--json`` is added."""
+
+    def declare(work: Callable[..., console.CommandResult]) -> click.Command:
+        @wraps(work)
+        def carry_out(*, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - a command's options
+            console.show(work(**options), as_json=as_json)
+
+        made = click.command(name, cls=FileCommand, epilog=f"Example:  {example}")(carry_out)
+        words = "Machine-readable result on standard output."
+        made.params.append(click.Option(["--json", "as_json"], is_flag=True, help=words))
+        return made
+
+    return declare
+
+
+def was_given(name: str) -> bool:
+    """Return whether an option of the command at work stands on its command line."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def idle(reason: str, *names: str) -> None:
+    """Refuse options that were given and change nothing here.
+
+    Raises:
+        WrongUse: One was given.
+    """
+    if given := _given(names):
+        raise WrongUse(f"{given} would change nothing here: {reason}")
+
+
+def unused(reason: str, *names: str) -> None:
+    """Say which options were given and are not needed; the result is the same without them."""
+    if given := _given(names):
+        console.note(f"{given} is not used: {reason}")
+
+
+def _given(names: Sequence[str]) -> str:
+    context = click.get_current_context()
+    flags = {p.name: max(p.opts, key=len) for p in context.command.params if isinstance(p, click.Option)}
+    return ", ".join(flags[name] for name in names if was_given(name))
 
 
 skip_bad = click.option("--skip-bad", type=FROM_ZERO, default=0, show_default=True, metavar="N",

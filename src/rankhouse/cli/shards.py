@@ -1,17 +1,22 @@
-"""``--shard`` on the command line: a shard of a command's work."""
+"""``--shard`` and ``--cluster`` on the command line: one shard of a command's work here, or all on Ray."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.verb import CommandResult
-from rankhouse.jobs.jobs import Job, JobResult, make_shard, manifest_of, read_reports
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import idle, options_of, was_given
+from rankhouse.cluster.session import LOCAL, ClusterOptions, read_address
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.options import Option
+from rankhouse.jobs.jobs import Job, JobResult, MergeOptions, make_shard, manifest_of, read_reports
 from rankhouse.jobs.shards import ShardNumber
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -63,3 +68,58 @@ def run_shard(job: Job, number: ShardNumber, folder: Path, *, overwrite: bool | 
     if result.kept:
         told = f"{folder}: {wanted} is there already, whole and sound; nothing to do"
     return CommandResult(facts | {"unit": job.unit, "kept": result.kept, "report": report}, told)
+
+
+@dataclass(frozen=True)
+class ClusterChoice:
+    """Whether a job is done on a cluster, and on which."""
+
+    cluster: Annotated[
+        str | None,
+        Option(
+            "Work on Ray: ray (started here), or ray://HOST:PORT or HOST:PORT of a cluster.",
+            metavar="ray|ADDRESS",
+        ),
+    ] = None
+    cluster_workers: Annotated[int, Option("Workers on the cluster; 0 for as many as fit.", least=0)] = 0
+    worker_cpus: Annotated[int, Option("Processors of each worker; 0 for a share.", least=0)] = 0
+
+    @property
+    def options(self) -> ClusterOptions | None:
+        """Where the job of the command at work is to be done; None for here, without Ray.
+
+        Raises:
+            WrongUse: No cluster of that name, or options that go with another one.
+        """
+        if self.cluster is None:
+            idle("only a --cluster has workers of its own", "cluster_workers", "worker_cpus")
+            return None
+        if was_given("shard"):
+            raise WrongUse(
+                "give either --shard, which does one shard here, or --cluster, which does all of them"
+            )
+        return ClusterOptions(read_address(self.cluster), self.cluster_workers, self.worker_cpus)
+
+
+clustered = options_of(ClusterChoice)
+"""Adds --cluster, --cluster-workers and --worker-cpus to a command."""
+
+
+def run_clustered(
+    job: Job, out: Path, cluster: ClusterOptions, *, device: str = "cpu", options: MergeOptions | None = None
+) -> CommandResult:
+    """Do a job on a cluster.
+
+    Args:
+        device: The value of ``--device``.
+
+    Raises:
+        WrongUse: A GPU is named by its number, which each machine of a cluster has its own of.
+    """
+    from rankhouse.cluster.jobs import run_on_cluster
+
+    if cluster.address != LOCAL:
+        idle("a cache is a file of one machine, and shards that are done are kept anyway", "cache")
+    if device.startswith("cuda:"):
+        raise WrongUse(f"--device {device}: on a cluster every worker is given a GPU; write  --device cuda")
+    return answer_of(run_on_cluster(job, out, cluster, options=options or MergeOptions(), device=device))

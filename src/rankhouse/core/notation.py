@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import keyword
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
@@ -90,9 +91,43 @@ def parse(text: str) -> Spec:
 
 def write(name: str, /, *args: object, **kwargs: object) -> str:
     """Write a name and its arguments in the notation that :func:`parse` reads back."""
+    return write_spec(name, args, kwargs, repr)
+
+
+def quote(text: str) -> str:
+    """Write a text in double quotes, as Python reads it back."""
+    return escaped(json.dumps(text, ensure_ascii=False))
+
+
+def write_value(value: object) -> str:
+    """Write a literal, texts in double quotes."""
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, list | tuple):
+        inside = ", ".join(map(write_value, value))
+        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
+    return repr(value)
+
+
+def write_spec(
+    name: str,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    write_one: Callable[[object], str] = write_value,
+) -> str:
+    """Write a name and its arguments; a word that Python keeps for itself stands without its underscore."""
     named = {key.removesuffix("_") if keyword.iskeyword(key[:-1]) else key: v for key, v in kwargs.items()}
-    words = [repr(a) for a in args] + [f"{key}={value!r}" for key, value in named.items()]
+    words = [*map(write_one, args), *(f"{key}={write_one(value)}" for key, value in named.items())]
     return f"{name}({', '.join(words)})" if words else name
+
+
+def canonical(text: str, table: Mapping[str, Callable[..., object]], what: str) -> str:
+    """Return the notation of something that a table knows, written in one way; "" as it is."""
+    if not text:
+        return ""
+    spec = parse(text)
+    make(spec, table, what)
+    return write_spec(*spec)
 
 
 def choose(name: str, table: Mapping[str, T], what: str) -> T:

@@ -256,8 +256,3 @@ def read_reports(shards: Sequence[ShardFolder]) -> list[dict[str, Any]]:
     """Read how the work of all shards went, in their order."""
     advice = "remove its folder and make the shard again"
     return [read_own(shard.folder / REPORT, dict[str, Any], advice) for shard in shards]
-
-
-def total_of(reports: Sequence[Mapping[str, Any]], *names: str) -> dict[str, Any]:
-    """Add up what shards counted."""
-    return {name: sum(report[name] for report in reports) for name in names}

@@ -21,7 +21,7 @@ from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import writing
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.jobs.identity import computed_by, identity_of
-from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, total_of, write_report
+from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, write_report
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.ranking.pairwise import comparisons
 from rankhouse.systems.pairwise import open_pairwise
@@ -213,7 +213,7 @@ def _spread(times: dict[str, float]) -> dict[str, float]:
 
 def _facts(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return how a rerank went as plain values, from the report of the whole or of its shards."""
-    facts: dict[str, Any] = total_of(reports, *_COUNTS)
+    facts: dict[str, Any] = {name: sum(report[name] for report in reports) for name in _COUNTS}
     for name in ("unknown_ids", "without_text_ids"):
         facts[name] = _first(one for report in reports for one in report[name])
     facts["queries_not_in_run"] = [one for report in reports for one in report["queries_not_in_run"]]

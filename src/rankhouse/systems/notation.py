@@ -15,14 +15,14 @@ from typing import Any, Final, TypeVar, cast
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.notation import Spec
+from rankhouse.core.notation import Spec, write_spec
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.models.families import DESIGNS, PAIRWISE, PUBLISHED
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
 from rankhouse.systems.checkpoints import DEFAULT
-from rankhouse.systems.stage import STAGE_OPTIONS, Stage, write_spec
+from rankhouse.systems.stage import STAGE_OPTIONS, Stage
 from rankhouse.systems.system import Dense, Fused, Lexical, Reranked, System
 from rankhouse.text.split import SPLITTERS
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.options import Option
+from rankhouse.core.progress import Progress, ignore
+from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.systems.execution import Execution
 from rankhouse.systems.on_record import OnRecord
+from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import FOUND, Cut, Dense, Lexical, Reranked, System
 
@@ -131,3 +139,39 @@ def asked_form(
     if stage is not None:
         return read_by(found, stage, fusion, weights)
     return joined(found, fusion, weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(ComputeOptions):
+    """What ranks, and how many documents it finds."""
+
+    system: Annotated[
+        str | None,
+        Option("\"bm25 % 100 >> crossencoder('DIR')\": what ranks, as one expression.", kind="source"),
+    ] = None
+    models: Annotated[
+        tuple[str, ...],
+        Option(
+            "Short for a --system: bm25, ql, jm, dense(RANKER); several are fused.",
+            kind="source",
+            flag="--model",
+        ),
+    ] = ("bm25",)
+    feedback: Annotated[str, Option('Of the --model: "rm3(terms=10, docs=10, weight=0.5)".')] = ""
+    fusion: Annotated[str, Option("How several models are fused: rrf, linear ...")] = "rrf"
+    k: Annotated[
+        int | None, Option("Documents a query.", flag="-k", least=1, default="1000; 10 with --query")
+    ] = None
+
+    def best(self, k: int | None = None) -> System:
+        """Return the system that finds the best k documents a query, or as many as it says itself."""
+        if self.system is None:
+            return short_form(self.models, self.feedback, self.fusion, k=k or FOUND)
+        from rankhouse.systems.notation import system  # knows everything that ranks
+
+        return system(self.system) if k is None else system(self.system) % k
+
+    def work(self, index: AnyIndex, queries: Sequence[Query], progress: Progress = ignore) -> Execution:
+        """Return what runs systems for these queries, computing as the options say."""
+        compute = ComputeOptions(self.precision, self.device, self.threads)
+        return Execution(index, queries, compute, progress)

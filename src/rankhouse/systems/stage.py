@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +12,7 @@ from typing import Final, Literal, cast
 from rankhouse.core import notation
 from rankhouse.core.arguments import check_whole
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.notation import canonical, quote, write_spec, write_value
 from rankhouse.core.nouns import Ranker
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
@@ -79,7 +77,7 @@ class Stage:
         given = [
             f"{name}={value if name in STAGE_NOTATIONS else write_value(value)}"
             for name, value in options
-            if value != _UNSAID[name]
+            if value != getattr(Stage, name)
         ]
         if isinstance(self.ranker, Live):
             return f"{self.ranker}({', '.join(given)})" if given else str(self.ranker)
@@ -93,39 +91,6 @@ class Stage:
 
 STAGE_OPTIONS: Final = ("split", "pool", "depth", "tail", "precision", "stored")
 STAGE_NOTATIONS: Final = ("split", "pool")
-_UNSAID: Final = {name: Stage.__dataclass_fields__[name].default for name in STAGE_OPTIONS}
-
-
-def quote(text: str) -> str:
-    """Write a text in double quotes, as Python reads it back."""
-    escaped = json.dumps(text, ensure_ascii=False)
-    return re.sub(r"[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", escaped)
-
-
-def write_value(value: object) -> str:
-    """Write a literal, texts in double quotes."""
-    if isinstance(value, str):
-        return quote(value)
-    if isinstance(value, list | tuple):
-        inside = ", ".join(map(write_value, value))
-        return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' * (len(value) == 1)})"
-    return repr(value)
-
-
-def write_spec(name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> str:
-    """Write a name and its arguments; a word that Python keeps for itself stands without its underscore."""
-    words = [write_value(one) for one in args]
-    words += [f"{key.rstrip('_')}={write_value(value)}" for key, value in kwargs.items()]
-    return f"{name}({', '.join(words)})" if words else name
-
-
-def canonical(text: str, table: Mapping[str, Callable[..., object]], what: str) -> str:
-    """Return the notation of something that a table knows, written in one way; "" as it is."""
-    if not text:
-        return ""
-    spec = notation.parse(text)
-    notation.make(spec, table, what)
-    return write_spec(*spec)
 
 
 def canonical_fusion(text: str) -> str:

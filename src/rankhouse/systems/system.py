@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.notation import canonical, quote, write_value
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
@@ -29,13 +30,10 @@ from rankhouse.systems.stage import (
     STAGE_OPTIONS,
     Stage,
     as_stage,
-    canonical,
     canonical_fusion,
     canonical_ranker,
-    quote,
     write_number,
     write_ranker,
-    write_value,
 )
 
 if TYPE_CHECKING:

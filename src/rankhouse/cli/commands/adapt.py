@@ -12,9 +12,9 @@ import click
 
 from rankhouse.adaptation.options import AdaptJob
 from rankhouse.cli import console
-from rankhouse.cli.given import idle, read_change
-from rankhouse.cli.options import GROWING_FOLDER, options_of
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.given import read_change
+from rankhouse.cli.options import GROWING_FOLDER, idle, options_of, verb
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import TextEncoder
 from rankhouse.core.progress import Progress

@@ -8,8 +8,8 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.commands.evaluate import name_runs
-from rankhouse.cli.options import FINITE, OUTPUT_FILE, PATH, SEED, SOURCE
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import FINITE, OUTPUT_FILE, PATH, SEED, SOURCE, verb
 from rankhouse.explanation.axiom_page import check_target, write
 from rankhouse.explanation.diagnosis import DEEPEST, DiagnosisOptions, diagnose
 from rankhouse.index.index import Index

@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import LOCAL, OUTPUT_FILE, options_of
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import LOCAL, OUTPUT_FILE, idle, options_of, verb
 from rankhouse.core.errors import WrongUse
 from rankhouse.evaluation.calibration import (
     ISOTONIC_LEAST,

@@ -8,9 +8,8 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import OUTPUT_FILE, PATH
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import OUTPUT_FILE, PATH, idle, verb
 from rankhouse.core.errors import BadData
 from rankhouse.core.qrels import judgements
 from rankhouse.core.run import Ranking, Run

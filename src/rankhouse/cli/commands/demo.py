@@ -15,8 +15,8 @@ from rich.text import Text
 
 from rankhouse.cli import console
 from rankhouse.cli.commands.search import print_stretch
-from rankhouse.cli.options import LOCAL
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import LOCAL, verb
 from rankhouse.core.errors import visible
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import judgements

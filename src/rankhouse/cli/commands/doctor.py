@@ -12,9 +12,9 @@ import click
 from rich.text import Text
 
 from rankhouse.cli import console
+from rankhouse.cli.console import CommandResult
 from rankhouse.cli.doctor import check_cache, check_kept, check_ranker, check_vectors, is_cache
-from rankhouse.cli.options import PATH, SOURCE
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.options import PATH, SOURCE, verb
 from rankhouse.core.errors import RankhouseError, WrongUse, name_few, visible
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel, manifest

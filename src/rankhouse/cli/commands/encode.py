@@ -8,11 +8,9 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.cluster import ClusterChoice, clustered, run_clustered
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import GROWING_FOLDER, options_of
-from rankhouse.cli.shards import answer_of, run_shard, sharded
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import GROWING_FOLDER, idle, options_of, verb
+from rankhouse.cli.shards import ClusterChoice, answer_of, clustered, run_clustered, run_shard, sharded
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.index.dense import faiss

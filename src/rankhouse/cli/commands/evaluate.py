@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, skip_bad
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, idle, skip_bad, verb
 from rankhouse.core.errors import WrongUse
 from rankhouse.evaluation import tables
 from rankhouse.evaluation.charts import CHARTS, write_chart

@@ -9,9 +9,19 @@ import click
 from rich.text import Text
 
 from rankhouse.cli import console
-from rankhouse.cli.given import idle, read_numbers, was_given
-from rankhouse.cli.options import COUNT, FROM_ZERO, OUTPUT_FILE, PATH, SOURCE, options_of
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.given import read_numbers
+from rankhouse.cli.options import (
+    COUNT,
+    FROM_ZERO,
+    OUTPUT_FILE,
+    PATH,
+    SOURCE,
+    idle,
+    options_of,
+    verb,
+    was_given,
+)
 from rankhouse.core.errors import WrongUse, visible
 from rankhouse.explanation import report
 from rankhouse.explanation.contrast import Answer

@@ -13,9 +13,8 @@ from typing import Any
 
 import click
 
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, options_of, relevant_from
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, idle, options_of, relevant_from, verb
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.qrels import from_grade, relevant

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, idle, verb
 from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.evaluation.folds import Folds, deal, read_folds, write_folds
 from rankhouse.io.corpora import read_queries

@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.given import idle, read_numbers
-from rankhouse.cli.options import COUNT, FINITE, OUTPUT_FILE, PATH
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.given import read_numbers
+from rankhouse.cli.options import COUNT, FINITE, OUTPUT_FILE, PATH, idle, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.io.trec import read_qrels, read_run, write_run

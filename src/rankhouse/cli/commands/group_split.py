@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from rankhouse.cli import console
-from rankhouse.cli.options import NEW_FOLDER, PATH, SEED, SOURCE, relevant_from, skip_bad
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import NEW_FOLDER, PATH, SEED, SOURCE, relevant_from, skip_bad, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query

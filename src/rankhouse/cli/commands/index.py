@@ -10,11 +10,9 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.cluster import ClusterChoice, clustered, run_clustered
-from rankhouse.cli.given import idle, was_given
-from rankhouse.cli.options import NEW_FOLDER, options_of
-from rankhouse.cli.shards import run_shard, sharded
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import NEW_FOLDER, idle, options_of, verb, was_given
+from rankhouse.cli.shards import ClusterChoice, clustered, run_clustered, run_shard, sharded
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.index.index import Index

@@ -8,11 +8,9 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.cluster import ClusterChoice, clustered, run_clustered
-from rankhouse.cli.given import idle, unused, was_given
-from rankhouse.cli.options import OUTPUT_FILE, options_of
-from rankhouse.cli.shards import answer_of, run_shard, sharded
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import OUTPUT_FILE, idle, options_of, unused, verb, was_given
+from rankhouse.cli.shards import ClusterChoice, answer_of, clustered, run_clustered, run_shard, sharded
 from rankhouse.core import notation
 from rankhouse.jobs.jobs import MergeOptions
 from rankhouse.jobs.label import LabelJob, Teachers, prepared

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.options import COUNT, FINITE, OUTPUT_FILE, PATH, SEED
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import COUNT, FINITE, OUTPUT_FILE, PATH, SEED, verb
 from rankhouse.io.trec import read_qrels, read_run, write_qrels
 from rankhouse.labels.label_noise import move_judgements
 

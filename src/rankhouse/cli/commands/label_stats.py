@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import PATH, relevant_from
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import PATH, idle, relevant_from, verb
 from rankhouse.core.qrels import from_grade
 from rankhouse.io.pairs import read_pairs
 from rankhouse.io.trec import read_qrels

@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import OUTPUT, OUTPUT_FILE, PATH
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import OUTPUT, OUTPUT_FILE, PATH, idle, verb
 from rankhouse.cli.shards import answer_of
-from rankhouse.cli.verb import CommandResult, verb
 from rankhouse.jobs.jobs import MergeOptions, merge
 from rankhouse.jobs.shards import read_shards
 

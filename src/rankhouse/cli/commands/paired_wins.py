@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from rankhouse.cli.options import OUTPUT_FILE, PATH, relevant_from
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import OUTPUT_FILE, PATH, relevant_from, verb
 from rankhouse.core.qrels import from_grade
 from rankhouse.evaluation.paired_wins import counts_table, paired_wins, ranges_table, record
 from rankhouse.io.trec import read_qrels, read_run

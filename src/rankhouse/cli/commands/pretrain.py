@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from rankhouse.cli import console
-from rankhouse.cli.given import idle, with_changes
-from rankhouse.cli.options import COUNT, FINITE, FROM_ZERO, GROWING_FOLDER, PATH, SEED, SOURCE
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.given import with_changes
+from rankhouse.cli.options import COUNT, FINITE, FROM_ZERO, GROWING_FOLDER, PATH, SEED, SOURCE, idle, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 

@@ -12,9 +12,8 @@ import msgspec
 
 from rankhouse.cli import console
 from rankhouse.cli.commands.search import warn_of_empty
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SOURCE, options_of
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SOURCE, idle, options_of, verb
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query

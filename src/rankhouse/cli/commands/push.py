@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.options import PATH
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import PATH, verb
 from rankhouse.index.index import Index
 from rankhouse.stores.names import open_store
 from rankhouse.stores.push import PushOptions, push

@@ -10,9 +10,9 @@ import click
 from rich.text import Text
 
 from rankhouse.cli import console, main
-from rankhouse.cli.cluster import ClusterChoice, clustered
-from rankhouse.cli.options import LOCAL, OUTPUT_FILE, PATH, PLANNED
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import LOCAL, OUTPUT_FILE, PATH, PLANNED, verb
+from rankhouse.cli.shards import ClusterChoice, clustered
 from rankhouse.cluster.session import ClusterOptions
 from rankhouse.core.errors import MissingInput
 from rankhouse.io.locks import only_writer

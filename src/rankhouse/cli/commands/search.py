@@ -15,9 +15,8 @@ import click
 from rich.text import Text
 
 from rankhouse.cli import console
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import OUTPUT_FILE, SOURCE, options_of
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import OUTPUT_FILE, SOURCE, idle, options_of, verb
 from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few, visible
 from rankhouse.core.nouns import Query
 from rankhouse.core.results import Hit, SearchResult

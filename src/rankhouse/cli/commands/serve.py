@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import COUNT, FROM_ZERO, LOCAL, PATH, SOURCE, FileCommand, options_of
+from rankhouse.cli.options import COUNT, FROM_ZERO, LOCAL, PATH, SOURCE, FileCommand, idle, options_of
 from rankhouse.core.errors import MissingExtra
 from rankhouse.systems.rankers import ComputeOptions
 

@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 
 import click
 
-from rankhouse.cli.given import idle
-from rankhouse.cli.options import OUTPUT_FILE, PATH, SOURCE, options_of
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.options import OUTPUT_FILE, PATH, SOURCE, idle, options_of, verb
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.options import Option
 from rankhouse.core.qrels import judgements, restrict

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from rankhouse.cli.console import CommandResult
 from rankhouse.cli.given import read_numbers
-from rankhouse.cli.options import OUTPUT_FILE, PATH, relevant_from
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.options import OUTPUT_FILE, PATH, relevant_from, verb
 from rankhouse.core.qrels import from_grade
 from rankhouse.io.outputs import write_json
 from rankhouse.io.pairs import read_pairs

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.given import idle, with_changes
-from rankhouse.cli.options import GROWING_FOLDER, options_of
-from rankhouse.cli.verb import CommandResult, verb
+from rankhouse.cli.console import CommandResult
+from rankhouse.cli.given import with_changes
+from rankhouse.cli.options import GROWING_FOLDER, idle, options_of, verb
 from rankhouse.core.errors import WrongUse
 from rankhouse.jobs.train import TrainJob
 
