@@ -4,7 +4,8 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.serve.search.systems import NamedSystem
+from rankhouse.systems.system import Lexical
 
 HERE = {"index": "ships"}
 BOTH = [("system", "bm25"), ("system", "ql")]
@@ -104,7 +105,7 @@ def test_hostile_texts_run_nothing(tab, at, attacks, served):
     store, index = served[0].judgements, served[0].catalogue.view().index
     for number, attack in enumerate(attacks):
         store.judge(f"{attack[:60]}".replace("\n", ""), f"{attack} hostile", "pilots", number % 3)
-        served[0].catalogue.add_system(SystemSpec(attack))  # what models are called is text too
+        served[0].catalogue.add_system(NamedSystem(attack, Lexical()))  # what models are called is text too
     with tab() as page:
         reports = []
         page.on("console", lambda message: reports.append(message.text))

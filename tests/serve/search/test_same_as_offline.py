@@ -7,7 +7,7 @@ import pytest
 from rankhouse.io.trec import read_run
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.shapes import SearchBody
-from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.systems.notation import system
 
 
 @pytest.fixture
@@ -80,9 +80,13 @@ def test_vectors_and_their_fusion(service, world, offline):
 def test_rankers_over_bm25_and_fused_with_it(service, world, offline, ranker):
     bm25, split = offline.search("bm25.run"), str(service.catalogue.ranker(ranker).split)
     read = offline.rerank(bm25, "read.run", ranker, "--depth", 100, "--split", split)
-    alone, both = SystemSpec(ranker, ranker=ranker), SystemSpec(f"{ranker}+bm25", ranker=ranker, fusion="rrf")
     if ranker != "bi":  # which has vectors here, so that its own systems search by them
-        assert (alone, both) == (service.catalogue.system(ranker), service.catalogue.system(f"{ranker}+bm25"))
+        alone, both = service.catalogue.system(ranker), service.catalogue.system(f"{ranker}+bm25")
+        read_by = f'open("{ranker}", depth=100)'
+        assert alone.system == system(f"bm25 >> {read_by}")
+        assert both.system == system(f"rrf(bm25, bm25 >> {read_by})")
+        reads = f"{ranker} reads the first 100 of bm25"
+        assert (alone.description, both.description) == (reads, f"{reads}; both joined by rrf")
     assert_same(service, world, {"ranker": ranker}, read)
     both = {"models": ["bm25"], "ranker": ranker, "fusion": "rrf"}
     assert_same(service, world, both, offline.fuse("both.run", bm25, read))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.serve.search.systems import SystemSpec, with_names
+from rankhouse.serve.search.systems import NamedSystem, with_names
 from rankhouse.systems.checkpoints import minilm
 from rankhouse.systems.notation import system
 from rankhouse.systems.rankers import ComputeOptions
@@ -62,7 +62,7 @@ class ServeOptions:
 
     indexes: Mapping[str, Path] = field(default_factory=dict)
     rankers: Mapping[str, str] = field(default_factory=dict)
-    systems: Sequence[SystemSpec] = ()
+    systems: Sequence[NamedSystem] = ()
     queries: Path | None = None
     qrels: Path | None = None
     runs: Mapping[str, Path] = field(default_factory=dict)
@@ -108,7 +108,7 @@ def named_rankers(given: Sequence[str]) -> dict[str, str]:
 
 def named_systems(
     given: Sequence[str], rankers: Mapping[str, str]
-) -> tuple[list[SystemSpec], dict[str, str]]:
+) -> tuple[list[NamedSystem], dict[str, str]]:
     """Read systems, each as ``NAME=EXPRESSION``; an expression may call the service's rankers by their names.
 
     Returns the systems, and the rankers with those that only an expression names, under short names.
@@ -116,20 +116,20 @@ def named_systems(
     Raises:
         WrongUse: There is no name, or the expression has a fault.
     """
-    served, specs = dict(rankers), dict[str, SystemSpec]()
+    served, specs = dict(rankers), dict[str, NamedSystem]()
     for text in given:
         match = _NAMED.fullmatch(text)
         if match is None:
             raise WrongUse(f"--system {text}: write NAME=EXPRESSION, for example  hybrid='bm25 + 0.5 * ql'")
         if match["name"] in specs:
             raise WrongUse(f'--system {text}: "{match["name"]}" already names another system')
-        spec = SystemSpec.of(match["name"], system(match["value"]))
+        spec = NamedSystem(match["name"], system(match["value"]))
         names = {}
         for ranker in spec.rankers:
             if ranker not in served:
                 names[ranker] = _name_in(served, ranker)
                 served.setdefault(names[ranker], ranker)
-        specs[spec.name] = SystemSpec.of(spec.name, with_names(spec.system, names))
+        specs[spec.name] = replace(spec, system=with_names(spec.system, names))
     return list(specs.values()), served
 
 

@@ -22,7 +22,7 @@ from rankhouse.io.trec import run_rows
 from rankhouse.serve.errors import Overloaded
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.stages import rank
-from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.serve.search.systems import NamedSystem
 
 MOST_QUERIES: Final = 1_000
 """Questions that a run is made of here; larger ones are made by command."""
@@ -35,7 +35,7 @@ class _Key(NamedTuple):
     """What a ranking depends on."""
 
     collection: str
-    spec: SystemSpec
+    spec: NamedSystem
     rankers: tuple[str, ...]
     text: str
 
@@ -65,7 +65,7 @@ class SystemRuns:
         self._catalogue = catalogue
         self._changed = threading.Condition()
         self._rankings: LRUCache[_Key, Ranking] = LRUCache(KEPT)
-        self._faults: dict[tuple[str, SystemSpec], str] = {}
+        self._faults: dict[tuple[str, NamedSystem], str] = {}
         self._ids: dict[str, str] = {}  # so that a document's id is kept once
         self._waiting: deque[_Task] = deque()
         self._asked: set[_Key] = set()  # waiting or at work

@@ -29,9 +29,8 @@ from rankhouse.serve.page.render import Line, address, page, parameters, wants_h
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue, Recent
 from rankhouse.serve.search.shapes import SearchBody
-from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.execution import with_snippets
-from rankhouse.systems.short_forms import is_dense
 
 KEPT_POOLS = 256
 """Pools that are kept, those used last."""
@@ -250,9 +249,9 @@ def _task(service: ServedCollection, request: Request, asked: JudgeFields) -> Ju
     )
 
 
-def _usual_pool(systems: Mapping[str, SystemSpec]) -> list[str]:
+def _usual_pool(systems: Mapping[str, NamedSystem]) -> list[str]:
     """Return the first model of words and two that read or encode: a pool gains where systems differ."""
-    others = [name for name, one in systems.items() if one.ranker or any(map(is_dense, one.models))]
+    others = [name for name, one in systems.items() if one.rankers]
     return list(dict.fromkeys([*[*systems][:1], *others, *systems]))[:3]
 
 

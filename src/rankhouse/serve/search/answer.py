@@ -59,7 +59,7 @@ def search(service: Searching, asked: SearchBody, deadline: Deadline | None = No
 
 def _answered(service: Searching, view: IndexView, asked: SearchBody, until: Deadline) -> SearchResponse:
     started = time.monotonic()
-    spec = asked.spec() or service.catalogue.system(asked.system, view.name)
+    spec = asked.own() or service.catalogue.system(asked.system, view.name)
     ranked = rank(service.catalogue, view, spec, Query("query", asked.query), deadline=until)
     notes = filter(None, [view.problem, _nothing(view, asked.query, ranked)])
     return SearchResponse(

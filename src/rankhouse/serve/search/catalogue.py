@@ -25,7 +25,8 @@ from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_i
 from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
 from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.errors import UnknownName
-from rankhouse.serve.search.systems import SystemSpec, asked_system, usual_systems
+from rankhouse.serve.search.systems import NamedSystem, asked_system, usual_systems
+from rankhouse.systems.execution import costly
 from rankhouse.systems.reranking import open_precomputed
 from rankhouse.systems.system import Dense, Reranked
 
@@ -255,7 +256,7 @@ class Catalogue:
             for name, path in indexes.items()
         }
         self._rankers: Mapping[str, ServedRanker] = rankers if rankers is not None else {}
-        self._systems: dict[str, SystemSpec] = {}
+        self._systems: dict[str, NamedSystem] = {}
         self._lock = threading.Lock()
 
     @property
@@ -289,11 +290,11 @@ class Catalogue:
         if before is not None and before is not ranker:
             before.close()
 
-    def add_system(self, spec: SystemSpec) -> None:
+    def add_system(self, spec: NamedSystem) -> None:
         """Offer one more system, from now on, before the usual one of that name."""
         self._systems = {**self._systems, spec.name: spec}
 
-    def systems(self, index: str | None = None) -> dict[str, SystemSpec]:
+    def systems(self, index: str | None = None) -> dict[str, NamedSystem]:
         """Return the systems for an index by name, first stages first."""
         view, encoded, readers = self.view(index), dict[str, str](), []
         for name, ranker in self._rankers.items():
@@ -302,9 +303,9 @@ class Catalogue:
                 encoded[name] = vectors
             else:
                 readers.append(name)
-        return usual_systems(encoded, readers) | self._systems
+        return usual_systems(tuple(encoded.items()), tuple(readers)) | self._systems
 
-    def system(self, name: str | None = None, index: str | None = None) -> SystemSpec:
+    def system(self, name: str | None = None, index: str | None = None) -> NamedSystem:
         """Return a system of an index.
 
         Args:
@@ -315,7 +316,7 @@ class Catalogue:
         if not name:
             first_stages = [spec for spec in systems.values() if not spec.ranker]
             return systems.get(next(iter(self._rankers), "")) or max(
-                first_stages, key=lambda spec: len(spec.models)
+                first_stages, key=lambda spec: len(list(costly(spec.system)))
             )
         if name not in systems:
             if _EXPRESSION.search(name):

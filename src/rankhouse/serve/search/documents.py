@@ -21,7 +21,7 @@ from rankhouse.serve.search.answer import Searching
 from rankhouse.serve.search.catalogue import IndexView
 from rankhouse.serve.search.shapes import DocumentPassage
 from rankhouse.serve.search.stages import ServedExecution
-from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.names import unknown
 from rankhouse.systems.system import Dense, Reranked
 from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split
@@ -126,7 +126,7 @@ def passages_with_scores(
 
 
 def _scorer_of(
-    service: Searching, view: IndexView, spec: SystemSpec
+    service: Searching, view: IndexView, spec: NamedSystem
 ) -> tuple[ServedRanker | None, Split | None]:
     """Return what scores a system's passages and how it cuts them; None for the words of the question."""
     parts = list(spec.system.walk())

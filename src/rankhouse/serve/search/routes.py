@@ -95,4 +95,4 @@ def _indexes(service: Searching, _request: Request, _asked: None) -> list[IndexI
 
 def _systems(service: Searching, _request: Request, asked: SystemsQuery) -> list[SystemInfo]:
     found = service.catalogue.systems(asked.index).values()
-    return [SystemInfo(one.name, one.described(), one.ranker) for one in found]
+    return [SystemInfo(one.name, one.description or str(one.system), one.ranker) for one in found]

@@ -12,7 +12,10 @@ from msgspec import Meta, Struct
 
 from rankhouse.core.results import Marks
 from rankhouse.serve.contracts.openapi import Parameter
-from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.serve.search.systems import READ, NamedSystem
+from rankhouse.systems.short_forms import first_stage, read_by, short_form
+from rankhouse.systems.stage import Stage
+from rankhouse.systems.system import FOUND
 
 MOST_ASKED: Final = 1000
 """Documents that one answer holds at most."""
@@ -49,15 +52,21 @@ class OwnSystem(Struct):
     split: str | None = None
     pool: str | None = None
 
-    def spec(self) -> SystemSpec | None:
-        """Return the system; None where nothing of one is given."""
-        given = {name: getattr(self, name) for name in OwnSystem.__struct_fields__}
-        given = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in given.items()
-            if value is not None
-        }
-        return SystemSpec("own", **given) if given else None
+    def own(self) -> NamedSystem | None:
+        """Return the system; None where nothing of one is given.
+
+        Raises:
+            WrongUse: An unknown model, feedback or fusion, or weights that do not fit.
+        """
+        if all(getattr(self, name) is None for name in OwnSystem.__struct_fields__):
+            return None
+        models, feedback, fusion = self.models or ("bm25",), self.feedback or "", self.fusion or ""
+        if not self.ranker:
+            return NamedSystem("own", short_form(models, feedback, fusion, self.weights))
+        depth = READ if self.depth is None else self.depth
+        stage = Stage(self.ranker, self.split or "", self.pool or "", depth)
+        found = [first_stage(model, feedback) for model in models]
+        return NamedSystem("own", read_by(found, stage, fusion, self.weights, k=FOUND))
 
 
 class SearchBody(OwnSystem, kw_only=True):

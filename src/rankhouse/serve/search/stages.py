@@ -32,7 +32,7 @@ from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Reran
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
     from rankhouse.serve.search.catalogue import Catalogue, IndexView
-    from rankhouse.serve.search.systems import SystemSpec
+    from rankhouse.serve.search.systems import NamedSystem
 
 _STORED_AT_ONCE = 64
 """Stored passages scored in one turn of the model."""
@@ -55,7 +55,7 @@ class Ranked:
 
 
 def rank(
-    catalogue: Catalogue, view: IndexView, spec: SystemSpec, query: Query, deadline: Deadline = ENDLESS
+    catalogue: Catalogue, view: IndexView, spec: NamedSystem, query: Query, deadline: Deadline = ENDLESS
 ) -> Ranked:
     """Rank the documents of an index for a question.
 

@@ -25,7 +25,7 @@ from rankhouse.serve.search.catalogue import IndexView, ReadBy
 from rankhouse.serve.search.documents import UnknownDocument
 from rankhouse.serve.search.shapes import MOST_PASSES, MOST_TOP, ExplainBody
 from rankhouse.serve.search.stages import ServedExecution
-from rankhouse.serve.search.systems import SystemSpec
+from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.stage import Stage
 
@@ -86,7 +86,7 @@ class _Explainer:
     def answer(self) -> Answer:
         """Answer in the threads of those models that are looked into."""
         catalogue, index = self.service.catalogue, self.view.name
-        specs = [self.asked.spec() or catalogue.system(self.asked.system, index)]
+        specs = [self.asked.own() or catalogue.system(self.asked.system, index)]
         if self.asked.before:
             specs.append(catalogue.system(self.asked.before, index))
         names = sorted({name for spec in specs for name in spec.rankers})  # in the order of holding threads
@@ -100,7 +100,7 @@ class _Explainer:
     def _by_scores(self, one: ServedRanker) -> bool:
         return family_of(one.ranker) in _BY_SCORES and self.asked.method != "gradients"
 
-    def _told(self, specs: list[SystemSpec], opened: Mapping[str, NeuralRanker], *, stores: bool) -> Answer:
+    def _told(self, specs: list[NamedSystem], opened: Mapping[str, NeuralRanker], *, stores: bool) -> Answer:
         asked = self.asked
         work = _Opened(self.service.catalogue, self.view, Query("query", asked.query), self.deadline)
         work.opened, work.stores = opened, stores
