@@ -93,8 +93,8 @@ def test_documents_come_from_files_mappings_and_iterables(index, tmp_path):
 def test_one_question_is_answered_with_a_ranking_that_shows_itself(index):
     result = index.search("who steers ships into a harbour?", k=2)
     assert isinstance(result.ranking, rh.Ranking)
-    doc_ids, scores = result.ranking
-    assert doc_ids == result.doc_ids == ("pilots", "locks")
+    scores = result.ranking.scores
+    assert result.ranking.doc_ids == result.doc_ids == ("pilots", "locks")
     assert scores.dtype == np.float32
     assert [hit.doc_id for hit in result] == ["pilots", "locks"]
     assert len(result) == 2

@@ -1,5 +1,7 @@
 """Run: sorted once, ties as trec_eval breaks them, immutable."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -158,3 +160,33 @@ def test_rows_of_ir_measures_go_in():
     run = Run.of({"q1": {"a": 1.0, "b": 3.0}})
     rows = [ir_measures.ScoredDoc("q1", "a", 1.0), ir_measures.ScoredDoc("q1", "b", 3.0)]
     assert Run.of(rows) == run
+
+
+def test_a_ranking_is_a_sequence_of_hits():
+    ranking = Run.of({"q": {"a": 1.0, "b": 3.0, "c": 2.0}})["q"]
+    assert len(ranking) == 3
+    assert [(hit.rank, hit.doc_id, hit.score) for hit in ranking] == [
+        (1, "b", 3.0),
+        (2, "c", 2.0),
+        (3, "a", 1.0),
+    ]
+    assert ranking[0] == ranking[-3]
+    assert ranking[0].title == ranking[0].text == ""
+    assert [hit.rank for hit in ranking[1:]] == [2, 3]
+    assert ranking[1:].doc_ids == ("c", "a")
+    assert pickle.loads(pickle.dumps(ranking)) == ranking
+    assert list(ranking.to_frame().columns) == ["rank", "doc_id", "score"]
+    assert str(ranking[:1]) == "  1  b  3.0000"
+    assert "<td" in ranking._repr_html_()
+
+
+def test_a_run_is_cut_by_a_slice_and_says_which_queries_it_has():
+    run = Run.of({"q1": {"a": 1.0}, "q2": {"b": 1.0}, "q3": {}})
+    assert list(run[:2]) == ["q1", "q2"]
+    assert run.get("q4") is None
+    assert "q2" in run
+    assert 0 not in run
+    with pytest.raises(
+        KeyError, match=r"run\[0\]: the run has no such query; its ids: q1, q2, q3, which are strings"
+    ):
+        run[0]

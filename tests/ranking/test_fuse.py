@@ -35,7 +35,7 @@ fusions = st.sampled_from(
 
 
 def as_scores(run, query_id):
-    return {d: float(s) for d, s in zip(*run[query_id], strict=True)}
+    return run[query_id].to_dict()
 
 
 # --- the arithmetic ---------------------------------------------------------------------------------------

@@ -102,11 +102,11 @@ def test_alone_queries_never_share_a_call_and_their_times_are_noted():
 
 def test_passages_are_scored_and_pooled():
     run = quietly(Overlap(), RUN, QUERIES, DOCUMENTS, Plan(split=every(2), pool=mean()))
-    scores = dict(zip(*run["1"], strict=True))
+    scores = run["1"].to_dict()
     assert scores["a"] == np.float32((1 + 0 + 0) / 3)
     assert scores["c"] == np.float32((0 + 0 + 0 + 0.5 + 0) / 5)
     run = quietly(Overlap(), RUN, QUERIES, DOCUMENTS, Plan(split=every(2), pool=best()))
-    scores = dict(zip(*run["1"], strict=True))
+    scores = run["1"].to_dict()
     assert (scores["a"], scores["c"], scores["d"]) == (1.0, 0.5, 0.0)
 
 

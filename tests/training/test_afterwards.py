@@ -80,7 +80,7 @@ def test_an_ensemble_keeps_only_runs_that_improve_it():
     assert chosen.value == 1.0
     assert dict(chosen.alone) == pytest.approx({"good": 0.5, "helps": 0.5, "harms": 1 / 3})
     joined = mean_of([runs[name] for name in chosen.names])
-    assert dict(zip(*joined["q"], strict=True)) == {"a": 3.5, "c": 2.5, "b": 2.0}
+    assert joined["q"].to_dict() == {"a": 3.5, "c": 2.5, "b": 2.0}
 
 
 @given(st.integers(0, 2**16))
@@ -101,7 +101,7 @@ def test_an_ensemble_is_never_worse_than_its_best_run(seed):
 
 def test_a_document_that_a_run_lacks_has_its_lowest_score():
     joined = mean_of([Run.of([("q", "a", 4.0), ("q", "b", 2.0)]), Run.of([("q", "a", 1.0), ("r", "c", 3.0)])])
-    assert dict(zip(*joined["q"], strict=True)) == {"a": 2.5, "b": 1.5}
+    assert joined["q"].to_dict() == {"a": 2.5, "b": 1.5}
     assert joined["r"].doc_ids == ("c",)
 
 

@@ -162,6 +162,7 @@ def _numbers(weights: Sequence[float]) -> tuple[float, ...]:
     return tuple(numbers)
 
 
+@checked
 def evaluate(run: RunLike, qrels: QrelsLike, measures: str | Iterable[str] = "AP nDCG@10") -> Scores:
     """Measure a run against judgements; every judged query counts.
 

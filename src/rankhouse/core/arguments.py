@@ -10,18 +10,36 @@ import inspect
 import math
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
+from difflib import get_close_matches
 from functools import cache, partial, wraps
 from numbers import Integral, Real
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import UnknownArgument, WrongUse
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_MEANT: Mapping[str, tuple[str, ...]] = {
+    "top_k topk top_n topn n limit size count max_results num_results n_results": ("k", "depth", "top"),
+    "docs corpus collection texts": ("documents", "texts"),
+    "question text q": ("query",),
+    "topics questions": ("queries",),
+    "judgements judgments labels": ("qrels",),
+    "candidates results ranking": ("run",),
+    "metrics metric measure": ("measures", "measure"),
+    "model reranker encoder": ("ranker",),
+    "output output_dir out_dir save_path path folder": ("out", "path", "folder"),
+    "n_jobs jobs num_workers processes": ("workers", "threads"),
+    "force replace exist_ok": ("overwrite",),
+    "epochs num_epochs lr learning_rate rate batch_size": ("settings",),
+    "progress callback callbacks progress_bar show_progress": ("on_progress", "on_step"),
+}
+"""Names that other libraries use -> ours, of which a function may have one."""
 
 _LARGEST = 2**63
 _KINDS: dict[object, str] = {
@@ -36,16 +54,30 @@ _KINDS: dict[object, str] = {
 def checked(function: Callable[P, T]) -> Callable[P, T]:
     """Make a function of the Python API refuse texts, numbers and choices that its annotations do not allow.
 
-    What is not annotated by such kinds is the function's own to look at.
+    What is not annotated by such kinds is the function's own to look at. An argument that it does not have is
+    answered with the one that is meant.
     """
+    known = inspect.signature(function).parameters
+    is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not is_open and (unknown := next((name for name in kwargs if name not in known), "")):
+            names = [name for name in known if name not in ("self", "cls")]
+            raise UnknownArgument(f"{function.__name__}: {_unknown(unknown, names)}")
         if wrong := fault(function, args, kwargs, written=False):
             raise WrongUse(f"{function.__name__}: {wrong}")
         return function(*args, **kwargs)
 
     return call
+
+
+def _unknown(given: str, names: Sequence[str]) -> str:
+    """Say that there is no such argument, which one is meant, and which there are."""
+    meant = [one for theirs, ours in _MEANT.items() if given.lower() in theirs.split() for one in ours]
+    close = [name for name in meant if name in names] or get_close_matches(given, names, 1)
+    guess = f" (did you mean {close[0]}=?)" if close else ""
+    return f'there is no argument "{given}"{guess}; it takes {", ".join(names)}'
 
 
 def check_least(options: object, least: float, *names: str) -> None:

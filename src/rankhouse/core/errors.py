@@ -2,6 +2,7 @@
 
 RankhouseError
 ├── WrongUse          a name, an option or an argument that is not accepted       (exit code 2)
+│   └── UnknownArgument   one that a function of the Python API does not have
 ├── BadData           the content of an input file: says file, line, reason, mend
 │   └── DuplicateId   an id that was already taken
 ├── MissingInput      a file or folder that is not there
@@ -46,6 +47,10 @@ class RankhouseError(Exception):
 
 class WrongUse(RankhouseError, ValueError):
     """A name, an option or an argument that is not accepted."""
+
+
+class UnknownArgument(WrongUse, TypeError):
+    """An argument that a function of the Python API does not have."""
 
 
 class BadData(RankhouseError, ValueError):

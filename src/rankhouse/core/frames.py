@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+SHOWN = 20
+"""Rows of a long result that a notebook shows."""
+
+
+def more(rest: int) -> str:
+    """Return HTML that says how many rows of a result are not shown; "" for none."""
+    return f"<p>... and {rest:,} more; to_frame() has all of them</p>" if rest > 0 else ""
+
+
 def html_table(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -42,6 +51,8 @@ def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pd.Da
 def columns_of(table: pd.DataFrame, *names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a DataFrame as tuples of the columns wanted, each under one of its names.
 
+    Whole numbers become texts in all columns but the last: pandas reads the ids of a file as numbers.
+
     Raises:
         WrongUse: A column is not there.
     """
@@ -52,4 +63,10 @@ def columns_of(table: pd.DataFrame, *names: Sequence[str]) -> Iterator[tuple[Any
         raise WrongUse(
             f"the data frame has no column {missing}; its columns are {', '.join(there) or 'none'}"
         )
-    return zip(*(table[name].tolist() for name in found), strict=True)
+    *ids, last = (table[name].to_list() for name in found)
+    return zip(*(list(map(as_id, column)) for column in ids), last, strict=True)
+
+
+def as_id(value: object) -> object:
+    """Return a whole number as the text that it was in a file; anything else as it is."""
+    return str(value) if type(value) is int else value

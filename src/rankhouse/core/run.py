@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from html import escape
 from itertools import islice
 from numbers import Real
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.frames import columns_of, frame, html_table
+from rankhouse.core.errors import BadData, WrongUse, name_few
+from rankhouse.core.frames import SHOWN, columns_of, frame, html_table, more
 from rankhouse.core.nouns import FloatArray
 
 if TYPE_CHECKING:
@@ -20,28 +21,100 @@ if TYPE_CHECKING:
 
 IntArray = NDArray[np.int64]
 
+Marks = tuple[tuple[int, int], ...]
+"""(start, end) of the words to highlight in a text, in characters."""
 
-class Ranking(NamedTuple):
-    """One query's documents, best first, with their scores, (k,) float32 descending.
 
-    >>> import rankhouse as rh
-    >>> rh.Run.of({"q": {"a": 1.0, "b": 2.0}})["q"].doc_ids
-    ('b', 'a')
+class Hit(NamedTuple):
+    """One document of a result.
+
+    Attributes:
+        rank: From 1.
+        doc_id: Its id; for texts ranked without ids, their place in what was given.
+        score: Higher is better.
+        title: Its title, or "".
+        text: Its text, or the extract of it that answers best; "" in a :class:`Ranking`, which has no texts.
+        marks: The words to highlight in ``text``.
     """
 
-    doc_ids: tuple[str, ...]
-    scores: FloatArray
+    rank: int
+    doc_id: str
+    score: float
+    title: str = ""
+    text: str = ""
+    marks: Marks = ()
+
+
+class Ranking(Sequence[Hit]):
+    """One query's documents, best first: its rows are :class:`Hit`, a slice is a ranking too.
+
+    ``doc_ids`` and ``scores``, (k,) float32 descending, are its columns.
+
+    >>> import rankhouse as rh
+    >>> ranking = rh.Run.of({"q": {"a": 1.0, "b": 2.0}})["q"]
+    >>> [hit.doc_id for hit in ranking], ranking[0].score
+    (['b', 'a'], 2.0)
+    """
+
+    __slots__ = ("_ranks", "doc_ids", "scores")
+
+    def __init__(self, doc_ids: tuple[str, ...], scores: FloatArray) -> None:
+        self.doc_ids, self.scores, self._ranks = doc_ids, scores, range(1, len(doc_ids) + 1)
+
+    @overload
+    def __getitem__(self, place: int) -> Hit: ...
+    @overload
+    def __getitem__(self, place: slice) -> Self: ...
+    def __getitem__(self, place: int | slice) -> Hit | Self:
+        if not isinstance(place, slice):
+            return Hit(self._ranks[place], self.doc_ids[place], float(self.scores[place]))
+        part = copy(self)
+        part.doc_ids, part.scores = self.doc_ids[place], self.scores[place]
+        part._ranks = self._ranks[place]  # noqa: SLF001 - a copy of itself
+        return part
+
+    def __len__(self) -> int:
+        return len(self.doc_ids)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ranking):
             return NotImplemented
         return self.doc_ids == other.doc_ids and bool(np.all(self.scores == other.scores))
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
     def __hash__(self) -> int:
         return hash(self.doc_ids)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)} documents>\n{self}"
+
+    def __str__(self) -> str:
+        lines = [f"{hit.rank:>3}  {hit.doc_id}  {hit.score:.4f}" for hit in self]
+        return "\n".join(lines) or "nothing was found"
+
+    def _repr_html_(self) -> str:
+        rows = [(str(hit.rank), escape(hit.doc_id), f"{hit.score:.4f}") for hit in self[:SHOWN]]
+        return html_table(("rank", "id", "score"), rows, (False, True, False)) + more(len(self) - SHOWN)
+
+    def to_dict(self) -> dict[str, float]:
+        """Return document id -> score, best first."""
+        return dict(zip(self.doc_ids, self.scores.tolist(), strict=True))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a document: rank, doc_id, score, and title and text where they are known."""
+        columns = Hit._fields[:-1] if any(hit.title or hit.text for hit in self) else Hit._fields[:3]
+        return frame([hit._asdict() for hit in self], columns)
+
+
+class UnknownQuery(WrongUse, KeyError):
+    """A query that a run does not have; a ``KeyError`` too, as of any mapping."""
+
+    __str__ = WrongUse.__str__
+
+    def __init__(self, query_id: object, known: Iterable[str]) -> None:
+        hint = "" if isinstance(query_id, str) else ", which are strings; run[:10] is the run of the first 10"
+        super().__init__(
+            f"run[{query_id!r:.60}]: the run has no such query; its ids: {name_few(known)}{hint}"
+        )
 
 
 class Run(Mapping[str, Ranking]):
@@ -93,7 +166,7 @@ class Run(Mapping[str, Ranking]):
             rows = columns_of(table, ("query_id", "qid"), ("doc_id", "docno"), ("score",))
         documents: dict[str, list[str]] = {}
         scores: dict[str, list[float]] = {}
-        for query_id, doc_id, score in rows:
+        for query_id, doc_id, score in triples("run", rows, "a score"):
             documents.setdefault(query_id, []).append(doc_id)
             scores.setdefault(query_id, []).append(score)
         columns = [np.array(row, np.float64).astype(np.float32) for row in scores.values()]
@@ -180,8 +253,15 @@ class Run(Mapping[str, Ranking]):
         offsets = np.searchsorted(query, np.arange(len(queries) + 1))
         return cls(queries, offsets, ids[by_id], code.astype(np.int32), scores=scores)
 
-    def __getitem__(self, query_id: str) -> Ranking:
-        row = self._queries[query_id]
+    @overload
+    def __getitem__(self, query_id: str) -> Ranking: ...
+    @overload
+    def __getitem__(self, query_id: slice) -> Run: ...
+    def __getitem__(self, query_id: str | slice) -> Ranking | Run:
+        if isinstance(query_id, slice):
+            return self.restrict(list(self)[query_id])
+        if (row := self._queries.get(query_id)) is None:
+            raise UnknownQuery(query_id, self._queries)
         span = slice(self._offsets[row], self._offsets[row + 1])
         return Ranking(tuple(self._table[self._codes[span]]), self._scores[span])
 
@@ -202,6 +282,9 @@ class Run(Mapping[str, Ranking]):
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __contains__(self, query_id: object) -> bool:
+        return query_id in self._queries
 
     def __repr__(self) -> str:
         return f"<Run of {len(self):,} queries, {self.rows:,} rows, {len(self._table):,} documents>"
@@ -224,7 +307,7 @@ class Run(Mapping[str, Ranking]):
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return query id -> document id -> score, best first."""
-        return {q: dict(zip(self[q].doc_ids, self[q].scores.tolist(), strict=True)) for q in self}
+        return {query_id: self[query_id].to_dict() for query_id in self}
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a document: query_id, doc_id, rank, score (needs pandas)."""
@@ -233,14 +316,13 @@ class Run(Mapping[str, Ranking]):
 
     def _rows(self) -> Iterator[tuple[str, str, int, float]]:
         for query_id in self:
-            doc_ids, scores = self[query_id]
-            for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.tolist(), strict=True), 1):
+            for rank, (doc_id, score) in enumerate(self[query_id].to_dict().items(), 1):
                 yield query_id, doc_id, rank, score
 
     def _repr_html_(self) -> str:
-        rows = [(escape(q), escape(d), str(r), f"{s:.4f}") for q, d, r, s in islice(self._rows(), 20)]
+        rows = [(escape(q), escape(d), str(r), f"{s:.4f}") for q, d, r, s in islice(self._rows(), SHOWN)]
         table = html_table(("query", "document", "rank", "score"), rows, (True, True, False, False))
-        return f"<p>{escape(repr(self))}</p>{table}"
+        return f"<p>{escape(repr(self))}</p>{table}{more(self.rows - SHOWN)}"
 
     def top(self, k: int) -> Run:
         """Keep the best k documents of every query."""
@@ -262,6 +344,31 @@ class Run(Mapping[str, Ranking]):
         rows = np.repeat(self._offsets[places] - offsets[:-1], sizes) + np.arange(offsets[-1])
         queries = {q: i for i, q in enumerate(query_ids)}
         return Run(queries, offsets, self._table, self._codes[rows], scores=self._scores[rows])
+
+
+def triples(name: str, rows: Iterable[Sequence[Any]], number: str) -> Iterator[tuple[str, str, Any]]:
+    """Yield (query id, document id, number) of the rows of a run or of judgements; what follows is left out.
+
+    Args:
+        name: "run" or "qrels", for the message.
+        number: What the third column is called.
+
+    Raises:
+        BadData: Another row.
+    """
+    for place, row in enumerate(rows):
+        if not (
+            isinstance(row, Sequence)
+            and len(row) >= 3
+            and isinstance(row[0], str)
+            and isinstance(row[1], str)
+        ):
+            raise BadData(
+                f"{name}, row {place:,}: {row!r:.80} is not (query id, document id, {number}), ids as strings"
+            )
+        if not _is_number(row[2]):
+            raise BadData(f'{name}, query "{row[0]}": {number} of "{row[1]}" is {row[2]!r:.60}, no number')
+        yield row[0], row[1], row[2]
 
 
 def check_row(name: str, query_id: object, row: object) -> None:

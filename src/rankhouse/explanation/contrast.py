@@ -180,7 +180,7 @@ def standing_note(run: str, ranking: Ranking, doc_id: str) -> str:
     """Say where a document stands in a named ranking of a query, and with whom it ties."""
     place = ranking.doc_ids.index(doc_id)
     score = ranking.scores[place]
-    ties = [other for other, theirs in zip(*ranking, strict=True) if theirs == score and other != doc_id]
+    ties = [hit.doc_id for hit in ranking if hit.score == score and hit.doc_id != doc_id]
     tied = ""
     if ties:
         named = ", ".join(ties[:3]) + (" ..." if len(ties) > 3 else "")

@@ -5,26 +5,48 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from math import isnan
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse
+from rankhouse.core.frames import as_id, columns_of
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.run import Run, check_row
+from rankhouse.core.run import Ranking, Run, check_row, triples
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.trec import read_qrels, read_run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+else:  # optional, and slow to load
+    DataFrame = Any
 
 PathLike = str | os.PathLike[str]
 
 DocumentLike = Document | Mapping[str, Any]
 """A Document, or a mapping with "id" ("_id", "docno"), "text" ("contents"), "title" and anything else."""
 
-DocumentsLike = PathLike | Iterable[PathLike] | Iterable[DocumentLike]
-QueriesLike = PathLike | Iterable[Query] | Iterable[tuple[str, str]] | Mapping[str, str]
-RunLike = Run | PathLike | Mapping[str, Mapping[str, float]]
-QrelsLike = Qrels | PathLike
+DocumentsLike = (
+    PathLike
+    | Iterable[PathLike]
+    | Iterable[DocumentLike]
+    | Mapping[str, str]
+    | Mapping[str, DocumentLike]
+    | DataFrame
+)
+QueriesLike = (
+    PathLike
+    | Query
+    | Iterable[Query]
+    | Iterable[tuple[str, str]]
+    | Iterable[str]
+    | Mapping[str, str]
+    | DataFrame
+)
+RunLike = Run | PathLike | Mapping[str, Mapping[str, float]] | Iterable[tuple[str, str, float]] | DataFrame
+QrelsLike = Qrels | PathLike | Iterable[Sequence[Any]] | DataFrame
 
 
 def wrong_kind(name: str, given: object, wanted: str) -> WrongUse:
@@ -57,23 +79,64 @@ def _is_several(given: object) -> bool:
     return isinstance(given, Iterable) and not isinstance(given, str | bytes | os.PathLike)
 
 
+def _is_frame(given: object) -> TypeGuard[DataFrame]:
+    return hasattr(given, "columns")
+
+
 def as_documents(given: DocumentsLike) -> Iterator[Document]:
-    """Stream documents from files, folders, ``ir_datasets:NAME``, or any iterable of documents."""
+    """Stream documents from files, folders, ``ir_datasets:NAME``, or any iterable of documents.
+
+    Or from a DataFrame, a mapping of id to text or to document, or a list of texts, whose ids are their
+    places, from "0".
+    """
     if isinstance(given, str | os.PathLike):
         return read_documents([str(as_path(given, "documents"))])
+    if _is_frame(given):
+        return _documents_of(given)
     if isinstance(given, Mapping):
-        raise wrong_kind("documents", given, "its documents: [document] for one, .values() of many by id")
+        if any(key in given for key in _TEXTS):
+            raise wrong_kind("documents", given, "[document] for a single one")
+        rows = (row if isinstance(row, Document) else _with_id(key, row) for key, row in given.items())
+        return (_as_document(row, place) for place, row in enumerate(rows))
     if not _is_several(given) or isinstance(given, Document):
         raise wrong_kind("documents", given, "a corpus file, several, or an iterable of documents")
     items = iter(given)
     first = next(items, None)
     if first is None:
         return iter(())
+    if isinstance(first, str) and _is_text(first):
+        texts: list[Any] = [first, *items]
+        check_texts("documents", texts)
+        return (Document(str(place), text) for place, text in enumerate(texts))
     if isinstance(first, str | os.PathLike):
         paths: list[Any] = [first, *items]
         return read_documents([str(as_path(path, "a corpus file")) for path in paths])
     rest: Iterable[Any] = items
     return (_as_document(item, place) for place, item in enumerate(chain([first], rest)))
+
+
+def _documents_of(table: DataFrame) -> Iterator[Document]:
+    """Stream the rows of a DataFrame; cells without a value are left out."""
+    columns = [table[name].to_list() for name in table.columns]
+    for place, row in enumerate(zip(*columns, strict=True)):
+        cells = zip(map(str, table.columns), row, strict=True)
+        record = {name: cell for name, cell in cells if not (isinstance(cell, float) and isnan(cell))}
+        yield _as_document({name: as_id(c) if name in _IDS else c for name, c in record.items()}, place)
+
+
+def _with_id(doc_id: object, row: object) -> Mapping[str, object]:
+    """Return the record of a mapping's entry: a text, or a record that may lack its id."""
+    return {"id": doc_id, **row} if isinstance(row, Mapping) else {"id": doc_id, "text": row}
+
+
+def _is_text(given: str) -> bool:
+    """Return whether a string can only be a document's text: several words that name no file."""
+    is_file = os.path.exists(given) or ((end := Path(given).suffix) and end[1:].isalnum())  # noqa: PTH110
+    return " " in given.strip() and not is_file
+
+
+_IDS = ("id", "_id", "docno", "doc_id")
+_TEXTS = ("text", "contents", "body")
 
 
 def _as_document(item: object, place: int) -> Document:
@@ -87,8 +150,8 @@ def _as_document(item: object, place: int) -> Document:
             'with "id" and "text"'
         )
     rest = dict(item)
-    doc_id = next((rest.pop(key) for key in ("id", "_id", "docno", "doc_id") if key in rest), None)
-    text = next((rest.pop(key) for key in ("text", "contents", "body") if key in rest), None)
+    doc_id = next((rest.pop(key) for key in _IDS if key in rest), None)
+    text = next((rest.pop(key) for key in _TEXTS if key in rest), None)
     title = rest.pop("title", "") or ""
     if not isinstance(doc_id, str) or not isinstance(text, str) or not isinstance(title, str):
         raise BadData(
@@ -99,7 +162,12 @@ def _as_document(item: object, place: int) -> Document:
 
 
 def as_queries(given: QueriesLike) -> list[Query]:
-    """Return queries from a file, a mapping of id to text, or an iterable of queries or (id, text)."""
+    """Return queries from a file, a mapping of id to text, or an iterable of queries or (id, text).
+
+    Or from a DataFrame, or a list of texts, whose ids are their places, from "0".
+    """
+    if isinstance(given, Query):
+        return [given]
     if isinstance(given, str) and " " in given and not as_path(given, "queries").exists():
         raise WrongUse(
             f'"{given}": queries are a file or several Query objects; one question is asked with '
@@ -109,7 +177,14 @@ def as_queries(given: QueriesLike) -> list[Query]:
         return read_queries(str(as_path(given, "queries")))
     if not _is_several(given):
         raise wrong_kind("queries", given, "a file, a mapping of id to text, or several Query objects")
-    queries = [_as_query(item) for item in (given.items() if isinstance(given, Mapping) else given)]
+    items: list[Any] = list(given.items() if isinstance(given, Mapping) else given)
+    if _is_frame(given):
+        items = list(columns_of(given, ("query_id", "qid", "id", "_id"), ("text", "query")))
+    elif items and not isinstance(given, tuple) and all(isinstance(item, str) for item in items):
+        if file := next((item for item in items if os.path.isfile(item)), ""):  # noqa: PTH113
+            raise WrongUse(f'queries: "{file}" is a file; give one file by itself: queries="{file}"')
+        items = [(str(place), text) for place, text in enumerate(items)]
+    queries = [_as_query(item) for item in items]
     ids = {query.id for query in queries}
     if len(ids) < len(queries):
         repeated = next(q.id for i, q in enumerate(queries) if q.id in {p.id for p in queries[:i]})
@@ -123,15 +198,22 @@ def _as_query(item: object) -> Query:
             return item
         case (str(query_id), str(text)):
             return Query(query_id, text)
-    raise WrongUse(f"{item!r:.80} is no query; give Query(id, text), pairs of id and text, or a mapping")
+        case {"id": str(query_id), "text": str(text)} | {"_id": str(query_id), "text": str(text)}:
+            return Query(query_id, text)
+    raise WrongUse(
+        f"{item!r:.80} is no query; give Query(id, text), pairs of id and text, a mapping or a "
+        "list of texts; ids and texts are strings"
+    )
 
 
 def as_run(given: RunLike) -> Run:
-    """Return a run from a TREC file or from query id -> document id -> score."""
+    """Return a run from a TREC file, query id -> document id -> score, its rows, or a DataFrame."""
     if isinstance(given, Run):
         return given
     if isinstance(given, str | os.PathLike):
         return read_run(as_path(given, "the run"))
+    if _is_frame(given) or (_is_several(given) and not isinstance(given, Mapping | Ranking)):
+        return Run.of(given)
     return Run.from_rankings(_rows(given, "the run"))
 
 
@@ -141,29 +223,46 @@ def as_runs(given: Sequence[RunLike], name: str) -> list[Run]:
 
 
 def as_qrels(given: QrelsLike) -> Qrels:
-    """Return judgements from a TREC file, or as they are if their grades are whole numbers."""
+    """Return judgements from a TREC file, or as they are if their grades are whole numbers.
+
+    Or from rows (query id, document id, grade), such as ir_measures.Qrel, or a DataFrame.
+    """
     if isinstance(given, str | os.PathLike):
         return read_qrels(as_path(given, "qrels"))
-    for query_id, grades in _rows(given, "qrels").items():
+    rows: Any = given
+    if _is_frame(given):
+        names = ("relevance", "label", "grade", "rel")
+        rows = list(columns_of(given, ("query_id", "qid"), ("doc_id", "docno"), names))
+    if _is_several(rows) and not isinstance(rows, Mapping | Ranking):
+        judged: dict[str, dict[str, int]] = {}
+        for query_id, doc_id, grade in triples("qrels", rows, "a grade"):
+            judged.setdefault(query_id, {})[doc_id] = grade
+        rows = judged
+    qrels = _rows(rows, "qrels")
+    for query_id, grades in qrels.items():
         check_row("qrels", query_id, grades)
         for doc_id, grade in grades.items():
             if not isinstance(grade, Real) or not float(grade).is_integer():
                 raise BadData(
                     f'qrels, query "{query_id}": the grade of "{doc_id}" is {grade!r:.60}, not a whole number'
                 )
-    return given
+    return qrels
 
 
 def _rows(given: object, name: str) -> Mapping[Any, Any]:
     if not isinstance(given, Mapping):
-        raise wrong_kind(name, given, "a TREC file or a mapping {query id: {document id: number}}")
+        raise wrong_kind(
+            name, given, "a TREC file, a mapping {query id: {document id: number}}, rows or a DataFrame"
+        )
     return given
 
 
 def as_measures(given: str | Iterable[str]) -> str | list[str]:
-    """Return measures in their notation, which is text."""
+    """Return measures in their notation, which is text; ir_measures' own objects are written so."""
     if isinstance(given, str):
         return given
-    names = as_list(given, "measures", 'them as text, for example "AP nDCG@10"')
+    several = given if isinstance(given, Iterable) else [given]
+    names = as_list(several, "measures", 'them as text, for example "AP nDCG@10"')
+    names = [str(one) if type(one).__module__.startswith("ir_measures") else one for one in names]
     check_texts("measures", names)
     return names

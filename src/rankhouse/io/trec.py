@@ -130,9 +130,10 @@ def run_rows(run: Run, tag: str) -> Iterator[str]:
         WrongUse: An id has white space in it.
     """
     for query_id in run:
-        doc_ids, scores = run[query_id]
-        _check_columns(query_id, doc_ids)
-        for rank, (doc_id, score) in enumerate(zip(doc_ids, scores.astype(str), strict=True), 1):
+        ranking = run[query_id]
+        _check_columns(query_id, ranking.doc_ids)
+        written = zip(ranking.doc_ids, ranking.scores.astype(str), strict=True)
+        for rank, (doc_id, score) in enumerate(written, 1):
             yield f"{query_id} Q0 {doc_id} {rank} {score} {tag}\n"
 
 

@@ -93,8 +93,8 @@ class CalibrateJob(ComputeOptions):
                 f"nothing about single passages then; calibrate with {' or '.join(_POOLS)}"
             )
         if self.judged_only:
-            rows = {q: zip(*run[q][:2], strict=True) for q in run if q in qrels}
-            run = Run.of((q, d, float(s)) for q, row in rows.items() for d, s in row if d in qrels[q])
+            judged = {q: qrels[q] for q in run if q in qrels}
+            run = Run.of((q, h.doc_id, h.score) for q in judged for h in run[q] if h.doc_id in judged[q])
         require_texts([query_id for query_id in run if len(run[query_id].scores)], texts)
         report, ids, scores, yes = Report(), list[str](), list[float](), list[bool]()
         with ExitStack() as stack:

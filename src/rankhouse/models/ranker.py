@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
+from rankhouse.core.arguments import checked
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, StoredPair
 from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Ranking
@@ -77,6 +78,7 @@ class NeuralRanker:
     def _scorer(self) -> Callable[[Any], Tensor]:
         return self.model.scorer(self.compute)
 
+    @checked
     def rank(
         self, query: str, texts: Sequence[str | Document | Passage], k: int | None = None
     ) -> SearchResult:

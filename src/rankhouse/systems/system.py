@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.core import notation
+from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import canonical, quote, write_value
 from rankhouse.core.nouns import Query, Ranker
@@ -81,6 +82,7 @@ class System:
         for part in self.parts:
             yield from part.walk()
 
+    @checked
     def run(self, queries: QueriesLike, index: AnyIndex | PathLike) -> Run:
         """Rank the documents for many queries.
 
@@ -96,6 +98,7 @@ class System:
         found: Run = _load("execution").Execution(index, as_queries(queries)).run(self)
         return found
 
+    @checked
     def rank(self, query: str | Query, index: AnyIndex | PathLike) -> Ranking:
         """Rank the documents for one query; errors as of :meth:`run`.
 
@@ -106,6 +109,7 @@ class System:
         asked = query if isinstance(query, Query) else Query("query", query)
         return self.run([asked], index)[asked.id]
 
+    @checked
     def search(self, query: str, index: AnyIndex | PathLike, k: int = 10) -> SearchResult:
         """Answer one question: the best documents with titles and snippets.
 
@@ -118,6 +122,7 @@ class System:
         found: SearchResult = _load("execution").with_snippets(work.index, query, work.run(self % k)["query"])
         return found
 
+    @checked
     def explain(
         self,
         query: str | Query,

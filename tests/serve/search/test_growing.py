@@ -136,8 +136,8 @@ def test_what_the_index_stores_for_a_ranker_is_used_as_rerank_uses_it(
     run = read_run(tmp_path / "read.run")
     for query in world.queries:
         answer = search(own, SearchBody(query=query.text, system=ranker, k=1000))
-        wanted = zip(*run[query.id], strict=True) if query.id in run else ()
-        assert [(h.doc_id, h.score) for h in answer.hits] == [(d, float(s)) for d, s in wanted]
+        wanted = run[query.id].to_dict() if query.id in run else {}
+        assert [(h.doc_id, h.score) for h in answer.hits] == list(wanted.items())
     assert scorer.scored > 10
     work = ServedExecution(own.catalogue, view, Query("query", "high water"), ENDLESS)
     plan = work.plan(own.catalogue.system(ranker).system.stage)

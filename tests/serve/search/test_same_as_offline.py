@@ -50,7 +50,7 @@ def assert_same(service, world, system, path):
     """Every query of a run file has the answer that the service gives."""
     run, k = read_run(path), 1000
     for query in world.queries:
-        wanted = [] if query.id not in run else list(zip(*map(list, run[query.id]), strict=True))
+        wanted = [] if query.id not in run else [(hit.doc_id, hit.score) for hit in run[query.id]]
         own = {"system": system} if isinstance(system, str) else system
         request = SearchBody(query=query.text, k=k, snippets=False, **own)
         answer = search(service, request)

@@ -172,8 +172,9 @@ class SystemRuns:
         while True:
             try:
                 view = self._catalogue.view(task.searched)
-                doc_ids, scores = rank(self._catalogue, view, task.key.spec, query).ranking
-                return Ranking(tuple(self._ids.setdefault(one, one) for one in doc_ids), scores.copy())
+                found = rank(self._catalogue, view, task.key.spec, query).ranking
+                doc_ids = tuple(self._ids.setdefault(one, one) for one in found.doc_ids)
+                return Ranking(doc_ids, found.scores.copy())
             except Overloaded as error:
                 with self._changed:
                     if self._closed:

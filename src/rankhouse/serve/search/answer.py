@@ -9,7 +9,6 @@ import msgspec
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.core.run import Ranking
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
@@ -84,9 +83,8 @@ def _nothing(view: IndexView, query: str, ranked: Ranked) -> str:
 
 def _hits(view: IndexView, asked: SearchBody, ranked: Ranked) -> tuple[SearchHit, ...]:
     """Return the first documents with what people read of them."""
-    doc_ids, scores = ranked.ranking
     k, before = asked.k or 10, ranked.before
-    top = Ranking(doc_ids[:k], scores[:k])
+    top = ranked.ranking[:k]
     if asked.snippets is not False:
         hits = with_snippets(view.index, asked.query, top).hits
         shown = [(hit.title, hit.text, hit.marks) for hit in hits]

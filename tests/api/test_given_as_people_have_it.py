@@ -1,0 +1,129 @@
+"""What the Python API takes where people have data in other shapes, and what it says of a wrong name."""
+
+import ir_measures
+import pandas as pd
+import pytest
+
+import rankhouse as rh
+from rankhouse.core.errors import UnknownArgument
+from rankhouse.io.inputs import as_documents, as_measures, as_qrels, as_queries, as_run
+
+TEXTS = {"1": "Pilots steer ships.", "2": "A lock lifts ships."}
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return rh.Index.build(TEXTS, "i", workers=1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        TEXTS,
+        {doc_id: {"text": text, "title": ""} for doc_id, text in TEXTS.items()},
+        {doc_id: rh.Document(doc_id, text) for doc_id, text in TEXTS.items()},
+        pd.DataFrame({"docno": [1, 2], "text": TEXTS.values(), "title": ["", float("nan")]}),
+        pd.DataFrame({"id": ["1", "2"], "text": TEXTS.values()}),
+    ],
+)
+def test_documents_come_from_mappings_and_data_frames(given):
+    assert [(one.id, one.text, one.title) for one in as_documents(given)] == [
+        (doc_id, text, "") for doc_id, text in TEXTS.items()
+    ]
+
+
+def test_documents_that_are_texts_are_told_from_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert [(one.id, one.text) for one in as_documents(list(TEXTS.values()))] == [
+        ("0", "Pilots steer ships."),
+        ("1", "A lock lifts ships."),
+    ]
+    with pytest.raises(rh.RankhouseError, match="no such file"):
+        list(as_documents(["my absent corpus.jsonl"]))
+    with pytest.raises(rh.RankhouseError, match=r"\[document\] for a single one"):
+        as_documents({"id": "a", "text": "b"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["who steers?", "locks"],
+        pd.Series(["who steers?", "locks"]),
+        pd.DataFrame({"qid": [0, 1], "query": ["who steers?", "locks"]}),
+        pd.DataFrame({"query_id": ["0", "1"], "text": ["who steers?", "locks"]}),
+        [{"_id": "0", "text": "who steers?"}, {"id": "1", "text": "locks", "more": 1}],
+    ],
+)
+def test_queries_come_from_texts_records_and_data_frames(given):
+    assert as_queries(given) == [rh.Query("0", "who steers?"), rh.Query("1", "locks")]
+
+
+def test_one_query_is_one_and_a_file_in_a_list_is_no_text(tmp_path):
+    assert as_queries(rh.Query("a", "locks")) == [rh.Query("a", "locks")]
+    file = tmp_path / "queries.tsv"
+    file.write_text("1\tlocks\n")
+    assert as_queries(file) == [rh.Query("1", "locks")]
+    with pytest.raises(rh.RankhouseError, match="is a file; give one file by itself"):
+        as_queries([str(file)])
+
+
+def test_runs_and_judgements_come_from_rows_objects_and_data_frames(tmp_path):
+    run, qrels = {"1": {"a": 2.0, "b": 1.0}}, {"1": {"a": 1, "b": 0}}
+    file = tmp_path / "run.txt"
+    rh.write_run(rh.Run.of(run), file)
+    rows = [("1", "b", 1.0), ("1", "a", 2.0)]
+    runs = [run, file, rows, [ir_measures.ScoredDoc(*row) for row in rows]]
+    runs += [
+        pd.DataFrame(rows, columns=names)
+        for names in (["query_id", "doc_id", "score"], ["qid", "docno", "score"])
+    ]
+    runs += [pd.DataFrame({"qid": [1, 1], "docno": ["a", "b"], "score": [2, 1]}), {"1": rh.Run.of(run)["1"]}]
+    assert all(as_run(one) == rh.Run.of(run) for one in runs)
+    judged = [("1", "a", 1), ("1", "b", 0)]
+    shapes = [qrels, judged, [ir_measures.Qrel(*row) for row in judged]]
+    shapes += [pd.DataFrame({"qid": [1, 1], "docno": ["a", "b"], "label": [1, 0]})]
+    assert all(as_qrels(one) == qrels for one in shapes)
+    measures = [ir_measures.AP, ir_measures.nDCG @ 10]
+    assert as_measures(measures) == ["AP", "nDCG@10"]
+    assert as_measures(measures[1]) == ["nDCG@10"]
+    assert rh.evaluate(rows, shapes[-1], measures).to_dict() == {"AP": 1.0, "nDCG@10": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: as_run(rh.Run.of({"q": {"a": 1.0}})["q"]), "the run is a Ranking"),
+        (lambda: as_run([("q", "a")]), r"run, row 0: \('q', 'a'\) is not \(query id, document id, a score\)"),
+        (lambda: as_run([("q", "a", "high")]), "a score of \"a\" is 'high', no number"),
+        (lambda: as_qrels([("q", "0", "d", "1")]), "a grade of \"0\" is 'd', no number"),
+        (lambda: as_qrels(pd.DataFrame({"qid": [1]})), 'no column "doc_id" or "docno"'),
+    ],
+)
+def test_other_shapes_are_refused_in_words(call, words):
+    with pytest.raises(rh.RankhouseError, match=words):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (
+            lambda index: index.search("ships", top_k=3),
+            'search: there is no argument "top_k" .did you mean k=',
+        ),
+        (lambda index: index.search("ships", topk=3), "did you mean k="),
+        (lambda index: index.retrieve({"q": "ships"}, n=3), "did you mean k="),
+        (lambda index: index.retrieve(queries={"q": "ships"}, limit=3), "did you mean k="),
+        (lambda index: rh.system("bm25").search("ships", index, top_n=3), "did you mean k="),
+        (lambda index: rh.evaluate({}, {}, metrics="AP"), "did you mean measures="),
+        (lambda index: rh.rerank("default", {}, {}, index, top_k=3), "did you mean depth="),
+        (lambda index: rh.train("tk", index, output_dir="o"), "did you mean out="),
+        (lambda index: rh.train("tk", index, out="o", epochs=3), "did you mean settings="),
+        (lambda index: rh.explain("bm25", "ships", "1", index=index, methd="x"), "did you mean method="),
+    ],
+)
+def test_an_argument_of_another_name_is_answered_with_ours(index, call, meant):
+    with pytest.raises(UnknownArgument, match=meant) as caught:
+        call(index)
+    assert isinstance(caught.value, TypeError)  # as Python itself raises
