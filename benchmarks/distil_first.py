@@ -31,7 +31,8 @@ import numpy as np
 
 import rankhouse as rh
 from rankhouse.core.nouns import Document
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import compare_scores
 from rankhouse.evaluation.measures import Scores, evaluate
 from rankhouse.index.lexical.build import BuildOptions, build

@@ -42,7 +42,8 @@ import torch
 
 from rankhouse.core.nouns import Document, Query, Ranker
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import compare_scores
 from rankhouse.evaluation.measures import Scores, evaluate, scorer
 from rankhouse.index.index import Index

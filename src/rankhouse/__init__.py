@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from rankhouse.core.nouns import Query as Query
     from rankhouse.core.nouns import Ranker as Ranker
     from rankhouse.core.qrels import Qrels as Qrels
+    from rankhouse.core.results import Ranking as Ranking
     from rankhouse.core.results import SearchResult as SearchResult
-    from rankhouse.core.run import Ranking as Ranking
     from rankhouse.core.run import Run as Run
     from rankhouse.io.corpora import read_documents as read_documents
     from rankhouse.io.corpora import read_queries as read_queries
@@ -58,8 +58,8 @@ _HOMES = {
     **dict.fromkeys(("read_documents", "read_queries"), "io.corpora"),
     **dict.fromkeys(("read_qrels", "read_run", "write_qrels", "write_run"), "io.trec"),
     **dict.fromkeys(("Query", "Document", "Passage", "Pair", "Ranker"), "core.nouns"),
-    **dict.fromkeys(("Run", "Ranking"), "core.run"),
-    "SearchResult": "core.results",
+    "Run": "core.run",
+    **dict.fromkeys(("Ranking", "SearchResult"), "core.results"),
     "Qrels": "core.qrels",
     **dict.fromkeys(("RankhouseError", "RankhouseWarning"), "core.errors"),
 }

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 
 ids = st.text("abcXYZ019-é\U0001f600", min_size=1, max_size=4)
 scores = st.one_of(st.sampled_from([0.0, 1.0, -1.5]), st.floats(-(2.0**100), 2.0**100, width=32))

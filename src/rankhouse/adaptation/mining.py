@@ -17,7 +17,8 @@ from rankhouse.adaptation.options import QUESTIONS, Adaptation
 from rankhouse.adaptation.questions import Questions, pairs_of
 from rankhouse.core.nouns import Documents, Query, Ranker
 from rankhouse.core.progress import say
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.core.sampling import order
 from rankhouse.io.decoding import read_cache
 from rankhouse.io.outputs import write_json

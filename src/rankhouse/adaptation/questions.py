@@ -24,7 +24,8 @@ from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Document, Documents, Encoder, Pair, Passage, Query, Ranker, TextEncoder
 from rankhouse.core.progress import Progress, clock, say
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.core.sampling import order, short_lot
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries

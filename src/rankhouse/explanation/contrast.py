@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from rankhouse.core.nouns import Query
-from rankhouse.core.run import Ranking
+from rankhouse.core.results import Ranking
 from rankhouse.explanation.answer import (
     Counterfactual,
     Explanation,

@@ -22,7 +22,8 @@ from rankhouse.core.frames import frame
 from rankhouse.core.nouns import Query
 from rankhouse.core.overlap import NOTHING, mismatch
 from rankhouse.core.progress import Progress
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.core.sampling import generator
 from rankhouse.evaluation.significance import LEVEL, Interval
 from rankhouse.explanation.axioms import AXIOMS, DocumentPairs

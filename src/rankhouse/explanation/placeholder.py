@@ -8,7 +8,8 @@ import numpy as np
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.core.scores import with_room_below
 
 METHOD: Final = "placeholder"

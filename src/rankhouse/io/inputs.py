@@ -14,7 +14,8 @@ from rankhouse.core.errors import BadData, DuplicateId, WrongUse
 from rankhouse.core.frames import as_id, columns_of
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.run import Ranking, Run, check_row, triples
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run, check_row, triples
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.trec import read_qrels, read_run
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from rankhouse.core.arguments import checked
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, StoredPair
-from rankhouse.core.results import SearchResult
-from rankhouse.core.run import Ranking
+from rankhouse.core.results import Ranking, SearchResult
 from rankhouse.core.scores import numbers_only
 from rankhouse.models import bundle
 from rankhouse.models.contract import Model, fingerprint

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import FloatArray
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.core.scores import ordinals
 from rankhouse.ranking.align import AlignedRuns, Floats, align
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from rankhouse.core import notation
 from rankhouse.core.nouns import Document, Query
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 
 OWN = {"keep": None, "id": False, "same": True}
 """Which document is the query's own entry: none; the one with its id; the one with its id and text."""

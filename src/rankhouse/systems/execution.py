@@ -12,8 +12,8 @@ from typing import Any, Final
 from rankhouse.core import notation
 from rankhouse.core.nouns import Encoder, Query
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.core.results import SearchResult
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking, SearchResult
+from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher, search
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.sharded.sharded_index import AnyIndex, open_index

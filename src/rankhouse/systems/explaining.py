@@ -9,7 +9,8 @@ from typing import Final
 
 from rankhouse.core.errors import RankhouseError, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Ranker, fingerprint_of
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.core.scores import base_of, scale_of
 from rankhouse.explanation.answer import Counterfactual, Explanation, Part
 from rankhouse.explanation.contrast import (

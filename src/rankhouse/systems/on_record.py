@@ -11,7 +11,8 @@ from typing import Final
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.io.files import as_text, numbered_lines
 from rankhouse.systems.names import unknown
 from rankhouse.systems.system import FirstStage, System

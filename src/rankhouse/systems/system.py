@@ -38,8 +38,8 @@ from rankhouse.systems.stage import (
 )
 
 if TYPE_CHECKING:
-    from rankhouse.core.results import SearchResult
-    from rankhouse.core.run import Ranking, Run
+    from rankhouse.core.results import Ranking, SearchResult
+    from rankhouse.core.run import Run
     from rankhouse.explanation.report import ExplainResult
     from rankhouse.index.sharded.sharded_index import AnyIndex
     from rankhouse.io.inputs import PathLike, QueriesLike
@@ -100,12 +100,7 @@ class System:
 
     @checked
     def rank(self, query: str | Query, index: AnyIndex | PathLike) -> Ranking:
-        """Rank the documents for one query; errors as of :meth:`run`.
-
-        Args:
-            query: The question, or its text.
-            index: As for :meth:`run`.
-        """
+        """Rank the documents for one query; index and errors as of :meth:`run`."""
         asked = query if isinstance(query, Query) else Query("query", query)
         return self.run([asked], index)[asked.id]
 
@@ -144,7 +139,6 @@ class System:
             method: "removal", "shapley" or "gradients"; "" for what suits the ranker.
             unit: "sentence" or "word": what is left out at a time.
             passes: Most pairs scored for one document.
-
         """
         from rankhouse.explanation.methods import ExplainOptions
         from rankhouse.explanation.report import ExplainResult
@@ -164,7 +158,6 @@ class System:
         Args:
             ranker: A ranker, its notation or its folder.
             options: ``split``, ``pool``, ``depth``, ``tail``, ``precision``, ``stored``; see :class:`Stage`.
-
         """
         stage = as_stage(ranker)
         if unknown := [name for name in options if name not in STAGE_OPTIONS]:

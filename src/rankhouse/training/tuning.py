@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.core.scores import with_room_below
 from rankhouse.evaluation.measures import scorer
 from rankhouse.ranking.fuse import linear, tune

@@ -12,7 +12,8 @@ from rankhouse.cli.console import CommandResult
 from rankhouse.cli.options import OUTPUT_FILE, PATH, idle, verb
 from rankhouse.core.errors import BadData
 from rankhouse.core.qrels import judgements
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.io.corpora import read_queries, write_queries
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 

@@ -19,8 +19,8 @@ from rankhouse.cli.console import CommandResult
 from rankhouse.cli.options import OUTPUT_FILE, SOURCE, idle, options_of, verb
 from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few, visible
 from rankhouse.core.nouns import Query
-from rankhouse.core.results import SearchResult
-from rankhouse.core.run import Hit, Run
+from rankhouse.core.results import Hit, SearchResult
+from rankhouse.core.run import Run
 from rankhouse.index.lexical.manifest import FILE
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
 from rankhouse.io.files import Skips

@@ -17,7 +17,8 @@ from cachetools import LRUCache
 
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.io.trec import run_rows
 from rankhouse.serve.errors import Overloaded
 from rankhouse.serve.search.catalogue import Catalogue

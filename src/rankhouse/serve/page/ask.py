@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.run import Hit, Ranking
+from rankhouse.core.results import Hit, Ranking
 from rankhouse.core.sampling import order
 from rankhouse.serve.contracts.requests import ANYBODY, caller_of, deadline_of
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline

@@ -28,7 +28,7 @@ from starlette.routing import BaseRoute, Route
 
 import rankhouse.explanation
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.core.run import Marks
+from rankhouse.core.results import Marks
 from rankhouse.page.html import environment_of
 from rankhouse.serve.contracts.requests import ANYBODY, Threads, caller_of, from_query
 from rankhouse.serve.errors import error_answer, fault_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, Self, Ty
 from cachetools import LRUCache
 
 from rankhouse.core.errors import BadIndex, RankhouseError
-from rankhouse.core.run import Ranking
+from rankhouse.core.results import Ranking
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from rankhouse.core.run import Marks
+from rankhouse.core.results import Marks
 from rankhouse.serve.contracts.openapi import Parameter
 from rankhouse.serve.search.systems import READ, NamedSystem
 from rankhouse.systems.short_forms import first_stage, read_by, short_form

@@ -14,7 +14,8 @@ import numpy as np
 
 from rankhouse.core.nouns import FloatArray, Query, StoredPair, StoredPassage
 from rankhouse.core.progress import Progress
-from rankhouse.core.run import Ranking, Run
+from rankhouse.core.results import Ranking
+from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.ranking.fuse import rrf

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.core.run import Ranking
+from rankhouse.core.results import Ranking
 from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.index.precomputed.score import PrecomputedScorer
