@@ -66,6 +66,7 @@ def test_functions_take_few_parameters():
 # the second. systems and io took work over from other packages (expressions; remote files, progress); jobs
 # and cli have one declaration a verb but still a report each; the others wait for near-duplicates. Of serve's
 # plan, 310 came with what keeps a served folder up to its files and chooses them.
+# core and io: 190 for rankings as sequences, data frames as input, answers to arguments of other names.
 BUDGETS = {
     "cli": (4_725, 4_020),
     "cluster": (1_700, 1_700),
@@ -78,10 +79,10 @@ BUDGETS = {
     "training explanation stores": (12_860, 11_700),
     "index models ranking labels evaluation": (20_168, 19_100),
     "text nn page": (5_980, 5_980),
-    "io": (3_560, 3_300),
-    "core": (2_076, 1_850),
+    "io": (3_649, 3_300),
+    "core": (2_194, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 71_999, 66_000
+MOST_ALL, PLANNED_ALL = 72_203, 66_000
 MOST_FILES, PLANNED_FILES = 405, 400
 MOST_SHARED_NAMES = 15
 
