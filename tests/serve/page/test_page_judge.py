@@ -28,8 +28,9 @@ def test_keys_judge_and_a_reload_keeps_what_was_said(tab, at, served):
         page.locator("[data-done]", has_text="2").wait_for()
         assert ids[2] not in store.qrels["q1"]
         assert page.locator(".card.current").get_attribute("data-doc") == ids[2]
-        page.keyboard.press("?")
         assert page.locator(".keys dl").is_visible()
+        page.keyboard.press("?")
+        assert page.locator(".keys dl").is_hidden()
 
 
 def test_judging_without_a_script(tab, at, served, follow):
@@ -39,7 +40,7 @@ def test_judging_without_a_script(tab, at, served, follow):
         page.get_by_label("Question").fill("harbour")
         page.get_by_label("Your name").fill("Bea Ü")
         page.get_by_label("Blind").uncheck()
-        follow(page, page.get_by_role("button", name="Judge"))
+        follow(page, page.get_by_role("button", name="Start judging"))
         doc = page.locator(".card").nth(1).get_attribute("data-doc")
         assert "bm25+rm3 #" in page.locator(".card").nth(1).inner_text()
         follow(page, page.locator(".card").nth(1).get_by_role("button", name="1"))
@@ -90,10 +91,10 @@ def test_two_tabs_lose_nothing(tab, at, served):
 def test_what_cannot_be_kept_is_said(tab, at, served):
     with tab() as page:
         page.goto(at + ASK)
-        page.evaluate("document.querySelector('#judging').judge.value = ''")
-        page.evaluate("document.querySelector('.card button').value = '7 1 pilots'")
-        page.locator(".card button").first.click()
-        page.locator(".said", has_text="Not kept").wait_for()
+        page.evaluate("document.querySelector('.card form').judge.value = ''")
+        page.evaluate("document.querySelector('.card [name=mark]').value = '7 1 pilots'")
+        page.locator(".card [name=mark]").first.click()
+        page.locator(".said", has_text="Not saved").wait_for()
         assert page.locator("[data-done]").inner_text() == "0"
     assert served[0].judgements.entries == ()
 
@@ -125,7 +126,9 @@ def test_keys_after_the_last_document_grade_nothing(tab, at, served):
         assert page.locator(".card.current").get_attribute("data-doc") == ids[0]
         with page.expect_response("**/judge"):
             page.keyboard.press("2")
-        page.locator(".said", has_text="All are judged").wait_for()
+        page.locator(".said", has_text="All documents are judged").wait_for()
+        assert page.locator("#end h2").inner_text() == f"All {len(ids)} documents are judged"
+        assert page.evaluate("document.activeElement.id") == "end"
         assert page.locator(".card.current").count() == 0
         page.keyboard.press("0")
         page.keyboard.press("0")
@@ -152,7 +155,7 @@ def test_a_grade_of_another_tab_is_not_overwritten_unseen(tab, at, served):
         with other.expect_response("**/judge") as answer:
             other.keyboard.press("0")
         assert answer.value.status == 409
-        told = f'Not kept: since this page was opened you graded it 2 in another window (document "{doc}")'
+        told = f'Not saved: since this page was opened you graded it 2 in another window (document "{doc}")'
         other.locator(".said", has_text=told).wait_for()
         assert store.qrels_of("anna")["q1"][doc] == 2
         other.reload()
@@ -171,3 +174,101 @@ def test_a_form_without_a_script_is_refused_too(tab, at, served, follow):
         other.locator(".card").first.get_by_role("button", name="0").click()
         assert "ince this page was opened you graded it 2" in other.inner_text("main")
     assert [entry.grade for entry in served[0].judgements.entries] == [2]
+
+
+def test_a_document_is_skipped_and_the_end_says_what_is_left(tab, at, served):
+    with tab() as page:
+        page.goto(at + ASK)
+        ids = [card.get_attribute("data-doc") for card in page.locator(".card").all()]
+        page.keyboard.press("s")
+        assert page.locator(".card.current").get_attribute("data-doc") == ids[1]
+        page.locator(".card").nth(1).get_by_role("link", name="Skip").click()
+        for _ in ids[2:]:
+            page.keyboard.press("s")
+        assert page.evaluate("document.activeElement.id") == "end"
+        assert (
+            page.locator("#end h2").inner_text() == f"{len(ids)} of {len(ids)} documents are not judged yet"
+        )
+        assert served[0].judgements.entries == ()
+        page.locator("#end").get_by_role("link", name="Next question").click()
+        page.wait_for_url("**/judge?query=q2**")
+
+
+def test_a_comment_is_kept_beside_the_grade_and_can_be_undone(tab, at, served, follow):
+    store = served[0].judgements
+    with tab() as page:
+        page.goto(at + ASK)
+        card = page.locator(".card").first
+        doc = card.get_attribute("data-doc")
+        with page.expect_response("**/judge"):
+            page.keyboard.press("2")
+        page.keyboard.press("k")
+        page.keyboard.press("c")
+        page.keyboard.type("2nd half only")  # digits in the box are text
+        with page.expect_response("**/judge"):
+            page.keyboard.press("Enter")
+        page.locator(".said", has_text="Comment saved").wait_for()
+        assert store.comments_of("anna", "q1") == {doc: "2nd half only"}
+        assert store.qrels_of("anna")["q1"] == {doc: 2}
+        page.reload()
+        assert card.get_by_label("Comment on").input_value() == "2nd half only"
+        with page.expect_response("**/judge"):
+            page.get_by_role("button", name="Undo").click()
+        page.locator(".said", has_text="Undone").wait_for()
+        assert card.get_by_label("Comment on").input_value() == ""
+        assert store.comments_of("anna", "q1") == {}
+        assert store.qrels_of("anna")["q1"] == {doc: 2}
+    with tab(java_script_enabled=False) as page:
+        page.goto(at + ASK)
+        card = page.locator(".card").nth(1)
+        card.locator("summary", has_text="Comment").click()
+        card.get_by_label("Comment on").fill("off topic")
+        follow(page, card.get_by_role("button", name="Save"))
+        assert page.url.endswith("#document-2")
+        assert list(store.comments_of("anna", "q1").values()) == ["off topic"]
+
+
+def test_two_windows_of_one_judge_know_of_each_other(tab, at):
+    with tab() as one:
+        one.goto(at + ASK)
+        assert one.locator(".twin").is_hidden()
+        other = one.context.new_page()
+        other.goto(at + ASK)
+        for page in (one, other):
+            page.locator(".twin").wait_for()
+        with one.expect_response("**/judge"):
+            one.keyboard.press("2")
+        other.locator("[data-done]", has_text="1").wait_for()
+        other.locator('.card:first-child [data-grade="2"][aria-pressed=true]').wait_for()
+        with other.expect_response("**/judge") as answer:  # seen, so it may be changed here
+            other.locator(".card").first.get_by_role("button", name="0").click()
+        assert answer.value.status == 200
+
+
+def test_the_question_and_the_keys_stay_in_sight(tab, at):
+    with tab(viewport={"width": 1280, "height": 700}) as page:
+        page.goto(at + ASK)
+        for _ in range(4):
+            page.keyboard.press("j")
+        card = page.locator(".card.current").bounding_box()
+        assert card["y"] >= 0
+        assert card["y"] + card["height"] <= 700
+        for place in (".need h1", "[data-done]", ".keys dl"):
+            assert page.locator(place).bounding_box()["y"] >= 0
+            assert page.evaluate("s => document.querySelector(s).checkVisibility()", place)
+
+
+def test_the_best_passage_of_a_long_text_is_marked():
+    from rankhouse.core.results import Hit
+    from rankhouse.serve.page.judge import parts_of
+
+    text = "Gulls. " * 300 + "Pilots\n steer ships " + "and more. " * 300
+    hit = Hit(1, "a", 1.0, "", "… Pilots steer ships …", ((9, 14),))
+    parts = parts_of(text, hit)
+    assert parts.passage == "Pilots steer ships"
+    assert [parts.passage[a:b] for a, b in parts.marks] == ["steer"]
+    assert parts.before + "Pilots\n steer ships" + parts.after == text
+    shown = parts.around(20, 20)
+    assert shown.before == "… Gulls. Gulls. "
+    assert shown.after == " and more. and …"
+    assert parts_of(text, hit._replace(marks=())).after == text  # nothing matched: nothing is marked

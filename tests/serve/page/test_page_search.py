@@ -106,4 +106,4 @@ def test_the_first_page_is_small(at, tab):
         page.goto(at)
         page.wait_for_load_state("networkidle")
     assert len(sizes) >= 3
-    assert sum(sizes) < 100_000
+    assert sum(sizes) <= 38_000

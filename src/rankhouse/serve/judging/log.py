@@ -34,6 +34,7 @@ class JudgementEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         grade: What is said of it; None takes an earlier word back and says nothing.
         systems: Those that showed the document.
         undoes: Number of the line that is taken back; 0 for none.
+        comment: What the judge remarks on the document; "" removes a comment, None says nothing about it.
     """
 
     number: int
@@ -45,6 +46,7 @@ class JudgementEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     query: str = ""
     systems: tuple[str, ...] = ()
     undoes: int = 0
+    comment: str | None = None
 
 
 _decode = msgspec.json.Decoder(JudgementEntry).decode

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from rankhouse.core.errors import OutputFailed, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
@@ -39,6 +41,7 @@ SCALE: Final[Mapping[int, str]] = MappingProxyType(
 LONGEST_NAME: Final = 64
 MOST_SYSTEMS: Final = 20
 LONGEST_SYSTEM: Final = 200
+LONGEST_COMMENT: Final = 2_000
 
 Pair = tuple[str, str]
 """(query id, document id)."""
@@ -59,6 +62,7 @@ class JudgementStore:
         self.queries_path = path.with_name(f"{path.name}.queries.jsonl")
         self._lock = threading.RLock()
         self._grades: dict[Pair, dict[str, int]] = {}  # in the order of the first word about a pair
+        self._comments: dict[Pair, dict[str, str]] = {}
         self._merged: dict[str, dict[str, int]] = {}  # what the qrels hold
         self._entries: list[JudgementEntry] = []
         self._published: list[Query] | None = None
@@ -114,6 +118,22 @@ class JudgementStore:
             entry = self._entry(judge, (query_id, doc_id), grade, query, systems=tuple(systems))
             return self._write(entry)
 
+    def comment(self, judge: str, query: str, doc_id: str, text: str) -> JudgementEntry:
+        """Write down a judge's comment on a document, beside the grade if there is one; "" removes it.
+
+        Raises:
+            WrongUse, BadData, OutputFailed: As for judging.
+        """
+        text = text.strip()
+        self._check(judge, query, doc_id, None)
+        if len(text) > LONGEST_COMMENT:
+            raise WrongUse(f"the comment has {len(text):,} characters; at most {LONGEST_COMMENT:,} are kept")
+        with self._lock:
+            self._take_in()
+            pair = self.query_id(query), doc_id
+            entry = self._entry(judge, pair, self._grades.get(pair, {}).get(judge), query)
+            return self._write(msgspec.structs.replace(entry, comment=text))
+
     def _refuse_outdated(self, judge: str, pair: Pair, grade: int | None, version: int) -> None:
         later = (e for e in self._entries[max(0, version) :] if e.judge == judge)
         if not any((entry.query_id, entry.doc_id) == pair for entry in later):
@@ -138,21 +158,25 @@ class JudgementStore:
         with self._lock:
             self._take_in()
             mine = [entry for entry in self._entries if entry.judge == judge != IMPORTED]
-            undone = {entry.undoes for entry in mine}
-            last = next((e for e in reversed(mine) if not e.undoes and e.number not in undone), None)
+            taken_back = {entry.undoes for entry in mine}
+            last = next((e for e in reversed(mine) if not e.undoes and e.number not in taken_back), None)
             if last is None:
                 return None
-            before = self._before(last)
+            grade, comment = self._before(last)
             pair = last.query_id, last.doc_id
-            return self._write(self._entry(judge, pair, before, last.query, undoes=last.number))
+            undone = self._entry(judge, pair, grade, last.query, undoes=last.number)
+            if last.comment is not None:
+                undone = msgspec.structs.replace(undone, comment=comment)
+            return self._write(undone)
 
-    def _before(self, last: JudgementEntry) -> int | None:
-        """Return what a judge had said of a pair before an entry."""
-        grade, place = None, (last.judge, last.query_id, last.doc_id)
+    def _before(self, last: JudgementEntry) -> tuple[int | None, str]:
+        """Return a judge's grade and comment of a pair before an entry."""
+        grade, comment, place = None, "", (last.judge, last.query_id, last.doc_id)
         for entry in self._entries[: last.number - 1]:
             if (entry.judge, entry.query_id, entry.doc_id) == place:
                 grade = entry.grade
-        return grade
+                comment = comment if entry.comment is None else entry.comment
+        return grade, comment
 
     def _check(self, judge: str, query: str, doc_id: str, grade: int | None) -> None:
         if not judge.strip() or not judge.isprintable() or len(judge) > LONGEST_NAME or judge == IMPORTED:
@@ -236,6 +260,13 @@ class JudgementStore:
                     table.setdefault(query_id, {})[doc_id] = said[judge]
             return table
 
+    def comments_of(self, judge: str, query_id: str) -> dict[str, str]:
+        """Return one judge's comments on the documents of a query."""
+        with self._lock:
+            return {
+                d: said[judge] for (q, d), said in self._comments.items() if q == query_id and judge in said
+            }
+
     def grades(self, query: str) -> dict[str, dict[str, int]]:
         """Return of every judged document of a query what each judge says."""
         with self._lock:
@@ -273,7 +304,7 @@ class JudgementStore:
         if (now := _state_of(self.path)) == self._left is not None:
             return
         before = read_qrels(self.path) if now is not None and self.path.stat().st_size else {}
-        known = {(entry.query_id, entry.doc_id) for entry in self._entries}
+        known = {(e.query_id, e.doc_id) for e in self._entries if e.comment is None or e.grade is not None}
         fresh = [(q, d, g) for q, judged in before.items() for d, g in judged.items() if (q, d) not in known]
         imported = [
             self._entry(IMPORTED, (query_id, doc_id), grade, self._texts.get(query_id, ""), place=place)
@@ -307,6 +338,11 @@ class JudgementStore:
             said.pop(entry.judge, None)
         else:
             said[entry.judge] = entry.grade
+        if entry.comment is not None:
+            comments = self._comments.setdefault((entry.query_id, entry.doc_id), {})
+            comments.pop(entry.judge, None)
+            if entry.comment:
+                comments[entry.judge] = entry.comment
         self._merge(entry.query_id, entry.doc_id, said)
         if entry.query:
             self._texts.setdefault(entry.query_id, entry.query)

@@ -5,6 +5,7 @@ A pool holds the documents that several systems found for a question, each once;
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
@@ -18,12 +19,13 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.results import Hit, Ranking
+from rankhouse.core.results import Hit, Marks, Ranking
 from rankhouse.core.sampling import order
 from rankhouse.serve.contracts.requests import ANYBODY, caller_of, deadline_of
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.judging.store import LONGEST_NAME
+from rankhouse.serve.judging.log import JudgementEntry
+from rankhouse.serve.judging.store import LONGEST_NAME, JudgementStore
 from rankhouse.serve.page.render import Line, address, page, parameters, wants_html
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue, Recent
@@ -40,11 +42,13 @@ PATIENCE = 60.0
 """Seconds for all systems together."""
 _COOKIE = "rankhouse-judge"
 _A_YEAR = 365 * 24 * 3600
-_READ_ONLY = (
-    "This service only reads: nothing can be judged. Start it with --judgements FILE to keep judgements."
-)
+_WHOLE = 1_600
+"""Characters of a text that is shown whole; of a longer one, its best passage and the text around it."""
+_BEFORE, _AFTER = 350, 750
+"""Characters around the best passage."""
+_READ_ONLY = "This service is read-only. To keep judgements, start it with --judgements FILE."
 
-_READ_KEY = "Your key reads only; judging needs one that writes."
+_READ_KEY = "Your key can read but not judge. Sign in with a key that can write."
 
 
 @dataclass(frozen=True)
@@ -110,18 +114,41 @@ class Pools:
         return JudgingPool(tuple(best), ranks, tuple(notes)), is_whole
 
 
+class CardText(NamedTuple):
+    """A text in three parts: its best passage, with the question's words marked, and what is around it."""
+
+    before: str
+    passage: str
+    marks: Marks
+    after: str
+
+    def around(self, before: int, after: int) -> CardText:
+        """Return it with that many characters around the passage, cut where a word ends."""
+        first, last = self.before, self.after
+        if len(first) > before:
+            first = f"… {first[-before:].partition(' ')[2]}"
+        if len(last) > after:
+            last = f"{last[:after].rpartition(' ')[0]} …"
+        return self._replace(before=first, after=last)
+
+
 class Card(NamedTuple):
-    """A document to judge, with an extract.
+    """A document to judge.
 
     Attributes:
-        text: The whole text, or what is shown of it.
+        shown: Its best passage and some text around it, or all of its text.
+        whole: All of it; None where that is what is shown.
+        length: Of the text, in words.
         grade: What this judge says of it; None for nothing yet.
         found: Which systems found it, at which ranks; nothing when judging blind.
     """
 
     hit: Hit
-    text: str
+    shown: CardText
+    whole: CardText | None
+    length: int
     grade: int | None
+    comment: str
     found: Sequence[str]
 
 
@@ -151,9 +178,14 @@ class JudgeFields(Struct):
 
 
 class JudgeForm(JudgeFields):
-    """A judgement, or ``undo``: ``mark`` is grade, place and document, ``version`` what the page knew."""
+    """A judgement, a comment, or ``undo``.
+
+    ``mark`` is grade, place and document, ``version`` what the page knew; ``on`` is what ``comment`` is on.
+    """
 
     mark: Annotated[str, Meta(max_length=10_000)] = ""
+    comment: Annotated[str, Meta(max_length=10_000)] = ""
+    on: Annotated[str, Meta(max_length=10_000)] = ""
     undo: str = ""
     version: Annotated[int, Meta(ge=0)] | None = None
 
@@ -169,8 +201,10 @@ def show(pools: Pools, service: ServedCollection, request: Request, asked: Judge
     query = service.question(wanted.query)
     pool = pools.of(query, wanted, deadline_of(request, PATIENCE))
     version, mine = store.version, store.qrels_of(wanted.judge)
-    cards = _cards(service, mine.get(query.id, {}), query, wanted, pool=pool)
+    said = mine.get(query.id, {}), store.comments_of(wanted.judge, query.id)
+    cards = _cards(service, said, query, wanted, pool=pool)
     may_write = caller_of(request).may_write
+    grades = [card.grade for card in cards if card.grade is not None]
     content: dict[str, object] = {
         "title": f"Judge: {query.text}",
         "query": query,
@@ -178,14 +212,18 @@ def show(pools: Pools, service: ServedCollection, request: Request, asked: Judge
         "judge": wanted.judge,
         "labels": store.scale,
         "grade_keys": [(str(value), label) for value, label in store.scale.items()],
-        "done": sum(card.grade is not None for card in cards),
+        "done": len(grades),
+        "counts": [(value, label, grades.count(value)) for value, label in store.scale.items()],
         "can_undo": may_write and bool(mine),
         "may_write": may_write,
         "summary": _summary(wanted, cards),
         "notes": (*pool.notes, *(() if may_write else (_READ_KEY,))),
         "kept": parameters(**wanted.kept, version=str(version)),
         "change": wanted.address(change=1),
-        "following": _following(service, mine, query, wanted),
+        "following": following.text if (following := _following(service, mine, query)) else "",
+        "following_address": wanted.address(query=following.id) if following else "",
+        "systems": wanted.system,
+        "index": wanted.index,
         "search": address("/", query=query.text, index=wanted.index, system=wanted.system[:4]),
         "exports": [("page", wanted.address(export="html")),
                     ("qrels", address("/queries", words=query.id, export="qrels"))],
@@ -207,20 +245,31 @@ def write(pools: Pools, service: ServedCollection, request: Request, form: Judge
         if entry is not None and service.question(wanted.query).id != entry.query_id:
             wanted = structs.replace(wanted, query=entry.query)
     else:
-        grade, place, doc_id = _mark(form.mark)
+        grade, place, doc_id = _mark(f"0 {form.on}" if form.on else form.mark)
         query = service.question(wanted.query)
         if doc_id not in service.catalogue.view(wanted.index).index.documents:
             raise WrongUse(f'document "{doc_id[:80]}" is not in the index "{wanted.index}"')
-        pool = pools.kept(query, wanted)  # no word waits for a model
-        showed = list(pool.ranks.get(doc_id, ())) if pool else []
-        entry = store.judge(wanted.judge, query.text, doc_id, grade, systems=showed, version=form.version)
-        service.note("judge", entry, who)
+        if form.on:
+            entry = store.comment(wanted.judge, query.text, doc_id, form.comment)
+            service.note("comment", entry, who)
+        else:
+            pool = pools.kept(query, wanted)  # no word waits for a model
+            showed = list(pool.ranks.get(doc_id, ())) if pool else []
+            entry = store.judge(wanted.judge, query.text, doc_id, grade, systems=showed, version=form.version)
+            service.note("judge", entry, who)
     if not wants_html(request):
-        told = (entry.doc_id, entry.grade, entry.query, entry.number) if entry else (None, None, "", None)
-        content = dict(zip(("doc", "grade", "query", "version"), told, strict=True))
-        return JSONResponse({**content, "can_undo": bool(store.qrels_of(wanted.judge))})
-    anchor = f"#document-{place + 1}" if place else ""
+        return JSONResponse({**_told(store, entry), "can_undo": bool(store.qrels_of(wanted.judge))})
+    anchor = f"#document-{place + (not form.on)}" if place else ""
     return RedirectResponse(wanted.address() + anchor, 303)
+
+
+def _told(store: JudgementStore, entry: JudgementEntry | None) -> dict[str, object]:
+    """Return what the page's script is answered."""
+    if entry is None:
+        return {"doc": None, "grade": None, "query": "", "version": None, "comment": ""}
+    comment = store.comments_of(entry.judge, entry.query_id).get(entry.doc_id, "")
+    told = {"doc": entry.doc_id, "grade": entry.grade, "query": entry.query, "version": entry.number}
+    return {**told, "comment": comment}
 
 
 def _mark(text: str) -> tuple[int, int, str]:
@@ -258,16 +307,17 @@ def _choose(service: ServedCollection, request: Request, wanted: JudgeFields) ->
     """Return the form that chooses question, name and systems."""
     systems = list(service.catalogue.systems(wanted.index))
     content: dict[str, object] = {
-        "title": "Judge",
+        "title": "Judge search results",
         "pool": None,
         "notes": () if service.judgements is not None else (_READ_ONLY,),
         "asked": service.question(wanted.query).text if wanted.query else "",
         "questions": service.known_queries()[:500],
+        "open": _open(service, wanted)[:8] if service.judgements is not None else (),
         "judge": wanted.judge,
         "indexes": [(name, name) for name in service.catalogue.indexes],
         "index": wanted.index,
         "depth": str(wanted.depth),
-        "depths": [(str(n), f"the first {n}") for n in sorted({*DEPTHS, wanted.depth or DEPTHS[1]})],
+        "depths": [(str(n), f"top {n}") for n in sorted({*DEPTHS, wanted.depth or DEPTHS[1]})],
         "systems": list(dict.fromkeys([*systems, *wanted.system])),
         "chosen": wanted.system,
         "blind": wanted.blind,
@@ -276,42 +326,65 @@ def _choose(service: ServedCollection, request: Request, wanted: JudgeFields) ->
     return page(request, "judge.html.j2", content)
 
 
+def _open(service: ServedCollection, wanted: JudgeFields) -> list[tuple[str, str]]:
+    """Return the questions without judgements: their words, and the address to judge them."""
+    qrels = service.known_qrels()
+    open_ones = (query for query in service.known_queries() if not qrels.get(query.id))
+    return [(query.text, wanted.address(query=query.id)) for query in open_ones]
+
+
 def _summary(wanted: JudgeFields, cards: Sequence[Card]) -> str:
     shuffled = ", shuffled" if wanted.blind else ""
-    return f"{len(cards):,} documents: the first {wanted.depth} of {', '.join(wanted.system)}{shuffled}"
+    documents = "document" if len(cards) == 1 else "documents"
+    return f"{len(cards):,} {documents}: the top {wanted.depth} of {', '.join(wanted.system)}{shuffled}"
 
 
 def _cards(
-    service: ServedCollection, mine: Mapping[str, int], query: Query, wanted: JudgeFields, pool: JudgingPool
+    service: ServedCollection,
+    said: tuple[Mapping[str, int], Mapping[str, str]],
+    query: Query,
+    wanted: JudgeFields,
+    pool: JudgingPool,
 ) -> list[Card]:
+    """Return the documents of a pool, with the grades and comments of the judge."""
+    grades, comments = said
     index = service.catalogue.view(wanted.index).index
     ranking = pool.ranking(query, is_blind=bool(wanted.blind))
     hits = with_snippets(index, query.text, ranking).hits
     documents: Sequence[Document] = index.documents.fetch(ranking.doc_ids)
-    return [
-        Card(
-            hit,
-            text=_whole(document.text, hit.text),
-            grade=mine.get(hit.doc_id),
-            found=() if wanted.blind else pool.found(hit.doc_id),
+    cards = []
+    for hit, document in zip(hits, documents, strict=True):
+        whole = parts_of(document.text[:LONGEST_TEXT], hit)
+        is_long = len(document.text) > _WHOLE
+        cards.append(
+            Card(
+                hit,
+                shown=whole.around(_BEFORE, _AFTER) if is_long else whole,
+                whole=whole if is_long else None,
+                length=len(document.text.split()),
+                grade=grades.get(hit.doc_id),
+                comment=comments.get(hit.doc_id, ""),
+                found=() if wanted.blind else pool.found(hit.doc_id),
+            )
         )
-        for hit, document in zip(hits, documents, strict=True)
-    ]
+    return cards
 
 
-def _whole(text: str, snippet: str) -> str:
-    """Return the text below a card, or "" where the snippet says it all."""
-    if " ".join(text.split()) == snippet:
-        return ""
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} …"
+def parts_of(text: str, hit: Hit) -> CardText:
+    """Cut a text around its best passage, that of a hit; one without a word of the question has none."""
+    begin = 2 * hit.text.startswith("… ")
+    passage = hit.text[begin:].removesuffix(" …")
+    place = re.search(r"\s+".join(map(re.escape, passage.split())), text) if hit.marks else None
+    if place is None:
+        return CardText("", "", (), text)
+    marks = tuple((start - begin, end - begin) for start, end in hit.marks)
+    return CardText(text[: place.start()], passage, marks, text[place.end() :])
 
 
-def _following(service: ServedCollection, mine: Qrels, query: Query, wanted: JudgeFields) -> str:
-    """Return the address of the next question that this judge has not begun; "" where there is none."""
+def _following(service: ServedCollection, mine: Qrels, query: Query) -> Query | None:
+    """Return the next question that this judge has not begun."""
     known = service.known_queries()
     ids = [one.id for one in known]
     start = ids.index(query.id) + 1 if query.id in ids else 0
-    after = next(
-        (one for one in (*known[start:], *known[:start]) if one.id not in mine and one.id != query.id), None
-    )
-    return wanted.address(query=after.id) if after else ""
+    around = (*known[start:], *known[:start])
+    return next((one for one in around if one.id not in mine and one.id != query.id), None)

@@ -132,7 +132,7 @@ def sign_in_page(action: str, there: str, policy: str, fault: str = "") -> Respo
     """Return the form that asks for a key; its styles are named in the service's Content-Security-Policy."""
     content = {"title": "Sign in", "action": action, "there": there, "fault": fault}
     text = filled("sign_in.html.j2", {"saved": True, "here": {"path": action, "caller": ""}, **content})
-    digest = base64.b64encode(hashlib.sha256(style().content).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(style("page").content).digest()).decode()
     own = policy.replace("style-src 'self'", f"style-src 'sha256-{digest}'")
     headers = {"content-security-policy": own, "cache-control": "no-store"}
     return Response(
@@ -141,8 +141,10 @@ def sign_in_page(action: str, there: str, policy: str, fault: str = "") -> Respo
 
 
 def static_routes() -> list[BaseRoute]:
-    """Return the routes of the style sheet, the script and the icon."""
-    files = {file.path.rpartition("/")[2]: file for file in (style(), script(), icon())}
+    """Return the routes of style sheets, scripts and the icon."""
+    files = {
+        file.path.rpartition("/")[2]: file for file in (*map(style, SHEETS), *map(script, SCRIPTS), icon())
+    }
 
     async def send(request: Request) -> Response:
         file = files.get(request.path_params["name"])
@@ -154,18 +156,38 @@ def static_routes() -> list[BaseRoute]:
     return [Route("/static/{name}", send)]
 
 
-@lru_cache(maxsize=1)
-def style() -> Static:
-    """Return the one style sheet: that of saved pages, that of answers, and the service's own."""
-    names = ("style.css", "shares.css.j2", "why.css", "service.css")
-    sheet = "".join(_environment().get_template(name).render() for name in names)
-    return _static("page", "css", _SPACE.sub("\n", sheet).encode(), "text/css; charset=utf-8")
+SHEETS: Final[Mapping[str, Sequence[str]]] = {
+    "page": ("style.css", "service.css"),
+    "work": ("shares.css.j2", "why.css", "work.css"),
+}
+"""Style sheet -> the files it is made of: what every page needs, and what all but the search page need."""
+SCRIPTS: Final = ("page", "work")
 
 
-@lru_cache(maxsize=1)
-def script() -> Static:
-    """Return the one script, a module."""
-    return _static("page", "js", (_HERE / "static" / "service.js").read_bytes(), "text/javascript")
+@lru_cache(maxsize=len(SHEETS))
+def style(name: str) -> Static:
+    """Return a style sheet."""
+    sheet = "".join(_environment().get_template(file).render() for file in SHEETS[name])
+    return _static(name, "css", _SPACE.sub("\n", sheet).encode(), "text/css; charset=utf-8")
+
+
+@lru_cache(maxsize=len(SCRIPTS))
+def script(name: str) -> Static:
+    """Return a script, a module; that of the other pages imports the search page's by its address."""
+    source = (_HERE / "static" / f"{name}.js").read_text(encoding="utf-8")
+    if name != "page":
+        source = source.replace('"./page.js"', f'"{script("page").path}"')
+    return _static(name, "js", source.encode(), "text/javascript")
+
+
+@pass_context
+def sheets(context: Context, *names: str) -> Markup:
+    """Return the elements that bring style sheets and scripts; a saved file holds its styles itself."""
+    if context["saved"]:
+        css = "".join(style(name).content.decode() for name in names)
+        return Markup(f"<style>{css}</style>")  # noqa: S704 - our own style sheets
+    both = Markup('<link rel="stylesheet" href="{}">\n<script type="module" src="{}"></script>\n')
+    return Markup("").join(both.format(style(name).path, script(name).path) for name in names)
 
 
 @lru_cache(maxsize=1)
@@ -186,7 +208,7 @@ def _environment() -> Environment:
     made = environment_of(_HERE / "templates", _HERE / "static", _ANSWERS)
     made.finalize = visible
     made.filters |= {"marked": marked, "brief": brief, "minus": minus}
-    made.globals |= {"address": address, "link": link, "style": style, "script": script, "icon": icon}
+    made.globals |= {"address": address, "link": link, "sheets": sheets, "icon": icon}
     return made
 
 

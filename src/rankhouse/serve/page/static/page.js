@@ -1,0 +1,146 @@
+// What pages do beyond links and forms: keys, and comparing on the search page.
+// Without this file everything still works.
+
+export const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+export const one = (selector, within = document) => within.querySelector(selector);
+
+export function say(text, milliseconds = 4000) {
+  const place = one(".said");
+  if (!place) return;
+  place.textContent = text;
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => (place.textContent = ""), milliseconds);
+}
+
+const store = (() => {
+  try {
+    return window.localStorage;
+  } catch {
+    return { getItem: () => null, setItem: () => {} }; // a browser that keeps nothing
+  }
+})();
+const areKeysOff = () => store.getItem("rankhouse-keys") === "off";
+
+export const typing = (event) =>
+  areKeysOff() || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), textarea, select");
+
+/** Move a mark among items, and the focus with it. */
+export function walker(items, mark, target) {
+  let at = -1;
+  let has = false; // after leave() no item is marked, and the next step goes on from where that was
+  const go = (to) => {
+    if (!items.length) return;
+    items[at]?.classList.remove(mark);
+    has = true;
+    at = Math.max(0, Math.min(items.length - 1, to));
+    items[at].classList.add(mark);
+    target(items[at])?.focus({ preventScroll: true });
+    items[at].scrollIntoView({ block: "nearest" });
+  };
+  items.forEach((item, i) =>
+    item.addEventListener("focusin", () => {
+      items[at]?.classList.remove(mark);
+      at = i;
+      has = true;
+      item.classList.add(mark);
+    }),
+  );
+  const leave = () => {
+    items[at]?.classList.remove(mark);
+    has = false;
+  };
+  return { go, leave, by: (step) => go(at < 0 ? 0 : at + step), get item() { return has ? items[at] : undefined; } };
+}
+
+// --- keys ----------------------------------------------------------------------------------------------
+
+export function showKeys() {
+  const keys = one(".keys");
+  keys.open = !keys.open;
+  if (keys.open) one("summary", keys).focus();
+}
+
+function keySwitch(button) {
+  const tell = () => (button.textContent = areKeysOff() ? "Turn keys on" : "Turn keys off");
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    store.setItem("rankhouse-keys", areKeysOff() ? "on" : "off");
+    tell();
+  });
+  tell();
+}
+
+// --- search --------------------------------------------------------------------------------------------
+
+function search() {
+  const box = one(".ask input[type=search]");
+  const hits = walker(all(".hit"), "here", (hit) => one("h3 a", hit));
+  const picks = all(".hit input[name=doc]");
+  const compare = one(".picks button");
+  const count = () => {
+    const docs = new Set(picks.filter((box) => box.checked).map((box) => box.value));
+    if (compare) compare.textContent = docs.size > 1 ? `Compare ${docs.size}` : "Compare";
+  };
+  picks.forEach((pick) =>
+    pick.addEventListener("change", () => {
+      const system = one("h2", pick.closest("section"));
+      const choice = one(".picks select");
+      if (pick.checked && system && choice) choice.value = system.textContent;
+      count();
+    }),
+  );
+  count();
+  all(".ask input[name=system]").forEach((chip) =>
+    chip.addEventListener("change", () => {
+      if (all(".ask input[name=system]:checked").length > 4) {
+        chip.checked = false;
+        say("Four systems stand side by side at most.");
+      }
+    }),
+  );
+  const same = (event, on) => {
+    const hit = event.target.closest?.(".hit");
+    if (hit) all(".hit").filter((h) => h.dataset.doc === hit.dataset.doc).forEach((h) => h.classList.toggle("same", on));
+  };
+  for (const name of ["pointerover", "focusin"]) document.addEventListener(name, (event) => same(event, true));
+  for (const name of ["pointerout", "focusout"]) document.addEventListener(name, (event) => same(event, false));
+  document.addEventListener("keydown", (event) => {
+    if (typing(event)) return;
+    const act = {
+      "/": () => (box.focus(), box.select()),
+      j: () => hits.by(1),
+      k: () => hits.by(-1),
+      w: () => hits.item && one("a.why", hits.item)?.click(),
+      x: () => hits.item && one("input[name=doc]", hits.item)?.click(),
+      "?": showKeys,
+    }[event.key];
+    if (act) {
+      event.preventDefault();
+      act();
+    }
+  });
+}
+
+// --- a folder that is still being read -----------------------------------------------------------------
+
+function watch(strip) {
+  const look = async () => {
+    try {
+      const told = await (await fetch("/work", { headers: { accept: "application/json" } })).json();
+      if (!told.sentence) {
+        strip.replaceChildren("All files are read. ", Object.assign(document.createElement("a"), { href: location.href, textContent: "Show what there is now" }));
+        return;
+      }
+      one("span", strip).textContent = told.sentence;
+      one("progress", strip).value = told.share;
+    } catch {
+      // the service ended, or is busy: the next look tells
+    }
+    setTimeout(look, 2000);
+  };
+  setTimeout(look, 2000);
+}
+
+all("[data-keys]").forEach(keySwitch);
+all(".work").forEach(watch);
+if (one(".ask")) search();
