@@ -71,18 +71,18 @@ BUDGETS = {
     "cli": (4_725, 4_020),
     "cluster": (1_700, 1_700),
     "api": (1_185, 1_100),
-    "serve": (10_802, 9_110),
+    "serve": (10_803, 9_110),
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_407, 2_500),
     "systems": (2_488, 1_900),
-    "training explanation stores": (12_860, 11_700),
+    "training explanation stores": (12_890, 11_700),
     "index models ranking labels evaluation": (20_168, 19_100),
     "text nn page": (5_980, 5_980),
-    "io": (3_649, 3_300),
+    "io": (3_739, 3_300),
     "core": (2_194, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 72_336, 66_000
+MOST_ALL, PLANNED_ALL = 72_493, 66_000
 MOST_FILES, PLANNED_FILES = 405, 400
 MOST_SHARED_NAMES = 15
 

@@ -22,7 +22,9 @@ from .calls import Outcome
 from .imports import prepare_rankers
 from .world import neural
 
-_TIMES = re.compile(rb'"(seconds|started|\w*_per_second|\w*seconds\w*)"\s*:\s*("[^"]*"|[^,}\s]+)')
+_TIMES = re.compile(  # and the checksums of what holds them
+    rb'"(seconds|started|\w*_per_second|\w*seconds\w*)"\s*:\s*("[^"]*"|[^,}\s]+)|"checksums"\s*:\s*\{[^}]*\}'
+)
 _LONGEST = 12_000  # a message may repeat a word of the command line, never a file
 KINDS = ("right", "wrong", "traceback", "hang", "lost")
 

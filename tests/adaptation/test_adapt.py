@@ -444,6 +444,21 @@ def test_several_teachers_with_vectors_teach_as_one(index, tmp_path):
         adapt(index, tmp_path / "a", JoinedTeachers(pair().teachers, "ranks"), ranker="tk")
 
 
+def test_kept_questions_that_were_changed_are_refused_and_their_vectors_made_again(index, tmp_path, capsys):
+    job = Adaptation(index, Meaning(), tmp_path, AdaptOptions(**OPTIONS), lambda _: ignore)
+    asked = questions(job).queries
+    vectors, own = tmp_path / "questions" / "queries.npy", tmp_path / "questions" / "own.qrels"
+    sound = vectors.read_bytes()
+    for damaged in (sound[:-1] + b"\x7f", sound[:40], b""):
+        vectors.write_bytes(damaged)
+        assert questions(job).queries == asked
+        assert vectors.read_bytes() == sound
+    assert "queries.npy: was changed after it was written; it is made again" in capsys.readouterr().err
+    own.write_text(own.read_text().replace(" d", " e", 1))
+    with pytest.raises(rh.RankhouseError, match=r"own\.qrels: was changed after it was written; put it back"):
+        questions(job)
+
+
 def test_joined_scores_are_compared_with_a_questions_first_candidates(index, tmp_path):
     options = AdaptOptions(**OPTIONS)
     teacher = JoinedTeachers([Meaning(), Length()])

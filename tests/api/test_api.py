@@ -338,6 +338,16 @@ def test_what_would_be_lost_silently_is_refused(index):
     assert not Path("never.index").exists()
 
 
+@pytest.mark.parametrize("doc_id", ["\x1b[2Jd", "a\x85b", "d\ud800", "", "a b", "a\nb"])
+def test_ids_of_python_objects_are_checked_as_those_of_files(doc_id, tmp_path):
+    for document in ({"id": doc_id, "text": "x"}, rh.Document(doc_id, "x")):
+        with pytest.raises(
+            rh.RankhouseError, match="(?s)the id .*(control character|is empty or has white space)"
+        ):
+            rh.Index.build([document], tmp_path / "i", workers=1)
+    assert not (tmp_path / "i").exists()
+
+
 def test_a_result_is_copied_whole_and_false_when_empty(index):
     result = index.search("ships harbour")
     for again in (pickle.loads(pickle.dumps(result)), copy.copy(result), copy.deepcopy(result)):

@@ -38,13 +38,15 @@ def training_log(folder):
 
 
 def outcome(folder):
+    from rankhouse.io.checksums import write_checked
     from rankhouse.training.checkpoint import read_outcome
     from rankhouse.training.folder import TrainingOutcome
 
     path = folder / "outcome.json"
     facts = dict.fromkeys(("family", "measure", "stopped", "training"), "x")
     facts |= dict.fromkeys(("steps", "epochs", "first_stage", "best", "best_step", "seconds"), 1)
-    path.write_text(json.dumps(facts | {"validations": [[1, 0.5]], "remarks": []}))
+    (folder / "log.jsonl").write_text('{"step": 1}\n')
+    write_checked(path, facts | {"validations": [[1, 0.5]], "remarks": []}, [folder / "log.jsonl"])
     return path, lambda: read_outcome(path, TrainingOutcome)
 
 
@@ -66,20 +68,20 @@ def plan_of_adaptation(folder):
 
 def timetable_of_adaptation(folder):
     from rankhouse.adaptation.student import Timetable, timetable
-    from rankhouse.io.outputs import write_json
+    from rankhouse.io.checksums import write_checked
 
     path = folder / "steps.json"
-    write_json(path, Timetable(steps=9, step=0.5, validation=3, weighing=4, afterwards=1.5))
+    write_checked(path, Timetable(steps=9, step=0.5, validation=3, weighing=4, afterwards=1.5))
     return path, lambda: timetable(SimpleNamespace(folder=folder), None, 0.0)
 
 
 def mined(folder):
     from rankhouse.adaptation.mining import Mined
+    from rankhouse.io.checksums import write_checked
     from rankhouse.io.decoding import read_cache
-    from rankhouse.io.outputs import write_json
 
     path = folder / "mined-1.json"
-    write_json(path, Mined(questions=9, candidates=8, false_negatives=7))
+    write_checked(path, Mined(questions=9, candidates=8, false_negatives=7))
     return path, lambda: read_cache(path, Mined)
 
 
@@ -137,22 +139,24 @@ def judgements(folder):
 
 
 def job_of_service(folder):
+    from rankhouse.io.checksums import write_checked
     from rankhouse.serve.judging.training import TrainingJob, TrainingJobs, TrainingRequest
 
     path = folder / "mine" / "job.json"
     path.parent.mkdir()
-    path.write_bytes(msgspec.json.encode(TrainingJob(TrainingRequest("mine"), "done", "2026")))
+    write_checked(path, TrainingJob(TrainingRequest("mine"), "done", "2026"))
     return path, lambda: TrainingJobs(folder, None).jobs()
 
 
 def step_of_recipe(folder):
+    from rankhouse.io.checksums import write_checked
     from rankhouse.io.decoding import read_cache
     from rankhouse.recipes.execute.execute import Record
 
     path = folder / "step.json"
     texts = dict.fromkeys(("step", "station", "command", "key", "output", "started"), "x")
     maps = {name: {"a": "b"} for name in ("loop", "options", "inputs", "files")}
-    path.write_text(json.dumps(texts | maps | {"seconds": 1.0}))
+    write_checked(path, texts | maps | {"seconds": 1.0})
     return path, lambda: read_cache(path, Record)
 
 
@@ -313,3 +317,39 @@ def test_damage_is_an_error_that_names_the_file_or_is_mended(reader, tmp_path, c
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(sound)
     assert refused or "it is made again" in capsys.readouterr().err or reader in (labelling, job_of_service)
+
+
+CHECKED = (outcome, timetable_of_adaptation, mined, job_of_service, step_of_recipe)
+
+
+@pytest.mark.parametrize("reader", CHECKED, ids=lambda reader: reader.__name__)
+def test_state_that_still_reads_but_is_different_is_never_taken_for_what_was_written(reader, tmp_path):
+    path, read = reader(tmp_path)
+    sound, before, refused = path.read_bytes(), read(), list[str]()
+    for place in range(len(sound)):
+        path.write_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
+        try:
+            now = read()
+        except RankhouseError as error:
+            refused.append(str(error))
+        else:
+            failed = isinstance(now, list) and now[0].state == "failed" and path.name in now[0].fault
+            assert now is None or now == before or failed, (place, now)
+    assert all(path.name in reason for reason in refused)
+
+
+def test_files_beside_a_finished_training_are_compared_too(tmp_path):
+    path, read = outcome(tmp_path)
+    log = path.with_name("log.jsonl")
+    log.write_text('{"step": 2}\n')
+    with pytest.raises(
+        RankhouseError, match=r"log\.jsonl: was changed after it was written; train again into"
+    ):
+        read()
+    log.unlink()
+    with pytest.raises(RankhouseError, match=r"log\.jsonl: is gone; train again"):
+        read()
+    fields = json.loads(path.read_text())
+    del fields["checksums"]
+    path.write_text(json.dumps(fields))  # of an older version
+    assert read().family == "x"

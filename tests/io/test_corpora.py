@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from rankhouse.core.errors import BadData, DuplicateId, MissingInput, WrongUse
+from rankhouse.core.errors import BadData, DuplicateId, MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.duplicate_ids import SeenIds
@@ -180,3 +180,22 @@ def test_queries_say_what_is_wrong(tmp_path):
         with pytest.raises(BadData, match=r"empty\.tsv: holds no query"):
             read_queries(corpus(tmp_path, nothing, "empty.tsv"))
     assert read_queries(corpus(tmp_path, "1\t\n", "q.tsv")) == [Query("1", "")]
+
+
+def test_links_within_a_folder_are_left_out_and_a_file_of_two_names_is_read_once(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    elsewhere = corpus(tmp_path, '{"id": "secret", "text": "x"}')
+    (folder / "b.jsonl").symlink_to(elsewhere)
+    (folder / "loop.jsonl").symlink_to("loop.jsonl")
+    (folder / "up").symlink_to("..", target_is_directory=True)
+    with pytest.raises(MissingInput, match=r"which are not followed: b\.jsonl, loop\.jsonl; name a link"):
+        documents(folder)
+    (folder / "a.tsv").write_text("1\tone\n")
+    (folder / "c.tsv").hardlink_to(folder / "a.tsv")
+    (folder / "d.tsv").symlink_to("a.tsv")
+    with pytest.warns(
+        RankhouseWarning, match=r"4 symbolic links or second names .* b\.jsonl, c\.tsv, d\.tsv"
+    ):
+        assert documents(folder) == [Document("1", "one")]
+    assert documents(folder / "b.jsonl") == [Document("secret", "x")]

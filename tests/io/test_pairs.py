@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rankhouse.core.errors import BadData, RankhouseWarning
-from rankhouse.io.pairs import Contradictions, LabelledPair, read_pairs
+from rankhouse.io.pairs import Contradictions, LabelledPair, distinct, read_pairs
 from rankhouse.training.examples import from_pairs as read_examples
 
 KNOWN = {"query_id": "q", "query": "x", "doc_id": "d", "text": "t"}
@@ -70,3 +70,9 @@ def test_contradictions_are_named_by_their_places():
         seen.add(LabelledPair("q", "x", doc_id, 0, "t", label), place)
     assert seen.found() == [(1, 5), (2, 7)]
     assert Contradictions().found() == []
+
+
+def test_pairs_whose_hashes_are_equal_are_two_pairs():
+    first, second = (LabelledPair("q", "x", "d", number, text="t", label=1) for number in (0, 2**61 - 1))
+    assert hash((0,)) == hash((2**61 - 1,))
+    assert list(distinct([first, second], lambda pair: pair.label, "labels")) == [first, second]

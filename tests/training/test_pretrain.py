@@ -116,6 +116,39 @@ def test_a_killed_one_goes_on_and_ends_with_the_same_bits(corpus, tmp_path, voca
     assert logs[0] == logs[1]
 
 
+FILES = ("log.jsonl", "settings.json", "tokens.bin", "tokenizer.json", "config.json", "model.safetensors")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_was_changed_is_refused_when_the_command_is_given_again(
+    name, corpus, tmp_path, vocabulary
+):
+    settings = PretrainingSettings(**QUICK | {"checkpoint_every": 2})
+
+    def again(progress=None):
+        return pretrain([corpus], (TINY, vocabulary), settings, tmp_path / "t5", progress=progress)
+
+    def die(step, _):
+        if step == 5:
+            raise Killed
+
+    if name in ("log.jsonl", "settings.json", "tokens.bin"):
+        with pytest.raises(Killed):
+            again(die)
+    else:
+        again()
+    path = tmp_path / "t5" / name
+    sound = path.read_bytes()
+    harm = sound.replace(b"1", b"2", 1) if path.suffix == ".jsonl" else sound[:-1] + b" "
+    for damaged in (harm, None):
+        path.unlink() if damaged is None else path.write_bytes(damaged)
+        if (name, damaged) == ("tokens.bin", None):
+            again()  # made again from the collection
+        else:
+            with pytest.raises((BadData, BadModel), match=rf"{name}: (was changed|is gone)"):
+                again()
+
+
 def test_no_steps_write_the_first_weights(corpus, tmp_path, vocabulary):
     settings = PretrainingSettings(**QUICK | {"steps": 0, "seed": 3})
     pretrain([corpus], (TINY, vocabulary), settings, tmp_path / "t5")

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rankhouse.core.errors import BadModel, OutputFailed, WrongUse
+from rankhouse.core.errors import BadData, BadModel, OutputFailed, WrongUse
 from rankhouse.core.run import Run
 from rankhouse.models.bundle import load
 from rankhouse.training.checkpoint import load_tensors, save_tensors
@@ -91,6 +91,25 @@ def test_without_validation_it_ends_bit_equal_too(toy, fresh, tmp_path):
     broken = ended(toy, fresh, tmp_path / "b", "samcnn", settings, kills=(7, 30), validated=False)
     assert all(torch.equal(whole[1][name], broken[1][name]) for name in whole[1])
     assert whole[2] == broken[2]
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "settings.json", "untaught.run"])
+def test_a_changed_file_is_refused_when_the_training_is_given_again(toy, fresh, tmp_path, name):
+    def again(**options):
+        fit(fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path, toy.validation, **options)
+
+    with pytest.raises(Killed):
+        again(progress=killing(11))
+    sound = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(sound.replace(b"1", b"2", 1))
+    with pytest.raises(BadModel, match=f"{name}: was changed after it was written"):
+        again()
+    (tmp_path / name).write_bytes(sound)
+    again()
+    done = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(done.replace(b"1", b"2", 1))
+    with pytest.raises(BadData, match=f"{name}: was changed after it was written"):
+        again()
 
 
 def test_what_was_done_is_not_done_again(toy, fresh, tmp_path):

@@ -20,8 +20,8 @@ from rankhouse.core.progress import say
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.core.sampling import order
+from rankhouse.io.checksums import write_checked
 from rankhouse.io.decoding import read_cache
-from rankhouse.io.outputs import write_json
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
@@ -93,7 +93,7 @@ def _write(job: Adaptation, student: Ranker, found: Questions, path: Path, secon
     write_run(Run.from_rankings(kept), path, "mined")
     candidates = sum(len(ranking.doc_ids) for ranking in kept.values())
     counts = Mined(questions=done, candidates=candidates, false_negatives=removed)
-    write_json(path.with_suffix(".json"), msgspec.to_builtins(counts))
+    write_checked(path.with_suffix(".json"), counts, [path])
     return counts
 
 

@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, cast
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
 import numpy as np
 
-from rankhouse.adaptation.options import QUESTIONS, Adaptation, AdaptOptions
+from rankhouse.adaptation.options import ELSEWHERE, QUESTIONS, Adaptation, AdaptOptions
 from rankhouse.adaptation.teacher import VectorTeacher, needs_texts, vector_teacher
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
@@ -28,9 +28,10 @@ from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.core.sampling import order, short_lot
 from rankhouse.index.index import Index
+from rankhouse.io.checksums import write_checked
 from rankhouse.io.corpora import read_queries
-from rankhouse.io.decoding import decode_own, read_own_bytes
-from rankhouse.io.outputs import write_json, writing
+from rankhouse.io.decoding import decode_own, read_own, read_own_bytes
+from rankhouse.io.outputs import writing
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery, WordCounts, ask
 from rankhouse.labels.round_trip import PseudoReport, Round, round_trip, write_pseudo_report
@@ -79,6 +80,7 @@ def questions(job: Adaptation) -> Questions:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / COUNTS).exists():
         _make(job, folder)
+    read_own(folder / COUNTS, dict[str, Any], ELSEWHERE)
     job.show("reading the questions")
     queries, candidates = read_queries(folder / QUERIES), read_run(folder / CANDIDATES)
     ready = _at_work(job, queries, candidates, folder / VECTORS)
@@ -156,9 +158,10 @@ def _make(job: Adaptation, folder: Path) -> None:
     with suppress(MissingExtra):  # the page is for people; nothing depends on it
         write_pseudo_report(report, job.folder / PAGE, "Questions that the documents ask")
     for path in _vectors(reader, folder / ASKED):
-        path.unlink(missing_ok=True)
+        for one in (path, path.with_suffix(".json")):
+            one.unlink(missing_ok=True)
     counts = {"kept": len(kept), "thrown away": dict(report.counts), "people": len(people)}
-    write_json(folder / COUNTS, counts)
+    write_checked(folder / COUNTS, counts, [folder / name for name in (QUERIES, OWN, CANDIDATES, FIRST)])
 
 
 def ask_documents(job: Adaptation) -> PseudoQueries:

@@ -33,8 +33,8 @@ from rankhouse.core.progress import Progress, clock, say
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
+from rankhouse.io.checksums import write_checked
 from rankhouse.io.decoding import read_own
-from rankhouse.io.outputs import write_json
 from rankhouse.io.trec import read_qrels, write_qrels
 from rankhouse.labels.soft_scores import members_of
 from rankhouse.models.contract import Model
@@ -227,7 +227,7 @@ def timetable(job: Adaptation, work: Remaining, began: float) -> Timetable:
         f"{len(work.examples.queries):,} questions to learn from; {settled.steps:,} steps of "
         f"{settled.step:.2f} s, about {clock(seconds)} from now"
     )
-    write_json(path, msgspec.to_builtins(settled))
+    write_checked(path, settled)
     return settled
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from rankhouse.core.run import Run
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher
 from rankhouse.index.dense.vectors import Vectors, unit_length
+from rankhouse.io.checksums import write_checked
+from rankhouse.io.decoding import read_cache
 from rankhouse.io.outputs import replacing
 from rankhouse.labels.soft_scores import RunTeacher, members_of
 
@@ -95,7 +97,7 @@ def vector_teacher(
     job = EncodeOptions(len(index), index.fingerprint, dtype="float16")
     progress = index.by_text(show("encoding documents"))
     stored = encode(encoder, index.documents.stream(), asked.parent / "documents", job=job, progress=progress)
-    if not asked.exists():
+    if not _is_sound(asked):
         progress, parts = show("encoding questions"), list[FloatArray]()
         for start in range(0, len(queries), _PORTION):
             some = queries[start : start + _PORTION]
@@ -109,6 +111,12 @@ def vector_teacher(
 def _write(vectors: NDArray[np.float16], path: Path) -> None:
     with replacing(path) as temporary, temporary.open("wb") as out:
         np.save(out, vectors)
+    write_checked(path.with_suffix(".json"), {"rows": len(vectors)}, [path])
+
+
+def _is_sound(path: Path) -> bool:
+    """Return whether vectors of questions are there as they were written; says what was changed."""
+    return path.exists() and read_cache(path.with_suffix(".json"), dict[str, Any]) is not None
 
 
 def write_word_vectors(encoder: Encoder, words: Sequence[str], path: Path, width: int) -> None:

@@ -2,12 +2,13 @@
 
 Small files are compared whole when they are opened. Of large ones a CRC-32 is kept for every 64 KiB, and a
 block is compared when something in it is first read: nothing is read that would not be read anyway, and each
-block once. What says how a folder was made is kept in an envelope with its own checksum.
+block once. What says how a folder was made is kept in an envelope with its own checksum, or, where people
+read it too, with a member "checksums", which also covers the files beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import RankhouseError
-from rankhouse.io.decoding import UNREADABLE
+from rankhouse.io.outputs import indented_json, write_json
 
 try:
     from rankhouse.io._crc32 import crc32
@@ -237,7 +238,7 @@ def unsealed(raw: bytes, *, bare: bool = False) -> bytes:
     """
     try:
         envelope = msgspec.json.decode(raw, type=_Envelope)
-    except UNREADABLE as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadEnvelope(f"cannot be read ({error})") from error
     content = bytes(envelope.manifest).strip()
     if bare and not content:
@@ -247,3 +248,46 @@ def unsealed(raw: bytes, *, bare: bool = False) -> bytes:
     if crc32(content) != envelope.crc32:
         raise BadEnvelope("was changed after it was written")
     return content
+
+
+_SUMS: Final = "checksums"
+_OWN: Final = "this file"
+
+
+def write_checked(path: Path, value: object, files: Iterable[Path] = ()) -> None:
+    """Write a JSON object with checksums of itself and of files beside it; ``read_own`` compares them."""
+    fields = msgspec.json.decode(indented_json(value))
+    sums = {file.name: file_sum(file).crc32 for file in files if file.is_file()}
+    write_json(path, {**fields, _SUMS: {_OWN: _object_sum(fields, sums), **sums}})
+
+
+def changed_since_written(raw: bytes, path: Path) -> str:
+    """Say which file is not as :func:`write_checked` left it; "" for none, and where there are no checksums.
+
+    Args:
+        raw: The content of the file, JSON that can be decoded.
+    """
+    try:
+        fields = msgspec.json.decode(raw)
+    except (UnicodeDecodeError, RecursionError):  # which a reader of known members alone does not meet
+        return f"{path}: was changed after it was written"
+    if not isinstance(fields, dict):
+        return ""
+    sums = fields.pop(_SUMS, {})
+    # without checksums it is of an older version, unless the very name of the member was changed
+    if not sums and not any(isinstance(value, dict) and _OWN in value for value in fields.values()):
+        return ""
+    own = sums.pop(_OWN, None) if isinstance(sums, dict) else None
+    if own is None or own != _object_sum(fields, sums):
+        return f"{path}: was changed after it was written"
+    for name, expected in sums.items():
+        file = path.parent / name
+        if not file.is_file():
+            return f"{file}: is gone"
+        if file_sum(file).crc32 != expected:
+            return f"{file}: was changed after it was written"
+    return ""
+
+
+def _object_sum(fields: object, sums: object) -> int:
+    return crc32(msgspec.json.encode([fields, sums]))

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, MissingInput, WrongUse, encodable
+from rankhouse.core.errors import (
+    BadData,
+    DuplicateId,
+    MissingExtra,
+    MissingInput,
+    RankhouseWarning,
+    WrongUse,
+    encodable,
+    name_few,
+)
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
@@ -62,7 +72,7 @@ def read_documents(
         if str(source).startswith(PUBLIC):
             yield from public_documents(str(source).removeprefix(PUBLIC))
             continue
-        for path in corpus_files(Path(source)):
+        for path in corpus_files(Path(source), warns=True):
             yield from distinct(records(path, skips, meter), path, seen, skips)
 
 
@@ -91,8 +101,14 @@ def distinct(
     seen.check()
 
 
-def corpus_files(source: Path) -> list[Path]:
+def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     """List the corpus files a path stands for: itself, or those of a folder in order of name.
+
+    Symbolic links within a folder are left out, since what they lead to is read by itself or lies elsewhere,
+    and a file under two names is read once.
+
+    Args:
+        warns: Whether to give a RankhouseWarning of what is left out so.
 
     Raises:
         WrongUse: The file's suffix names no known format.
@@ -105,13 +121,27 @@ def corpus_files(source: Path) -> list[Path]:
                 f'"{kind_of(source) or source.name}" is not one of them'
             )
         return [source]
-    paths = sorted(p for p in source.rglob("*") if p.is_file() and kind_of(p) in CORPUS_KINDS)
+    paths, left = dict[tuple[int, int], Path](), list[str]()
+    for path in sorted(p for p in source.rglob("*") if kind_of(p) in CORPUS_KINDS and not p.is_dir()):
+        stat = path.lstat()
+        if path.is_symlink() or (path.is_file() and (stat.st_dev, stat.st_ino) in paths):
+            left.append(str(path.relative_to(source)))
+        elif path.is_file():
+            paths[stat.st_dev, stat.st_ino] = path
+    others = f"{name_few(left)}; name a link itself to read what it leads to"
     if not paths:
         raise MissingInput(
             f"{source}: the folder holds no corpus file ({', '.join(CORPUS_KINDS)}); files of text, Markdown "
             f"and HTML are documents for  rankhouse up {source}"
+            + (f"; it holds symbolic links, which are not followed: {others}" if left else "")
         )
-    return paths
+    if left and warns:
+        warnings.warn(
+            f"{source}: {len(left):,} symbolic links or second names of a file are not read: {others}",
+            RankhouseWarning,
+            stacklevel=2,
+        )
+    return list(paths.values())
 
 
 def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:

@@ -69,7 +69,7 @@ def _files(source: Source) -> Iterator[CorpusFile]:
     if source.path.startswith(PUBLIC):
         yield CorpusFile(source, None, corpora.count_public(source.path.removeprefix(PUBLIC)) * _PUBLIC_BYTES)
         return
-    for path in corpora.corpus_files(Path(source.path)):
+    for path in corpora.corpus_files(Path(source.path), warns=True):
         with open_bytes(path):  # says what is beside a file that is not there
             yield CorpusFile(source, path, path.stat().st_size)
 

@@ -10,6 +10,7 @@ import msgspec
 
 from rankhouse.core import progress
 from rankhouse.core.errors import BadData, RankhouseError
+from rankhouse.io.checksums import changed_since_written
 from rankhouse.io.files import as_text
 
 T = TypeVar("T")
@@ -97,9 +98,14 @@ def read_own(path: Path, kind: type[T], advice: str, error: type[RankhouseError]
         advice: What to do if it cannot be read.
 
     Raises:
-        error: It is missing, empty, damaged, of another shape or nested too deep.
+        error: It is missing, empty, damaged, of another shape or nested too deep, or its checksums say that
+            it, or a file beside it, was changed.
     """
-    return decode_own(read_own_bytes(path, advice, error), kind, f"{path}:", advice, error=error)
+    raw = read_own_bytes(path, advice, error)
+    value = decode_own(raw, kind, f"{path}:", advice, error=error)
+    if fault := changed_since_written(raw, path):
+        raise error(f"{fault}; {advice}")
+    return value
 
 
 def read_own_bytes(path: Path, advice: str, error: type[RankhouseError] = BadData) -> bytes:

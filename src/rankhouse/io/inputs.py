@@ -17,6 +17,7 @@ from rankhouse.core.qrels import Qrels
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run, check_row, triples
 from rankhouse.io.corpora import read_documents, read_queries
+from rankhouse.io.duplicate_ids import checked_id
 from rankhouse.io.trec import read_qrels, read_run
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ def _as_document(item: object, place: int) -> Document:
     if isinstance(item, Document):
         if not all(isinstance(value, str) for value in item[:3]):
             raise BadData(f"document {place:,}: id, text and title must be strings; it is {item!r:.80}")
+        checked_id(item.id)
         return item
     if not isinstance(item, Mapping):
         raise WrongUse(
@@ -159,7 +161,7 @@ def _as_document(item: object, place: int) -> Document:
             f'document {place:,} has no "id" or no "text" that is a string; '
             f"it has: {', '.join(map(str, item))}"
         )
-    return Document(doc_id, text, title, rest)
+    return Document(checked_id(doc_id), text, title, rest)
 
 
 def as_queries(given: QueriesLike) -> list[Query]:

@@ -19,6 +19,7 @@ from rankhouse.core.errors import BadData, RankhouseWarning
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.qrels import MOST_GRADE
 from rankhouse.io.decoding import from_json
+from rankhouse.io.duplicate_ids import digest_of
 from rankhouse.io.files import Skips, each_record, is_packed, most_bytes, numbered_lines, open_bytes, too_long
 from rankhouse.io.outputs import writing
 
@@ -181,10 +182,10 @@ def distinct(
     Warns:
         RankhouseWarning: Pairs stand more than once; given at the end.
     """
-    values: dict[int, object] = {}
+    values: dict[bytes, object] = {}
     repeated, first = 0, ""
     for pair in pairs:
-        key, own = hash((pair.query_id, pair.doc_id, pair.passage)), value(pair)
+        key, own = digest_of(pair.query_id, pair.doc_id, str(pair.passage)), value(pair)
         if key not in values:
             values[key] = own
             yield pair

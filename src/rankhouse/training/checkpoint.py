@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from rankhouse.core.errors import BadData, BadModel, MissingInput, OutputFailed
+from rankhouse.io.checksums import file_sum
 from rankhouse.io.decoding import UNREADABLE, read_own
 from rankhouse.io.outputs import replacing
 
@@ -94,9 +96,13 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def read_outcome(path: Path, kind: type[S]) -> S | None:
-    """Return what came out of a finished training; None where it is of an earlier version, or was changed."""
+    """Return what came out of a finished training; None where it is of an earlier version.
+
+    Raises:
+        BadData: It, or a file whose checksum it holds, was changed or is gone.
+    """
     try:
-        return read_own(path, kind, "remove it to train again, or use another folder")
+        return read_own(path, kind, f"train again into another folder, or remove {path.parent} first")
     except BadData as error:
         if not isinstance(error.__cause__, msgspec.ValidationError):
             raise
@@ -188,11 +194,16 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class Checkpoint(msgspec.Struct, Generic[S], omit_defaults=True):
-    """Where a training stands, and what of its optimiser's and its random states is no tensor."""
+    """Where a training stands, and what of its optimiser's and its random states is no tensor.
+
+    Attributes:
+        beside: Files of the training's folder -> their bytes and CRC-32 then; they may have grown since.
+    """
 
     standing: S
     optimiser: dict[str, Any]
     random: dict[str, Any] = {}
+    beside: dict[str, tuple[int, int]] = {}
 
 
 def save_state(
@@ -201,8 +212,12 @@ def save_state(
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
     random: tuple[dict[str, Tensor], dict[str, Any]] = ({}, {}),
+    beside: Mapping[str, tuple[int, int]] = MappingProxyType({}),
 ) -> None:
     """Write a checkpoint; :func:`load_state` and :func:`restore` read it.
+
+    Args:
+        beside: Of :func:`sums_of`.
 
     Raises:
         OutputFailed: It cannot be written; the one before is still there.
@@ -210,20 +225,33 @@ def save_state(
     state, other = optimiser_state(optimiser)
     groups = {"model": model.state_dict(), "optimiser": state, "random": random[0]}
     tensors = {f"{group}.{name}": tensor for group, own in groups.items() for name, tensor in own.items()}
-    save_tensors(path, tensors, msgspec.to_builtins(Checkpoint(standing, other, random[1])))
+    save_tensors(path, tensors, msgspec.to_builtins(Checkpoint(standing, other, random[1], dict(beside))))
+
+
+def sums_of(folder: Path, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Return the bytes and the CRC-32 of those files that a folder holds."""
+    return {name: file_sum(folder / name)[:2] for name in names if (folder / name).is_file()}
 
 
 def load_state(path: Path, kind: type[Checkpoint[S]]) -> tuple[Checkpoint[S], dict[str, Tensor]]:
     """Read a checkpoint and its tensors.
 
     Raises:
-        BadModel: It is damaged or of another version.
+        BadModel: It, or a file beside it, is damaged, or of another version.
     """
     tensors, notes = load_tensors(path)
     try:
-        return msgspec.convert(notes, kind), tensors
+        point = msgspec.convert(notes, kind)
     except msgspec.ValidationError as error:
         raise BadModel(f"{path}: not a checkpoint of this version ({error}); remove it") from error
+    for name, (size, crc) in point.beside.items():
+        file = path.parent / name
+        if not file.is_file() or file_sum(file, size)[:2] != (size, crc):
+            state = "was changed after it was written" if file.exists() else "is gone"
+            raise BadModel(
+                f"{file}: {state}, so the training cannot go on as it was; remove {path} to begin it again"
+            )
+    return point, tensors
 
 
 def restore(

@@ -21,8 +21,9 @@ from torch import nn
 from rankhouse.core.errors import BadModel, RankhouseWarning, WrongUse
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
+from rankhouse.io.checksums import write_checked
 from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder, write_json
+from rankhouse.io.outputs import check_own_folder
 from rankhouse.io.scratch import tidy
 from rankhouse.io.trec import write_run
 from rankhouse.models.contract import HeadedModel, Model, TemperedModel
@@ -324,7 +325,7 @@ class _TrainingLoop:
         )
         self.stepper.agree(None)  # all have read it
         if self._writes:
-            write_json(self.out / folder.OUTCOME, outcome)
+            write_checked(self.out / folder.OUTCOME, outcome, [self.out / name for name in folder.KEPT])
             (self.out / folder.CHECKPOINT).unlink(missing_ok=True)
         return outcome
 

@@ -30,6 +30,7 @@ from rankhouse.training.checkpoint import (
     read_outcome,
     save_state,
     saving,
+    sums_of,
 )
 from rankhouse.training.examples import Examples
 from rankhouse.training.settings import Settings
@@ -118,6 +119,8 @@ CHECKPOINT, RANKER = "checkpoint.safetensors", "ranker"
 LOG, SETTINGS, OUTCOME = "log.jsonl", "settings.json", "outcome.json"
 UNTAUGHT, ENCODER = "untaught.run", "encoder.run"
 """Names in a training's folder."""
+KEPT = (LOG, SETTINGS, UNTAUGHT, ENCODER)
+"""Files that stay as they are when a training is done; the bundle has checksums of its own."""
 CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"
 """What the command makes of it for people, when it is done."""
 MARKS = (CHECKPOINT, RANKER, LOG, SETTINGS, OUTCOME, UNTAUGHT, ENCODER)
@@ -257,7 +260,8 @@ class Snapshots:
         began = time.monotonic()
         self.write_best()
         path, optimiser = self.out / CHECKPOINT, self.stepper.optimiser
-        save_state(path, state, self._network, optimiser, random=random_states())
+        beside = sums_of(self.out, KEPT)
+        save_state(path, state, self._network, optimiser, random=random_states(), beside=beside)
         self._saved = time.monotonic()
         self._cost = self._saved - began
 

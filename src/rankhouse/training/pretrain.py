@@ -31,14 +31,23 @@ from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.sampling import generator
+from rankhouse.io.checksums import file_sum, write_checked
 from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder, write_json
+from rankhouse.io.outputs import check_own_folder
 from rankhouse.io.scratch import tidy
 from rankhouse.models.contract import fingerprint
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose
 from rankhouse.training import optimizer as optimise
-from rankhouse.training.checkpoint import Checkpoint, load_state, read_outcome, restore, save_state, seeded
+from rankhouse.training.checkpoint import (
+    Checkpoint,
+    load_state,
+    read_outcome,
+    restore,
+    save_state,
+    seeded,
+    sums_of,
+)
 from rankhouse.training.folder import CHECKPOINT, LOG, OUTCOME, SETTINGS
 from rankhouse.training.log import TrainingLog
 from rankhouse.training.optimizer import SCHEDULES, Moment
@@ -51,9 +60,10 @@ from rankhouse.training.pretraining_data import (
     write_tokens,
 )
 from rankhouse.training.settings import StepSettings
-from rankhouse.training.t5_pretraining import T5Shape, begin, specials, write_checkpoint
+from rankhouse.training.t5_pretraining import CHECKPOINT_FILES, T5Shape, begin, specials, write_checkpoint
 
 TOKENS = "tokens.bin"
+_KEPT = (LOG, SETTINGS, *CHECKPOINT_FILES)
 
 
 class PretrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +98,7 @@ class PretrainingState(msgspec.Struct):
     last: float = 0.0
     held_out_at_start: float = 0.0
     seconds: float = 0.0
+    tokens: tuple[int, int] | None = None  # bytes and CRC-32 of the file of tokens
 
 
 def finished(out: Path, name: str) -> PretrainingOutcome | None:
@@ -211,6 +222,13 @@ def pretrain(
             )
         if not (out / TOKENS).exists():
             write_tokens(sources, tokenizer, marks.end, out / TOKENS, progress=reading)
+        tokens = file_sum(out / TOKENS)[:2]
+        if point.standing.tokens not in (None, tokens):
+            raise BadModel(
+                f"{out / TOKENS}: was changed after it was written; remove it, and it is made again from the "
+                "collection"
+            )
+        point.standing.tokens = tokens
         stream = Stream.open(out / TOKENS, tokenizer, settings.corruption.tokens, settings.seed)
         settings.write(out / SETTINGS)
         work = _Work(model, stream, marks, settings, out=out, state=point.standing)
@@ -332,7 +350,8 @@ class _Work:
 
     def checkpoint(self) -> None:
         self.state.seconds = self.seconds
-        save_state(self.out / CHECKPOINT, self.state, self.network, self.optimiser)
+        beside = sums_of(self.out, (LOG, SETTINGS))
+        save_state(self.out / CHECKPOINT, self.state, self.network, self.optimiser, beside=beside)
 
     def finish(self) -> PretrainingOutcome:
         """Write the checkpoint that others read, and say what came out."""
@@ -349,6 +368,6 @@ class _Work:
             pretraining=state.name,
         )
         write_checkpoint(self.model, self.out)
-        write_json(self.out / OUTCOME, outcome)
+        write_checked(self.out / OUTCOME, outcome, [self.out / name for name in _KEPT])
         clear(self.out)
         return outcome

@@ -29,6 +29,8 @@ from rankhouse.training.pretraining_data import Specials
 
 Style = Literal["1.0", "1.1"]
 
+CHECKPOINT_FILES = ("model.safetensors", "tokenizer.json", "config.json")
+"""What :func:`write_checkpoint` writes, in that order."""
 _VOCABULARY_UNIT = 128  # as in the published models: 32,100 tokens in 32,128 rows
 
 

@@ -213,7 +213,7 @@ def test_how_a_training_ended_is_known_where_the_disk_is_full(jobs, monkeypatch)
     def refuse(path, value):
         raise OutputFailed(f"{path}: the disk is full")
 
-    monkeypatch.setattr(training, "write_json", refuse)
+    monkeypatch.setattr(training, "write_checked", refuse)
     monkeypatch.setattr(jobs, "_offer", lambda name, spec: None)
     jobs._watch(job, type("Ended", (), {"wait": lambda self: 0})())
     assert (jobs.job("mine").state, jobs.job("mine").fault) == ("done", "")

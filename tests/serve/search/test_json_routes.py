@@ -190,6 +190,21 @@ def test_comparing_and_runs_as_files(ask, served, tmp_path):
     assert fine(ask.get("/api/runs/none"), 404)
 
 
+def test_trainings_that_begin_and_end_are_answered_so_where_the_audit_cannot_be_written(
+    ask, served, tmp_path, capsys
+):
+    fine(ask.post("/api/judgements", json={"query": ASKED, "document": "d01", "grade": 2, "judge": "a"}))
+    audit = tmp_path / "audit.jsonl"
+    audit.unlink()
+    audit.mkdir()
+    begun = fine(ask.post("/api/trainings", json={"name": "mine", "start": "knrm", "epochs": 900}), 201)
+    assert begun["state"] == "running"
+    assert fine(ask.delete("/api/trainings/mine"))["state"] == "cancelled"
+    said = capsys.readouterr().err
+    assert "no audit line of train by" in said
+    assert "no audit line of cancel by" in said
+
+
 def test_a_service_that_only_reads_says_so(world, rankers):
     service = Service(Catalogue({"harbour": world.index}, rankers))
     service.warm()

@@ -17,8 +17,9 @@ import msgspec
 
 from rankhouse import __version__
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUse
+from rankhouse.io.checksums import write_checked
 from rankhouse.io.decoding import read_cache
-from rankhouse.io.outputs import replacing_folder, write_json, writing
+from rankhouse.io.outputs import replacing_folder, writing
 from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.plan import SAID, Plan, Task
 
@@ -161,7 +162,7 @@ def conclude(plan: Plan, task: Task, out: Path, contents: Contents, called: Call
         started=called.started.isoformat(timespec="seconds"),
         seconds=round(called.seconds, 3),
     )
-    write_json(out / task.folder / DONE, record)
+    write_checked(out / task.folder / DONE, record)
     return record
 
 

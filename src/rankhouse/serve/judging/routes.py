@@ -316,14 +316,14 @@ def _training(service: ServedCollection, request: Request, _asked: None) -> Trai
 def _begin(service: ServedCollection, request: Request, body: TrainingBody) -> TrainingInfo:
     wanted = body.request()
     job = service.training.begin(wanted)
-    service.audit.record("train", caller_of(request).name, name=wanted.name, start=wanted.start)
+    service.audit.note("train", caller_of(request).name, name=wanted.name, start=wanted.start)
     return _info(job)
 
 
 def _cancel(service: ServedCollection, request: Request, _asked: None) -> TrainingInfo:
     name = request.path_params["name"]
     job = service.training.cancel(name)
-    service.audit.record("cancel", caller_of(request).name, name=name)
+    service.audit.note("cancel", caller_of(request).name, name=name)
     return _info(job)
 
 

@@ -33,9 +33,10 @@ from rankhouse.core.qrels import Qrels, relevant, restrict
 from rankhouse.core.run import Run
 from rankhouse.core.sampling import order
 from rankhouse.index.sharded.sharded_index import ShardedIndex
+from rankhouse.io.checksums import write_checked
 from rankhouse.io.corpora import write_queries
 from rankhouse.io.decoding import read_own
-from rankhouse.io.outputs import write_json, writing_failures
+from rankhouse.io.outputs import writing_failures
 from rankhouse.io.trec import write_qrels, write_run
 from rankhouse.serve.errors import Refusal, UnknownName
 from rankhouse.serve.judging.process import last_words, started
@@ -267,7 +268,7 @@ class TrainingJobs:
                 shutil.rmtree(place / "training", ignore_errors=True)  # another training's, ended early
             began = datetime.now(UTC).isoformat(timespec="seconds")
             job = TrainingJob(request, "running", began, split.ids, held_out=len(split.held_out))
-            write_json(place / "job.json", job)
+            write_checked(place / "job.json", job)
             with writing_failures(place):
                 self._process = started([*self._command(request, place), *lessons], place / "said.txt")
             self._unwritten.pop(request.name, None)
@@ -379,7 +380,7 @@ class TrainingJobs:
             fault = last_words(place / "said.txt") or f"rankhouse train ended with code {code}"
         ended = msgspec.structs.replace(job, state=state, fault=fault)
         try:
-            write_json(place / "job.json", ended)
+            write_checked(place / "job.json", ended)
         except RankhouseError:
             self._unwritten[name] = ended
         with self._lock:

@@ -71,14 +71,14 @@ def write(service: ServedCollection, request: Request, form: TrainForm) -> Respo
     who = caller_of(request).name
     if form.cancel:
         service.training.cancel(form.cancel)
-        service.audit.record("cancel training", who, name=form.cancel)
+        service.audit.note("cancel training", who, name=form.cancel)
         return RedirectResponse("/train", 303)
     if service.training.folder is None:
         raise WrongUse(_ADVICE)
     start = form.start or service.training.starts[0]
     wanted = TrainingRequest(form.name, start, form.index, form.first_stage, epochs=form.epochs)
     service.training.begin(wanted)
-    service.audit.record("train", who, name=wanted.name, start=wanted.start)
+    service.audit.note("train", who, name=wanted.name, start=wanted.start)
     return RedirectResponse("/train", 303)
 
 
