@@ -77,12 +77,12 @@ BUDGETS = {
     "jobs adaptation": (3_407, 2_500),
     "systems": (2_488, 1_900),
     "training explanation stores": (12_890, 11_700),
-    "index models ranking labels evaluation": (20_168, 19_100),
+    "index models ranking labels evaluation": (20_407, 19_100),
     "text nn page": (5_980, 5_980),
     "io": (3_739, 3_300),
     "core": (2_194, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 72_493, 66_000
+MOST_ALL, PLANNED_ALL = 72_733, 66_000
 MOST_FILES, PLANNED_FILES = 405, 400
 MOST_SHARED_NAMES = 15
 

@@ -224,6 +224,7 @@ BUILDERS = {
     "bert_one": lambda folder: bert(folder, labels=1),
     "bert_three": lambda folder: bert(folder, labels=3),
     "bert_plain": lambda folder: bert(folder, head="BertModel"),
+    "bert_masked": lambda folder: bert(folder, head="BertForMaskedLM"),
     "bert_nsp": lambda folder: bert(folder, head="BertForNextSentencePrediction"),
     "bert_tanh": lambda folder: bert(folder, hidden_act="gelu_new"),
     "electra": electra,

@@ -152,9 +152,16 @@ def test_manifests_of_another_kind_version_or_family_are_refused(bundle):
         load(bundle)
 
 
-def test_a_published_checkpoint_without_its_family_gets_a_hint(checkpoint, fp32):
-    with pytest.raises(BadModel, match=r"monot5\(.*crossencoder\(.*biencoder\("):
-        open_ranker(checkpoint("bert"), fp32)
+@pytest.mark.parametrize(
+    ("kind", "family"),
+    [("bert", "crossencoder"), ("bert_nsp", "crossencoder"), ("sentences", "biencoder"), ("t5", "monot5")],
+)
+def test_a_published_checkpoint_without_its_family_is_opened_by_what_its_files_say(
+    kind, family, checkpoint, pairs, fp32
+):
+    folder = checkpoint(kind)
+    scores = open_ranker(folder, fp32).score(pairs)
+    np.testing.assert_array_equal(scores, open_ranker(f'{family}("{folder}")', fp32).score(pairs))
 
 
 def test_what_is_neither_folder_nor_family_is_refused(tmp_path, fp32):

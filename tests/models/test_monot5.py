@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer
 
 from rankhouse.core.errors import BadModel, WrongUse
@@ -109,9 +110,12 @@ def test_pieces_join_to_the_ids_of_the_whole_prompt(checkpoint):
     pairs = [Pair(Query("q", q), Passage("d", 0, p)) for q, p in zip(texts, reversed(texts), strict=True)]
     batch = model.encode(pairs)
     rows = torch.split(batch.ids.values, batch.lengths.tolist())
+    own = SentencePieceProcessor(f"{checkpoint('t5')}/spiece.model")  # "</s>" in a text is text to it
     for (query, passage), row in zip(pairs, rows, strict=True):
         prompt = f"Query: {query.text} Document: {passage.text} Relevant:"
-        assert row.tolist() == [*tokenizer.encode(prompt, add_special_tokens=False).ids, 1], prompt
+        parts = [tokenizer.encode(part, add_special_tokens=False).ids for part in prompt.split("</s>")]
+        expected = [*parts[0], *(i for part in parts[1:] for i in (*own.encode("</s>"), *part))]
+        assert row.tolist() == [*expected, 1], prompt
 
 
 def test_a_tokenizer_whose_pieces_do_not_join_reads_finished_prompts(checkpoint):
@@ -122,7 +126,8 @@ def test_a_tokenizer_whose_pieces_do_not_join_reads_finished_prompts(checkpoint)
     }  # fmt: skip
     tokenizer = Tokenizer.from_str(json.dumps(described))
     tokenizer.encode_special_tokens = True
-    pairs = [Pair(Query("q", q), Passage("d", 0, p)) for q in ODD for p in ODD]
+    odd = [text for text in ODD if text != "</s>"]  # which tokenizers takes for the token
+    pairs = [Pair(Query("q", q), Passage("d", 0, p)) for q in odd for p in odd]
     batch = prompt_reader(tokenizer, ("Query:", "Document:", "Relevant:"), 512, 1)(pairs)
     rows = torch.split(batch.ids.values, batch.lengths.tolist())
     for (query, passage), row in zip(pairs, rows, strict=True):

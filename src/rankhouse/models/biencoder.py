@@ -21,10 +21,9 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.models.checkpoint import (
-    SEQ2SEQ,
     CheckpointModel,
     find,
     load_network,
@@ -33,6 +32,7 @@ from rankhouse.models.checkpoint import (
     read_assets,
     read_config,
 )
+from rankhouse.models.checkpoint_kinds import require
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import TextIds, TextReader, text_layout
 from rankhouse.models.sentence_transformers import EncoderSettings, Pooling, read_dense, read_settings
@@ -45,6 +45,7 @@ Similarity = Literal["dot", "cosine", "l2"]
 SIMILARITIES: tuple[Similarity, ...] = ("dot", "cosine", "l2")
 
 _COSINE_TEMPERATURE = 0.05
+_HEADLESS = ("position_ids", "pooler")  # tensors that a bare encoder may hold unread
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,8 @@ def open_biencoder(
 
     Args:
         path: A folder or hub name; of sentence-transformers, or a bare encoder.
-        pooling: "cls" or "mean"; None: what the folder says, for a bare encoder "cls".
+        pooling: "cls" or "mean"; None: what the folder says, for a bare encoder "cls". A language model
+            that predicts masked words is opened only where this is said, to begin a training.
         similarity: "dot", "cosine" or "l2"; None: what the folder says, else cosine if it normalises,
             else dot.
         max_length: Most tokens of a text; None: what the folder says.
@@ -225,14 +227,14 @@ def open_biencoder(
     _check("pooling", pooling, ("cls", "mean"))
     _check("similarity", similarity, SIMILARITIES)
     folder = find(path, allow_pickle)
+    found = require(folder, "biencoder", () if pooling is None else ("masked", "unknown"))
     settings = read_settings(folder) or EncoderSettings(
         folder, "cls", (), False, max_length=None, similarity=None, query_prompt="", passage_prompt=""
     )
     raw = read_config(settings.transformer)
-    if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
-        raise BadModel(f'"{path}" is a {raw["model_type"]} checkpoint, no bi-encoder; try  monot5("{path}")')
     own_tokenizer, _, meant = load_tokenizer(settings.transformer, tokenizer)
-    network = load_network(settings.transformer, "AutoModel", allow_pickle, ("pooler",))
+    unread = _HEADLESS if found.key == "encoder" else None
+    network = load_network(settings.transformer, "AutoModel", allow_pickle, ("pooler",), unread=unread)
     shapes, weights = read_dense(settings.dense)
     layers = dense_layers(shapes)
     layers.load_state_dict(weights)

@@ -26,8 +26,9 @@ from rankhouse.core.scores import check_scale
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import others, replacing_folder
 from rankhouse.io.scratch import recover
+from rankhouse.models.checkpoint_kinds import notation_of
 from rankhouse.models.contract import Model, fingerprint
-from rankhouse.models.families import FAMILIES, PUBLISHED, open_model
+from rankhouse.models.families import FAMILIES, open_model
 from rankhouse.nn.compute import Compute
 
 if TYPE_CHECKING:
@@ -237,6 +238,8 @@ def open_ranker(spec: str, compute: Compute, budget: int = 0) -> NeuralRanker:
 
 def _calibration(folder: Path) -> str | None:
     """Return the fitted scale of a bundle's scores; None where it has none."""
+    if _is_published(folder):
+        return None
     scale = read_manifest(folder).calibration
     try:
         return scale and check_scale(scale)
@@ -245,14 +248,16 @@ def _calibration(folder: Path) -> str | None:
 
 
 def load(folder: Path | str) -> Model[Any]:
-    """Open a bundle.
+    """Open a bundle, or a published checkpoint by the family that its files say.
 
     Raises:
         MissingInput: No such folder.
-        BadModel: Not a bundle, of a newer version, incomplete, or changed since it was written.
+        BadModel: Neither, of a newer version, incomplete, or changed since it was written; a checkpoint that
+            no family computes.
     """
     folder = Path(folder)
-    _refuse_checkpoint(folder)
+    if _is_published(folder):
+        return open_model(notation_of(folder))
     manifest = read_manifest(folder)
     if manifest.family not in FAMILIES:
         raise BadModel(
@@ -278,12 +283,7 @@ def load(folder: Path | str) -> Model[Any]:
     return model  # type: ignore[no-any-return]
 
 
-def _refuse_checkpoint(folder: Path) -> None:
-    """Refuse a published checkpoint: which family it is of, its files do not say."""
+def _is_published(folder: Path) -> bool:
+    """Return whether a folder is a checkpoint that others wrote."""
     published = any((folder / name).is_file() for name in ("config.json", "modules.json"))
-    if published and not (folder / MANIFEST).is_file():
-        families = " or ".join(f'{family}("{folder}")' for family in PUBLISHED)
-        raise BadModel(
-            f'"{folder}" is no ranker saved by rankhouse: it holds no {MANIFEST}. It looks like a '
-            f"published checkpoint: say its family, {families}"
-        )
+    return published and not (folder / MANIFEST).is_file()

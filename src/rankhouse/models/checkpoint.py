@@ -55,10 +55,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         BadModel: It cannot be read or names no model type.
     """
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadModel(f'"{folder / "config.json"}" cannot be read ({error}); fetch the file again') from None
+    config = read_json(folder / "config.json")
     if not isinstance(config, dict) or "model_type" not in config:
         raise BadModel(
             f'"{folder / "config.json"}" names no model_type; it must be a transformers checkpoint'
@@ -66,13 +63,38 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def read_json(path: Path) -> Any:  # noqa: ANN401  # whatever JSON holds
+    """Read one of a checkpoint's JSON files.
+
+    Raises:
+        BadModel: It cannot be read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadModel(f'"{path}" cannot be read ({error}); fetch the file again') from None
+
+
 def load_network(
-    folder: Path, kind: str, allow_pickle: bool, needless: tuple[str, ...] = (), hint: str = ""
+    folder: Path,
+    kind: str,
+    allow_pickle: bool,
+    needless: tuple[str, ...] = (),
+    hint: str = "",
+    unread: tuple[str, ...] | None = None,
 ) -> nn.Module:
     """Load a transformers class in fp32.
 
+    Args:
+        folder: The checkpoint.
+        kind: transformers' class.
+        allow_pickle: Whether weights may be read from pytorch_model.bin.
+        needless: Parts of the names of tensors that the file may lack.
+        hint: Ends the error where others are missing.
+        unread: Parts of the names of tensors that the file may hold although nothing reads them; None: any.
+
     Raises:
-        BadModel: No readable weights, weights missing, a damaged file.
+        BadModel: No readable weights, weights missing or of another network, a damaged file.
     """
     import transformers  # noqa: PLC0415  # slow to import
 
@@ -95,6 +117,15 @@ def load_network(
             f'the weights in "{folder}" lack {len(missing)} tensor(s), first "{missing[0]}": this is not a '
             f"checkpoint trained as {kind.removeprefix('Auto')}; a scoring head that was never "
             f"trained would rank at random{hint}"
+        )
+    more = sorted(
+        k for k in info["unexpected_keys"] if unread is not None and not any(u in k for u in unread)
+    )
+    if more:
+        raise BadModel(
+            f'"{folder}" holds {len(more)} tensor(s) that {type(network).__name__} does not read, first '
+            f'"{more[0]}": it is a checkpoint of another kind than its config.json says, and would rank at '
+            "random; open it with the code it was made for, or fetch the folder again"
         )
     return network.float().eval()  # type: ignore[no-any-return]
 

@@ -21,7 +21,6 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.models.checkpoint import (
-    SEQ2SEQ,
     PairModel,
     find,
     load_network,
@@ -30,6 +29,7 @@ from rankhouse.models.checkpoint import (
     read_assets,
     read_config,
 )
+from rankhouse.models.checkpoint_kinds import require
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import PairReader, TextIds, pair_layout
 from rankhouse.models.sentence_transformers import own_ranker
@@ -52,6 +52,9 @@ SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob", "log-odds")
 _NEXT_SENTENCE = "AutoModelForNextSentencePrediction"
 _CLASSES = "AutoModelForSequenceClassification"
 _BEGIN = "; to begin a training with a fresh head, say  --ranker 'crossencoder(\"{path}\", new_head=1)'"
+_BEGINNINGS = ("encoder", "masked", "unknown")  # kinds that lack a head, if nothing else
+_ENCODERS = ("sentences", "chain", "colbert", "sparse", "other")  # kinds whose encoder can begin a training
+_UNREAD = ("position_ids", "pooler", "cls.", "lm_head", "predictions")  # what a classifier may keep unread
 _HEADS = ("classifier", "pooler", "pre_classifier", "score.")  # beginnings of heads' names in transformers
 
 
@@ -179,13 +182,17 @@ def open_crossencoder(
     if scale is not None and scale not in SCALES:
         raise WrongUse(f'scale="{scale}" is not known; choose from: {", ".join(SCALES)}')
     folder = find(path, allow_pickle)
+    found = require(folder, "crossencoder", _BEGINNINGS if new_head is None else (*_BEGINNINGS, *_ENCODERS))
     raw = read_config(folder)
-    kind = _head_kind(path, raw)
+    kind = _head_kind(raw)
     own_tokenizer, asks_segments, meant_length = load_tokenizer(folder, tokenizer)
     needless = () if new_head is None else _HEADS
+    unread = _UNREAD if found.key == "classifier" else None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(new_head or 0)
-        network = load_network(folder, kind, allow_pickle, needless, hint=_BEGIN.format(path=path))
+        network = load_network(
+            folder, kind, allow_pickle, needless, hint=_BEGIN.format(path=path), unread=unread
+        )
     config: Any = network.config
     classes = 2 if kind == _NEXT_SENTENCE else int(config.num_labels)
     if classes not in {1, 2}:
@@ -206,13 +213,8 @@ def open_crossencoder(
     return model
 
 
-def _head_kind(path: str, raw: Mapping[str, Any]) -> str:
-    """Return by its configuration which head a checkpoint has; refuse what answers with words."""
-    if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
-        raise BadModel(
-            f'"{path}" is a {raw["model_type"]} checkpoint, which answers with words; '
-            f'open it as  monot5("{path}")'
-        )
+def _head_kind(raw: Mapping[str, Any]) -> str:
+    """Return by its configuration which head a checkpoint has."""
     names = " ".join(raw.get("architectures") or ())
     return _NEXT_SENTENCE if "NextSentencePrediction" in names or "ForPreTraining" in names else _CLASSES
 

@@ -227,9 +227,10 @@ def prompt_reader(tokenizer: Tokenizer, prompt: Sequence[str], max_length: int, 
     SentencePiece never joins across a space, so that pieces tokenised alone give the prompt's own ids. This
     is checked on probes; a tokenizer for which it is not so reads finished prompts.
     """
+    texts = TextIds(tokenizer, max_length)
 
     def ids(text: str) -> list[int]:
-        return list(tokenizer.encode(text, add_special_tokens=False).ids)
+        return texts.whole([text])[0]
 
     def whole(query: str, passage: str) -> list[int]:
         return [*ids(f"{prompt[0]} {query} {prompt[1]} {passage} {prompt[2]}"), end]
@@ -240,7 +241,7 @@ def prompt_reader(tokenizer: Tokenizer, prompt: Sequence[str], max_length: int, 
         for query, passage in zip(_PROBES, reversed(_PROBES), strict=True)
     )
     layout = Layout(tuple(first), tuple(second), (*last, end))
-    return PairReader(TextIds(tokenizer, max_length), layout, max_length, None if joins else whole)
+    return PairReader(texts, layout, max_length, None if joins else whole)
 
 
 def _sizes(config: Mapping[str, Any], policy: Mapping[str, Any]) -> T5Sizes:

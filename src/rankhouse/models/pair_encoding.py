@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
@@ -27,6 +27,7 @@ IdArray = NDArray[np.int32]
 
 
 _REMEMBERED = 64 * 2**20  # bytes of texts and ids kept, about 60,000 passages
+_UNKNOWN = "<unk>"  # of Unigram vocabularies, which read many a character as it
 
 
 class Ids(NamedTuple):
@@ -69,6 +70,12 @@ class TextIds:
 
     def __init__(self, tokenizer: Tokenizer, keep: int) -> None:
         self._tokenizer, self._keep = plain(tokenizer), keep
+        # Other models write unknown words as their unknown token, which no text can spell.
+        unknown = getattr(tokenizer.model, "unk_token", None)
+        added = tokenizer.get_added_tokens_decoder().items()
+        own = {token.content: i for i, token in added if token.special and token.content != unknown}
+        self._own_names = frozenset(own)
+        self._own_ids = frozenset(i for name, i in own.items() if name != _UNKNOWN)
         self.room = _REMEMBERED
         self._known: dict[str, Ids] = {}
         self._bytes = 0
@@ -89,16 +96,15 @@ class TextIds:
 
     def whole(self, texts: Sequence[str]) -> list[list[int]]:
         """Return all ids of texts, to be kept elsewhere; nothing of it is remembered here."""
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [list(encoding.ids) for encoding in encodings]
+        return [list(encoding.ids) for encoding in self._encoded(list(texts))]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the characters of a text that each of its ids spells, as (start, end)."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
+        return list(self._reader(text).encode(text, add_special_tokens=False).offsets)
 
     def tokens(self, text: str, special: bool) -> list[Token]:
         """Return a text's tokens one by one."""
-        encoding = self._tokenizer.encode(text, add_special_tokens=special)
+        encoding = self._reader(text).encode(text, add_special_tokens=special)
         rows = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
         return [Token(number, token, bool(own), None if own else span) for number, token, own, span in rows]
 
@@ -107,13 +113,27 @@ class TextIds:
         texts = list(texts)
         rows = {text: self._known.get(text) for text in texts}
         new = [text for text, ids in rows.items() if ids is None]
-        for text, encoding in zip(
-            new, self._tokenizer.encode_batch_fast(new, add_special_tokens=False), strict=True
-        ):
+        for text, encoding in zip(new, self._encoded(new), strict=True):
             flat = encoding.ids
             rows[text] = Ids(np.array(flat[: self._keep], np.int32), len(flat))
         self._remember({text: rows[text] for text in new})
         return [ids for text in texts if (ids := rows[text]) is not None]
+
+    def _encoded(self, texts: list[str]) -> list[Encoding]:
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        for place, encoding in enumerate(encodings):
+            if not self._own_ids.isdisjoint(encoding.ids) or _UNKNOWN in texts[place]:
+                encodings[place] = self._reader(texts[place]).encode(texts[place], add_special_tokens=False)
+        return encodings
+
+    def _reader(self, text: str) -> Tokenizer:
+        """Return what takes no characters of a text for one of the model's own tokens."""
+        spelled = self._tokenizer.encode(text, add_special_tokens=False).tokens
+        return self._tokenizer if self._own_names.isdisjoint(spelled) else self._literal
+
+    @cached_property
+    def _literal(self) -> Tokenizer:
+        return plain(_without_own(self._tokenizer))
 
     def forget(self) -> None:
         """Drop all that is remembered."""
@@ -137,6 +157,26 @@ def plain(tokenizer: Tokenizer) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True
     return tokenizer
+
+
+def _without_own(tokenizer: Tokenizer) -> Tokenizer:
+    """Copy a tokenizer so that no text matches the model's own tokens; all other ids stay.
+
+    SentencePiece never matches control pieces in a text; tokenizers matches every piece of the vocabulary.
+    """
+    settings = json.loads(tokenizer.to_str())
+    own = {token["content"] for token in settings["added_tokens"] if token["special"]}
+    settings["added_tokens"] = [token for token in settings["added_tokens"] if not token["special"]]
+    model = settings["model"]
+    if isinstance(model["vocab"], list):  # Unigram; nothing matches an empty piece
+        model["vocab"] = [["" if piece in own else piece, score] for piece, score in model["vocab"]]
+    else:
+        model["vocab"] = {"\0" * (piece in own) + piece: i for piece, i in model["vocab"].items()}
+        if model.get("unk_token") in own:
+            model["unk_token"] = "\0" + model["unk_token"]
+        if "merges" in model:
+            model["merges"] = [pair for pair in model["merges"] if "".join(pair) not in own]
+    return Tokenizer.from_str(json.dumps(settings))
 
 
 def _cost(text: str, ids: Ids) -> int:

@@ -11,6 +11,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rankhouse.core.errors import BadModel
+from rankhouse.models.checkpoint import read_json
+from rankhouse.models.checkpoint_kinds import kind_of
 
 Pooling = Literal["cls", "mean"]
 
@@ -53,7 +55,7 @@ def read_settings(folder: Path) -> EncoderSettings | None:
     pooling: Pooling | None = None
     dense: list[Path] = []
     transformer, normalised = folder, False
-    for module in _read(folder / "modules.json"):
+    for module in read_json(folder / "modules.json"):
         kind, place = str(module["type"]).rsplit(".", 1)[-1], folder / module["path"]
         if kind == "Transformer":
             transformer = place
@@ -71,9 +73,9 @@ def read_settings(folder: Path) -> EncoderSettings | None:
     if pooling is None:
         raise BadModel(f'"{folder}" has no Pooling module, so it gives no vectors of texts')
     own = transformer / "sentence_bert_config.json"
-    most = _read(own).get("max_seq_length") if own.is_file() else None
+    most = read_json(own).get("max_seq_length") if own.is_file() else None
     extra = folder / "config_sentence_transformers.json"
-    prompts: Mapping[str, Any] = _read(extra) if extra.is_file() else {}
+    prompts: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
     similarity = {"dot": "dot", "cosine": "cosine", "euclidean": "l2"}.get(
         prompts.get("similarity_fn_name") or ""
     )
@@ -91,10 +93,7 @@ def read_settings(folder: Path) -> EncoderSettings | None:
 
 def own_ranker(folder: Path, allow_pickle: bool = False) -> str:
     """Return the notation of the bi-encoder that a folder holds; "" for any other folder."""
-    try:
-        is_biencoder = read_settings(folder) is not None
-    except BadModel:
-        is_biencoder = False
+    is_biencoder = kind_of(folder).key == "sentences"
     pickle = ", allow_pickle=True" if allow_pickle else ""
     return f"biencoder({json.dumps(str(folder))}{pickle})" if is_biencoder else ""
 
@@ -109,7 +108,7 @@ def read_dense(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], dict[str,
     weights: dict[str, Tensor] = {}
     place = 0
     for folder in folders:
-        config = _read(folder / "config.json")
+        config = read_json(folder / "config.json")
         activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(
             ".", 1
         )[-1]
@@ -128,7 +127,7 @@ def read_dense(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], dict[str,
 
 def _pooling(path: Path) -> Pooling:
     """Read a pooling as versions 2 to 6 write it."""
-    config = _read(path)
+    config = read_json(path)
     modes = config.get("pooling_mode", [])
     modes = [modes] if isinstance(modes, str) else list(modes)
     modes += [
@@ -146,10 +145,3 @@ def _prompt(settings: Mapping[str, Any], names: tuple[str, ...]) -> str:
     prompts: Mapping[str, str] = settings.get("prompts") or {}
     named = [prompts[name] for name in names if prompts.get(name)]
     return named[0] if named else prompts.get(settings.get("default_prompt_name") or "", "")
-
-
-def _read(path: Path) -> Any:  # noqa: ANN401  # whatever JSON holds
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BadModel(f'"{path}" cannot be read ({error}); fetch the folder again') from None

@@ -1,0 +1,172 @@
+"""What a published folder holds, as its own files say, so that no checkpoint is opened as what it is not.
+
+``modules.json`` decides first (sentence-transformers computes what it lists, whatever the transformer inside
+was trained as), then the architecture in ``config.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rankhouse.core.errors import BadModel
+from rankhouse.models.checkpoint import SEQ2SEQ, read_config, read_json
+
+
+class Kind(NamedTuple):
+    """A kind of checkpoint.
+
+    Attributes:
+        noun: As the field calls it.
+        family: That opens it; "" for none.
+        advice: What to do with it where that is not said by the family.
+    """
+
+    noun: str
+    family: str = ""
+    advice: str = ""
+
+
+_BEGIN = (
+    "its vectors were never trained to be compared; to train a bi-encoder from it, say how to pool:  "
+    'biencoder("DIR", pooling="cls")  or "mean"'
+)
+KINDS: Final = {
+    "classifier": Kind("a cross-encoder", "crossencoder"),
+    "chain": Kind("a cross-encoder of sentence-transformers modules", "crossencoder"),
+    "sentences": Kind("a bi-encoder of sentence-transformers", "biencoder"),
+    "encoder": Kind("a bare encoder", "biencoder"),
+    "words": Kind("a T5, which answers with words", "monot5"),
+    "masked": Kind("a language model that predicts masked words", advice=_BEGIN),
+    "colbert": Kind("a ColBERT checkpoint (late interaction: a vector for each token)"),
+    "sparse": Kind("a sparse encoder (SPLADE: a weight for each word of the vocabulary)"),
+    "decoder": Kind("a decoder, whose scores depend on a prompt template that its files do not hold"),
+    "router": Kind("an encoder with different modules for queries and documents (Router)"),
+    "custom": Kind("a model computed by Python code of its own, which is never run here"),
+    "other": Kind("a network that does not rank"),
+    "unknown": Kind("a checkpoint that names no architecture", advice='say its family:  biencoder("DIR")'),
+}
+_ADVICE = (
+    "this version cannot compute it; use another checkpoint: a cross-encoder, a bi-encoder or a monoT5 "
+    "(rankhouse models  lists some)"
+)
+_DECODERS = ("qwen", "gemma", "llama", "mistral", "mixtral", "phi", "gpt", "olmo", "falcon", "opt", "bloom")
+_MODULES = {  # class of a sentence-transformers module -> kind; the first that is found decides
+    "SpladePooling": "sparse",
+    "MLMTransformer": "sparse",
+    "SparseStaticEmbedding": "sparse",
+    "SparseAutoEncoder": "sparse",
+    "MultiVectorMask": "colbert",
+    "LogitScore": "decoder",
+    "Router": "router",
+    "Asym": "router",
+}
+_ENDINGS = {  # of an architecture's name -> kind
+    "ForSequenceClassification": "classifier",
+    "ForNextSentencePrediction": "classifier",
+    "ForMaskedLM": "masked",
+    "ForPreTraining": "masked",
+    "ForCausalLM": "decoder",
+    "LMHeadModel": "decoder",
+    "ColBERT": "colbert",
+    "ForRetrieval": "colbert",
+}
+
+
+class Found(NamedTuple):
+    """What a folder holds: the key of :data:`KINDS`, and what says so."""
+
+    key: str
+    evidence: str
+
+    @property
+    def kind(self) -> Kind:
+        """The kind itself."""
+        return KINDS[self.key]
+
+
+def kind_of(folder: Path) -> Found:
+    """Tell what a checkpoint's folder holds.
+
+    Raises:
+        BadModel: Its modules.json or config.json cannot be read.
+    """
+    if (folder / "modules.json").is_file() and (found := _by_modules(folder)) is not None:
+        return found
+    raw = read_config(folder)
+    names = [str(name) for name in raw.get("architectures") or ()]
+    evidence = f"config.json names {names[0]}" if names else f"config.json: model_type {raw['model_type']}"
+    if (folder / "artifact.metadata").is_file():
+        return Found("colbert", "artifact.metadata is ColBERT's own")
+    if str(raw["model_type"]).startswith(_DECODERS):
+        return Found("decoder", evidence)
+    if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
+        return Found("words" if raw["model_type"] in SEQ2SEQ else "other", evidence)
+    if not names:
+        return Found("unknown", evidence)
+    ending = next((kind for end, kind in _ENDINGS.items() if names[0].endswith(end)), None)
+    if ending is None:
+        ending = "other" if "For" in names[0] else "encoder"
+    return Found(ending, evidence)
+
+
+def notation_of(folder: Path) -> str:
+    """Return the notation that opens a published checkpoint by its family: ``biencoder("DIR")``.
+
+    Raises:
+        BadModel: No family here computes it: says what it is.
+    """
+    found = kind_of(folder)
+    if not found.kind.family:
+        raise refusal(folder, found)
+    return f"{found.kind.family}({json.dumps(str(folder))})"
+
+
+def require(folder: Path, family: str, accepted: Sequence[str] = ()) -> Found:
+    """Tell what a folder holds, if a family can open it.
+
+    Args:
+        folder: The checkpoint.
+        family: Name in the table of families.
+        accepted: Other kinds that are good enough, as to begin a training with.
+
+    Raises:
+        BadModel: It is something else: says what, and what opens it.
+    """
+    found = kind_of(folder)
+    if found.kind.family != family and found.key not in accepted:
+        raise refusal(folder, found, family)
+    return found
+
+
+def refusal(folder: Path, found: Found, family: str = "") -> BadModel:
+    """Return the error for a checkpoint that a family, or none, can open."""
+    kind = found.kind
+    opened = f'open it as  {kind.family}("{folder}")' if kind.family else kind.advice or _ADVICE
+    wanted = f", no {family}" if family else ""
+    return BadModel(f'"{folder}" is {kind.noun}{wanted} ({found.evidence}); {opened}')
+
+
+def _by_modules(folder: Path) -> Found | None:
+    """Tell the kind by the modules of sentence-transformers; None where only config.json can."""
+    modules: list[dict[str, Any]] = read_json(folder / "modules.json")
+    types = [str(module["type"]) for module in modules]
+    names = [name.rsplit(".", 1)[-1] for name in types]
+    for name, full in zip(names, types, strict=True):
+        if full.startswith("pylate."):
+            return Found("colbert", f"modules.json names {full}")
+        if not full.startswith("sentence_transformers."):
+            return Found("custom", f"modules.json names {full}")
+        if name in _MODULES:
+            return Found(_MODULES[name], f"modules.json names {name}")
+    extra = folder / "config_sentence_transformers.json"
+    task = read_json(extra).get("model_type") if extra.is_file() else None
+    if task == "MultiVectorEncoder":
+        return Found("colbert", f"{extra.name} says {task}")
+    if "Pooling" not in names and "StaticEmbedding" not in names:
+        return None  # a Transformer alone: a classifier, or a decoder
+    last = folder / str(modules[-1].get("path", "")) / "config.json"
+    scores = last.is_file() and read_json(last).get("module_output_name") == "scores"
+    return Found("chain" if scores or task == "CrossEncoder" else "sentences", "modules.json")

@@ -1,0 +1,160 @@
+"""A checkpoint is opened as what its files say it is, or refused by name."""
+
+import json
+import shutil
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from rankhouse.core.errors import BadModel
+from rankhouse.models import bundle
+from rankhouse.models.biencoder import open_biencoder
+from rankhouse.models.checkpoint_kinds import KINDS, kind_of, notation_of
+from rankhouse.models.crossencoder import open_crossencoder
+
+from .conftest import edit_config, with_bert_vocabulary
+
+
+@pytest.fixture
+def folder(checkpoint, tmp_path):
+    """Copy a checkpoint, and say another architecture."""
+
+    def make(kind, architecture=None, **tensors):
+        copy = shutil.copytree(checkpoint(kind), tmp_path / "copy")
+        if architecture:
+            edit_config(copy, {"architectures": [architecture]})
+        if tensors:
+            path = copy / "model.safetensors"
+            save_file(load_file(path) | tensors, path, metadata={"format": "pt"})
+        return copy
+
+    return make
+
+
+def colbert(make):
+    import torch
+
+    return make("bert_plain", "HF_ColBERT", **{"linear.weight": torch.randn(16, 32)})
+
+
+def test_a_colbert_is_refused_by_name_and_never_becomes_a_biencoder(folder, fp32):
+    copy = colbert(folder)
+    for opened in (open_biencoder, lambda path: open_biencoder(path, pooling="cls"), open_crossencoder):
+        with pytest.raises(BadModel, match="is a ColBERT.*HF_ColBERT"):
+            opened(str(copy))
+    with pytest.raises(BadModel, match="is a ColBERT.*use another checkpoint"):
+        bundle.open_ranker(str(copy), fp32)
+    assert open_crossencoder(str(copy), new_head=1).policy["classes"] == 2, "a training may begin with it"
+
+
+def test_a_splade_in_the_form_of_a_masked_language_model_is_no_biencoder(checkpoint, fp32):
+    path = checkpoint("bert_masked")
+    with pytest.raises(
+        BadModel, match=r"predicts masked words, no biencoder \(config.json names BertForMaskedLM"
+    ):
+        open_biencoder(path)
+    with pytest.raises(BadModel, match="never trained to be compared"):
+        bundle.open_ranker(path, fp32)
+    assert open_biencoder(path, pooling="mean").policy["pooling"] == "mean", (
+        "to begin a training, and said so"
+    )
+
+
+def test_a_bare_encoder_with_tensors_that_nothing_reads_is_refused(folder):
+    import torch
+
+    copy = folder("bert_plain", **{"linear.weight": torch.randn(16, 32)})
+    with pytest.raises(BadModel, match='1 tensor.* BertModel does not read, first "linear.weight"'):
+        open_biencoder(str(copy))
+
+
+def test_a_classifier_with_a_head_of_another_shape_is_refused(folder):
+    import torch
+
+    copy = folder("bert", **{"head.dense.weight": torch.randn(32, 32)})
+    with pytest.raises(BadModel, match='first "head.dense.weight"'):
+        open_crossencoder(str(copy))
+
+
+@pytest.mark.parametrize(
+    "kind", ["bert", "bert_nsp", "electra", "distilbert", "roberta", "deberta", "modernbert"]
+)
+def test_a_classifier_is_no_biencoder(kind, checkpoint):
+    with pytest.raises(BadModel, match=r"is a cross-encoder, no biencoder.*open it as  crossencoder\("):
+        open_biencoder(checkpoint(kind))
+
+
+def test_a_biencoder_of_sentence_transformers_is_no_crossencoder(checkpoint):
+    with pytest.raises(BadModel, match=r"is a bi-encoder.*no crossencoder.*open it as  biencoder\("):
+        open_crossencoder(checkpoint("sentences"))
+    assert open_crossencoder(checkpoint("sentences"), new_head=3).encoder_ranker
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}, "decoder.*prompt template"),
+        ({"model_type": "qwen3", "architectures": ["Qwen3ForSequenceClassification"]}, "decoder.*prompt"),
+        ({"model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"]}, "decoder"),
+        ({"model_type": "bert", "architectures": ["BertForQuestionAnswering"]}, "does not rank"),
+        ({"model_type": "bart", "architectures": ["BartModel"], "is_encoder_decoder": True}, "does not rank"),
+        ({"model_type": "colpali", "architectures": ["ColPaliForRetrieval"]}, "ColBERT"),
+        ({"model_type": "bert"}, "names no architecture.*say its family"),
+    ],
+)
+def test_other_networks_are_refused_by_name(config, said, tmp_path, fp32):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadModel, match=said):
+        bundle.open_ranker(str(tmp_path), fp32)
+
+
+@pytest.mark.parametrize(
+    ("modules", "extra", "key"),
+    [
+        (
+            ["sentence_transformers.models.Transformer", "sentence_transformers.models.SpladePooling"],
+            {},
+            "sparse",
+        ),
+        (["sentence_transformers.models.Router"], {}, "router"),
+        (["sentence_transformers.models.Transformer", "pylate.models.Dense.Dense"], {}, "colbert"),
+        (
+            ["sentence_transformers.base.modules.transformer.Transformer"],
+            {"model_type": "MultiVectorEncoder"},
+            "colbert",
+        ),
+        (
+            [
+                "sentence_transformers.base.modules.transformer.Transformer",
+                "sentence_transformers.cross_encoder.modules.logit_score.LogitScore",
+            ],
+            {"model_type": "CrossEncoder"},
+            "decoder",
+        ),
+        (["modeling_own.Own"], {}, "custom"),
+    ],
+)
+def test_modules_of_other_kinds_are_refused_by_name(modules, extra, key, checkpoint, tmp_path):
+    copy = shutil.copytree(checkpoint("bert_plain"), tmp_path / "copy")
+    listed = [{"idx": i, "name": str(i), "path": "", "type": name} for i, name in enumerate(modules)]
+    (copy / "modules.json").write_text(json.dumps(listed))
+    (copy / "config_sentence_transformers.json").write_text(json.dumps(extra))
+    assert kind_of(copy).key == key
+    with pytest.raises(BadModel, match=KINDS[key].noun.split(" (")[0]):
+        notation_of(copy)
+    with pytest.raises(BadModel, match="no biencoder"):
+        open_biencoder(str(copy))
+
+
+def test_a_crossencoder_that_sentence_transformers_saved_is_found_by_its_architecture(checkpoint, tmp_path):
+    library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
+    library.CrossEncoder(checkpoint("bert_one"), device="cpu").save_pretrained(str(tmp_path / "saved"))
+    assert (tmp_path / "saved" / "modules.json").is_file()
+    assert notation_of(tmp_path / "saved").startswith("crossencoder(")
+
+
+def test_a_folder_that_cannot_be_read_says_so(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with_bert_vocabulary(tmp_path)
+    with pytest.raises(BadModel, match="cannot be read"):
+        notation_of(tmp_path)
