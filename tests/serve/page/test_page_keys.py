@@ -27,7 +27,7 @@ def sign_in(page, at, key, follow):
 def test_a_key_opens_the_page_and_names_the_judge(tab, at, served, follow):
     with tab() as page:
         sign_in(page, at, "wrong-wrong-wrong-wrong", follow)
-        assert "not one of the keys" in page.inner_text("[role=alert]")
+        assert "key is not valid" in page.inner_text("[role=alert]")
         box = page.get_by_label("Key")
         assert box.evaluate("e => getComputedStyle(e).borderRadius") != "0px"  # the style sheet came along
         box.fill(KEY)

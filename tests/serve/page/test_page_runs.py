@@ -56,7 +56,7 @@ def test_a_run_is_told_from_a_system_and_a_cut_table_has_a_shadow(folder, tmp_pa
         page.wait_for_selector("table")
         assert page.get_by_role("group", name="Runs").get_by_role("checkbox").count() == 1
         assert page.get_by_role("group", name="Systems").get_by_label("mine").count() == 0
-        assert "mine (run)" in page.get_by_label("Against").inner_text()
+        assert "mine (run)" in page.get_by_label("Baseline").inner_text()
         table = page.locator(".scroll").first
         assert table.evaluate("e => e.scrollWidth > e.clientWidth")
         assert (
@@ -88,8 +88,8 @@ def test_a_ranker_is_trained_and_becomes_a_column(tab, at, follow):
     pytest.importorskip("torch")
     with tab() as page:
         page.goto(f"{at}/train")
-        page.get_by_label("Name of the new ranker").fill("mine")
-        page.get_by_label("Begin with").select_option("knrm")
+        page.get_by_label("Name").fill("mine")
+        page.get_by_label("Start from").select_option("knrm")
         page.get_by_label("Epochs").fill("2")
         follow(page, page.get_by_role("button", name="Train"))
         assert page.locator("h2 .state").inner_text() == "running"
@@ -116,7 +116,70 @@ def test_a_training_is_ended_without_a_script(tab, at, follow):
 def test_what_cannot_be_trained_is_told(tab, at, follow):
     with tab() as page:
         page.goto(f"{at}/train")
-        page.get_by_label("Name of the new ranker").fill("a b/..")
+        page.get_by_label("Name").fill("a b/..")
         follow(page, page.get_by_role("button", name="Train"))
         assert "letters" in page.inner_text("main")
         assert page.get_by_role("link", name="← Back").count() == 1
+
+
+def test_a_chart_says_its_values_under_the_pointer_and_by_arrow_keys(tab, at, served):
+    served[0].judgements.judge("anna", "<script>alert(1)</script> hostile", "pilots", 1)
+    with tab() as page:
+        page.goto(f"{at}/runs?system=bm25&system=ql&measures=AP")
+        page.wait_for_selector("[data-chart]")
+        figure = page.locator("[data-chart]")
+        assert figure.locator("polyline").count() == 2
+        before = figure.locator("figcaption").inner_text()
+        assert before.startswith("AP of each run")
+        figure.locator("svg").hover()
+        assert figure.locator("figcaption").inner_text().startswith("Place 2 · bm25 ")
+        figure.focus()
+        page.keyboard.press("ArrowRight")
+        assert figure.locator("figcaption").inner_text().startswith("Place 3 · bm25 ")
+        page.locator("h1").click()
+        page.mouse.move(0, 0)
+        assert figure.locator("figcaption").inner_text() == before
+
+
+def test_curves_of_trainings_stand_in_one_chart():
+    import msgspec
+
+    from rankhouse.serve.judging.training import TrainingJob, TrainingRequest
+    from rankhouse.serve.page.train import curve_of, overlay_of
+
+    def job(name, *values):
+        checks = tuple(
+            {"step": 10 * n, "value": value, "first_stage": 0.2, "measure": "AP"}
+            for n, value in enumerate(values, 1)
+        )
+        losses = tuple({"step": n, "loss": 1 / n} for n in range(1, 1000))
+        return TrainingJob(TrainingRequest(name), "done", "", log=losses + checks)
+
+    one, two = job("one", 0.1, 0.5, 0.25), job("two", 0.2, 0.4)
+    curve = curve_of(one.log)
+    assert [line.kind for line in curve.lines] == ["loss", "value"]
+    assert len(curve.lines[0].points.split()) <= 335
+    assert [dot[1] for dot in curve.lines[1].dots] == [174.0, 14.0, 114.0]
+    told = msgspec.json.decode(curve.data)
+    place = told["at"].index("Step 10")
+    assert [(name, texts[place]) for name, texts in told["lines"]] == [("loss", "0.1000"), ("AP", "0.1000")]
+    assert "best AP on held-out questions 0.5000 at step 20, first stage 0.2000" in curve.sentence
+    assert overlay_of([one]) is None
+    both = overlay_of([one, two, job("none")])
+    assert [line.name for line in both.lines] == ["one", "two"]
+    assert "one 0.5000, two 0.4000" in both.sentence
+
+
+def test_heads_of_the_list_order_it_and_a_choice_filters_at_once(tab, at, follow):
+    with tab() as page:
+        page.goto(f"{at}/queries")
+        for wanted, first in (("descending", "q2"), ("ascending", "q3")):
+            follow(page, page.get_by_role("columnheader", name="Relevant").get_by_role("link"))
+            assert page.get_by_role("columnheader", name="Relevant").get_attribute("aria-sort") == wanted
+            assert page.locator("tbody th small").first.inner_text() == first
+        with page.expect_navigation():
+            page.get_by_label("Show").select_option("open")
+        assert page.locator("tbody th small").all_inner_texts() == ["q3"]
+        page.get_by_label("Find").fill("zzz")
+        follow(page, page.get_by_role("button", name="Filter"))
+        assert "No question matches" in page.inner_text("main")

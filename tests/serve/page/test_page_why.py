@@ -31,7 +31,7 @@ def test_two_ticked_hits_are_compared(tab, at, follow):
         assert "system=ql" in page.url
         first = page.locator("h1").inner_text()
         assert {"pilots", "fleet-1"} <= set(first.split())
-        follow(page, page.get_by_role("link", name="The other way round"))
+        follow(page, page.get_by_role("link", name="Swap the two documents"))
         assert page.locator("h1").inner_text() != first
         page.go_back()
         follow(page, page.get_by_role("link", name="Only pilots"))

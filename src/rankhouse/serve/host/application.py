@@ -140,7 +140,7 @@ def _inside(there: str) -> str:
 
 
 def _form(there: str, *, is_wrong: bool = False) -> Response:
-    return sign_in_page(LOGIN, there, CONTENT_POLICY, "This is not one of the keys." if is_wrong else "")
+    return sign_in_page(LOGIN, there, CONTENT_POLICY, "That key is not valid." if is_wrong else "")
 
 
 GROUPS: tuple[Callable[[Service], list[BaseRoute]], ...] = (

@@ -260,6 +260,14 @@ class JudgementStore:
                     table.setdefault(query_id, {})[doc_id] = said[judge]
             return table
 
+    @property
+    def comments(self) -> list[tuple[Pair, str, str]]:
+        """Every comment that stands: of which pair, whose, and its text."""
+        with self._lock:
+            return [
+                (pair, judge, text) for pair, said in self._comments.items() for judge, text in said.items()
+            ]
+
     def comments_of(self, judge: str, query_id: str) -> dict[str, str]:
         """Return one judge's comments on the documents of a query."""
         with self._lock:

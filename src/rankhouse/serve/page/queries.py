@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ from rankhouse.serve.page.render import address, csv_of, download, exports, page
 
 _A_PAGE = 100
 _DIFFERENCES = 50
-_SHOWS = {"all": "all", "judged": "judged", "open": "not judged"}
+_SHOWS = {"all": "All", "judged": "Judged", "open": "Not judged"}
 
 
 class QuestionRow(NamedTuple):
@@ -36,19 +36,30 @@ class QuestionRow(NamedTuple):
     judges: tuple[str, ...]
 
 
-_ORDERS: dict[str, tuple[str, Callable[[QuestionRow], Any] | None]] = {
-    "file": ("as they are", None),
-    "few": ("fewest judged first", lambda row: row.judged),
-    "many": ("most judged first", lambda row: -row.judged),
-    "words": ("by their words", lambda row: row.text.casefold()),
+_ORDERS: dict[str, Callable[[QuestionRow], Any] | None] = {
+    "file": None,
+    "few": lambda row: row.judged,
+    "many": lambda row: -row.judged,
+    "words": lambda row: row.text.casefold(),
+    "relevant": lambda row: -row.relevant,
+    "scarce": lambda row: row.relevant,
+    "judges": lambda row: (-len(row.judges), row.judges),
 }
+_HEADS = (
+    ("Question", ("words", "file"), "ascending"),
+    ("Judged", ("many", "few"), "descending"),
+    ("Relevant", ("relevant", "scarce"), "descending"),
+    ("Judges", ("judges", "file"), "descending"),
+)
+"""Heads of the list: what a first and a second press order by, and how the first is called."""
+_OTHER = {"few": "ascending", "scarce": "ascending"}
 
 
 class QueriesFields(Struct):
     """Which questions are shown, in which order, and as what file."""
 
     show: Literal["all", "judged", "open"] = "all"
-    order: Literal["file", "few", "many", "words"] = "file"
+    order: Literal["file", "few", "many", "words", "relevant", "scarce", "judges"] = "file"
     words: Annotated[str, Meta(max_length=200)] = ""
     page: Annotated[int, Meta(ge=1)] = 1
     export: Literal["html", "csv", "json", "qrels"] = "html"
@@ -72,14 +83,14 @@ def show(service: ServedCollection, request: Request, asked: QueriesFields) -> R
             "title": "Queries",
             "summary": _summary(rows),
             "words": words, "show": shown, "shows": list(_SHOWS.items()), "order": order,
-            "orders": [(name, told) for name, (told, _) in _ORDERS.items()],
+            "heads": _heads(order, {"words": words, "show": shown}),
             "rows": chosen[(number - 1) * _A_PAGE : number * _A_PAGE],
             "pages": _pages(number, last, {"words": words, "show": shown, "order": order}),
-            "empty": "No question fits." if rows else
-                     "There are no questions yet: judge one, or start the service with --queries FILE.",
+            "has_any": bool(rows),
             "judges": judges_table(store) if store is not None and store.judges else None,
             "agreement": agreement_table(store) if store is not None else None,
             "differing": differing_table(store) if store is not None else None,
+            "comments": comments_table(store) if store is not None else None,
             "exports": exports(request, "html", "csv", "json", "qrels"),
         },
     )  # fmt: skip
@@ -108,19 +119,30 @@ def _chosen(rows: Sequence[QuestionRow], shown: str, order: str, words: str) -> 
         if (shown == "all" or bool(row.judged) == (shown == "judged"))
         and (wanted in row.text.casefold() or wanted in row.id.casefold())
     ]
-    key = _ORDERS[order][1]
+    key = _ORDERS[order]
     return chosen if key is None else sorted(chosen, key=key)
 
 
 def _summary(rows: Sequence[QuestionRow]) -> str:
     some = sum(1 for row in rows if row.judged)
     pairs, relevant = sum(row.judged for row in rows), sum(row.relevant for row in rows)
-    questions, documents = "question" + "s" * (len(rows) != 1), "document" + "s" * (pairs != 1)
-    return f"{len(rows):,} {questions}, {some:,} judged: {pairs:,} {documents}, {relevant:,} relevant."
+    questions, judgements = "question" + "s" * (len(rows) != 1), "judgement" + "s" * (pairs != 1)
+    return f"{len(rows):,} {questions}, {some:,} with {pairs:,} {judgements}, {relevant:,} of them relevant."
+
+
+def _heads(order: str, kept: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return each head of the list: its name, the address that orders by it, and how it orders now."""
+    heads = []
+    for name, (first, second), way in _HEADS:
+        target = address("/queries", **kept, order=second if order == first else first)
+        heads.append(
+            (name, target, way if order == first else _OTHER.get(order, "") if order == second else "")
+        )
+    return heads
 
 
 def _pages(number: int, last: int, kept: dict[str, str]) -> list[tuple[str, str]]:
-    near = (("← Earlier", number - 1), ("Later →", number + 1))
+    near = (("← Previous", number - 1), ("Next →", number + 1))
     return [(name, address("/queries", **kept, page=n)) for name, n in near if 1 <= n <= last]
 
 
@@ -133,7 +155,7 @@ def judges_table(store: JudgementStore) -> Table:
         counts = (f"{grades.count(value):,}" for value in store.scale)
         rows.append((judge, f"{len(said):,}", f"{len(grades):,}", *counts))
     named = (f"{value} {label}" for value, label in store.scale.items())
-    return Table(("judge", "questions", "documents", *named), tuple(rows))
+    return Table(("Judge", "Questions", "Documents", *named), tuple(rows))
 
 
 def agreement_table(store: JudgementStore) -> Table | None:
@@ -143,10 +165,10 @@ def agreement_table(store: JudgementStore) -> Table | None:
         kappas = _kappa(one.kappa), _kappa(one.weighted)
         rows.append((f"{one.first}, {one.second}", f"{one.pairs:,}", f"{one.same:.0%}", *kappas))
     legend = (
-        "Of the documents that both judged: the share with the same grade; Cohen's kappa, the agreement "
-        "beyond chance (1 is perfect, 0 is chance); weighted: by the square of the distance."
+        "For documents that both judged: the share with the same grade, and Cohen's kappa, the agreement "
+        "beyond chance (1 is perfect, 0 is chance); weighted kappa weighs a difference by its square."
     )
-    head = ("judges", "documents", "same", "kappa", "weighted")
+    head = ("Judges", "Documents", "Same grade", "Kappa", "Weighted kappa")
     return Table(head, tuple(rows), legend=legend) if rows else None
 
 
@@ -158,7 +180,14 @@ def differing_table(store: JudgementStore) -> Table | None:
         for a, b in combinations(store.judges, 2)
         for one in differences(store.qrels_of(a), store.qrels_of(b))[:_DIFFERENCES]
     ]
-    return Table(("question", "document", "one says", "the other says"), tuple(rows)) if rows else None
+    return Table(("Question", "Document", "One judge", "The other"), tuple(rows)) if rows else None
+
+
+def comments_table(store: JudgementStore) -> Table | None:
+    """Return what judges remarked on documents; None without any."""
+    texts = {entry.query_id: entry.query for entry in store.entries if entry.query}
+    rows = tuple((texts.get(query, query), doc, judge, text) for (query, doc), judge, text in store.comments)
+    return Table(("Question", "Document", "Judge", "Comment"), rows) if rows else None
 
 
 def _kappa(value: float | None) -> str:

@@ -24,9 +24,11 @@ from rankhouse.serve.judging.compare import (
     compare_runs,
 )
 from rankhouse.serve.judging.runs import trec_run
+from rankhouse.serve.page.curves import Chart, across, drawn, hover_data, thinned, upwards
 from rankhouse.serve.page.render import Line, address, csv_of, download, exports, fault_page, page
 
 _ROWS = 100
+_FEW_QUESTIONS = 3
 _Test = Literal["randomization", "t"]
 _Correction = Literal["holm", "bonferroni", "none"]
 
@@ -71,20 +73,19 @@ def show(service: ServedCollection, request: Request, asked: RunsFields) -> Resp
 def _form(service: ServedCollection, wanted: CompareRequest, known: Sequence[str]) -> dict[str, object]:
     judged = sum(1 for said in service.known_qrels().values() if said)
     return {
-        "title": "Runs",
+        "title": "Compare runs",
         "runs": list(service.runs),
         "systems": [name for name in dict.fromkeys([*known, *wanted.names]) if name not in service.runs],
         "chosen": wanted.names,
         "index": wanted.index,
         "measures": wanted.measures,
         "baseline": wanted.names[0] if wanted.names else "",
-        "baselines": [("", "the first chosen"), *((one, _told(service, one)) for one in known)],
+        "baselines": [("", "First selected"), *((one, _told(service, one)) for one in known)],
         "test": wanted.test,
-        "tests": [(name, {"t": "paired t-test"}.get(name, name)) for name in get_args(_Test)],
+        "tests": [(name, {"t": "Paired t-test"}.get(name, name.capitalize())) for name in get_args(_Test)],
         "correction": wanted.correction,
         "corrections": [(name, name.capitalize()) for name in get_args(_Correction)],
-        "empty": f"Choose two or more; they are compared on {judged:,} judged questions."
-                 if judged else "Nothing is judged yet: judge some documents first.",
+        "judged": judged,
         "notes": (), "comparison": None, "progress": (), "exports": [],
     }  # fmt: skip
 
@@ -110,12 +111,39 @@ def _shown(service: ServedCollection, request: Request, compared: ComparedRuns) 
         "largest": max((abs(row.difference) for row in compared.rows), default=0.0) or 1.0,
         "more": max(0, len(compared.rows) - _ROWS),
         "counts": _counts(compared),
+        "profile": profile(compared),
         "columns": [
             name for name in compared.pair if name in service.catalogue.systems(compared.request.index)
         ],
         "notes": compared.notes,
         "exports": exports(request, "html", "csv", "json") + files,
     }
+
+
+def profile(compared: ComparedRuns) -> Chart | None:
+    """Return each run's values of the first measure from its best question to its worst; None for few."""
+    values = {name: sorted((row.values[name] for row in compared.rows), reverse=True)
+              for name in compared.request.names}  # fmt: skip
+    count = len(compared.rows)
+    if count < _FEW_QUESTIONS:
+        return None
+    curves = {name: thinned([(place + 1, value) for place, value in enumerate(column)])
+              for name, column in values.items()}  # fmt: skip
+    x, y = across(1, count), upwards([column[0] for column in values.values()])
+    return Chart(
+        tuple(
+            drawn(name, f"line{n}", points, (x, y))._replace(dots=())
+            for n, (name, points) in enumerate(curves.items())
+        ),
+        level=None,
+        below=x.ticks(",g"),
+        left=y.ticks(".2f"),
+        right=(),
+        sentence=f"{compared.comparison.measures[0]} of each run, its questions ordered from best to worst"
+        if compared.comparison
+        else "",
+        data=hover_data(x, "Place {}", {name: (points, ".4f") for name, points in curves.items()}),
+    )
 
 
 def _counts(compared: ComparedRuns) -> str:
@@ -127,7 +155,7 @@ def _counts(compared: ComparedRuns) -> str:
 def export(compared: ComparedRuns, kind: str) -> Response:
     """Return a comparison as a file: "csv" or "json"."""
     if compared.comparison is None:
-        raise WrongUse("the runs are still being made; look again in a moment")
+        raise WrongUse("the systems are still answering the questions; try again in a moment")
     if kind == "json":
         rows = [{"query": row.id, "text": row.text, "judged": row.judged, **row.values}
                 for row in compared.rows]  # fmt: skip
@@ -142,7 +170,7 @@ def export(compared: ComparedRuns, kind: str) -> Response:
 def export_run(service: ServedCollection, wanted: CompareRequest) -> Response:
     """Return the run of one system over the judged questions."""
     if len(wanted.names) != 1:
-        raise WrongUse("a run is of one system: name one")
+        raise WrongUse(f"{len(wanted.names)} systems were named; a run file holds one, so name one")
     name = wanted.names[0]
     run: Run | None = service.runs.get(name)
     if run is None:
@@ -150,5 +178,5 @@ def export_run(service: ServedCollection, wanted: CompareRequest) -> Response:
         judged = [query for query in service.known_queries() if qrels.get(query.id)]
         run = service.system_runs.finished(name, judged, wanted.index, patience=60.0).run
     if run is None:
-        raise WrongUse(f'the run of "{name}" is still being made; look again in a moment')
+        raise WrongUse(f'"{name}" is still answering the questions; try again in a moment')
     return download(f"{name}.run", trec_run(run, name))

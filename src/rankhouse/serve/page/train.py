@@ -1,4 +1,4 @@
-"""Train: a new ranker from what was judged, its curve as it grows, and then one column more."""
+"""Train: a new ranker from the judgements, its curve as it grows, and then one more system."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.serve.contracts.requests import caller_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.training import TrainingJob, TrainingRequest
+from rankhouse.serve.page.curves import Chart, Points, across, drawn, hover_data, thinned, upwards
 from rankhouse.serve.page.render import Line, page
 from rankhouse.training.log import Entry
 
-_ADVICE = (
-    "This service only reads: start it with --judgements FILE to judge, and to train from what was judged."
-)
+_ADVICE = "This service is read-only. To judge and to train, start it with --judgements FILE."
 _SHOWN = 20
+_COLOURS = 8
 
 
 class ShownTraining(NamedTuple):
@@ -27,7 +27,8 @@ class ShownTraining(NamedTuple):
 
     job: TrainingJob
     sentence: str
-    curve: Curve | None
+    curve: Chart | None
+    measure: str
     columns: tuple[str, ...]
 
 
@@ -39,9 +40,9 @@ def show(service: ServedCollection, request: Request, _asked: Struct) -> Respons
     relevant = sum(grade > 0 for grade in pairs)
     starts, taken = service.training.starts, [job.request.name for job in jobs]
     content = {
-        "title": "Train",
-        "summary": f"A ranker of your own from {len(pairs):,} judged documents, {relevant:,} of them "
-                   "relevant. When it is done, it is one more system to search with and to compare.",
+        "title": "Train a ranker",
+        "summary": _summary(len(pairs), relevant),
+        "needs_judgements": is_open and not relevant,
         "notes": () if is_open else (_ADVICE,),
         "may_train": is_open and caller_of(request).may_write and bool(relevant),
         "starts": [(name, _named(service, name)) for name in starts],
@@ -50,9 +51,18 @@ def show(service: ServedCollection, request: Request, _asked: Struct) -> Respons
         "name": next(f"trained-{n}" for n in range(1, len(jobs) + 2) if f"trained-{n}" not in taken),
         "index": service.catalogue.view().name,
         "trainings": [_shown(service, job) for job in jobs],
+        "overlay": overlay_of(jobs),
         "is_running": any(job.state == "running" for job in jobs),
     }  # fmt: skip
     return page(request, "train.html.j2", content)
+
+
+def _summary(judged: int, relevant: int) -> str:
+    documents = "document" if judged == 1 else "documents"
+    return (
+        f"Learn from {judged:,} judged {documents}, {relevant:,} of them relevant. The finished ranker "
+        "becomes a system that you can search with and compare."
+    )
 
 
 class TrainForm(Struct):
@@ -84,109 +94,86 @@ def write(service: ServedCollection, request: Request, form: TrainForm) -> Respo
 
 def _named(service: ServedCollection, start: str) -> str:
     is_ranker = start in service.catalogue.rankers
-    return f"go on with {start}" if is_ranker else f"{start}, from your collection's words"
+    return f"continue {start}" if is_ranker else f"{start}, new"
 
 
 def _shown(service: ServedCollection, job: TrainingJob) -> ShownTraining:
     name = job.request.name
-    told = [f"{job.request.start} from {len(job.learned):,} questions"]
+    questions = "question" if len(job.learned) == 1 else "questions"
+    told = [f"{job.request.start}, trained on {len(job.learned):,} {questions}"]
     if job.held_out:
-        told.append(f"{job.held_out:,} held out to choose the best step by")
-    told.append(f"ordering what {job.request.first_stage} finds")
+        told.append(f"{job.held_out:,} held out to choose the best step")
+    told.append(f"reranks what {job.request.first_stage} finds")
     is_ready = job.state == "done" and name in service.catalogue.rankers
     columns = (job.request.first_stage, name, f"{name}+bm25") if is_ready else ()
-    return ShownTraining(job, f"{', '.join(told)}.", curve_of(job.log), columns)
+    measure = next((str(entry["measure"]) for entry in job.log if "value" in entry), "")
+    return ShownTraining(job, f"{', '.join(told)}.", curve_of(job.log), measure, columns=columns)
 
 
-# --- the curve of a training -------------------------------------------------------------------------------
-
-WIDTH, HEIGHT = 640, 220
-LEFT, RIGHT, TOP, BOTTOM = 44, 60, 14, 26
-_MOST_POINTS = 300
+# --- the curves of trainings ------------------------------------------------------------------------------
 
 
-class Tick(NamedTuple):
-    """A place on an axis and what is written there."""
-
-    at: float
-    text: str
-
-
-class Curve(NamedTuple):
-    """What a template draws, in units of its picture.
-
-    Attributes:
-        loss, value: Points of the loss and of the validations, "x,y x,y ...".
-        first: How high the first stage's line is; None without validations.
-        steps, losses, values: Ticks of the axes below, left and right.
-        measure: What validations measure; "" without any.
-    """
-
-    loss: str
-    value: str
-    dots: tuple[tuple[float, float], ...]
-    first: float | None
-    steps: tuple[Tick, ...]
-    losses: tuple[Tick, ...]
-    values: tuple[Tick, ...]
-    sentence: str
-    measure: str
-
-
-class _Scale(NamedTuple):
-    """Maps numbers between two to a part of the picture."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, number: float) -> float:
-        share = (number - self.low) / (self.high - self.low) if self.high > self.low else 0.5
-        return round(self.start + share * (self.end - self.start), 1)
-
-    def ticks(self, form: str) -> tuple[Tick, ...]:
-        """Return the two ends, or the one number there is."""
-        return tuple(Tick(self(n), format(n, form)) for n in dict.fromkeys((self.low, self.high)))
-
-
-def curve_of(log: Sequence[Entry]) -> Curve | None:
+def curve_of(log: Sequence[Entry]) -> Chart | None:
     """Return the curve of a log; None where it has nothing to draw."""
-    losses = [(entry["step"], entry["loss"]) for entry in log if "loss" in entry]
+    losses = [(float(entry["step"]), float(entry["loss"])) for entry in log if "loss" in entry]
     checks = [entry for entry in log if "value" in entry]
     if not losses and not checks:
         return None
-    steps = [step for step, _ in losses] + [entry["step"] for entry in checks]
-    x = _Scale(min(0, *steps), max(steps), LEFT, WIDTH - RIGHT)
-    floor, top = HEIGHT - BOTTOM, TOP
-    left = _Scale(0.0, max((loss for _, loss in losses), default=1.0) or 1.0, floor, top)
-    numbers = [n for entry in checks for n in (entry["value"], entry["first_stage"])]
-    right = _Scale(0.0, max(numbers, default=1.0) or 1.0, floor, top)
-    values = [(entry["step"], entry["value"]) for entry in checks]
-    return Curve(
-        _points(losses, x, left),
-        _points(values, x, right),
-        tuple((x(step), right(value)) for step, value in values),
-        right(checks[-1]["first_stage"]) if checks else None,
-        steps=x.ticks(",d"),
-        losses=left.ticks(".2g") if losses else (),
-        values=right.ticks(".3f") if checks else (),
+    values = [(float(entry["step"]), float(entry["value"])) for entry in checks]
+    steps = [step for step, _ in (*losses, *values)]
+    x = across(min(0, *steps), max(steps))
+    left = upwards([loss for _, loss in losses] or [1.0])
+    right = upwards([n for entry in checks for n in (entry["value"], entry["first_stage"])] or [1.0])
+    measure = str(checks[0]["measure"]) if checks else ""
+    losses, lines = list(thinned(losses)), []
+    if losses:
+        lines.append(drawn("loss", "loss", losses, (x, left)))
+    if values:
+        lines.append(drawn(measure, "value", values, (x, right)))
+    return Chart(
+        tuple(lines),
+        level=right(checks[-1]["first_stage"]) if checks else None,
+        below=x.ticks(",g"),
+        left=left.ticks(".2g") if losses else (),
+        right=right.ticks(".3f") if checks else (),
         sentence=_sentence(losses, checks),
-        measure=str(checks[0]["measure"]) if checks else "",
+        data=hover_data(x, "Step {}", {"loss": (losses, ".4f"), measure: (values, ".4f")}),
     )
 
 
-def _points(pairs: Sequence[tuple[int, float]], x: _Scale, y: _Scale) -> str:
-    """Return points of a line; of very many, every so many and the last."""
-    every = max(1, len(pairs) // _MOST_POINTS)
-    shown = [*pairs[:-1:every], *pairs[-1:]]
-    return " ".join(f"{x(step)},{y(number)}" for step, number in shown)
+def overlay_of(jobs: Sequence[TrainingJob]) -> Chart | None:
+    """Return the validations of several trainings in one chart; None where fewer than two have any."""
+    found = {
+        job.request.name: [(float(e["step"]), float(e["value"])) for e in job.log if "value" in e]
+        for job in jobs
+    }
+    curves = {name: points for name, points in found.items() if points}
+    measures = {str(entry["measure"]) for job in jobs for entry in job.log if "value" in entry}
+    if len(curves) < 2 or len(measures) > 1:
+        return None
+    curves = dict(list(curves.items())[:_COLOURS])
+    x = across(0, max(step for points in curves.values() for step, _ in points))
+    y = upwards([value for points in curves.values() for _, value in points])
+    best = {name: max(value for _, value in points) for name, points in curves.items()}
+    told = ", ".join(f"{name} {value:.4f}" for name, value in best.items())
+    return Chart(
+        tuple(
+            drawn(name, f"line{n}", thinned(points), (x, y))
+            for n, (name, points) in enumerate(curves.items())
+        ),
+        level=None,
+        below=x.ticks(",g"),
+        left=y.ticks(".3f"),
+        right=(),
+        sentence=f"{measures.pop()} on held-out questions; the best of each: {told}",
+        data=hover_data(x, "Step {}", {name: (thinned(points), ".4f") for name, points in curves.items()}),
+    )
 
 
-def _sentence(losses: Sequence[tuple[int, float]], checks: Sequence[Entry]) -> str:
+def _sentence(losses: Points, checks: Sequence[Entry]) -> str:
     told = []
     if losses:
-        told.append(f"Step {losses[-1][0]:,}, loss {losses[-1][1]:.3f}")
+        told.append(f"Step {losses[-1][0]:,.0f}, loss {losses[-1][1]:.3f}")
     if checks:
         best = max(checks, key=lambda entry: (entry["value"], -entry["step"]))
         told.append(

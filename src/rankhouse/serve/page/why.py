@@ -59,9 +59,9 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
 def _wanted(service: ServedCollection, asked: WhyFields) -> ExplainBody:
     ids, against = asked.doc, asked.against
     if len(ids) > 2 or (len(ids) == 2 and against):
-        raise WrongUse(f"{len(ids)} documents were ticked; tick two, and ask what separates them")
+        raise WrongUse(f"{len(ids)} documents are selected; select two to compare them")
     if not ids and not asked.top:
-        raise WrongUse("no document was ticked; tick two, and ask what separates them")
+        raise WrongUse("no document is selected; select two to compare them")
     view = service.catalogue.view(asked.index)
     return ExplainBody(
         query=asked.query,
@@ -81,7 +81,7 @@ def _turns(rivals: list[str], wanted: ExplainBody) -> list[tuple[str, str]]:
     if against:
         turned = address("/why", **own, doc=against, against=document, before=wanted.before)
         return [
-            ("The other way round", turned),
+            ("Swap the two documents", turned),
             (f"Only {document}", address("/why", **own, doc=document)),
             (f"Only {against}", address("/why", **own, doc=against)),
         ]

@@ -200,6 +200,7 @@ function follow(place) {
       if (!answer.ok || !fresh) throw new Error();
       const open = all("details", place).map((d) => d.open);
       place.replaceChildren(...fresh.childNodes);
+      all("[data-chart]", place).forEach(chart);
       all("details", place).forEach((d, i) => (d.open = open[i] ?? false));
     } catch {
       say("The service does not answer; trying again.");
@@ -209,6 +210,57 @@ function follow(place) {
   setTimeout(look, 1500);
 }
 
+// --- charts: what the lines say where the pointer is, or the arrow keys ------------------------------------
+
+function chart(figure) {
+  const { x, at, lines } = JSON.parse(figure.dataset.chart);
+  const svg = one("svg", figure);
+  const caption = one("figcaption", figure);
+  const before = caption.textContent;
+  const cursor = document.createElementNS(svg.namespaceURI, "line");
+  for (const [name, value] of Object.entries({ class: "cursor", y1: 14, y2: 214, visibility: "hidden" })) {
+    cursor.setAttribute(name, value);
+  }
+  svg.append(cursor);
+  let place = -1;
+  const show = (to) => {
+    place = Math.max(0, Math.min(x.length - 1, to));
+    cursor.setAttribute("x1", x[place]);
+    cursor.setAttribute("x2", x[place]);
+    cursor.setAttribute("visibility", "visible");
+    const values = lines.filter(([, texts]) => texts[place] !== null).map(([name, texts]) => `${name} ${texts[place]}`);
+    caption.textContent = [at[place], ...values].join(" · ");
+  };
+  const hide = () => {
+    place = -1;
+    cursor.setAttribute("visibility", "hidden");
+    caption.textContent = before;
+  };
+  if (!x.length) return;
+  caption.setAttribute("aria-live", "polite");
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect();
+    const wanted = ((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width;
+    show(x.reduce((best, one, i) => (Math.abs(one - wanted) < Math.abs(x[best] - wanted) ? i : best), 0));
+  });
+  svg.addEventListener("pointerleave", hide);
+  figure.addEventListener("blur", hide);
+  figure.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    show(place + step);
+  });
+}
+
+// --- lists: a choice filters at once ------------------------------------------------------------------------
+
+function filter(form) {
+  all("select", form).forEach((select) => select.addEventListener("change", () => form.requestSubmit()));
+}
+
+all("[data-chart]").forEach(chart);
+all("form.filter").forEach(filter);
 const pool = one("#judging");
 if (pool) judging(pool);
 const live = one("#live[data-live]");

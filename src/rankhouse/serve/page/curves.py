@@ -1,0 +1,107 @@
+"""Line charts as SVG that a template draws: lines over steps or places, and the numbers a pointer shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+WIDTH: Final = 640
+HEIGHT: Final = 240
+LEFT, RIGHT, TOP, BOTTOM = 44, 60, 14, 26
+MOST_POINTS: Final = 300
+Points = Sequence[tuple[float, float]]
+"""Places on the axis below, and values there."""
+
+
+class Tick(NamedTuple):
+    """A place on an axis and what is written there."""
+
+    at: float
+    text: str
+
+
+class Line(NamedTuple):
+    """A line: its name, the class of its colour, its points "x,y x,y ...", and dots where there are few."""
+
+    name: str
+    kind: str
+    points: str
+    dots: tuple[tuple[float, float], ...] = ()
+
+
+class Chart(NamedTuple):
+    """What a template draws, in units of its picture.
+
+    Attributes:
+        level: How high a dashed line across is; None without one.
+        below, left, right: Ticks of the axes.
+        data: What the script reads: places, what they are called, and each line's values, as JSON.
+    """
+
+    lines: tuple[Line, ...]
+    level: float | None
+    below: tuple[Tick, ...]
+    left: tuple[Tick, ...]
+    right: tuple[Tick, ...]
+    sentence: str
+    data: str
+
+
+class Scale(NamedTuple):
+    """Maps numbers between two to a part of the picture."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, number: float) -> float:
+        """Return a number's place."""
+        share = (number - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+        return round(self.start + share * (self.end - self.start), 1)
+
+    def ticks(self, form: str) -> tuple[Tick, ...]:
+        """Return the two ends, or the one number there is."""
+        return tuple(Tick(self(n), format(n, form)) for n in dict.fromkeys((self.low, self.high)))
+
+
+def across(low: float, high: float) -> Scale:
+    """Return the scale of the axis below."""
+    return Scale(low, high, LEFT, WIDTH - RIGHT)
+
+
+def upwards(values: Sequence[float], low: float = 0.0) -> Scale:
+    """Return the scale of an axis that begins at a number and ends with the greatest value."""
+    return Scale(min([low, *values]), max([low, *values]) or 1.0, HEIGHT - BOTTOM, TOP)
+
+
+def thinned(points: Points) -> Points:
+    """Return points of a line; of very many, every so many and the last."""
+    every = max(1, len(points) // MOST_POINTS)
+    return [*points[:-1:every], *points[-1:]]
+
+
+def drawn(name: str, kind: str, points: Points, scales: tuple[Scale, Scale]) -> Line:
+    """Return a line over two scales, with dots if it has few points."""
+    x, y = scales
+    at = [(x(place), y(value)) for place, value in points]
+    few = kind != "loss" and len(at) <= 40
+    return Line(name, kind, " ".join(f"{a},{b}" for a, b in at), tuple(at) if few else ())
+
+
+def hover_data(x: Scale, place: str, values: Mapping[str, tuple[Points, str]]) -> str:
+    """Return what is shown at each place as JSON: {"x": [...], "at": [...], "lines": [[name, values], ...]}.
+
+    Args:
+        place: How a place is said, with {} for its number.
+        values: Line -> its points, and the format of its values.
+    """
+    places = sorted({at for points, _ in values.values() for at, _ in points})
+    lines = []
+    for name, (points, form) in values.items():
+        known = dict(points)
+        lines.append((name, [format(known[at], form) if at in known else None for at in places]))
+    told = [place.format(f"{at:,g}") for at in places]
+    return msgspec.json.encode({"x": [x(at) for at in places], "at": told, "lines": lines}).decode()
