@@ -34,9 +34,11 @@ from . import (
     service,
     states,
     stores,
+    tabs,
     tight,
     together,
     turned_bits,
+    up,
     world,
 )
 from .imports import apart, prepare
@@ -62,6 +64,8 @@ CAMPAIGNS = {
     "mcp": mcp.trials,
     "proxy": proxy.trials,
     "pretrain": pretrain.trials,
+    "up": up.trials,
+    "tabs": tabs.trials,
 }
 
 

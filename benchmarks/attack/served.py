@@ -20,7 +20,12 @@ from .calls import Call, Outcome
 from .verdicts import Verdict
 
 WAIT = 60.0  # seconds after which an answer, a start or an end counts as a hang
-_MODULES = ("rankhouse.serve.host.serving", "rankhouse.serve.mcp", "rankhouse.cluster.served")
+_MODULES = (
+    "rankhouse.serve.host.serving",
+    "rankhouse.serve.host.folder",
+    "rankhouse.serve.mcp",
+    "rankhouse.cluster.served",
+)
 _DIES_WITH_ITS_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
@@ -57,6 +62,8 @@ def verdict_of(attack: Callable[[], None]) -> Verdict:
 class Service:
     """A service in a process of its own, which ends when the trial does."""
 
+    command: tuple[str, ...] = ("serve", "my.index", "--grace", "5")
+
     def __init__(
         self, folder: Path, *arguments: str, before: Callable[[], object] = lambda: None, port: int = 0
     ) -> None:
@@ -64,7 +71,7 @@ class Service:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         self.folder, self.port = folder, port or _free_port()
-        line = ["serve", "my.index", "--port", str(self.port), "--grace", "5", *arguments]
+        line = [*self.command, "--port", str(self.port), *arguments]
         self.call = Call(line, folder, lambda: (_die_with_parent(), before()))
         self._await_ready()
 

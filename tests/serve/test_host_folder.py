@@ -16,9 +16,12 @@ from rankhouse.cli.options import BYTES
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
+from rankhouse.io.scratch import try_lock
+from rankhouse.serve.folder import prepare
 from rankhouse.serve.folder.choice import FolderChoice
 from rankhouse.serve.folder.files import FolderProgress, FolderState, text_document
 from rankhouse.serve.folder.prepare import (
+    KEEPER_LOCK,
     EncoderAtHand,
     Place,
     claimed,
@@ -142,6 +145,41 @@ def test_what_changed_is_noticed_and_nothing_is_done_twice(place, capsys):
     assert "1 changed, 1 removed; the index is rebuilt" in said
     assert "pilots" not in ids(place)
     assert Index.open(place.index).documents["new.txt"].title == "Corn"
+
+
+def test_a_file_of_the_same_size_and_time_is_read_again(place):
+    index_folder(place)
+    path = place.folder / "locks.md"
+    stat = path.stat()
+    path.write_text(path.read_text().replace("ships", "boats"))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+    assert not is_current(place)
+    index_folder(place)
+    assert "boats" in Index.open(place.index).documents["locks.md"].text
+    assert is_current(place)
+
+
+@pytest.mark.parametrize("content", ["<p>a</p><![h1 b", "&#" + "9" * 5_000 + ";"])
+def test_a_file_that_breaks_its_parser_is_skipped_and_the_others_are_read(place, capsys, content):
+    (place.folder / "odd.html").write_text(content)
+    index_folder(place)
+    assert "pilots" in ids(place)
+    assert "odd.html: cannot be read (" in capsys.readouterr().err
+
+
+def test_a_folder_is_not_indexed_while_the_watcher_of_a_killed_service_ends(place, monkeypatch):
+    place.state.mkdir(exist_ok=True)
+    held, asked = try_lock(place.state / KEEPER_LOCK), []
+
+    def pause(seconds):
+        asked.append(seconds)
+        if len(asked) == 3:
+            held.release()
+
+    monkeypatch.setattr(prepare.time, "sleep", pause)
+    prepare._await_keeper(place)
+    assert len(asked) == 3
 
 
 def test_an_id_given_twice_is_taken_once(place, capsys):

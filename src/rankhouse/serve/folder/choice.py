@@ -69,8 +69,9 @@ def look(
                 continue
             seen.add((stat.st_dev, stat.st_ino))
             known = before.get(name)
-            if known is None or (known.size, known.mtime) != (stat.st_size, stat.st_mtime_ns):
-                known = FileState(stat.st_size, stat.st_mtime_ns, _digest(path))
+            now = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+            if known is None or (known.size, known.mtime, known.ctime) != now:
+                known = FileState(*now[:2], _digest(path), now[2])
         except OSError:
             others["unreadable"] += 1
             continue

@@ -163,11 +163,16 @@ _NAMES = {private: byte for byte, private in _KEPT.items()}
 
 
 class FileState(msgspec.Struct, frozen=True):
-    """A file as it was read: bytes, when it changed last in nanoseconds, hash of its content."""
+    """A file as it was read: bytes, when it changed last in nanoseconds, hash of its content.
+
+    Attributes:
+        ctime: When the system itself changed it last: programs set the other time as they like.
+    """
 
     size: int
     mtime: int
     digest: str
+    ctime: int = 0
 
 
 class FolderState(msgspec.Struct, frozen=True):
@@ -307,6 +312,8 @@ class FolderReader:
                 yield from read_documents(path, faults, self.repeats, self.meter)
         except (RankhouseError, OSError) as error:
             self.faults.append(str(error))
+        except Exception as error:  # noqa: BLE001 - one file that breaks its parser is not to stop all others
+            self.faults.append(f"{path}: cannot be read ({type(error).__name__}: {error})")
         if faults.count:
             records = f"{faults.count:,} records are no documents, the first: " if faults.count > 1 else ""
             self.faults.append(f"{records}{faults.seen[0]}")

@@ -23,7 +23,14 @@ from rankhouse.io.outputs import write_json
 from rankhouse.io.scratch import try_lock
 from rankhouse.serve.folder.choice import FolderChoice
 from rankhouse.serve.folder.files import FolderProgress
-from rankhouse.serve.folder.prepare import EncoderAtHand, Place, encode_folder, index_folder, is_current
+from rankhouse.serve.folder.prepare import (
+    KEEPER_LOCK,
+    EncoderAtHand,
+    Place,
+    encode_folder,
+    index_folder,
+    is_current,
+)
 
 PAUSE = 2.0
 """Seconds between two looks at a folder's files, at least."""
@@ -104,7 +111,7 @@ def keep(place: Place, encoder: EncoderAtHand | None) -> None:
 if __name__ == "__main__":
     folder, choice, *given = sys.argv[1:]
     there = Place(Path(folder), msgspec.json.decode(choice, type=FolderChoice))
-    while (lock := try_lock(there.state / ".keep.lock")) is None:  # that of a service which was killed
+    while (lock := try_lock(there.state / KEEPER_LOCK)) is None:  # that of a service which was killed
         time.sleep(PAUSE)
     with lock:
         progress.use(_File(there))

@@ -17,6 +17,7 @@ at any point loses the few seconds that the next start makes good.
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,9 @@ from rankhouse.systems.checkpoints import PASSAGE_WORDS, minilm
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.text.split import Split, Words
 
+KEEPER_LOCK = ".keep.lock"
+"""Held by the process that brings index and vectors up to the files."""
+_PATIENCE = 100  # tenths of a second; then it is stopped in the middle of something, and nothing helps
 _MOST_SAID = 10
 _AT_ONCE = 256  # passages between two reports of progress
 
@@ -87,9 +91,19 @@ def claimed(folder: Path, choice: FolderChoice = USUAL) -> Iterator[Place]:
     if lock is None:
         raise WrongUse(f"{folder}: another rankhouse up is at work on it; open its page, or stop it first")
     try:
+        _await_keeper(place)
         yield place
     finally:
         lock.release()
+
+
+def _await_keeper(place: Place) -> None:
+    """Wait until the process has ended that kept the folder for a service which was killed."""
+    for _ in range(_PATIENCE):
+        if (lock := try_lock(place.state / KEEPER_LOCK)) is not None:
+            lock.release()
+            return
+        time.sleep(0.1)
 
 
 def is_indexed(place: Place) -> bool:

@@ -19,20 +19,35 @@ from rankhouse.serve.host.settings import ENCODER
 from rankhouse.serve.judging.process import last_words, started
 
 _PAUSE = 0.5  # seconds between two looks at how far the work is
+_AGAIN = 5.0  # seconds until a process that ended is started again
 _PARTS = 10_000
 
 
 def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], None]:
     """Return what a service of a folder does beside answering: it is run in a thread of its own.
 
-    A process keeps index and vectors up to the files. The encoder is offered once its vectors are there.
+    A process keeps index and vectors up to the files, and is started again where it ends. The encoder is
+    offered once its vectors are there.
     """
+    said, choice = place.state / "said.txt", msgspec.json.encode(place.choice).decode()
+    offered = at_hand is None
 
     def beside(service: Service) -> None:
+        while True:
+            try:
+                once(service)
+                reason = last_words(said)
+            except OSError as error:  # no room for what it says, too many processes
+                reason = str(error)
+            service.standing = FolderProgress()
+            progress.say(f"the process that watches the files ended; it is started again ({reason})")
+            time.sleep(_AGAIN)
+
+    def once(service: Service) -> None:
+        nonlocal offered
         place.progress.unlink(missing_ok=True)
-        said, choice = place.state / "said.txt", msgspec.json.encode(place.choice).decode()
         process = started([str(place.folder), choice, *(at_hand or ())], said, keeping.__name__)
-        told, offered = 0, at_hand is None
+        told = 0
         for now in _changes(place, process):
             for remark in now.remarks[max(0, len(now.remarks) - (now.said - told)) :]:
                 progress.say(remark)
@@ -44,10 +59,6 @@ def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], Non
                     progress.say("search finds what is said in other words, too")
                 except RankhouseError as error:
                     progress.say(f"search is by words only: {error}")
-        service.standing = FolderProgress()
-        progress.say(
-            f"the files are no longer watched; start again to take in what changes ({last_words(said)})"
-        )
 
     return beside
 
