@@ -12,10 +12,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankhouse.cluster import session as sessions
-from rankhouse.cluster.pool import TRIES, ShardQueue
+from rankhouse.cluster.pool import TRIES, Pool, ShardQueue, _PoolWorker
 from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
-from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
 from rankhouse.jobs.shards import Shard, gaps
+
+
+@pytest.mark.filterwarnings("ignore:a worker is done without")
+def test_results_that_neither_memory_nor_disk_of_ray_can_hold_are_a_full_disk():
+    exceptions = pytest.importorskip("ray.exceptions")
+    trace = "\x1b[36mray::RankhouseWorker.run()\x1b[39m (pid=1)\n  File ..."
+    queue, faults = ShardQueue([Shard(0, 4, 4)], 1), list[Exception]()
+
+    def get(task):
+        raise task
+
+    ray = pytest.importorskip("ray")
+    pool = Pool(ray, SimpleNamespace(cpus=1, workers=lambda: 1), SimpleNamespace(shards=[]), print)
+    pool._ray = SimpleNamespace(exceptions=exceptions, get=get, kill=lambda actor: None)
+    for cause in (exceptions.OutOfDiskError("Local disk is full\nmore"), ValueError("odd\nmore")):
+        fault = exceptions.RayTaskError("run()", trace, cause).as_instanceof_cause()
+        worker = _PoolWorker(None, fault, is_ready=True, shard=queue.take())
+        pool._workers.append(worker)
+        try:
+            pool._settle(worker, queue)
+        except RankhouseError as error:
+            faults.append(error)
+    assert [str(error) for error in faults] == ["a worker failed: odd"]
+    assert "memory and the disk below it are full" in pool._full[0].message
+    pool._workers.clear()
+    with pytest.raises(OutputFailed, match="what is done is kept"):
+        pool._start(queue)
 
 
 @given(total=st.integers(1, 300), most=st.integers(1, 40), data=st.data())

@@ -176,7 +176,10 @@ class Pool:
         try:
             answer = self._ray.get(task)
         except errors.RayTaskError as error:  # a fault of the actor's own shell
-            raise RankhouseError(f"a worker failed: {first_line(error)}") from error
+            if not isinstance(error, errors.OutOfDiskError):
+                raise RankhouseError(f"a worker failed: {first_line(error)}") from error
+            reason = "Ray's memory and the disk below it are full; free some space, what is done is kept"
+            answer = Fault("OutputFailed", reason, disk_full=True)
         except errors.LocalRayletDiedError as error:
             raise RankhouseError(
                 "Ray on this machine died; what is done is kept: give the same command again"

@@ -212,6 +212,7 @@ def _refusal(address: str, error: Exception) -> RankhouseError:
 
 def first_line(error: Exception) -> str:
     """Return what an error of Ray's says first; the rest is a trace."""
+    error = getattr(error, "cause", None) or error  # what was raised there: the task's own text is all trace
     return next(iter(str(error).strip().splitlines()), "").rstrip() or type(error).__name__
 
 
