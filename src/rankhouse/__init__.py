@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rankhouse.api.compare import compare as compare
     from rankhouse.api.explain import explain as explain
     from rankhouse.api.index import Index as Index
+    from rankhouse.api.progress import progress as progress
     from rankhouse.api.rankers import open_ranker as open_ranker
     from rankhouse.api.train import adapt as adapt
     from rankhouse.api.train import train as train
@@ -52,6 +53,7 @@ _HOMES = {
     "open_ranker": "api.rankers",
     **dict.fromkeys(("rerank", "fuse", "label", "evaluate"), "api.verbs"),
     "compare": "api.compare",
+    "progress": "api.progress",
     "train": "api.train",
     "adapt": "api.train",
     "explain": "api.explain",
@@ -77,6 +79,7 @@ __all__ = [  # noqa: RUF022 - in the order in which people meet them
     "evaluate",
     "compare",
     "explain",
+    "progress",
     "read_documents",
     "read_queries",
     "read_qrels",

@@ -43,7 +43,7 @@ def checkpoint(tmp_path):
 
 def test_names_are_listed_and_loaded_when_used():
     assert set(rh.__all__) == set(dir(rh))
-    assert len(rh.__all__) <= 30
+    assert len(rh.__all__) <= 31
     for name in rh.__all__:
         assert getattr(rh, name) is not None
     with pytest.raises(AttributeError, match="did you mean open_ranker"):

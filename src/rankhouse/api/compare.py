@@ -170,7 +170,7 @@ def _found(
         if count > 1:
             progress.note(f"{stage} stands in {count} systems and is run once")
     texts = as_queries(queries)
-    with progress.shown("running systems", len(texts) * len(several)) as show:
+    with progress.shown("running systems", len(texts) * len(several), "queries") as show:
         runs |= Execution(index, texts, progress=show).run_all(asked)
     return {name: runs[name] for name in named}
 

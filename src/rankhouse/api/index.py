@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Literal, Self, cast
 
+from rankhouse.api.progress import working
 from rankhouse.api.rankers import open_ranker
 from rankhouse.core.arguments import checked
 from rankhouse.core.nouns import Query, TextEncoder
-from rankhouse.core.progress import ignore
+from rankhouse.core.progress import OnProgress
 from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index import index as stored
@@ -64,6 +65,7 @@ class _Searched:
         feedback: str = "",
         fusion: str = "rrf",
         threads: int = 0,
+        on_progress: OnProgress | None = None,
     ) -> Run:
         """Rank the documents for many queries.
 
@@ -74,6 +76,7 @@ class _Searched:
             feedback: ``rm3(terms=10, docs=10, weight=0.5)`` or "", for the lexical models.
             fusion: How several models become one run.
             threads: Queries at a time; 0 takes one a processor.
+            on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
 
         Raises:
             WrongUse: An unknown model, feedback, fusion or argument.
@@ -82,7 +85,9 @@ class _Searched:
         models = [model] if isinstance(model, str) else as_list(model, "model", "a model or several")
         check_texts("model", models)
         options = SearchOptions(models=tuple(models), feedback=feedback, fusion=fusion, k=k, threads=threads)
-        return options.work(cast(AnyIndex, self), as_queries(queries)).run(options.best(k))
+        asked = as_queries(queries)
+        with working("searching", None, "queries", on_progress) as show:
+            return options.work(cast(AnyIndex, self), asked, show).run(options.best(k))
 
 
 class Index(_Searched, stored.Index):
@@ -105,6 +110,7 @@ class Index(_Searched, stored.Index):
         analyzer: str = "english",
         workers: int = 0,
         overwrite: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> Self:
         """Build an index and open it.
 
@@ -115,6 +121,7 @@ class Index(_Searched, stored.Index):
             analyzer: "english", "tweet" or "whitespace".
             workers: Analysis processes; 0 takes one a processor.
             overwrite: Replace an index that is there.
+            on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
 
         Raises:
             WrongUse: The folder exists, or the analyzer is unknown.
@@ -123,7 +130,8 @@ class Index(_Searched, stored.Index):
         """
         folder = as_path(path, "path")
         options = BuildOptions(analyzer=analyzer, workers=workers, overwrite=overwrite)
-        build(as_documents(documents), folder, options)
+        with working("indexing", None, "documents", on_progress) as show:
+            build(as_documents(documents), folder, options, show)
         return cls.open(folder)
 
     @classmethod
@@ -157,17 +165,21 @@ class Index(_Searched, stored.Index):
         return ShardedIndex.open(with_documents(paths))
 
     @checked
-    def append(self, documents: DocumentsLike, *, workers: int = 0) -> Self:
+    def append(
+        self, documents: DocumentsLike, *, workers: int = 0, on_progress: OnProgress | None = None
+    ) -> Self:
         """Add documents and return the index opened anew; this object keeps seeing the old ones.
 
         Args:
             documents: As for :meth:`build`.
             workers: Analysis processes; 0 takes one a processor.
+            on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
 
         Raises:
             DuplicateId: An id that the index has already; nothing is added.
         """
-        append(as_documents(documents), self.path, BuildOptions(workers=workers))
+        with working("indexing", None, "documents", on_progress) as show:
+            append(as_documents(documents), self.path, BuildOptions(workers=workers), show)
         return type(self).open(self.path)
 
     @checked
@@ -180,6 +192,7 @@ class Index(_Searched, stored.Index):
         name: str = "default",
         dtype: Literal["float32", "float16"] = "float32",
         overwrite: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> Vectors:
         """Encode every passage as a vector, for ``retrieve(..., "dense(RANKER)")``; a killed call goes on.
 
@@ -190,6 +203,7 @@ class Index(_Searched, stored.Index):
             name: Keeps several encoders' vectors apart.
             dtype: Number format.
             overwrite: Throw away vectors of this name that another encoder made.
+            on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
 
         Raises:
             WrongUse: The ranker encodes no texts, or other vectors of this name are there.
@@ -201,7 +215,8 @@ class Index(_Searched, stored.Index):
         manifest.load(self.path)  # the folder may be gone since it was opened
         job = EncodeJob(index=str(self.path), ranker=str(ranker), split=split, dtype=dtype, name=name)
         worker = EncodeWorker(job, self, encoder, overwrite=overwrite)
-        worker.encode(ignore)
+        with working("encoding", None, "words", on_progress) as show:
+            worker.encode(show)
         vectors = worker.vectors
         assert vectors is not None  # an encoder of texts makes them
         if structure:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.adaptation.options import Adaptation, AdaptOptions, JudgedQuestions
 from rankhouse.api.index import as_index
+from rankhouse.api.progress import stages, working
 from rankhouse.api.rankers import TeacherLike, as_teachers, open_ranker
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.core.progress import ignore
+from rankhouse.core.progress import OnProgress, OnStep, heard_by
 from rankhouse.core.qrels import Qrels
 from rankhouse.index.index import Index
 from rankhouse.io.inputs import (
@@ -58,6 +59,8 @@ def train(
     pool: str = "max",
     depth: int = 100,
     settings: Mapping[str, object] | None = None,
+    on_progress: OnProgress | None = None,
+    on_step: OnStep | None = None,
 ) -> NeuralRanker:
     """Train a ranker on judgements, labelled pairs or a teacher's scores, and open the best of it.
 
@@ -87,6 +90,9 @@ def train(
         pool: What makes one score of the passages.
         depth: How deep validation re-ranks.
         settings: What differs from the family's defaults: ``{"epochs": 3, "rate": 1e-4, "seed": 1}``.
+        on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
+        on_step: Takes each line of the training's log as a mapping: step, epoch, loss, rate, norm, seconds;
+            of a validation measure, value and first_stage.
 
     Raises:
         MissingExtra: torch is not installed.
@@ -108,7 +114,8 @@ def train(
         validation=None if validation is None else _judged(validation, "validation", _VALIDATION, 3),
         teacher=None if teacher is None else joined(as_teachers(teacher), join),
     )
-    train_with(begin(design, stored, options.seed), stored, data, folder, options=options)
+    with working("training", None, "steps", on_progress, on_step) as show:
+        train_with(begin(design, stored, options.seed), stored, data, folder, options=options, progress=show)
     return open_ranker(folder)
 
 
@@ -133,6 +140,8 @@ def adapt(
     mine: int = 0,
     settings: Mapping[str, object] | None = None,
     seed: int = 0,
+    on_progress: OnProgress | None = None,
+    on_step: OnStep | None = None,
 ) -> NeuralRanker:
     """Teach a ranker on questions that the documents ask themselves, by a teacher's scores; open it.
 
@@ -172,6 +181,8 @@ def adapt(
         mine: How often the student itself chooses candidates, between parts of its training.
         settings: What differs from the family's recipe.
         seed: Of all that is drawn.
+        on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
+        on_step: Takes each line of the training's log, as for :func:`train`.
 
     Raises:
         MissingExtra: torch is not installed.
@@ -201,12 +212,12 @@ def adapt(
     )
     people, folder = [] if queries is None else as_queries(queries), as_path(out, "out")
     judged = None if test is None else JudgedQuestions(*_judged(test, "test", _TEST, 2))
-    with ExitStack() as stack:
+    with heard_by(on_progress, on_step), ExitStack() as stack:
         keep = None if cache is None else as_path(cache, "cache")
         teachers = [kept(one, keep, stack, encoders=False) for one in as_teachers(teacher)]
         reader = joined(teachers, join)
         job = Adaptation(
-            as_index(index), reader, folder, options, show=lambda _: ignore, people=people, test=judged
+            as_index(index), reader, folder, options, show=stages(stack), people=people, test=judged
         )
         adapt_with(job)
     return open_ranker(folder)

@@ -8,11 +8,13 @@ from numbers import Real
 from typing import Literal
 
 from rankhouse.api.index import as_index
+from rankhouse.api.progress import working
 from rankhouse.api.rankers import as_ranker
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Ranker
+from rankhouse.core.progress import OnProgress
 from rankhouse.core.run import Run
 from rankhouse.evaluation import measures as measuring
 from rankhouse.evaluation.measures import Scores
@@ -58,6 +60,7 @@ def rerank(
     stored: bool | None = None,
     alone: bool = False,
     cache: PathLike | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Run:
     """Let a ranker read the documents of a run and order them anew.
 
@@ -85,6 +88,7 @@ def rerank(
         stored: Insist on what the index stores for this ranker, or do without; None: used if there.
         alone: Read queries one by one, as people ask them.
         cache: A folder in which scores are kept for the next time.
+        on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
 
     Raises:
         WrongUse: An unknown splitter, pool or family.
@@ -105,10 +109,11 @@ def rerank(
         cache=as_path(cache, "cache") if cache else None,
     )
     first, asked, stored_in = as_run(run), as_queries(queries), as_index(index)
-    if isinstance(ranker, str) and pairwise:
-        system = open_pairwise(ranker, ComputeOptions())
-        return system.rerank(first, asked, stored_in.documents, system.plan(options)).run
-    return rerank_with(as_ranker(ranker), first, asked, stored_in, options=options).run
+    with working("reranking", None, "pairs", on_progress) as show:
+        if isinstance(ranker, str) and pairwise:
+            system = open_pairwise(ranker, ComputeOptions())
+            return system.rerank(first, asked, stored_in.documents, system.plan(options), show).run
+        return rerank_with(as_ranker(ranker), first, asked, stored_in, options=options, progress=show).run
 
 
 @checked
@@ -196,6 +201,7 @@ def label(
     depth: int = 1000,
     scores: bool = False,
     join: str = "z-score",
+    on_progress: OnProgress | None = None,
 ) -> LabelResult:
     """Label the pairs of a run by a rule and write them as a PAIRS file; a killed call goes on.
 
@@ -218,6 +224,7 @@ def label(
         depth: How many documents a query are looked at.
         scores: Write every pair that a teacher or run of the rule scored, with its score and scale.
         join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
+        on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
 
     Raises:
         WrongUse: A rule that cannot be read, or another process writes the file.
@@ -235,6 +242,8 @@ def label(
     if not isinstance(rule, str | Rule):
         raise wrong_kind("rule", rule, "a rule, for example judged('qrels.txt')")
     parsed = read(rule, Openers(ranker=as_ranker)) if isinstance(rule, str) else rule
-    return labelling.label(
-        parsed, as_run(run), as_queries(queries), stored.documents, out=as_path(out, "out"), plan=plan
-    )
+    candidates, asked, target = as_run(run), as_queries(queries), as_path(out, "out")
+    with working("labelling", None, "pairs", on_progress) as show:
+        return labelling.label(
+            parsed, candidates, asked, stored.documents, out=target, plan=plan, progress=show
+        )

@@ -11,15 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.segment import Segment
 from rich.table import Table as Grid
 from rich.text import Text
@@ -28,6 +19,7 @@ from rankhouse.core import progress as progress_of
 from rankhouse.core.errors import RankhouseWarning, as_called, visible
 from rankhouse.io.files import Skips
 from rankhouse.io.outputs import indented_json
+from rankhouse.page.bars import terminal_bar
 from rankhouse.page.tables import Table
 
 if TYPE_CHECKING:
@@ -179,18 +171,10 @@ def progress(label: str, total: int | None, unit: str = "") -> Iterator[progress
     Yields:
         What takes how much is done so far, and how much there is if that is known only now.
     """
-    columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()]
-    counts = [] if unit == "bytes" else [MofNCompleteColumn()]
-    bar = Progress(
-        *columns,
-        *counts,
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=messages,
-        disable=not messages.is_terminal,
-        transient=True,
-    )
+    if not progress_of.is_on():
+        yield progress_of.ignore
+        return
+    bar = terminal_bar(messages, unit)
     lines = progress_of.Lines(label, total, unit, say)
     with bar, nullcontext() if messages.is_terminal else lines:
         task = bar.add_task(label, total=total)

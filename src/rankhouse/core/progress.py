@@ -1,18 +1,22 @@
 """How far long work is, and remarks on the way: one protocol for everything that takes time.
 
 Work anywhere in the package reports with :func:`shown` and :func:`say`; the command line shows bars
-(``use``), and without it a line on standard error every half minute says how far the work is.
+(``use``), and without it a line on standard error every half minute says how far the work is. A program
+listens instead (``heard_by``), and RANKHOUSE_PROGRESS=0 shows nothing.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import NamedTuple, Protocol
 
+UNCOUNTED = ("bytes", "words")  # units of which only the share is shown
 LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
 
 
@@ -33,6 +37,31 @@ class Progress(Protocol):
             total: How many there are in all; None where it is not known yet.
         """
         ...
+
+
+class ProgressReport(NamedTuple):
+    """How far work is, for a program.
+
+    Attributes:
+        label: What the work is: "encoding", "training".
+        done: How much is done.
+        total: Of how much; None where it is not known yet.
+        unit: What is counted: "documents", "queries", "steps" ...
+        seconds_left: An estimate by the rate so far; None where there is none yet.
+    """
+
+    label: str
+    done: float
+    total: int | None
+    unit: str
+    seconds_left: float | None
+
+
+OnProgress = Callable[[ProgressReport], object]
+OnStep = Callable[[Mapping[str, object]], object]
+_listeners: ContextVar[tuple[OnProgress | None, OnStep | None]] = ContextVar(
+    "listeners", default=(None, None)
+)
 
 
 def ignore(done: float, total: int | None = None) -> None:
@@ -65,6 +94,8 @@ class Lines:
         say: Writes a line.
     """
 
+    every = LINE_EVERY
+
     def __init__(self, label: str, total: int | None, unit: str, say: Callable[[str], None]) -> None:
         self.label, self.done, self.total, self._unit, self._say = label, 0, total, unit, say
         self._started, self._over = time.monotonic(), threading.Event()
@@ -86,22 +117,31 @@ class Lines:
         self.done, self.total = int(done), total
 
     def _speak(self) -> None:
-        while not self._over.wait(LINE_EVERY):
-            self._say(self.line(time.monotonic() - self._started))
+        while not self._over.wait(self.every):
+            self._say(self.line(self.seconds))
 
     def line(self, seconds: float) -> str:
         """Write how far the work is after so many seconds, and how long the rest will take at this rate."""
-        counted = "" if self._unit == "bytes" else f"{self.done:,}"
+        counted = "" if self._unit in UNCOUNTED else f"{self.done:,}"
         if not self.total:
             so_far = f"{counted} so far" if counted and self.done else "at work"
             return f"{self.label}: {so_far}, {clock(seconds)}"
         share = f"{min(1.0, self.done / self.total):.0%}"
         where = f"{counted} of {self.total:,} ({share})" if counted else share
-        before, began = self._begin or (0.0, 0.0)
-        new = self.done - before
-        left = (seconds - began) * max(0, self.total - self.done) / new if new > 0 else None
+        left = self.left(seconds)
         ahead = "" if left is None else f", about {clock(left)} left"
         return f"{self.label}: {where} in {clock(seconds)}{ahead}"
+
+    def left(self, seconds: float) -> float | None:
+        """Return how many seconds the rest takes at the rate so far; None where nothing says so yet."""
+        before, began = self._begin or (0.0, 0.0)
+        new = self.done - before
+        return (seconds - began) * max(0, self.total - self.done) / new if self.total and new > 0 else None
+
+    @property
+    def seconds(self) -> float:
+        """How long the work has taken so far."""
+        return time.monotonic() - self._started
 
 
 class Display:
@@ -133,15 +173,54 @@ class Display:
 
 
 _display = Display()
+_is_on = os.environ.get("RANKHOUSE_PROGRESS", "").lower() not in ("0", "off", "no", "false")
 
 
-def use(display: Display) -> None:
-    """Show progress and remarks of this process by another display from now on."""
+def use(display: Display, *, instead: bool = True) -> None:
+    """Show progress and remarks of this process by another display from now on.
+
+    Args:
+        instead: Also where another one than the usual was chosen before.
+    """
     global _display  # noqa: PLW0603 - one terminal a process
-    _display = display
+    if instead or type(_display) is Display:
+        _display = display
 
 
-def shown(label: str, total: int | None, unit: str = "") -> AbstractContextManager[Progress]:
+def switch(on: bool) -> None:
+    """Show progress of this process, or none; remarks are shown all the same."""
+    global _is_on  # noqa: PLW0603 - one terminal a process
+    _is_on = on
+
+
+def is_on() -> bool:
+    """Whether progress is shown."""
+    return _is_on
+
+
+@contextmanager
+def heard_by(on_progress: OnProgress | None, on_step: OnStep | None = None) -> Iterator[None]:
+    """Let a program hear how far the work of a block is; nothing is shown then.
+
+    Args:
+        on_progress: Takes reports; None: progress is shown.
+        on_step: Takes what a training logs.
+    """
+    token = _listeners.set((on_progress, on_step))
+    try:
+        yield
+    finally:
+        _listeners.reset(token)
+
+
+def logged(entry: Mapping[str, object]) -> None:
+    """Tell a program that listens what a training has just logged."""
+    if (on_step := _listeners.get()[1]) is not None:
+        on_step(dict(entry))
+
+
+@contextmanager
+def shown(label: str, total: int | None, unit: str = "") -> Iterator[Progress]:
     """Show how far a block's work is, with an estimate of the time that is left.
 
     Args:
@@ -152,7 +231,18 @@ def shown(label: str, total: int | None, unit: str = "") -> AbstractContextManag
     >>> with shown("encoding", 2) as show:
     ...     show(1)
     """
-    return _display.shown(label, total, unit)
+    on_progress, lines = _listeners.get()[0], Lines(label, total, unit, say)
+
+    def report(done: float, total: int | None = total) -> None:
+        lines.tell(done, total)
+        if on_progress is not None:
+            on_progress(ProgressReport(label, done, total, unit, lines.left(lines.seconds)))
+
+    if on_progress is not None or not _is_on:
+        yield report
+    else:
+        with _display.shown(label, total, unit) as show:
+            yield show
 
 
 def say(text: str) -> None:

@@ -25,6 +25,7 @@ from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import canonical, quote, write_value
 from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.progress import shown
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.systems.stage import (
@@ -95,7 +96,8 @@ class System:
         """
         from rankhouse.io.inputs import as_queries
 
-        found: Run = _load("execution").Execution(index, as_queries(queries)).run(self)
+        with shown("searching", None, "queries") as show:
+            found: Run = _load("execution").Execution(index, as_queries(queries), progress=show).run(self)
         return found
 
     @checked

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rankhouse.core import progress
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.files import numbered_lines
@@ -72,6 +73,7 @@ class TrainingLog:
         Raises:
             OutputFailed: Disk full or the like.
         """
+        progress.logged(entry)
         with writing_failures(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(_line(entry))
 

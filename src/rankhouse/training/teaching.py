@@ -237,6 +237,8 @@ def train_with(
     settings, validation = settings_of(model.family, data, options), None
     if data.validation is not None:
         queries, qrels, run = data.validation
+        ids = {query.id for query in queries}
+        run = run.restrict([query_id for query_id in run if query_id in ids])
         validation = Validation(run, queries, qrels, index.documents, plan=options.plan)
     use = {"split": options.split, "pool": options.pool}
     first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
