@@ -114,7 +114,7 @@ def train(
         validation=None if validation is None else _judged(validation, "validation", _VALIDATION, 3),
         teacher=None if teacher is None else joined(as_teachers(teacher), join),
     )
-    with working("training", None, "steps", on_progress, on_step) as show:
+    with working("training", None, "steps", on_progress, on_step=on_step) as show:
         train_with(begin(design, stored, options.seed), stored, data, folder, options=options, progress=show)
     return open_ranker(folder)
 

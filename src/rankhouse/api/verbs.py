@@ -112,7 +112,7 @@ def rerank(
     with working("reranking", None, "pairs", on_progress) as show:
         if isinstance(ranker, str) and pairwise:
             system = open_pairwise(ranker, ComputeOptions())
-            return system.rerank(first, asked, stored_in.documents, system.plan(options), show).run
+            return system.rerank(first, asked, stored_in.documents, system.plan(options), progress=show).run
         return rerank_with(as_ranker(ranker), first, asked, stored_in, options=options, progress=show).run
 
 

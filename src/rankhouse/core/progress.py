@@ -236,7 +236,7 @@ def shown(label: str, total: int | None, unit: str = "") -> Iterator[Progress]:
     def report(done: float, total: int | None = total) -> None:
         lines.tell(done, total)
         if on_progress is not None:
-            on_progress(ProgressReport(label, done, total, unit, lines.left(lines.seconds)))
+            on_progress(ProgressReport(label, done, total, unit, seconds_left=lines.left(lines.seconds)))
 
     if on_progress is not None or not _is_on:
         yield report
