@@ -48,7 +48,7 @@ ODDITIES = (
     "damaged pairs", "damaged qrels", "damaged run",
 )  # fmt: skip
 MARK = " is in "  # stands in every remark on ids that do not match
-_TRIALS, _SLOW_TRIALS = 120, 40
+_TRIALS, _SLOW_TRIALS = 420, 40
 
 Row = dict[str, Any]
 

@@ -20,7 +20,7 @@ NAMES = (
     "na\u0308me".encode(),
     "\u202eabc".encode(),
 )
-_TRIALS = 60
+_TRIALS = 119
 
 
 def trials(seed: int) -> Iterator[Trial]:

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from .calls import call
@@ -31,12 +32,17 @@ def trials(seed: int) -> Iterator[Trial]:
         yield Trial(f"pretrain on odd texts {number}", lambda f, n=number: _odd(f, random.Random(n)))
 
 
+@cache
+def _undisturbed() -> tuple[dict[str, str], set[str]]:
+    return _whole("pretrain", _home())[:2]
+
+
 def _damaged(folder: Path, harm: str, rng: random.Random) -> Verdict:
-    whole, volatile, _ = _whole("pretrain", _home())
+    whole, volatile = _undisturbed()
     line = command("pretrain", "result")
-    call(line, folder, before=counting(folder.with_name("changes")))
-    total = folder.with_name("changes").stat().st_size
-    folder.with_name("changes").unlink()
+    call(line, folder, before=counting(folder.with_name(f"{folder.name}.changes")))
+    total = folder.with_name(f"{folder.name}.changes").stat().st_size
+    folder.with_name(f"{folder.name}.changes").unlink()
     shutil.rmtree(folder / "result")
     call(line, folder, before=ending_at(rng.randint(total // 3, total)))
     files = [path for path in sorted((folder / "result").rglob("*")) if path.is_file()]

@@ -11,7 +11,7 @@ from .verdicts import Trial, Verdict, message
 from .world import command, light, neural
 
 _DEEP = b'{"a": ' * 60_000
-DAMAGES = ("empty", "{}", "[]", "null", "deep", "cut", "not UTF-8", *(f"flip {i}" for i in range(6)))
+DAMAGES = ("empty", "{}", "[]", "null", "deep", "cut", "not UTF-8", *(f"flip {i}" for i in range(12)))
 # Scene -> the command that makes the files, the files (a pattern), the command that reads them again.
 SHARD = ["index", "corpus.jsonl", "--workers", "1", "--shard", "1/1", "--out", "result/1"]
 SUBSET = ["subset", "--queries", "queries.tsv", "--folds", "result", "--fold", "1", "--out", "new.tsv"]
