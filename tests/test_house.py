@@ -71,7 +71,7 @@ BUDGETS = {
     "cli": (4_725, 4_020),
     "cluster": (1_700, 1_700),
     "api": (1_262, 1_100),
-    "serve": (11_002, 9_110),
+    "serve": (11_201, 9_110),
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_407, 2_500),
@@ -82,7 +82,7 @@ BUDGETS = {
     "io": (3_739, 3_300),
     "core": (2_284, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 73_195, 66_000
+MOST_ALL, PLANNED_ALL = 73_394, 66_000
 MOST_FILES, PLANNED_FILES = 405, 400
 MOST_SHARED_NAMES = 15
 

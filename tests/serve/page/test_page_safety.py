@@ -19,6 +19,7 @@ VIEWS = {
     "runs": "/runs",
     "compared": "/runs?system=bm25&system=ql",
     "train": "/train",
+    "collection": "/collection?query=ship",
     "why": "/why?query=ship+harbour&system=bm25&doc=fleet-1",
     "above": "/why?query=ship+harbour&system=bm25%2Brm3&doc=fleet-1&doc=pilots",
     "order": "/why?query=ship+harbour&system=ql&top=3",
@@ -127,6 +128,7 @@ def test_hostile_texts_run_nothing(tab, at, attacks, served):
                 f"/?query=ship&system=bm25&system={safe}",
                 f"/why?query=ship&doc=pilots&system={safe}",
                 "/train",
+                f"/collection?query={safe}",
                 "/judge",
                 f"/{safe}",
             ):

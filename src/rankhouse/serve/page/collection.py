@@ -1,0 +1,198 @@
+"""The collection at a glance: how long its documents are, of which kinds, and a map of their vectors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rankhouse.core.errors import RankhouseError
+from rankhouse.core.nouns import FloatArray
+from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.index import Index
+from rankhouse.serve.contracts.requests import deadline_of
+from rankhouse.serve.judging.collection import ServedCollection
+from rankhouse.serve.page.curves import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Scale, Tick, upwards
+from rankhouse.serve.page.render import Line, exports, page
+from rankhouse.serve.search.answer import search
+from rankhouse.serve.search.shapes import SearchBody, SearchHit
+
+SAMPLED = 600
+"""Passages that a map shows, spread evenly over the index."""
+HITS = 20
+MAP_WIDTH, MAP_HEIGHT, MAP_EDGE = 720, 480, 16
+_BARS = 24
+_KINDS = 10
+_LEAST = 3  # passages that make a map
+_PATIENCE = 20.0
+
+
+class CollectionFields(Struct):
+    """An index, and a question whose hits are marked on its map."""
+
+    index: Line = ""
+    query: Line = ""
+
+
+class Bar(NamedTuple):
+    """A bar of a histogram, in units of its picture, and what it says."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+
+
+class Histogram(NamedTuple):
+    """Bars, ticks of the axis below, and what it shows."""
+
+    bars: tuple[Bar, ...]
+    below: tuple[Tick, ...]
+    most: str
+    sentence: str
+
+
+class Point(NamedTuple):
+    """A passage on the map: its place, its document and that one's title, its rank among the hits or 0."""
+
+    x: float
+    y: float
+    doc_id: str
+    title: str
+    rank: int = 0
+
+
+class VectorMap(NamedTuple):
+    """A map: a sample of the passages, the hits of a question, and what it shows."""
+
+    points: tuple[Point, ...]
+    hits: tuple[Point, ...]
+    sentence: str
+
+
+def show(service: ServedCollection, request: Request, asked: CollectionFields) -> Response:
+    """Return the page of a collection."""
+    view = service.catalogue.view(asked.index)
+    systems = list(service.catalogue.systems(view.name))
+    system = next((name for name in systems if name.startswith("hybrid")), systems[0])
+    content: dict[str, object] = {
+        "title": "Collection",
+        "index": view.name,
+        "indexes": [(name, name) for name in service.catalogue.indexes],
+        "count": len(view.index.documents),
+        "query": asked.query,
+        "system": system,
+        "hits": (), "notes": (), "histogram": None, "kinds": (), "map": None,
+        "exports": exports(request, "html"),
+    }  # fmt: skip
+    index = view.index
+    if not isinstance(index, Index) or not len(index):
+        return page(request, "collection.html.j2", content)
+    lengths = np.concatenate([segment.lengths for segment in index.segments])
+    content |= {"histogram": histogram_of(lengths), "kinds": kinds_of(index)}
+    hits: Sequence[SearchHit] = ()
+    if asked.query:
+        body = SearchBody(query=asked.query, system=system, index=view.name, k=HITS, snippets=False)
+        try:
+            hits = search(service, body, deadline_of(request, _PATIENCE)).hits
+        except RankhouseError as error:
+            content["notes"] = (str(error),)
+    encoders = [ranker for ranker in service.catalogue.rankers.values() if ranker.is_encoder]
+    name = next(filter(None, map(view.vectors_of, encoders)), "")
+    with suppress(RankhouseError):  # being replaced: the next look has a map
+        content["map"] = map_of(index, name, hits) if name else None
+    return page(request, "collection.html.j2", content | {"hits": hits})
+
+
+def histogram_of(lengths: np.ndarray) -> Histogram:
+    """Return how many documents have which length; the longest hundredth is one bar."""
+    top = max(1, int(np.ceil(np.quantile(lengths, 0.99))))
+    step = max(1, -(-top // _BARS))
+    counts = np.bincount(np.minimum(lengths // step, -(-top // step)).astype(np.int64))
+    x = Scale(0, len(counts), LEFT, WIDTH - RIGHT)
+    y = upwards([float(counts.max())])
+    bars = []
+    for place, count in enumerate(counts.tolist()):
+        low, is_last = place * step, place == len(counts) - 1
+        said = f"{low:,} or more" if is_last else f"{low:,} to {low + step - 1:,}" if step > 1 else f"{low:,}"
+        documents, words = "document" if count == 1 else "documents", "word" if said == "1" else "words"
+        width, height = round(x(place + 1) - x(place) - 1, 1), round(HEIGHT - BOTTOM - y(count), 1)
+        bars.append(Bar(x(place), y(count), width, height, text=f"{said} {words}: {count:,} {documents}"))
+    middle, longest = int(np.median(lengths)), int(lengths.max())
+    ticks = [Tick(x(place), f"{place * step:,}") for place in (0, len(counts) // 2, len(counts) - 1)]
+    sentence = f"Indexed words of each document: {middle:,} in the middle, {longest:,} in the longest"
+    return Histogram(tuple(bars), tuple(ticks), f"{counts.max():,}", sentence)
+
+
+def kinds_of(index: Index) -> list[tuple[str, int, int]]:
+    """Return the endings that ids have, with their counts and shares; none where ids are no file names."""
+    counts = Counter(PurePosixPath(doc_id).suffix.lower() for doc_id in index.documents)
+    total = counts.total()
+    known = {
+        ending: count for ending, count in counts.items() if 1 < len(ending) <= 10 and ending[1:].isalpha()
+    }
+    if sum(known.values()) < total / 2:
+        return []
+    largest = max(known.values())
+    common = Counter(known).most_common(_KINDS)
+    return [(ending[1:], count, round(100 * count / largest)) for ending, count in common]
+
+
+def map_of(index: Index, name: str, hits: Sequence[SearchHit]) -> VectorMap | None:
+    """Return the map of an index's vectors: two principal components of a sample of its passages."""
+    vectors = Vectors.open(vectors_folder(index.path, name))
+    if len(vectors) < _LEAST:
+        return None
+    rows = np.unique(np.linspace(0, len(vectors) - 1, SAMPLED).astype(np.int64))
+    sample = vectors.rows[rows].astype(np.float64)
+    middle, axes, share = principal(sample)
+    numbers = {hit.doc_id: index.row_of(hit.doc_id) for hit in hits if hit.doc_id in index.documents}
+    found = {doc: at for doc, number in numbers.items() if len(at := vectors.rows_of(number))}
+    means = [vectors.rows[at].astype(np.float64).mean(axis=0) for at in found.values()]
+    places = np.concatenate([sample, np.array(means).reshape(-1, sample.shape[1])]) - middle
+    x, y = _placed(places @ axes)
+    ids = vectors.ids.take(vectors.owners[rows].astype(np.int64))
+    titles = {one.id: one.title for one in index.documents.fetch(dict.fromkeys([*ids, *found]))}
+    points = [Point(a, b, doc, titles[doc]) for a, b, doc in zip(x, y, ids, strict=False)]
+    ranks: Mapping[str, int] = {hit.doc_id: hit.rank for hit in hits}
+    marked = [Point(a, b, doc, titles[doc], ranks[doc])
+              for a, b, doc in zip(x[len(ids) :], y[len(ids) :], found, strict=True)]  # fmt: skip
+    shown = f"{len(rows):,} of {len(vectors):,}" if len(rows) < len(vectors) else f"all {len(rows):,}"
+    sentence = (
+        f"Vectors of {shown} passages; passages with similar meaning are close. The two directions hold "
+        f"{share:.0%} of how the vectors differ"
+    )
+    return VectorMap(tuple(points), tuple(reversed(marked)), sentence)
+
+
+def principal(sample: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Return the mean (d,), the first two principal axes (d, 2) and their share of the variance.
+
+    The same sample gives the same axes: the largest component of each is positive.
+    """
+    middle = sample.mean(axis=0)
+    variances, axes = np.linalg.eigh(np.cov(sample - middle, rowvar=False))
+    first = axes[:, [-1, -2]]
+    largest = first[np.abs(first).argmax(axis=0), [0, 1]]
+    total = float(variances.sum())
+    return (
+        middle,
+        first * np.where(largest < 0, -1.0, 1.0),
+        float(variances[-2:].sum()) / total if total else 0.0,
+    )
+
+
+def _placed(points: FloatArray) -> tuple[list[float], list[float]]:
+    """Return places (n, 2) in units of the picture."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    x = Scale(float(low[0]), float(high[0]), MAP_EDGE, MAP_WIDTH - MAP_EDGE)
+    y = Scale(float(low[1]), float(high[1]), MAP_HEIGHT - MAP_EDGE, MAP_EDGE)
+    return [x(float(a)) for a in points[:, 0]], [y(float(b)) for b in points[:, 1]]
