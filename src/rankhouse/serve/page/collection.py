@@ -163,7 +163,7 @@ def map_of(index: Index, name: str, hits: Sequence[SearchHit]) -> VectorMap | No
     titles = {one.id: one.title for one in index.documents.fetch(dict.fromkeys([*ids, *found]))}
     points = [Point(a, b, doc, titles[doc]) for a, b, doc in zip(x, y, ids, strict=False)]
     ranks: Mapping[str, int] = {hit.doc_id: hit.rank for hit in hits}
-    marked = [Point(a, b, doc, titles[doc], ranks[doc])
+    marked = [Point(a, b, doc, titles[doc], rank=ranks[doc])
               for a, b, doc in zip(x[len(ids) :], y[len(ids) :], found, strict=True)]  # fmt: skip
     shown = f"{len(rows):,} of {len(vectors):,}" if len(rows) < len(vectors) else f"all {len(rows):,}"
     sentence = (
