@@ -90,6 +90,21 @@ class _Searched:
             return options.work(cast(AnyIndex, self), asked, show).run(options.best(k))
 
 
+_NAMES = [
+    "append",
+    "build",
+    "documents",
+    "encode",
+    "fingerprint",
+    "open",
+    "open_parts",
+    "path",
+    "retrieve",
+    "search",
+]
+"""What tab completion offers of an index; the rest is for the packages below."""
+
+
 class Index(_Searched, stored.Index):
     """A collection that can be searched.
 
@@ -99,6 +114,9 @@ class Index(_Searched, stored.Index):
       1  d1  0.3028
          A lock lifts ships.
     """
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name.startswith("__") or name in _NAMES]
 
     @classmethod
     @checked

@@ -94,7 +94,7 @@ class Lines:
         say: Writes a line.
     """
 
-    every = LINE_EVERY
+    every: float | None = None  # seconds between two lines; None: LINE_EVERY
 
     def __init__(self, label: str, total: int | None, unit: str, say: Callable[[str], None]) -> None:
         self.label, self.done, self.total, self._unit, self._say = label, 0, total, unit, say
@@ -117,7 +117,7 @@ class Lines:
         self.done, self.total = int(done), total
 
     def _speak(self) -> None:
-        while not self._over.wait(self.every):
+        while not self._over.wait(self.every or LINE_EVERY):
             self._say(self.line(self.seconds))
 
     def line(self, seconds: float) -> str:

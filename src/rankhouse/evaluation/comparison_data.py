@@ -5,7 +5,7 @@ Numbers only: tables, charts and pages of them are in the files beside this one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -99,6 +99,15 @@ class ComparisonData:
     def challengers(self) -> tuple[str, ...]:
         """The systems compared with the baseline; none without a baseline."""
         return tuple(s for s in self.scores if s != self.baseline) if self.baseline is not None else ()
+
+    def __getitem__(self, system: str) -> Scores:
+        return choose(system, self.scores, "system")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.scores)
+
+    def __len__(self) -> int:
+        return len(self.scores)
 
     def cell(self, system: str, measure: str) -> MeanScore:
         """Return one cell of the table.

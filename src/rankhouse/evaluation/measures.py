@@ -6,7 +6,7 @@ kept from them, is in :mod:`rankhouse.evaluation.programs`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -67,6 +67,19 @@ class Scores:
             )
         row: NDArray[np.float64] = self.values[self.measures.index(name)]
         return row
+
+    def __getitem__(self, measure: str) -> float:
+        return self.mean(measure)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.measures)
+
+    def __len__(self) -> int:
+        return len(self.measures)
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the measures' names, so that ``dict(scores)`` is measure -> mean."""
+        return self.measures
 
     def mean(self, measure: str) -> float:
         """Average one measure over all judged queries (as trec_eval does with ``-c``).

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rankhouse.core.frames import frame
 from rankhouse.explanation.answer import Explanation, Part, brief, number
 from rankhouse.explanation.contrast import Answer, Contrast, Movement, RankingExplanation
 from rankhouse.explanation.show import ranking_table, to_html, to_markdown, to_text
@@ -13,6 +15,9 @@ from rankhouse.explanation.views import View, view_of
 from rankhouse.io.outputs import writing
 from rankhouse.page.charts import ending_of
 from rankhouse.page.html import write_page
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TEMPLATE = Path(__file__).parent / "templates" / "why.html.j2"
 
@@ -106,6 +111,18 @@ class ExplainResult:
             case _:
                 return self.answer.parts
 
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self.parts)
+
+    def __getitem__(self, place: int | slice) -> Part | tuple[Part, ...]:
+        return self.parts[place]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def __bool__(self) -> bool:
+        return True  # an explanation without parts is one too
+
     @property
     def score(self) -> float:
         """The score, or the difference of two; of a whole ranking the first document's."""
@@ -133,6 +150,16 @@ class ExplainResult:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, as ``rankhouse explain --json`` writes them."""
         return self.answer.to_dict()
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a part: name, value, note; of a ranking one a document: doc_id, score, note."""
+        if isinstance(self.answer, RankingExplanation):
+            told = [
+                {"doc_id": d.doc_id, "score": d.score, "note": d.sentence()} for d in self.answer.documents
+            ]
+            return frame(told, ("doc_id", "score", "note"))
+        rows = [{"name": part.name, "value": part.value, "note": part.note} for part in self.parts]
+        return frame(rows, ("name", "value", "note"))
 
     def to_markdown(self) -> str:
         """Return it as Markdown."""
