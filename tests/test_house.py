@@ -70,19 +70,19 @@ def test_functions_take_few_parameters():
 BUDGETS = {
     "cli": (4_725, 4_020),
     "cluster": (1_700, 1_700),
-    "api": (1_262, 1_100),
+    "api": (1_280, 1_100),
     "serve": (11_201, 9_110),
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_407, 2_500),
     "systems": (2_488, 1_900),
-    "training explanation stores": (12_894, 11_700),
-    "index models ranking labels evaluation": (20_407, 19_100),
+    "training explanation stores": (12_921, 11_700),
+    "index models ranking labels evaluation": (20_429, 19_100),
     "text nn page": (6_063, 5_980),
     "io": (3_739, 3_300),
     "core": (2_284, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 73_394, 66_000
+MOST_ALL, PLANNED_ALL = 73_461, 66_000
 MOST_FILES, PLANNED_FILES = 406, 400
 MOST_SHARED_NAMES = 15
 
