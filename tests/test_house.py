@@ -79,11 +79,11 @@ BUDGETS = {
     "training explanation stores": (12_921, 11_700),
     "index models ranking labels evaluation": (20_429, 19_100),
     "text nn page": (6_063, 5_980),
-    "io": (3_739, 3_300),
+    "io": (5_167, 3_300),
     "core": (2_284, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 73_461, 66_000
-MOST_FILES, PLANNED_FILES = 406, 400
+MOST_ALL, PLANNED_ALL = 74_861, 66_000
+MOST_FILES, PLANNED_FILES = 417, 400
 MOST_SHARED_NAMES = 15
 
 

@@ -15,7 +15,7 @@ import pytest
 from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
 from rankhouse.io.corpora import read_documents, read_queries
-from rankhouse.serve.folder.files import text_document
+from rankhouse.io.readers.process import read_parts
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.snippets import snippet
 from rankhouse.text.split import SPLITTERS
@@ -153,12 +153,28 @@ def test_snippets(grows_linearly):
 
 
 @pytest.mark.parametrize("before", ["", "=====\n", "# ", "---\ntitle: 'a", "---\n"])
-def test_titles_of_files(before, tmp_path, grows_linearly):
+@pytest.mark.parametrize("reader", ["plain", "markdown", "restructured", "manual", "marked_up"])
+def test_titles_of_files(before, reader, tmp_path, grows_linearly):
     def work(content):
-        (tmp_path / "a.md").write_text(content)
-        text_document(tmp_path / "a.md", "a")
+        (tmp_path / "a").write_text(content)
+        list(read_parts(tmp_path / "a", f"text:{reader}"))
 
-    for unit in ("a", " ", "=", "a ", "# ", "'", "a\n", "---\n", "title: '\n"):
+    for unit in (
+        "a",
+        " ",
+        "=",
+        "a ",
+        "# ",
+        "'",
+        "a\n",
+        "---\n",
+        "title: '\n",
+        "<!--",
+        "[",
+        "*a ",
+        "```\n",
+        ".. \n ",
+    ):
         grows_linearly(work, unit, before)
 
 

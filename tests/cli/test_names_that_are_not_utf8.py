@@ -79,7 +79,7 @@ def test_ids_made_of_names_stay_apart(odd, run):
 
 def test_up_indexes_such_a_file_once(odd):
     from rankhouse.serve.folder.choice import look
-    from rankhouse.serve.folder.files import FolderState, compare, id_of, text_document
+    from rankhouse.serve.folder.files import FolderReader, FolderState, compare
 
     folder = odd / ODD
     folder.mkdir()
@@ -89,7 +89,7 @@ def test_up_indexes_such_a_file_once(odd):
     again, _ = look(folder, FolderState.load(odd / "files.json").files)
     assert str(compare(files, again)) == "nothing changed"
     assert again[f"{ODD}.txt"] == files[f"{ODD}.txt"]
-    document = text_document(folder / f"{ODD}.txt", id_of(folder / f"{ODD}.txt", folder))
+    [document] = FolderReader(folder).documents([f"{ODD}.txt"])
     assert (document.id, document.title) == (f"{SHOWN}.txt", SHOWN)
 
 

@@ -118,8 +118,8 @@ def test_a_line_without_a_tab_is_refused(tmp_path):
 
 
 def test_unknown_formats_and_missing_files_are_refused(tmp_path):
-    with pytest.raises(WrongUse, match=r'"\.csv" is not one of them'):
-        documents(corpus(tmp_path, "", "x.csv"))
+    with pytest.raises(WrongUse, match=r'"\.pdf" is not one of them'):
+        documents(corpus(tmp_path, "", "x.pdf"))
     with pytest.raises(MissingInput, match="no such file"):
         documents(tmp_path / "none.jsonl")
     (tmp_path / "empty").mkdir()

@@ -25,6 +25,8 @@ from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
 from rankhouse.io.duplicate_ids import Repeats, SeenIds, checked_id
 from rankhouse.io.files import Meter, Skips, as_text, each_record, kind_of, looks_like, numbered_lines
 from rankhouse.io.outputs import writing
+from rankhouse.io.readers import tables
+from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS
 
 T = TypeVar("T")
 
@@ -33,10 +35,8 @@ PUBLIC = "ir_datasets:"
 
 JSON_KINDS = (".jsonl", ".ndjson", ".json")
 TREC_KINDS = (".sgml", ".sgm", ".trec", ".xml")
-CORPUS_KINDS = (*JSON_KINDS, ".tsv", *TREC_KINDS)
+CORPUS_KINDS = (*JSON_KINDS, ".tsv", ".csv", *TREC_KINDS)
 
-_ID_KEYS = ("id", "_id", "docid", "docno")
-_TEXT_KEYS = ("text", "contents", "body")
 _decoder = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -55,8 +55,9 @@ def read_documents(
     ['A lock lifts ships.']
 
     Args:
-        sources: One, or several: ``.jsonl`` of {"id" or "_id", "title"?, "text"}, ``.tsv`` (id, text), TREC
-            markup (``.sgml``, ``.trec``), each plain, ``.gz`` or ``.zst``; or a folder of such files.
+        sources: One, or several: ``.jsonl`` of {"id" or "_id", "title"?, "text"}, ``.tsv`` (id, text),
+            ``.csv`` and ``.tsv`` whose first line names columns, TREC markup (``.sgml``, ``.trec``), each
+            plain, ``.gz`` or ``.zst``; or a folder of such files.
         skips: How many malformed records to pass over; none by default.
         seen: The ids already taken; none by default.
         meter: Told how many bytes were read.
@@ -156,6 +157,8 @@ def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int
         from rankhouse.io import markup  # noqa: PLC0415 - a dozen expressions to compile, for TREC only
 
         return markup.documents(path, skips, meter)
+    if tables.is_headed(path):
+        return tables.documents(path, skips, meter)
     return each_record(numbered_lines(path, meter), path, line_reader(path), skips)
 
 
@@ -174,7 +177,7 @@ def _json_record(raw: bytes, path: Path, line: int) -> dict[str, Any]:
 def _json_document(raw: bytes, path: Path, line: int) -> Document:
     record = _json_record(raw, path, line)
     doc_id = _take_id(record, path, line)
-    text = _take_text(record, _TEXT_KEYS, path, line)
+    text = _take_text(record, TEXT_KEYS, path, line)
     title = record.pop("title", None)
     if title is not None and not isinstance(title, str):
         raise BadData(f'the "title" of document "{doc_id}" is no string: {title!r}', path, line)
@@ -182,7 +185,7 @@ def _json_document(raw: bytes, path: Path, line: int) -> Document:
 
 
 def _take_id(record: dict[str, Any], path: Path, line: int) -> str:
-    for key in _ID_KEYS:
+    for key in ID_KEYS:
         if key in record:
             value = record.pop(key)
             if isinstance(value, int) and not isinstance(value, bool):

@@ -2,7 +2,7 @@
 
 All corpora lie end to end on a line as long as their bytes on disk, and a shard of it is read. A plain file
 of one record a line is cut at its bytes: a record belongs to the shard in which its first byte lies. Packed
-files and TREC's markup cannot be entered in the middle: where a shard begins or ends within one, its
+files, tables and TREC's markup cannot be entered in the middle: where a shard begins or ends within one, its
 records are counted first, and the shard has the same share of them as of the bytes.
 """
 
@@ -20,6 +20,7 @@ from rankhouse.io import corpora, files
 from rankhouse.io.corpora import PUBLIC, TREC_KINDS, Source, line_reader, records
 from rankhouse.io.duplicate_ids import Repeats, SeenIds
 from rankhouse.io.files import Meter, Skips, each_record, is_packed, numbered_lines, open_bytes
+from rankhouse.io.readers.tables import is_headed
 
 _PUBLIC_BYTES = 1_024  # what a document of a public collection counts, whose bytes nobody knows
 
@@ -90,7 +91,7 @@ def _records(
     """Stream (line, document) of a file's shard of bytes."""
     if (first, end) == (0, size):
         yield from records(path, skips, meter)
-    elif files.kind_of(path) in TREC_KINDS:
+    elif files.kind_of(path) in TREC_KINDS or is_headed(path):
         count = sum(1 for _ in records(path, Skips(sys.maxsize), None))
         wanted = _shares(first, end, size, count)
         yield from _numbered(path, wanted, skips, meter, is_last=end == size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -13,10 +13,11 @@ from pathspec import GitIgnoreSpec
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.io.files import kind_of
-from rankhouse.serve.folder.files import KINDS, FileState, check_folder, is_text
+from rankhouse.io.readers.kinds import kind_at
+from rankhouse.serve.folder.files import STATE, FileState, LeftOut, check_folder
 
 LARGEST = 20 << 20
-"""Bytes of a file that is one document, unless something else is said."""
+"""Bytes of a file that is read whole, unless something else is said."""
 _MADE = frozenset({"node_modules", "__pycache__", "site-packages"})
 _MARKS = ("CACHEDIR.TAG", "pyvenv.cfg")
 """Files that programs put into folders of what they can make again."""
@@ -24,7 +25,7 @@ _Ignored = Sequence[tuple[Path, GitIgnoreSpec]]
 
 
 class FolderChoice(msgspec.Struct, frozen=True):
-    """What people chose: patterns as in .gitignore, and the size of the largest text in bytes.
+    """What people chose: patterns as in .gitignore, and the size of the largest file read whole, in bytes.
 
     Raises:
         WrongUse: A pattern that cannot be read, by :meth:`check`.
@@ -49,63 +50,71 @@ USUAL = FolderChoice()
 
 def look(
     folder: Path, before: Mapping[str, FileState], choice: FolderChoice = USUAL
-) -> tuple[dict[str, FileState], Counter[str]]:
+) -> tuple[dict[str, FileState], LeftOut]:
     """Look at a folder's files; only those whose size or time is another are read.
 
-    Returns the files by path within the folder, in order of path, and how many are left out, by the reason.
+    Returns the files by path within the folder, in order of path, and what is left out.
     """
     check_folder(folder)
-    files, others, seen = dict[str, FileState](), Counter[str](), set[tuple[int, int]]()
+    files, left, seen = dict[str, FileState](), LeftOut(), set[tuple[int, int]]()
     wanted = GitIgnoreSpec.from_lines(choice.include or ["*"])
-    for path in _walk(folder, choice, others):
+    for path in _walk(folder, choice, left):
         name = path.relative_to(folder).as_posix()
         try:
-            stat = path.stat()
-            reason = _left_out(path, stat, choice) or ("" if wanted.match_file(name) else "not in --include")
-            if not reason and (stat.st_dev, stat.st_ino) in seen:
+            facts = path.lstat()
+            reason = _left_out(path, facts, choice) or ("" if wanted.match_file(name) else "not in --include")
+            if not reason and (facts.st_dev, facts.st_ino) in seen:
                 reason = "read under another name"
             if reason:
-                others[reason] += 1
+                left.add(reason, name)
                 continue
-            seen.add((stat.st_dev, stat.st_ino))
+            seen.add((facts.st_dev, facts.st_ino))
             known = before.get(name)
-            now = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+            now = (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
             if known is None or (known.size, known.mtime, known.ctime) != now:
                 known = FileState(*now[:2], _digest(path), now[2])
         except OSError:
-            others["unreadable"] += 1
+            left.add("unreadable", name)
             continue
         files[name] = known
-    return files, others
+    return files, left
 
 
-def _left_out(path: Path, stat: os.stat_result, choice: FolderChoice) -> str:
+def _left_out(path: Path, facts: os.stat_result, choice: FolderChoice) -> str:
     """Return why a file is not read; "" if it is."""
-    if path.is_symlink():  # what it stands for is read by itself, or is not of this folder
+    if stat.S_ISLNK(facts.st_mode):  # what it stands for is read by itself, or is not of this folder
         return "symbolic links"
-    if kind_of(path) not in KINDS:
-        return path.suffix.lower() or "without an ending"
-    if is_text(path) and stat.st_size > choice.largest:
-        return "over --max-size"
-    return ""
+    if not stat.S_ISREG(facts.st_mode):
+        return "pipes, sockets and devices"
+    kind = kind_at(path, facts.st_size, facts.st_mtime_ns)
+    if kind is None:
+        return kind_of(path) or "without an ending, and no text"
+    if not kind.is_readable:
+        return f'{kind.name} (read with  pip install "rankhouse[files]")'
+    if not facts.st_size:
+        return "empty"
+    return "over --max-size" if facts.st_size > choice.largest and not kind.streams else ""
 
 
-def _walk(folder: Path, choice: FolderChoice, others: Counter[str]) -> Iterator[Path]:
+def _walk(folder: Path, choice: FolderChoice, left: LeftOut) -> Iterator[Path]:
     """Yield the files of a folder that are neither hidden nor ignored, in order of path."""
     ignored: dict[Path, _Ignored] = {
         folder: [(folder, GitIgnoreSpec.from_lines(choice.exclude))] if choice.exclude else []
     }
     for base, folders, names in os.walk(folder):
         rules = [*ignored.pop(Path(base)), *_gitignore(Path(base))]
+        for name in sorted({*folders, *names}):
+            if name.startswith(".") and name != STATE:
+                left.add("hidden", (Path(base) / name).relative_to(folder).as_posix())
         shown = sorted(name for name in folders if not name.startswith("."))
-        folders[:] = [name for name in shown if not _is_left(Path(base) / name, rules, others)]
+        folders[:] = [name for name in shown if not _is_left(Path(base) / name, folder, rules, left)]
         ignored |= {Path(base) / name: rules for name in folders}
         for name in sorted(names):
             path = Path(base) / name
-            if name.startswith(".") or not path.is_file():
+            if name.startswith("."):
                 continue
             if _is_ignored(path, rules):
-                others["ignored"] += 1
+                left.add("ignored", path.relative_to(folder).as_posix())
             else:
                 yield path
 
@@ -118,13 +127,13 @@ def _gitignore(folder: Path) -> _Ignored:
         return []
 
 
-def _is_left(folder: Path, rules: _Ignored, others: Counter[str]) -> bool:
+def _is_left(folder: Path, above: Path, rules: _Ignored, left: LeftOut) -> bool:
     """Return whether a folder is left out whole: links, what programs made, what is ignored."""
     made = folder.name in _MADE or any((folder / mark).exists() for mark in _MARKS)
-    left = folder.is_symlink() or made or _is_ignored(folder, rules, "/")
-    if left:
-        others["folders left out"] += 1
-    return left
+    is_left = folder.is_symlink() or made or _is_ignored(folder, rules, "/")
+    if is_left:
+        left.add("folders left out", f"{folder.relative_to(above).as_posix()}/")
+    return is_left
 
 
 def _is_ignored(path: Path, rules: _Ignored, ending: str = "") -> bool:

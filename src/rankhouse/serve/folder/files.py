@@ -1,14 +1,16 @@
-"""The files of a folder: which can be read, which changed since last time, and the documents they hold.
+"""The files of a folder: which changed since last time, the documents they hold, and what is left out.
 
-A file of text is one document: its title is its heading or first line, its id the path in the folder.
+A file is one document, its id the path in the folder, or several: pages, slides, messages, each with its
+place behind the path.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from html.parser import HTMLParser
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -18,143 +20,27 @@ import msgspec
 from rankhouse.core.errors import BadData, MissingInput, RankhouseError, encodable
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import clock
-from rankhouse.io.corpora import CORPUS_KINDS, read_documents
+from rankhouse.io.corpora import read_documents
 from rankhouse.io.decoding import read_cache
 from rankhouse.io.duplicate_ids import Repeats
-from rankhouse.io.files import COMPRESSIONS, Meter, Skips, kind_of, read_whole
+from rankhouse.io.files import Meter, Skips
 from rankhouse.io.outputs import write_json
+from rankhouse.io.readers.kinds import CORPUS, FileKind, kind_at
+from rankhouse.io.readers.parts import LONGEST_TITLE, file_title
+from rankhouse.io.readers.process import ReaderProcess
 
-TEXT_KINDS = (".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm")
-LONGEST_TITLE = 120
-
-_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-_front_matter = re.compile(r"---[ \t]*\n(?P<fields>(?:.*\n){0,200}?)(?:---|\.\.\.)[ \t]*(?:\n|$)")
-_title_field = re.compile(r"^title:[ \t]*(?P<title>\S.*)$", re.MULTILINE)
-_heading = re.compile(r"^#{1,6}[ \t]+(?P<title>.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
-# A first line with a line of one sign below it, in reStructuredText perhaps above it as well.
-_underlined = re.compile(
-    r"(?:([=\-~^\"'`*+#])\1{2,}[ \t]*\n)?(?=[^\n]{0,300}\w)(?P<title>[^\n]{1,300})\n"
-    r"([=\-~^\"'`*+#])\3{2,}[ \t]*(?:\n|$)"
-)
-KINDS = (*TEXT_KINDS, *CORPUS_KINDS)
 STATE = ".rankhouse"
 ENCODING = "encoding"
 """What the work is called that makes vectors."""
-
-
-def is_text(path: Path) -> bool:
-    """Return whether a file is one document."""
-    return kind_of(path) in TEXT_KINDS
-
-
-def text_document(path: Path, doc_id: str) -> Document:
-    """Read a file of text."""
-    text = _decoded(read_whole(path), path).strip()
-    kind = kind_of(path)
-    title, rest = html_text(text) if kind in {".html", ".htm"} else _split_title(text, kind)
-    return Document(doc_id, rest, title[:LONGEST_TITLE] or encodable(_name(path)))
+READERS = 1
+"""Which readers made an index: a higher number has every file read again."""
+_MOST_NAMES = 2_000  # of files that are left out for one reason
 
 
 def id_of(path: Path, folder: Path) -> str:
     """Return a file's id: its path in the folder; white space, controls, percent signs as %20 ...."""
     inside = path.relative_to(folder).as_posix()
     return encodable(re.sub(r"[\s%\x00-\x1f\x7f-\x9f]", lambda sign: quote(sign[0]), inside))
-
-
-def _decoded(raw: bytes, path: Path) -> str:
-    """Decode UTF-8, UTF-16 with its mark, or else Windows' western letters."""
-    coding = _MARKS.get(raw[:2], "utf-8")
-    if coding == "utf-8" and b"\0" in raw:
-        raise BadData("is no text: it holds zero bytes", path)
-    try:
-        return raw.decode(coding)
-    except UnicodeDecodeError:
-        return raw.decode("cp1252", "replace")
-
-
-def _split_title(text: str, kind: str) -> tuple[str, str]:
-    """Return title and text: front matter or heading of Markdown and its kin, else a short first line."""
-    if kind in {".md", ".markdown"} and (front := _front_matter.match(text)):
-        text = text[front.end() :].strip()
-        if match := _title_field.search(front["fields"]):
-            return _unquoted(match["title"].strip()), text
-    if kind in {".md", ".markdown", ".rst"} and (match := _underlined.match(text)):
-        return match["title"].strip(), text[match.end() :].strip() or match["title"].strip()
-    if kind in {".md", ".markdown"} and (match := _heading.search(text[:4_000])):
-        rest = (text[: match.start()] + text[match.end() :]).strip()
-        return match["title"], rest or match["title"]
-    first, _, rest = text.partition("\n")
-    if rest.strip() and 0 < len(first.strip()) <= LONGEST_TITLE:
-        return first.strip(), rest.strip()
-    return "", text
-
-
-def _unquoted(title: str) -> str:
-    """Return a field of front matter without the quotes around it."""
-    return title[1:-1] if len(title) > 2 and title[0] == title[-1] in "\"'" else title
-
-
-def _name(path: Path) -> str:
-    """Return what a file's name says: ``how_to-begin.txt.gz`` is called "how to begin"."""
-    name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
-    return re.sub(r"[_-]+", " ", name.stem).strip() or path.name
-
-
-# --- HTML --------------------------------------------------------------------------------------------------
-
-_UNREAD = frozenset({"script", "style", "template", "noscript", "svg", "head"})
-_INLINE = frozenset(
-    {"a", "abbr", "b", "bdi", "bdo", "cite", "code", "data", "dfn", "em", "font", "i", "kbd", "mark", "q"}
-    | {"s", "samp", "small", "span", "strong", "sub", "sup", "time", "u", "var", "wbr"}
-)
-
-
-def html_text(source: str) -> tuple[str, str]:
-    """Return title and text of a page; the first heading is the title where none is said."""
-    reader = _HtmlReader()
-    reader.feed(source)
-    reader.close()
-    blocks = (re.sub(r"\s+", " ", block).strip() for block in "".join(reader.text).split("\0"))
-    text = "\n".join(block for block in blocks if block)
-    named = ("".join(reader.named[name]) for name in ("title", "h1"))
-    return next(filter(None, (re.sub(r"\s+", " ", name).strip() for name in named)), ""), text
-
-
-class _HtmlReader(HTMLParser):
-    """Collects the text that a browser shows; blocks are parted by a zero sign."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.text: list[str] = []
-        self.named: dict[str, list[str]] = {"title": [], "h1": []}
-        self._unread = 0  # how many open elements are not shown
-        self._open = ""  # the title or heading that is being read
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Begin an element."""
-        del attrs
-        if tag == "body":
-            self._unread = 0
-        self._unread += tag in _UNREAD
-        if tag in self.named and not self.named[tag]:
-            self._open = tag
-        if tag not in _INLINE:
-            self.text.append("\0")
-
-    def handle_endtag(self, tag: str) -> None:
-        """End an element."""
-        self._unread = max(0, self._unread - (tag in _UNREAD))
-        if tag == self._open:
-            self._open = ""
-        if tag not in _INLINE:
-            self.text.append("\0")
-
-    def handle_data(self, data: str) -> None:
-        """Take text."""
-        if self._open:
-            self.named[self._open].append(data)
-        if not self._unread and self._open != "title":
-            self.text.append(data.replace("\0", " "))
 
 
 _KEPT = {0xDC00 + byte: 0x10FF00 + byte for byte in range(0x80, 0x100)}
@@ -176,11 +62,12 @@ class FileState(msgspec.Struct, frozen=True):
 
 
 class FolderState(msgspec.Struct, frozen=True):
-    """What an index was made from: its fingerprint, files by path within the folder, vectors' encoder."""
+    """What an index was made from: its fingerprint, files by path, vectors' encoder, and which readers."""
 
     index: str = ""
     files: dict[str, FileState] = {}
     encoder: str = ""
+    readers: int = 0
 
     @classmethod
     def load(cls, path: Path) -> FolderState:
@@ -229,6 +116,45 @@ class FolderProgress(msgspec.Struct, frozen=True):
     @classmethod
     def load(cls, path: Path) -> FolderProgress:
         """Read it; nothing is being done where there is none."""
+        return read_cache(path, cls) or cls()
+
+
+class LeftOut(msgspec.Struct):
+    """Files of a folder that are not read, by the reason: how many, and the names of the first ones."""
+
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    names: dict[str, list[str]] = {}
+
+    def add(self, reason: str, name: str) -> None:
+        """Note a file or folder."""
+        self.counts[reason] += 1
+        names = self.names.setdefault(reason, [])
+        if len(names) < _MOST_NAMES:
+            names.append(encodable(name))
+
+    def __str__(self) -> str:
+        shown = (f"{count:,} {reason}" for reason, count in self.counts.most_common() if reason != "hidden")
+        return ", ".join(islice(shown, 12))
+
+
+class FileFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What became of a file: its kind, how many documents it holds, its bytes, and what is wrong with it."""
+
+    kind: str
+    documents: int
+    size: int
+    fault: str = ""
+
+
+class FolderContents(msgspec.Struct):
+    """What is indexed of a folder, and what is left out, for people to look at."""
+
+    files: dict[str, FileFacts] = {}
+    left: LeftOut = msgspec.field(default_factory=LeftOut)
+
+    @classmethod
+    def load(cls, path: Path) -> FolderContents:
+        """Read it; an empty one where there is none."""
         return read_cache(path, cls) or cls()
 
 
@@ -282,38 +208,65 @@ class FolderReader:
     Attributes:
         repeats: Skips ids that come again.
         faults: What is to be said of a file, a line each.
-        files: How many files held a document.
+        facts: What became of each file.
     """
 
     folder: Path
     repeats: Repeats = field(default_factory=lambda: Repeats("first"))
     meter: Meter = field(default_factory=Meter)
     faults: list[str] = field(default_factory=list)
-    files: int = 0
+    facts: dict[str, FileFacts] = field(default_factory=dict)
+
+    @property
+    def files(self) -> int:
+        """How many files held a document."""
+        return sum(one.documents > 0 for one in self.facts.values())
 
     def documents(self, names: list[str]) -> Iterator[Document]:
         """Stream the documents of files; a file that cannot be read is noted and skipped."""
-        for name in names:
-            count = 0
-            for document in self._of_file(self.folder / name):
-                count += 1
-                yield document
-            self.files += count > 0
+        with ReaderProcess() as apart:
+            for name in names:
+                path, count, faults = self.folder / name, 0, len(self.faults)
+                kind, size = CORPUS, 0
+                try:
+                    stat = path.stat()
+                    size, kind = stat.st_size, kind_at(path, stat.st_size, stat.st_mtime_ns) or CORPUS
+                    of_file = self._records(path) if kind is CORPUS else self._parts(path, kind, apart)
+                    for document in of_file:
+                        count += 1
+                        yield document
+                except (RankhouseError, OSError) as error:
+                    self.faults.append(str(error))
+                except Exception as error:  # noqa: BLE001 - one odd file is not to stop all others
+                    self.faults.append(f"{path}: cannot be read ({type(error).__name__}: {error})")
+                said = " ".join(self.faults[faults:]).removeprefix(f"{path}: ").removeprefix(f"{path}, ")
+                self.facts[encodable(name)] = FileFacts(kind.name, count, size, encodable(said))
 
-    def _of_file(self, path: Path) -> Iterator[Document]:
+    def _parts(self, path: Path, kind: FileKind, apart: ReaderProcess) -> Iterator[Document]:
+        """Stream a file's parts, which are documents."""
+        base, count = id_of(path, self.folder), 0
+        named = encodable(file_title(path))
+        for part in apart.parts(path, kind.reader):
+            count += 1
+            title = part.title[:LONGEST_TITLE] or named
+            document = Document(base, part.text, title)
+            if part.key:
+                extra = {"file": base, "place": part.place}
+                document = Document(f"{base}#{part.key}", part.text, title, extra)
+            if self.repeats.takes(document, path, 1):
+                yield document
+        self.meter.bytes += path.stat().st_size
+        if not count:
+            raise BadData("holds no text", path)
+
+    def _records(self, path: Path) -> Iterator[Document]:
+        """Stream the documents of a corpus file."""
         faults = _Faults()
         try:
-            if is_text(path):
-                document = text_document(path, id_of(path, self.folder))
-                self.meter.bytes += path.stat().st_size
-                if self.repeats.takes(document, path, 1):
-                    yield document
-            else:
-                yield from read_documents(path, faults, self.repeats, self.meter)
-        except (RankhouseError, OSError) as error:
-            self.faults.append(str(error))
-        except Exception as error:  # noqa: BLE001 - one file that breaks its parser is not to stop all others
-            self.faults.append(f"{path}: cannot be read ({type(error).__name__}: {error})")
-        if faults.count:
-            records = f"{faults.count:,} records are no documents, the first: " if faults.count > 1 else ""
-            self.faults.append(f"{records}{faults.seen[0]}")
+            yield from read_documents(path, faults, self.repeats, self.meter)
+        finally:
+            if faults.count:
+                records = (
+                    f"{faults.count:,} records are no documents, the first: " if faults.count > 1 else ""
+                )
+                self.faults.append(f"{records}{faults.seen[0]}")

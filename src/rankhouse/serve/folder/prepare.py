@@ -5,6 +5,7 @@ FOLDER/.rankhouse/
     next/           the one that is being made in its place
     before/         the one before it, whose vectors are used again
     files.json      what the index was made from
+    contents.json   what is indexed and what is left out, for the page
     progress.json   what is being done about it
     judgements.*    what judges said; never touched here
     trainings/      rankers trained from that
@@ -18,7 +19,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -27,6 +27,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import msgspec
 import numpy as np
 
 from rankhouse.core import progress
@@ -37,14 +38,16 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.io.duplicate_ids import Repeats
-from rankhouse.io.outputs import writing_failures
+from rankhouse.io.outputs import write_json, writing_failures
+from rankhouse.io.readers.kinds import READ
 from rankhouse.io.scratch import try_lock
 from rankhouse.serve.folder.choice import USUAL, FolderChoice, look
 from rankhouse.serve.folder.files import (
     ENCODING,
-    KINDS,
+    READERS,
     STATE,
     FileState,
+    FolderContents,
     FolderReader,
     FolderState,
     check_folder,
@@ -68,6 +71,7 @@ class Place:
         self.folder, self.state, self.choice = folder, folder / STATE, choice
         self.index, self.before = self.state / "index", self.state / "before"
         self.next = self.state / "next"
+        self.contents = self.state / "contents.json"
         self.files, self.progress = self.state / "files.json", self.state / "progress.json"
         self.judgements, self.trainings = self.state / "judgements.qrels", self.state / "trainings"
 
@@ -115,7 +119,9 @@ def is_indexed(place: Place) -> bool:
 def is_current(place: Place) -> bool:
     """Return whether a folder's index was made from the files that are there now."""
     state = FolderState.load(place.files)
-    return place.index.exists() and look(place.folder, state.files, place.choice)[0] == state.files
+    if state.readers != READERS or not place.index.exists():
+        return False
+    return look(place.folder, state.files, place.choice)[0] == state.files
 
 
 def index_folder(place: Place, encoder: EncoderAtHand | None = None) -> None:
@@ -132,23 +138,23 @@ def index_folder(place: Place, encoder: EncoderAtHand | None = None) -> None:
     before, index = FolderState.load(place.files), _sound(place.index)
     if index is None or index.fingerprint != before.index:
         before, index = FolderState(), None
-    mark, (files, others) = before.encoder, look(place.folder, before.files, place.choice)
-    changes = compare(before.files, files)
-    if others:
-        progress.say(f"not read: {_named(others)} (what is read: {' '.join(KINDS)}, also with .gz or .zst)")
-    if index is None or changes.changed or changes.removed:
+    mark, (files, left) = before.encoder, look(place.folder, before.files, place.choice)
+    changes, contents = compare(before.files, files), FolderContents(left=left)
+    if said := str(left):
+        progress.say(f"not read: {said} (what is read: {READ}; also with .gz or .zst)")
+    if index is None or changes.changed or changes.removed or before.readers != READERS:
         if index is not None:
             progress.say(f"{place.folder}: {changes}; the index is rebuilt")
-        mark = _rebuild(place, files, others, encoder) or mark
+        mark = _rebuild(place, files, contents, encoder) or mark
     elif changes.added:
         progress.say(f"{place.folder}: {changes}")
-        _append(place, index, files, changes.added)
-    if (after := FolderState(Index.open(place.index).fingerprint, files, mark)) != before:
+        contents.files = FolderContents.load(place.contents).files
+        _append(place, index, files, changes.added, contents=contents)
+    else:
+        contents.files = FolderContents.load(place.contents).files
+    write_json(place.contents, contents)
+    if (after := FolderState(Index.open(place.index).fingerprint, files, mark, READERS)) != before:
         after.save(place.files)
-
-
-def _named(others: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {ending}" for ending, count in others.most_common(8))
 
 
 def _sound(path: Path) -> Index | None:
@@ -159,7 +165,7 @@ def _sound(path: Path) -> Index | None:
 
 
 def _rebuild(
-    place: Place, files: dict[str, FileState], others: Counter[str], at_hand: EncoderAtHand | None
+    place: Place, files: dict[str, FileState], contents: FolderContents, at_hand: EncoderAtHand | None
 ) -> str:
     """Build the index and put it in the place of the old one; return the mark of the vectors made, or ""."""
     reading = FolderReader(place.folder)
@@ -167,8 +173,8 @@ def _rebuild(
     first = next(documents, None)
     if first is None:
         _say(reading)
-        there = f" (it holds {_named(others)})" if others else ""
-        raise MissingInput(f"{place.folder}: holds no document{there}; what is read: {' '.join(KINDS)}")
+        there = f" (it holds {left})" if (left := str(contents.left)) else ""
+        raise MissingInput(f"{place.folder}: holds no document{there}; what is read: {READ}")
     total = sum(file.size for file in files.values())
     with progress.shown("indexing", total, "bytes") as show:
         report = build(
@@ -176,6 +182,7 @@ def _rebuild(
             lambda *_: show(reading.meter.bytes),
         )  # fmt: skip
     _say(reading)
+    contents.files = reading.facts
     progress.say(f"{report.documents:,} documents of {reading.files:,} files indexed")
     if at_hand is not None and _has_vectors(place.index):
         _encode(place.next, place.index, at_hand)
@@ -205,7 +212,9 @@ def _has_vectors(index: Path) -> bool:
     return True
 
 
-def _append(place: Place, index: Index, files: dict[str, FileState], names: list[str]) -> None:
+def _append(
+    place: Place, index: Index, files: dict[str, FileState], names: list[str], *, contents: FolderContents
+) -> None:
     reading = FolderReader(place.folder, Repeats("first", index.documents))
     documents = reading.documents(names)
     first, count = next(documents, None), 0
@@ -217,6 +226,7 @@ def _append(place: Place, index: Index, files: dict[str, FileState], names: list
             )
         count = report.documents
     _say(reading)
+    contents.files |= reading.facts
     progress.say(f"{count:,} documents of {reading.files:,} files added")
 
 
@@ -259,7 +269,7 @@ def encode_folder(place: Place, at_hand: EncoderAtHand) -> None:
     if not is_encoded(place, at_hand):
         state = FolderState.load(place.files)
         is_other = state.encoder not in ("", at_hand.mark)
-        FolderState(state.index, state.files, at_hand.mark).save(place.files)
+        msgspec.structs.replace(state, encoder=at_hand.mark).save(place.files)
         _encode(place.index, place.before, at_hand, overwrite=is_other)
     shutil.rmtree(place.before, ignore_errors=True)
 

@@ -1,0 +1,159 @@
+"""PDF and EPUB: pages and chapters."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+from xml.etree import ElementTree as ET
+from zipfile import ZipFile
+
+from rankhouse.core.errors import BadData, MissingExtra
+from rankhouse.io.readers.html import html_part
+from rankhouse.io.readers.parts import (
+    ALIVE,
+    LONGEST_TITLE,
+    Part,
+    Piece,
+    file_title,
+    joined,
+    opened_zip,
+    seekable,
+    squeezed,
+)
+from rankhouse.io.readers.text import decoded
+
+if TYPE_CHECKING:
+    from pypdf import PdfReader
+
+_LEAST = 15  # words of a page that stands alone
+_MADE = re.compile(
+    r"^(?:untitled|microsoft |powerpoint |slide 1|.*\.(?:docx?|pptx?|xlsx?|dvi|tex|indd|qxd|ps)$)",
+    re.IGNORECASE,
+)
+_NO_NAME = re.compile(
+    r"[\W\d_]*|(?:scan|img|doc|document|file|page)?[\W\d_]*|[0-9a-f]{8,}|\d{4}\W\d{4,5}v?\d*", re.IGNORECASE
+)
+
+
+def pdf(path: Path) -> Iterator[Part]:
+    """Read the pages of a PDF; lines that most pages begin or end with are left out."""
+    try:
+        import pypdf  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise MissingExtra("PDF", "files") from error
+    pages = list[str]()
+    with seekable(path) as file:
+        try:
+            read = pypdf.PdfReader(file)
+            if read.is_encrypted and not read.decrypt(""):
+                raise BadData("is encrypted; save it again without a password", path)
+            for page in read.pages:
+                pages.append(page.extract_text())
+                yield ALIVE
+            title = _pdf_title(read)
+        except pypdf.errors.DependencyError as error:
+            raise BadData("is encrypted; save it again without a password", path) from error
+        except pypdf.errors.PyPdfError as error:
+            raise BadData(f"is damaged ({squeezed(str(error))}); open and save it again", path) from error
+    if not any(page.strip() for page in pages):
+        raise BadData("holds no text, perhaps only pictures of pages; recognise the text in them first", path)
+    title = title or _first_line(path, pages)
+    pieces = (Piece(number, text) for number, text in enumerate(_without_running_lines(pages), 1))
+    for part in joined(pieces, "page", least=_LEAST):
+        yield Part(part.text, title, part.place, part.key)
+
+
+def _pdf_title(read: PdfReader) -> str:
+    """Return the title that somebody gave, not one that a program made of a file's name."""
+    try:
+        title = squeezed(str(read.metadata.title or "")) if read.metadata is not None else ""
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return ""
+    return "" if _MADE.match(title) or _NO_NAME.fullmatch(title) else title
+
+
+def _first_line(path: Path, pages: Sequence[str]) -> str:
+    """Return the file's name, or where that is a number the first line that could be a title."""
+    name = file_title(path)
+    if not _NO_NAME.fullmatch(name):
+        return name
+    lines = (line.strip() for page in pages[:1] for line in page.split("\n"))
+    wordy = (
+        line for line in lines if len(line) < LONGEST_TITLE and len(re.findall(r"[^\W\d_]{2,}", line)) > 1
+    )
+    return next((line for line in wordy if not line.lower().startswith("arxiv:")), name)
+
+
+def _without_running_lines(pages: Sequence[str]) -> Iterator[str]:
+    """Leave out first and last lines that stand, but for their numbers, on most pages."""
+    edges = Counter[str]()
+    cut = [[line for line in page.split("\n") if line.strip()] for page in pages]
+    for lines in cut:
+        edges.update({_bare(line) for line in (*lines[:2], *lines[-2:])})
+    running = {line for line, count in edges.items() if len(pages) > 3 and count > len(pages) / 3}
+    for lines in cut:
+        first, last = 0, len(lines)
+        while first < min(2, last) and _bare(lines[first]) in running:
+            first += 1
+        while last > max(first, len(lines) - 2) and _bare(lines[last - 1]) in running:
+            last -= 1
+        yield "\n".join(lines[first:last])
+
+
+def _bare(line: str) -> str:
+    return re.sub(r"[\W\d_]+", " ", line).strip()
+
+
+# --- EPUB --------------------------------------------------------------------------------------------------
+
+_OPF, _DC = "{http://www.idpf.org/2007/opf}", "{http://purl.org/dc/elements/1.1/}"
+_CONTAINER = "{urn:oasis:names:tc:opendocument:xmlns:container}"
+_CIPHER = "{http://www.w3.org/2001/04/xmlenc#}CipherReference"
+
+
+def epub(path: Path) -> Iterator[Part]:
+    """Read the chapters of a book in their order."""
+    with opened_zip(path) as (archive, _):
+        try:
+            yield from _chapters(archive, path)
+        except (KeyError, ET.ParseError) as error:
+            raise BadData(f"is no EPUB ({squeezed(str(error))}); copy or export it again", path) from error
+
+
+def _chapters(archive: ZipFile, path: Path) -> Iterator[Part]:
+    package = _xml(archive, "META-INF/container.xml").find(f".//{_CONTAINER}rootfile")
+    name = "" if package is None else package.get("full-path", "")
+    root = _xml(archive, name)
+    book = squeezed(root.findtext(f".//{_DC}title")) or file_title(path)
+    hrefs = {item.get("id"): item.get("href", "") for item in root.iter(f"{_OPF}item")}
+    spine = (hrefs.get(item.get("idref"), "") for item in root.iter(f"{_OPF}itemref"))
+    locked, number, names = _locked(archive), 0, set(archive.namelist())
+    files = [posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(href))) for href in spine]
+    if files and locked.issuperset(files):
+        raise BadData("is protected against copying", path)
+    for file in files:
+        if file not in names or file in locked:
+            continue
+        part = html_part(decoded(archive.read(file), path))
+        if part.text:
+            number += 1
+            title = f"{book}: {part.title}" if part.title and part.title != book else book
+            yield Part(part.text, title, f"chapter {number}", f"chapter={number}")
+
+
+def _locked(archive: ZipFile) -> set[str]:
+    if "META-INF/encryption.xml" not in archive.namelist():
+        return set()
+    return {unquote(one.get("URI", "")) for one in _xml(archive, "META-INF/encryption.xml").iter(_CIPHER)}
+
+
+def _xml(archive: ZipFile, name: str) -> ET.Element:
+    raw = archive.read(name)
+    if b"<!ENTITY" in raw:  # of which a few lines can make gigabytes
+        raise ET.ParseError(f"{name} declares entities")
+    return ET.fromstring(raw)  # noqa: S314 - without entities

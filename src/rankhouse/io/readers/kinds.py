@@ -1,0 +1,203 @@
+"""Which reader reads a file: by its ending, and by its content where that says too little."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rankhouse.core.errors import RankhouseError
+from rankhouse.io.corpora import JSON_KINDS, TREC_KINDS
+from rankhouse.io.decoding import UNREADABLE
+from rankhouse.io.files import kind_of, open_bytes
+from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS, document_columns
+
+_decoder = msgspec.json.Decoder(dict[str, Any])
+_HEAD = 1 << 13  # bytes by which a file's content is told
+
+
+class FileKind(NamedTuple):
+    """A kind of file.
+
+    Attributes:
+        name: What people call it.
+        reader: module:function of this package; "" for a corpus, whose records are documents.
+        needs: The package that reads it, if it is an optional one.
+        streams: Whether it is read piece by piece, so that its size does not matter.
+    """
+
+    name: str
+    reader: str = ""
+    needs: str = ""
+    streams: bool = False
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether what reads it is installed."""
+        return not self.needs or _is_installed(self.needs)
+
+
+@cache
+def _is_installed(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+TEXT, MARKDOWN = FileKind("text", "text:plain"), FileKind("Markdown", "text:markdown")
+HTML = FileKind("HTML", "html:page", "selectolax")
+RST, MANUAL = FileKind("reStructuredText", "text:restructured"), FileKind("manual page", "text:manual")
+CODE, XML = FileKind("code", "text:source"), FileKind("XML", "text:marked_up")
+NOTEBOOK = FileKind("notebook", "notebook:notebook")
+TABLE = FileKind("table", "tables:separated")
+MESSAGE, MAILBOX = FileKind("mail", "mail:message"), FileKind("mailbox", "mail:mailbox", streams=True)
+PDF = FileKind("PDF", "books:pdf", "pypdf", streams=True)
+EPUB = FileKind("EPUB", "books:epub", "selectolax", streams=True)
+WORD = FileKind("Word", "office:word", "docx", streams=True)
+SLIDES = FileKind("PowerPoint", "office:slides", "pptx", streams=True)
+WORKBOOK = FileKind("Excel", "tables:workbook", "openpyxl", streams=True)
+CORPUS = FileKind("corpus", streams=True)
+
+_CODE = """
+.py .pyi .pyx .c .h .cc .cpp .cxx .hpp .hh .hxx .java .kt .kts .scala .go .rs .rb .php .pl .pm
+.lua .r .jl .m .mm .swift .cs .fs .vb .js .mjs .cjs .jsx .ts .tsx .vue .svelte .css .scss .less
+.sql .sh .bash .zsh .fish .ps1 .bat .cmd .awk .tcl .el .lisp .clj .ex .exs .erl .hs .ml .mli
+.nim .zig .dart .groovy .gradle .cmake .mk .tex .bib .sty .toml .yaml .yml .ini .cfg .conf
+.properties .proto .graphql .thrift .tf .diff .patch .nix .vim .f .f90 .pas .asm .sol .vhd .d .s
+.ics .vcf .po .pot .srt .vtt
+""".split()  # noqa: SIM905 - read more easily
+ENDINGS: dict[str, FileKind] = {
+    **dict.fromkeys((".txt", ".text", ".log", ".org", ".adoc", ".asciidoc", ".textile", ".pod"), TEXT),
+    **dict.fromkeys((".md", ".markdown", ".mdown", ".mkd", ".mdx", ".qmd", ".rmd"), MARKDOWN),
+    **dict.fromkeys((".rst", ".rest"), RST),
+    **dict.fromkeys((".html", ".htm", ".xhtml"), HTML),
+    **dict.fromkeys(_CODE, CODE),
+    **{f".{number}": MANUAL for number in range(1, 10)},
+    ".ipynb": NOTEBOOK, ".csv": TABLE, ".eml": MESSAGE, ".mbox": MAILBOX, ".pdf": PDF, ".epub": EPUB,
+    ".docx": WORD, ".docm": WORD, ".pptx": SLIDES, ".pptm": SLIDES, ".ppsx": SLIDES, ".xlsx": WORKBOOK,
+    ".xlsm": WORKBOOK,
+    **dict.fromkeys((*JSON_KINDS, ".tsv", *TREC_KINDS), CORPUS),
+}  # fmt: skip
+"""Ending -> kind; .json, .xml, .tsv and .csv are looked into as well."""
+
+READ = "text, Markdown, HTML, code, notebooks, mail, tables, PDF, Word, PowerPoint, Excel, EPUB, collections"
+"""What is read, in words."""
+_PROSE = frozenset(
+    """
+readme license licence copying copyright changelog changes history news authors contributors thanks todo
+install notice notes faq hacking contributing makefile dockerfile
+""".split()  # noqa: SIM905 - read more easily
+)
+_DOC = re.compile(rb"<doc[\s>]", re.IGNORECASE)
+_HTML = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html[\s>])", re.IGNORECASE | re.DOTALL)
+_MAIL = re.compile(
+    rb"(?:Return-Path|Received|Message-ID|MIME-Version|Delivered-To|From|To|Cc|Reply-To|Date|Subject|"
+    rb"Content-Type): "
+)
+
+
+def kind_at(path: Path, size: int, changed: int) -> FileKind | None:
+    """Return a file's kind, None where nothing reads it.
+
+    Args:
+        size: Of the file; with ``changed``, when that was, it tells whether the file is the same as before.
+    """
+    ending = kind_of(path)
+    known = ENDINGS.get(ending)
+    if known in (CORPUS, TABLE, MANUAL):
+        return _looked_into(path, ending, size, changed)
+    if known is not None:
+        return known
+    if not ending or path.name.lower().partition(".")[0] in _PROSE:
+        return _by_content(path, size, changed)
+    return None
+
+
+@lru_cache(maxsize=1 << 16)
+def _looked_into(path: Path, ending: str, size: int, changed: int) -> FileKind:
+    """Tell corpora from other JSON, XML and tables, and manual pages from numbered files."""
+    del size, changed  # of the key
+    head = _head(path)
+    line = next((line for line in head.split(b"\n") if line.strip()), b"")
+    match ending:
+        case ".json":
+            return CORPUS if _is_record(line) else CODE
+        case ".xml":
+            return CORPUS if _DOC.search(head) else XML
+        case ".csv" | ".tsv":
+            is_corpus = document_columns(line) is not None or (ending == ".tsv" and _is_tsv_record(line))
+            return CORPUS if is_corpus else TABLE
+        case _ if ENDINGS[ending] is MANUAL:
+            return MANUAL if re.search(rb"^\.(?:TH|Dt|SH|Sh|so)\b", head, re.MULTILINE) else TEXT
+        case _:
+            return CORPUS
+
+
+def _is_record(line: bytes) -> bool:
+    """Return whether a line is a JSON object with an id and a text."""
+    try:
+        record = _decoder.decode(line)
+    except UNREADABLE:
+        return False
+    return not record.keys().isdisjoint(ID_KEYS) and not record.keys().isdisjoint(TEXT_KEYS)
+
+
+def _is_tsv_record(line: bytes) -> bool:
+    """Return whether a line is an id, a tab and a text."""
+    record_id, tab, text = line.partition(b"\t")
+    return bool(tab) and len(record_id.split()) == 1 and b"\t" not in text
+
+
+@lru_cache(maxsize=1 << 16)
+def _by_content(path: Path, size: int, changed: int) -> FileKind | None:
+    """Tell the kind of a file without an ending; None for what is no text."""
+    del size, changed  # of the key
+    head = _head(path)
+    if head.startswith(b"%PDF-"):
+        return PDF
+    if head.startswith(b"PK\x03\x04"):
+        return _of_zip(path)
+    if head.startswith(b"From ") and _MAIL.search(head):
+        return MAILBOX
+    if _HTML.match(head):
+        return HTML
+    if len(_MAIL.findall(head[:2048])) > 2 and _MAIL.match(head):
+        return MESSAGE
+    if head.startswith(b"#!") or path.name.lower() in {"makefile", "dockerfile"}:
+        return CODE if b"\0" not in head else None
+    return TEXT if _is_text(head) else None
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with open_bytes(path) as stream:
+            return stream.read(_HEAD)
+    except (RankhouseError, OSError):
+        return b""
+
+
+def _is_text(head: bytes) -> bool:
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return True
+    controls = sum(head.count(bytes([sign])) for sign in range(32) if sign not in (9, 10, 12, 13, 27))
+    high = sum(byte > 127 for byte in head)
+    try:
+        head[: len(head) - 3].decode()
+    except UnicodeDecodeError as error:
+        return error.start > len(head) - 7 or (controls == 0 and high < len(head) / 4)
+    return controls == 0
+
+
+def _of_zip(path: Path) -> FileKind | None:
+    """Tell the files of Office and EPUB apart, which are archives."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+    except (zipfile.BadZipFile, OSError, EOFError):
+        return None
+    marks = {"word/document.xml": WORD, "ppt/presentation.xml": SLIDES, "xl/workbook.xml": WORKBOOK}
+    marks["META-INF/container.xml"] = EPUB
+    return next((kind for mark, kind in marks.items() if mark in names), None)

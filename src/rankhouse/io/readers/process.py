@@ -1,0 +1,213 @@
+"""Read files in a process of its own, which is ended where a file takes too long or too much memory.
+
+    python -m rankhouse.io.readers.process
+
+One process reads many files; a new one takes its place when it has died, so that no file ends, hangs or
+fills the process that asks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from math import inf
+from pathlib import Path
+from typing import BinaryIO, Final, Self, cast
+
+import msgspec
+
+from rankhouse.core.errors import BadData, RankhouseError, encodable
+from rankhouse.io.files import most_bytes
+from rankhouse.io.readers.parts import Part, squeezed
+
+SECONDS: Final = 60.0
+"""Time for a part: a file may take longer as long as more of it comes."""
+MEMORY: Final = 3 << 29
+"""Bytes of address space that a reader may take."""
+
+
+class _Request(msgspec.Struct, array_like=True):
+    path: bytes
+    reader: str
+    seconds: float
+
+
+class _Answer(msgspec.Struct, array_like=True):
+    """A part; or the end of the file, with a reason where it cannot be read, and perhaps of the process."""
+
+    part: Part | None = None
+    fault: str = ""
+    is_last: bool = False
+
+
+_requests, _answers = msgspec.msgpack.Decoder(_Request), msgspec.msgpack.Decoder(_Answer)
+
+
+class ReaderProcess:
+    """Reads files apart from the process that asks; close it in the end."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self.seconds, self.started = seconds, 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._deadline, self._is_late = inf, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process, self._deadline = self._process, None, inf
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def parts(self, path: Path, reader: str) -> Iterator[Part]:
+        """Read a file.
+
+        Args:
+            reader: module:function of this package.
+
+        Raises:
+            BadData: It cannot be read, or takes too long or too much memory.
+        """
+        (process, requests, answers), is_over, size = self._running(), False, 0
+        try:
+            request = _Request(os.fsencode(path), reader, self.seconds)
+            _send(requests, msgspec.msgpack.encode(request))
+            while True:
+                self._deadline = time.monotonic() + self.seconds
+                raw = _receive(answers)
+                self._deadline = inf
+                if raw is None:
+                    raise BadData(self._end(process), path)
+                answer = _answers.decode(raw)
+                if answer.part is None:
+                    is_over = not answer.is_last
+                    if answer.fault:
+                        raise BadData(answer.fault, path)
+                    return
+                size += len(answer.part.text)
+                if size > most_bytes():
+                    raise BadData(f"holds more than {most_bytes():,} characters of text", path)
+                if answer.part.text.strip():
+                    yield answer.part
+        except BrokenPipeError:
+            raise BadData(self._end(process), path) from None
+        finally:
+            if not is_over:
+                self.close()
+
+    def _end(self, process: subprocess.Popen[bytes]) -> str:
+        """Say why a process has ended."""
+        code = process.wait()
+        if self._is_late or code == -24:  # SIGXCPU
+            return f"takes longer than {self.seconds:g} s to read"
+        return f"ends the program that reads it (exit {code}); open and save it again"
+
+    def _running(self) -> tuple[subprocess.Popen[bytes], BinaryIO, BinaryIO]:
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self._is_late = False
+            self._process = subprocess.Popen(  # noqa: S603 - this very program
+                [sys.executable, "-P", "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            self.started += 1
+            threading.Thread(target=self._watch, args=(self._process,), daemon=True).start()
+        return self._process, cast(BinaryIO, self._process.stdin), cast(BinaryIO, self._process.stdout)
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        """End the process at its deadline."""
+        while process.poll() is None:
+            if time.monotonic() > self._deadline and process is self._process:
+                self._is_late = True
+                process.kill()
+            time.sleep(0.1)
+
+
+def _send(stream: BinaryIO, raw: bytes) -> None:
+    stream.write(len(raw).to_bytes(8, "big") + raw)
+    stream.flush()
+
+
+def _receive(stream: BinaryIO) -> bytes | None:
+    """Return the next message; None at the end."""
+    head = stream.read(8)
+    size = int.from_bytes(head, "big")
+    raw = stream.read(size) if len(head) == 8 else b""
+    return raw if len(head) == 8 and len(raw) == size else None
+
+
+# --- inside the process ------------------------------------------------------------------------------------
+
+
+def read_parts(path: Path, reader: str) -> Iterator[Part]:
+    """Read a file in this process; texts as they can be stored."""
+    module, _, name = reader.partition(":")
+    for part in getattr(import_module(f"rankhouse.io.readers.{module}"), name)(path):
+        yield Part(encodable(part.text), encodable(part.title), encodable(part.place), part.key)
+
+
+def _limit(seconds: float) -> None:
+    """Let the process end, also where nobody watches it any more, when it works too long on a part."""
+    with contextlib.suppress(ImportError, ValueError, OSError):  # no such limits on Windows
+        import resource  # noqa: PLC0415 - of Unix only
+
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        most = int(used.ru_utime + used.ru_stime + seconds) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
+
+
+def _limit_memory() -> None:
+    with contextlib.suppress(ImportError, ValueError, OSError):  # as above
+        import resource  # noqa: PLC0415 - of Unix only
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Read the files that are asked for, until nobody asks any more or memory is short."""
+    encode = msgspec.msgpack.encode
+    while (raw := _receive(requests)) is not None:
+        asked, fault, is_full = _requests.decode(raw), "", False
+        path = Path(os.fsdecode(asked.path))
+        _limit(asked.seconds)
+        try:
+            for part in read_parts(path, asked.reader):
+                _send(answers, encode(_Answer(part)))
+                _limit(asked.seconds)
+        except BadData as error:
+            fault = error.reason
+        except RankhouseError as error:
+            fault = str(error).removeprefix(f"{path}: ")
+        except MemoryError:
+            fault, is_full = f"takes more than {MEMORY >> 20:,} MB of memory to read", True
+        except RecursionError:
+            fault = "is nested too deep"
+        except Exception as error:  # noqa: BLE001 - what libraries raise at damaged files has no end
+            said = squeezed(f"{type(error).__name__} {error}")[:160]
+            fault = f"is damaged, or of a kind that is not read ({said})"
+        _send(answers, encode(_Answer(fault=fault, is_last=is_full)))
+        if is_full:
+            break
+
+
+if __name__ == "__main__":
+    _limit_memory()
+    with os.fdopen(os.dup(1), "wb") as out:
+        os.dup2(2, 1)  # what libraries print is no answer
+        with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+            serve(sys.stdin.buffer, out)

@@ -1,0 +1,171 @@
+"""Tables: separated values and workbooks; neighbouring rows are a part, below the names of the columns."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from rankhouse.core.errors import BadData, MissingExtra
+from rankhouse.core.nouns import Document
+from rankhouse.io.duplicate_ids import checked_id
+from rankhouse.io.files import (
+    Meter,
+    Skips,
+    as_text,
+    kind_of,
+    lines_of,
+    most_bytes,
+    numbered_lines,
+    open_bytes,
+)
+from rankhouse.io.readers.parts import Part, Piece, file_title, joined, opened_zip, squeezed
+
+_LEAST = 150  # words of a part
+_LARGEST_CELL = 1 << 20
+_SIGNS = ",;\t|"
+
+
+def separated(path: Path) -> Iterator[Part]:
+    """Read a file of separated values; the sign between them is found."""
+    with open_bytes(path) as stream:
+        lines = (_line(raw) for _, raw in lines_of(stream, path))
+        first = next(lines, "")
+        sign = "\t" if kind_of(path) == ".tsv" else max(_SIGNS, key=first.count)
+        csv.field_size_limit(_LARGEST_CELL)
+        try:
+            yield from _rows(csv.reader(_chained(first, lines), delimiter=sign), file_title(path))
+        except csv.Error as error:
+            raise BadData(f"is no table of separated values ({error})", path) from error
+
+
+def _line(raw: bytes) -> str:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        text = raw.decode("cp1252", "replace")
+    return text.replace("\0", "")
+
+
+def _chained(first: str, lines: Iterable[str]) -> Iterator[str]:
+    yield f"{first}\n"
+    for line in lines:
+        yield f"{line}\n"
+
+
+def _rows(rows: Iterable[Sequence[object]], title: str, where: str = "", key: str = "") -> Iterator[Part]:
+    """Yield the parts of a table: rows, each below the names of the columns where the first row has such."""
+    numbered = enumerate(rows, 1)
+    _, first = next(numbered, (0, ()))
+    names = [squeezed(str(cell)) for cell in first if cell is not None]
+    is_head = bool(names) and all(name and not _is_number(name) for name in names)
+    head = " | ".join(names) if is_head else ""
+    begun = [] if is_head else [Piece(1, " | ".join(filter(None, names)))]
+
+    def pieces() -> Iterator[Piece]:
+        yield from begun
+        for number, row in numbered:
+            cells = (squeezed(str(cell)) for cell in row if cell is not None)
+            yield Piece(number, " | ".join(filter(None, cells)))
+
+    is_empty = True
+    for part in joined(pieces(), "row", least=_LEAST, where=where):
+        is_empty = False
+        yield Part(f"{head}\n{part.text}".strip(), title, part.place, f"{key}{part.key}")
+    if is_empty and head:
+        yield Part(head, title, f"{where}row 1", f"{key}row=1")
+
+
+def _is_number(text: str) -> bool:
+    return not any(map(str.isalpha, text))
+
+
+def workbook(path: Path) -> Iterator[Part]:
+    """Read a workbook of Excel, sheet by sheet; formulas as what they gave when it was saved."""
+    try:
+        import openpyxl  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise MissingExtra("XLSX", "files") from error
+    with opened_zip(path) as (_, file):
+        file.seek(0)
+        book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
+        named = squeezed(book.properties.title) or file_title(path)
+        several = len(book.worksheets) > 1
+        for number, sheet in enumerate(book.worksheets, 1):
+            title = f"{named}: {sheet.title}" if several else named
+            where = f'sheet "{squeezed(sheet.title)}", '
+            yield from _rows(sheet.iter_rows(values_only=True), title, where, f"sheet={number}&")
+
+
+# --- tables of documents -----------------------------------------------------------------------------------
+
+ID_KEYS = ("id", "_id", "docid", "docno")
+TEXT_KEYS = ("text", "contents", "body")
+"""What people call the id and the text of a document, in JSON and above columns."""
+
+
+def document_columns(line: bytes) -> tuple[str, list[str]] | None:
+    """Return the sign between the columns of a table of documents, and their names, of its first line.
+
+    None where it does not name an id and a text.
+    """
+    for sign in _SIGNS:
+        names = [name.strip() for name in next(csv.reader([_line(line)], delimiter=sign), [])]
+        lower = {name.lower() for name in names}
+        if len(names) > 1 and not lower.isdisjoint(ID_KEYS) and not lower.isdisjoint(TEXT_KEYS):
+            return sign, names
+    return None
+
+
+def is_headed(path: Path) -> bool:
+    """Return whether the first line of a corpus file names its columns."""
+    if kind_of(path) == ".tsv":
+        return document_columns(next(numbered_lines(path), (0, b""))[1]) is not None
+    return kind_of(path) == ".csv"
+
+
+def documents(path: Path, skips: Skips, meter: Meter | None = None) -> Iterator[tuple[int, Document]]:
+    """Stream the rows of a table of documents with their lines; further columns are kept as extra."""
+    with open_bytes(path, meter) as stream:
+        numbered = lines_of(stream, path)
+        found = document_columns(next(numbered, (0, b""))[1])
+        if found is None:
+            raise BadData(
+                f"its first line has to name the columns, one of {', '.join(ID_KEYS)} and one of "
+                f"{', '.join(TEXT_KEYS)}; other tables are documents for  rankhouse up",
+                path,
+                1,
+            )
+        sign, names = found
+        lower = [name.lower() for name in names]
+        id_at, text_at = (
+            next(lower.index(key) for key in keys if key in lower) for keys in (ID_KEYS, TEXT_KEYS)
+        )
+        title_at = lower.index("title") if "title" in lower else -1
+        csv.field_size_limit(most_bytes())
+        quote = "\0" if sign == "\t" else '"'  # no sign of a text
+        rows = csv.reader(
+            (f"{as_text(raw, path, line)}\n" for line, raw in numbered), delimiter=sign, quotechar=quote
+        )
+        begin = 2
+        try:
+            for row in rows:
+                line, begin = begin, rows.line_num + 2
+                try:
+                    if row:
+                        yield line, _document(row, names, (id_at, text_at, title_at), path=path, line=line)
+                except BadData as fault:
+                    skips.take(fault)
+        except csv.Error as error:
+            raise BadData(f"is no table of separated values ({error})", path, begin) from error
+
+
+def _document(
+    row: Sequence[str], names: Sequence[str], at: tuple[int, int, int], path: Path, line: int
+) -> Document:
+    if len(row) != len(names):
+        raise BadData(f"the row has {len(row)} columns, the first line names {len(names)}", path, line)
+    id_at, text_at, title_at = at
+    extra = {name: row[place] for place, name in enumerate(names) if place not in at and name}
+    title = row[title_at] if title_at >= 0 else ""
+    return Document(checked_id(row[id_at], path, line), row[text_at], title, extra)

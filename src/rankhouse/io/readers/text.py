@@ -1,0 +1,185 @@
+"""Text, Markdown, reStructuredText, manual pages and source code: their titles and what of them is text."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from rankhouse.core.errors import BadData
+from rankhouse.io.files import read_whole
+from rankhouse.io.readers.parts import LONGEST_TITLE, Part, file_title, squeezed
+
+_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_front_matter = re.compile(r"---[ \t]*\n(?P<fields>(?:.*\n){0,200}?)(?:---|\.\.\.)[ \t]*(?:\n|$)")
+_title_field = re.compile(r"^title:[ \t]*(?P<title>\S.*)$", re.MULTILINE)
+_comment = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_fence = re.compile(r"^(?P<mark>```+|~~~+).*?(?:^(?P=mark)|\Z)", re.DOTALL | re.MULTILINE)
+_heading = re.compile(r"^#{1,6}[ \t]+(?P<title>.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
+_html_heading = re.compile(r"^[ \t]*<h1\b[^<>]*>(?P<title>.{1,400}?)</h1>[ \t]*$", re.DOTALL | re.MULTILINE)
+_link = re.compile(r"!?\[(?P<shown>[^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
+_emphasis = re.compile(r"(?<!\w)(\*\*|__|\*|_|`+)(?P<inner>\S(?:.*?\S)?)\1(?!\w)")
+_tag = re.compile(r"<[A-Za-z/!][^<>]*>")
+# A first line with a line of one sign below it, in reStructuredText perhaps above it as well.
+_underlined = re.compile(
+    r"(?:([=\-~^\"'`*+#])\1{2,}[ \t]*\n)?(?=[^\n]{0,300}\w)(?P<title>[^\n]{1,300})\n"
+    r"([=\-~^\"'`*+#])\3{2,}[ \t]*(?:\n|$)"
+)
+# A comment, directive or target of reStructuredText with what is indented below it; a field of a page's list.
+_explicit = re.compile(
+    r"(?:\.\.(?:[ \t][^\n]*)?(?:\n[ \t]+[^\n]*|\n(?=\s*\n[ \t]))*|:[\w -]+:[^\n]*)(?:\n\s*|$)"
+)
+_rst_comment = re.compile(r"^\.\.[ \t]+(?!\[|_|\||[\w:+-]+::)[^\n]*(?:\n[ \t]+[^\n]*)*\n?", re.MULTILINE)
+_role = re.compile(r":[\w:+.-]{1,60}:`(?P<inner>[^`<]*)(?:<[^`]*>)?`|``(?P<literal>[^`]+)``")
+
+
+def decoded(raw: bytes, path: Path) -> str:
+    """Decode UTF-8, UTF-16 with its mark, or else Windows' western letters."""
+    coding = _MARKS.get(raw[:2], "utf-8")
+    if coding == "utf-8" and b"\0" in raw:
+        raise BadData("is no text: it holds zero bytes", path)
+    try:
+        text = raw.decode(coding)
+    except UnicodeDecodeError:
+        text = raw.decode("cp1252", "replace")
+    return text.replace("\r\n", "\n").strip()
+
+
+def plain(path: Path) -> Iterator[Part]:
+    """Read a text: its title is its first line where that looks like one."""
+    yield _titled(decoded(read_whole(path), path))
+
+
+def _titled(text: str) -> Part:
+    """Take a first line for the title where it stands apart, or stands above longer lines."""
+    if match := _underlined.match(text):
+        title = match["title"].strip()
+        return Part(text[match.end() :].strip() or title, title)
+    first, _, rest = text.partition("\n")
+    below, first = rest.partition("\n")[0].strip(), first.strip()
+    looks_like_one = (
+        len(first) <= LONGEST_TITLE
+        and (first[:1].isupper() or first[:1].isdigit() or (first[:1].isalpha() and not first.isascii()))
+        and not first.endswith((",", ";", ".", "{", "\\"))
+        and sum(map(str.isalpha, first)) > len(first) / 2
+        and (not below or len(below) > len(first))
+    )
+    return Part(rest.strip(), first) if looks_like_one and rest.strip() else Part(text)
+
+
+def markdown(path: Path) -> Iterator[Part]:
+    """Read Markdown: its title is that of its front matter, else its first heading."""
+    text, title = decoded(read_whole(path), path), ""
+    if front := _front_matter.match(text):
+        text = text[front.end() :]
+        if match := _title_field.search(front["fields"]):
+            title = _unquoted(match["title"].strip())
+    text = _comment.sub("", text).strip()
+    if title:
+        yield Part(text, title)
+    elif match := _underlined.match(text):
+        yield _without(text, match)
+    else:
+        start = _fence.sub(lambda code: "\n".ljust(len(code[0]) - 1) + "\n", text[:4_000])
+        found = [match for heading in (_heading, _html_heading) if (match := heading.search(start))]
+        first = min(found, key=re.Match.start, default=None)
+        yield _titled(text) if first is None else _without(text, first)
+
+
+def _without(text: str, heading: re.Match[str]) -> Part:
+    """Return a text without its heading, which is its title."""
+    title = inline(heading["title"])
+    rest = (text[: heading.start()] + text[heading.end() :]).strip()
+    return Part(rest or title, title)
+
+
+def inline(text: str) -> str:
+    """Return a line of Markdown without links, emphasis and tags."""
+    text = _link.sub(lambda link: link["shown"], _link.sub(lambda link: link["shown"], text))
+    return squeezed(html.unescape(_tag.sub("", _emphasis.sub(lambda marked: marked["inner"], text))))
+
+
+def _unquoted(title: str) -> str:
+    """Return a field of front matter without the quotes around it."""
+    return title[1:-1] if len(title) > 2 and title[0] == title[-1] in "\"'" else title
+
+
+def restructured(path: Path) -> Iterator[Part]:
+    """Read reStructuredText: comments are no text, directives and fields above the heading no title."""
+    text = _rst_comment.sub("", decoded(read_whole(path), path)).strip()
+    at = 0
+    while match := _explicit.match(text, at):
+        at = match.end()
+    if heading := _underlined.match(text, at):
+        title = squeezed(_role.sub(lambda role: role["inner"] or role["literal"] or "", heading["title"]))
+        rest = f"{text[:at].strip()}\n{text[heading.end() :].strip()}".strip()
+        yield Part(rest or title, title)
+    else:
+        part = _titled(text[at:].strip())
+        yield Part(f"{text[:at].strip()}\n{part.text}".strip(), part.title)
+
+
+def source(path: Path) -> Iterator[Part]:
+    """Read source code, settings and the like: called as the file is, with its ending."""
+    yield Part(decoded(read_whole(path), path), file_title(path, keep_ending=True))
+
+
+def marked_up(path: Path) -> Iterator[Part]:
+    """Read XML: what stands between its tags."""
+    text = _comment.sub("", decoded(read_whole(path), path))
+    behind = text.rfind(">") + 1  # further on, no "<" needs to look for its end
+    blocks = re.sub(r"<[^<>]*>", "\n", text[:behind]) + text[behind:]
+    lines = (squeezed(html.unescape(line)) for line in blocks.split("\n"))
+    yield Part("\n".join(filter(None, lines)), file_title(path, keep_ending=True))
+
+
+# --- manual pages ------------------------------------------------------------------------------------------
+
+_roff_escape = re.compile(r"\\(?:f(?:\[[^\]]*\]|\(..|.)|s[+-]?\d+|[&|^/,:c%]|m\[[^\]]*\])")
+_roff_signs = {r"\-": "-", r"\(bu": "•", r"\(co": "©", r"\(em": "—", r"\(en": "–", r"\(aq": "'", r"\(dq": '"'}
+_roff_signs |= {r"\(lq": "“", r"\(rq": "”", r"\*(lq": "“", r"\*(rq": "”", r"\e": "\\", r"\~": " ", r"\ ": " "}
+_roff_sign = re.compile("|".join(map(re.escape, sorted(_roff_signs, key=len, reverse=True))))
+# Requests whose arguments are settings, not text.
+_ROFF_SET = frozenset(
+    "TH Dd Dt Os de ds nr if ie el ig so ft nh ad hy ta ti in ll ne ps rm rr tr de1 am als".split()  # noqa: SIM905 - read more easily
+)
+_request = re.compile(r"[ \t]*(\w*)[ \t]*(.*)")
+_roff_word = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|\S+')
+
+
+def manual(path: Path) -> Iterator[Part]:
+    """Read a manual page: the title is its name line, "ls - list directory contents"."""
+    lines, named, section = list[str](), list[str](), ""
+    for request, given in _requests(decoded(read_whole(path), path)):
+        if request in {"SH", "Sh"}:
+            section = given.upper()
+            lines.append("")
+        if section != "NAME":
+            if given or (lines and lines[-1]):
+                lines.append(given or named[0].partition(" - ")[0] if request == "Nm" and named else given)
+        elif given and request not in {"SH", "Sh"}:
+            named.append(f"- {given}" if request == "Nd" else given)
+    title = squeezed(" ".join(named)) if len(named) < 8 else named[0]
+    yield Part("\n".join(lines).strip() or title, title)
+
+
+def _requests(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines of a manual page as requests, "" for plain text, and what they show."""
+    is_macro = False
+    for line in text.split("\n"):
+        if is_macro:
+            is_macro = not line.startswith("..")
+        elif line.startswith((".", "'")) and not line.startswith("..."):
+            request, given = _request.findall(line[1:])[0]
+            is_macro = request in {"de", "ig", "am", "de1"}
+            if request and request not in _ROFF_SET:
+                words = (match["quoted"] or match[0].strip('"') for match in _roff_word.finditer(given))
+                yield request, _unescaped(" ".join(words))
+        else:
+            yield "", _unescaped(line)
+
+
+def _unescaped(line: str) -> str:
+    plain = _roff_sign.sub(lambda sign: _roff_signs[sign[0]], _roff_escape.sub("", line.partition('\\"')[0]))
+    return re.sub(r"\\[(*]..|\\\[[^\]]*\]", "", plain).strip()

@@ -1,0 +1,333 @@
+"""The files that people have: their parts, titles and places; what cannot be read ends in a reason."""
+
+import gzip
+import json
+import os
+import zipfile
+
+import pytest
+
+from rankhouse.core.errors import BadData
+from rankhouse.io.corpora import read_documents
+from rankhouse.io.files import Skips
+from rankhouse.io.readers import process
+from rankhouse.io.readers.kinds import kind_at
+from rankhouse.io.readers.process import ReaderProcess, read_parts
+
+WORDS = "the harbour master writes a report about ships and their grain for every day of the week "
+
+
+def kind(path):
+    stat = path.stat()
+    return kind_at(path, stat.st_size, stat.st_mtime_ns)
+
+
+def parts(path):
+    return [part for part in read_parts(path, kind(path).reader) if part.text]
+
+
+def shown(path):
+    return [(part.title, part.place, part.key) for part in parts(path)]
+
+
+def test_tables_are_cut_at_rows_and_keep_the_names_of_their_columns(tmp_path):
+    path = tmp_path / "crew.csv"
+    path.write_text("name;task\n" + "".join(f'"Anna; {row}";"{WORDS}\nmore"\n' for row in range(30)))
+    found = parts(path)
+    assert [part.place for part in found[:2]] == ["rows 2–9", "rows 10–17"]
+    assert found[1].key == "row=10"
+    assert all(part.text.startswith("name | task\nAnna; ") for part in found)
+    (tmp_path / "numbers.tsv").write_text("1\t2\t3\n4\t5\t6\n")
+    assert [(part.text, part.place) for part in parts(tmp_path / "numbers.tsv")] == [
+        ("1 | 2 | 3\n4 | 5 | 6", "rows 1–2")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "sign"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t"), ("a.csv.gz", ",")]
+)
+def test_tables_of_documents_have_a_document_a_row(tmp_path, name, sign):
+    rows = [
+        ("docid", "Title", "year", "text"),
+        ("d1", "Locks", "1901", "A lock."),
+        ("d2", "", "", "It lifts."),
+    ]
+    raw = "\n".join(sign.join(row) for row in rows).encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    assert kind(path).name == "corpus"
+    first, second = read_documents(path)
+    assert (first.id, first.title, first.text, first.extra) == ("d1", "Locks", "A lock.", {"year": "1901"})
+    assert (second.id, second.title, second.text) == ("d2", "", "It lifts.")
+
+
+def test_faulty_rows_are_named_with_their_line(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('id,text\nd1,"two\nlines"\nd2,a,b\nd 3,x\nd4,y\n')
+    skips = Skips(2)
+    assert [document.id for document in read_documents(path, skips)] == ["d1", "d4"]
+    assert [fault.line for fault in skips.seen] == [4, 5]
+    path.write_text("name,age\nAnna,3\n")
+    with pytest.raises(BadData, match="its first line has to name the columns"):
+        list(read_documents(path))
+
+
+def test_notebooks_have_cells(tmp_path):
+    cells = [
+        {"cell_type": "markdown", "source": ["# Tides *of* the sea\n", "text"]},
+        {"cell_type": "code", "source": "print(1)", "outputs": [{"text": "never"}]},
+        {"cell_type": "markdown", "source": WORDS * 6},
+        {"cell_type": "code", "source": ""},
+        {"cell_type": "markdown", "source": "the end"},
+    ]
+    path = tmp_path / "a.ipynb"
+    path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
+    assert shown(path) == [
+        ("Tides of the sea", "cells 1–3", "cell=1"),
+        ("Tides of the sea", "cell 5", "cell=5"),
+    ]
+    assert "never" not in parts(path)[0].text
+    path.write_text(json.dumps({"worksheets": [{"cells": [{"cell_type": "code", "input": "x = 1"}]}]}))
+    assert parts(path)[0].text == "x = 1"
+    path.write_text("{")
+    with pytest.raises(BadData, match="not a notebook"):
+        parts(path)
+
+
+MAIL = b"""From: =?utf-8?q?J=C3=BCrgen?= <j@example.org>
+To: anna@example.org
+Subject: The
+ harbour
+Content-Type: multipart/mixed; boundary=x
+
+--x
+Content-Type: text/plain; charset=nonsense
+
+Dear Anna, caf\xe9
+--x
+Content-Type: application/pdf
+Content-Disposition: attachment; filename="plan.pdf"
+
+JVBERi0=
+--x--
+"""
+
+
+def test_mail_has_subject_sender_text_and_the_names_of_attachments(tmp_path):
+    (tmp_path / "a.eml").write_bytes(MAIL)
+    [part] = parts(tmp_path / "a.eml")
+    assert part.title == "The harbour"
+    assert part.text.startswith("From: Jürgen <j@example.org>\nTo: anna@example.org\n\nDear Anna, caf")
+    assert part.text.endswith("Attached: plan.pdf")
+    box = b"From a@b Mon\n" + MAIL + b"\nFrom a@b Tue\nSubject: \n\n>From here on\nno From there\n"
+    (tmp_path / "inbox.mbox").write_bytes(box)
+    (tmp_path / "Inbox").write_bytes(gzip.compress(box))  # as mail programs name them
+    assert kind(tmp_path / "Inbox").name == "mailbox"
+    for name in ("inbox.mbox", "Inbox"):
+        assert shown(tmp_path / name) == [
+            ("The harbour", "message 1", "message=1"),
+            ("Message 2", "message 2", "message=2"),
+        ]
+    assert parts(tmp_path / "Inbox")[1].text == "From here on\nno From there"
+
+
+def test_files_without_an_ending_are_told_by_their_content(tmp_path):
+    contents = {
+        "README": (b"Read me\n", "text"), "notes": ("Käse".encode("cp1252") + b" and bread", "text"),
+        "run": (b"#!/bin/sh\n", "code"), "page": (b"<!DOCTYPE html><p>x", "HTML"), "letter": (MAIL, "mail"),
+        "paper": (b"%PDF-1.4", "PDF"), "core": (b"\x7fELF\0\0", None), "noise": (os.urandom(500), None),
+        "README.Debian": (b"x", "text"), "photo.jpg": (b"x", None), "log.1": (b"one\ntwo", "text"),
+        "a.json": (b'{"id": 1, "text": "x"}\n', "corpus"), "b.json": (b"[1]", "code"),
+        "a.xml": (b"<?xml?><DOC>", "corpus"), "b.xml": (b"<feed>", "XML"), "x.tsv": (b"d1\ttext", "corpus"),
+    }  # fmt: skip
+    for name, (content, _) in contents.items():
+        (tmp_path / name).write_bytes(content)
+    found = {name: getattr(kind(tmp_path / name), "name", None) for name in contents}
+    assert found == {name: expected for name, (_, expected) in contents.items()}
+
+
+SITE = """<html><head><title>Tides — The Sea Site</title></head><body>
+<header><h1>The Sea Site</h1></header><nav>Home <a>About</a></nav>
+<div class="sidebar x">Related</div>
+<main><h1>Tides<a class="headerlink">¶</a></h1><p>The <b>mo</b>on pulls.</p><script>no</script>
+<table><tr><td>1</td><td>2</td></tr></table></main><footer>© nobody</footer></body></html>"""
+
+
+def test_what_stands_around_a_page_is_no_text(tmp_path):
+    (tmp_path / "a.html").write_text(SITE)
+    [part] = parts(tmp_path / "a.html")
+    assert (part.title, part.text) == ("Tides", "Tides\nThe moon pulls.\n1\n2")
+    (tmp_path / "b.html").write_text("<title>A &amp; B: c</title>" + "<div>" * 5_000 + "deep")
+    assert parts(tmp_path / "b.html")[0].text == "deep"
+
+
+def make_pdf(path, pages, title="", password=""):
+    """Write a PDF by hand: a font, and a line of text at a height each."""
+    from pypdf import PdfWriter
+    from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+
+    writer = PdfWriter()
+    font = DictionaryObject({
+        NameObject("/Type"): NameObject("/Font"), NameObject("/Subtype"): NameObject("/Type1"),
+        NameObject("/BaseFont"): NameObject("/Helvetica"),
+    })  # fmt: skip
+    for lines in pages:
+        page, content = writer.add_blank_page(600, 800), DecodedStreamObject()
+        shown = " ".join(f"1 0 0 1 50 {700 - 20 * at} Tm ({line}) Tj" for at, line in enumerate(lines))
+        content.set_data(f"BT /F1 12 Tf {shown} ET".encode())
+        page[NameObject("/Resources")] = DictionaryObject(
+            {NameObject("/Font"): DictionaryObject({NameObject("/F1"): font})}
+        )
+        page[NameObject("/Contents")] = content
+    if title:
+        writer.add_metadata({"/Title": title})
+    if password:
+        writer.encrypt(password, algorithm="RC4-128")
+    writer.write(path)
+
+
+def test_pdf_has_pages_without_their_running_lines(tmp_path):
+    pages = [["ACME 2020", f"{WORDS} {'abcde'[page]}", f"- {page + 1} -"] for page in range(5)]
+    make_pdf(tmp_path / "a.pdf", pages, "Harbour report")
+    assert shown(tmp_path / "a.pdf")[1] == ("Harbour report", "page 2", "page=2")
+    assert [part.text.split()[-1] for part in parts(tmp_path / "a.pdf")] == list("abcde")
+    assert "ACME" not in parts(tmp_path / "a.pdf")[0].text
+    make_pdf(tmp_path / "hand_book.pdf", pages[:1], "Microsoft Word - x.doc")
+    assert shown(tmp_path / "hand_book.pdf") == [("hand book", "page 1", "page=1")]
+    make_pdf(tmp_path / "2104.08663v2.pdf", [["Ships and grain", WORDS]])
+    assert parts(tmp_path / "2104.08663v2.pdf")[0].title == "Ships and grain"
+
+
+def test_pdf_that_cannot_be_read_says_why(tmp_path):
+    make_pdf(tmp_path / "locked.pdf", [["x"]], password="secret")
+    make_pdf(tmp_path / "scan.pdf", [[]])
+    (tmp_path / "cut.pdf").write_bytes((tmp_path / "scan.pdf").read_bytes()[:200])
+    for name, reason in (("locked", "encrypted"), ("scan", "holds no text"), ("cut", "damaged")):
+        with pytest.raises(BadData, match=reason):
+            parts(tmp_path / f"{name}.pdf")
+
+
+@pytest.mark.slow  # three libraries are imported
+def test_office_files_have_sections_slides_and_sheets(tmp_path):
+    import docx
+    import openpyxl
+    import pptx
+
+    word = docx.Document()
+    word.add_heading("Harbour plan", 0)
+    word.add_paragraph("Money is short.")
+    table = word.add_table(1, 2)
+    table.cell(0, 0).text, table.cell(0, 1).text = "a", "b"
+    word.save(tmp_path / "a.docx")
+    [part] = parts(tmp_path / "a.docx")
+    assert (part.title, part.text, part.place) == ("Harbour plan", "Harbour plan\nMoney is short.\na | b", "")
+    for number in range(3):
+        word.add_heading(f"Chapter {number}", 1)
+        word.add_paragraph(WORDS * 30)
+    word.save(tmp_path / "a.docx")
+    assert [place for _, place, _ in shown(tmp_path / "a.docx")] == ["sections 1–2", "section 3", "section 4"]
+
+    talk = pptx.Presentation()
+    for number in range(2):
+        slide = talk.slides.add_slide(talk.slide_layouts[1])
+        slide.shapes.title.text, slide.placeholders[1].text = f"Topic {number}", WORDS
+    slide.notes_slide.notes_text_frame.text = "say it slowly"
+    talk.save(tmp_path / "a.pptx")
+    assert shown(tmp_path / "a.pptx") == [
+        ("Topic 0", "slide 1", "slide=1"),
+        ("Topic 0: Topic 1", "slide 2", "slide=2"),
+    ]
+    assert parts(tmp_path / "a.pptx")[1].text.endswith("say it slowly")
+
+    book = openpyxl.Workbook()
+    book.active.title = "Costs"
+    book.active.append(["name", "cost"])
+    book.active.append(["Anna", 12.5])
+    book.create_sheet("Empty")
+    book.save(tmp_path / "cost_plan.xlsx")
+    [part] = parts(tmp_path / "cost_plan.xlsx")
+    assert (part.title, part.text) == ("cost plan: Costs", "name | cost\nAnna | 12.5")
+    assert (part.place, part.key) == ('sheet "Costs", row 2', "sheet=1&row=2")
+
+
+def make_epub(path, chapters, more=()):
+    items = "".join(f'<item id="c{n}" href="text/c%20{n}.xhtml"/>' for n in range(len(chapters)))
+    spine = "".join(f'<itemref idref="c{n}"/>' for n in range(len(chapters)))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(
+            "META-INF/container.xml",
+            '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+            '<rootfile full-path="OPS/book.opf"/></rootfiles></container>',
+        )
+        archive.writestr(
+            "OPS/book.opf",
+            '<package xmlns="http://www.idpf.org/2007/opf"><metadata>'
+            f'<dc:title xmlns:dc="http://purl.org/dc/elements/1.1/">The Sea</dc:title></metadata>'
+            f"<manifest>{items}</manifest><spine>{spine}</spine></package>",
+        )
+        for number, chapter in enumerate(chapters):
+            archive.writestr(f"OPS/text/c {number}.xhtml", chapter)
+        for name, content in more:
+            archive.writestr(name, content)
+
+
+def test_books_have_chapters(tmp_path):
+    path = tmp_path / "a.epub"
+    make_epub(path, ["<h1>Tides</h1><p>high</p>", "<p></p>", "<p>low</p>"])
+    assert shown(path) == [
+        ("The Sea: Tides", "chapter 1", "chapter=1"),
+        ("The Sea", "chapter 2", "chapter=2"),
+    ]
+    locked = "".join(
+        f'<e:CipherReference xmlns:e="http://www.w3.org/2001/04/xmlenc#" URI="OPS/text/c%20{n}.xhtml"/>'
+        for n in range(1)
+    )
+    make_epub(path, ["<p>x"], [("META-INF/encryption.xml", f"<encryption>{locked}</encryption>")])
+    with pytest.raises(BadData, match="protected against copying"):
+        parts(path)
+
+
+@pytest.mark.parametrize("ending", ["docx", "pptx", "xlsx", "epub"])
+def test_archives_that_are_none_or_bombs_are_refused(tmp_path, ending):
+    path = tmp_path / f"a.{ending}"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("word/document.xml", b"\0" * (20 << 20))
+    with pytest.raises(BadData, match="decompression bomb"):
+        parts(path)
+    path.write_bytes(b"PK\x03\x04nonsense")
+    with pytest.raises(BadData, match="is damaged"):
+        parts(path)
+    path.write_bytes(b"\xd0\xcf\x11\xe0" + bytes(600))
+    with pytest.raises(BadData, match="is encrypted, or of the format before 2007"):
+        parts(path)
+
+
+def test_a_reader_that_hangs_dies_or_fills_the_memory_ends_alone(tmp_path, monkeypatch):
+    """Bad readers stand under the name of a module; the process and what watches it are the real ones."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, types\n"
+        "bad = types.ModuleType('rankhouse.io.readers.bad')\n"
+        "def hang(path):\n    while True: pass\n"
+        "def die(path):\n    import os, signal; os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "def fill(path):\n    held = [bytes(1 << 28) for _ in range(100)]\n"
+        "def deep(path):\n    deep(path)\n"
+        "def chat(path):\n    print('x' * 10000); raise OSError('odd')\n"
+        "bad.hang, bad.die, bad.fill, bad.deep, bad.chat = hang, die, fill, deep, chat\n"
+        "sys.modules['rankhouse.io.readers.bad'] = bad\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    (tmp_path / "good.txt").write_text("One\nand the rest")
+    with ReaderProcess(seconds=1.5) as apart:
+        for reader, reason, count in (
+            ("hang", r"takes longer than 1\.5 s", 1),
+            ("die", "ends the program that reads it", 2),
+            ("fill", "takes more than 1,536 MB of memory", 3),
+            ("deep", "nested too deep", 4),
+            ("chat", r"is damaged.*OSError odd", 4),
+        ):
+            with pytest.raises(BadData, match=reason):
+                list(apart.parts(tmp_path / "x", f"bad:{reader}"))
+            assert apart.started == count
+        assert next(apart.parts(tmp_path / "good.txt", "text:plain")).title == "One"
+        assert apart.started == 4
+    assert process.MEMORY < 2 << 30
