@@ -90,18 +90,10 @@ class _Searched:
             return options.work(cast(AnyIndex, self), asked, show).run(options.best(k))
 
 
-_NAMES = [
-    "append",
-    "build",
-    "documents",
-    "encode",
-    "fingerprint",
-    "open",
-    "open_parts",
-    "path",
-    "retrieve",
-    "search",
-]
+_NAMES = (
+    *("append", "build", "documents", "encode", "fingerprint"),
+    *("open", "open_parts", "path", "retrieve", "search"),
+)
 """What tab completion offers of an index; the rest is for the packages below."""
 
 
