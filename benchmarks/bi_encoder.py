@@ -91,7 +91,7 @@ def searched(name: str, encode: Encode, folder: Path) -> None:
 
 
 def reranked(name: str, encode: Encode, folder: Path) -> None:
-    """Order BM25's candidates anew."""
+    """Reorder BM25's candidates."""
     texts = {d.id: d for d in read_documents([folder / "corpus.jsonl.gz"])}
     queries: list[Query] = read_queries(folder / "queries.jsonl")
     first = read_run(folder / "runs" / "bm25.run")

@@ -79,7 +79,7 @@ def _sound(name: str, home: Path) -> str:
 
 
 def _same(sound: str, found: str, within: float) -> bool:
-    """Compare two runs; a row that a cache threw away is scored anew, which moves the last digits."""
+    """Compare two runs; a row that a cache threw away is scored again, which moves the last digits."""
     if within == 0.0 or sound == found:
         return sound == found
     scores = [{tuple(w[:3]): float(w[4]) for w in map(str.split, run.splitlines())} for run in (sound, found)]

@@ -1,7 +1,7 @@
 """Are explanations bound to model and text? Redrawn weights, an irrelevant sentence, a planted word.
 
 Redrawn weights: Adebayo et al., "Sanity Checks for Saliency Maps", NeurIPS 2018: an explanation that stays as
-it was when the weights are drawn anew explains the text, not the model.
+it was when the weights are redrawn explains the text, not the model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALIEN = 20  # words of that sentence
 
 
 def redrawn(ranker: NeuralRanker, seed: int) -> NeuralRanker:
-    """Return a ranker with every weight drawn anew, with the mean and spread of its tensor.
+    """Return a ranker with every weight redrawn, with the mean and spread of its tensor.
 
     Args:
         ranker: Stays as it is.

@@ -1,7 +1,7 @@
 """Deletion and insertion: does the score fall soonest where what matters most is taken away first?
 
 Units are removed from the most to the least important, and put back into an empty text in that order
-(Petsiuk et al., BMVC 2018). The area under either curve is held against random orders of the same units:
+(Petsiuk et al., BMVC 2018). The area under either curve is compared with random orders of the same units:
 the better explanation has the smaller area of deletion and the larger area of insertion. Putting back in one
 order is removing in the reverse order, so random orders go in with their reverses, and serve both. Gains are
 in standard deviations of the ranker's scores over the pairs.

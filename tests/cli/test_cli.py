@@ -71,7 +71,7 @@ def test_bad_records_stop_or_are_skipped_and_listed(tmp_path, run):
     assert not (tmp_path / "i").exists()
     passed = run("index", "c.jsonl", "--out", "i", "--skip-bad", 5)
     assert passed.returncode == 0
-    assert "2 faulty records were passed over" in passed.stderr
+    assert "2 faulty records were skipped" in passed.stderr
     assert "line 3" in passed.stderr
     assert run("index", "c.jsonl", "--out", "j", "--skip-bad", 1).returncode == 1
 

@@ -240,7 +240,7 @@ def test_texts_of_kept_documents_are_not_read(world, run, monkeypatch):
     assert scorer.passages("d5") == []
     with pytest.raises(KeyError):
         scorer.passages("unknown")
-    monkeypatch.delattr(type(index.documents), "__getitem__")  # whoever asks for a text fails
+    monkeypatch.delattr(type(index.documents), "__getitem__")  # reading a text fails
     with pytest.warns(RankhouseWarning, match="without text"):
         result = rerank_with(ranker, first, queries, index, RerankOptions())
     assert (result.stored.scored, result.report.unknown) == (10, 0)

@@ -170,7 +170,7 @@ def test_what_is_left_follows_from_this_sitting_alone(monkeypatch):
     monkeypatch.setattr("rankhouse.core.progress.time.monotonic", lambda: clock[0])
     lines = Lines("x", None, "", print)
     clock[0] += 20  # reading
-    lines.tell(900, 1000)  # of an earlier sitting
+    lines.tell(900, 1000)  # of an earlier run
     assert lines.line(30) == "x: 900 of 1,000 (90%) in 30 s"
     lines.tell(910, 1000)
     assert lines.line(30) == "x: 910 of 1,000 (91%) in 30 s, about 1 min 30 s left"

@@ -128,7 +128,7 @@ def test_parts_of_another_job_are_named(rerank, done, cluster):
     done(*rerank, "--shard", "1/3", "--depth", "4", "--out", "new.run.parts/1")
     said = ended(cluster.command(*rerank, "--out", "new.run"), 1)
     assert 'holds shards of another job (depth is "4" there and "1000" here)' in said
-    assert "remove it to begin anew" in said
+    assert "remove it to start again" in said
 
 
 def test_parts_made_by_shard_and_damaged_ones(rerank, done, cluster):

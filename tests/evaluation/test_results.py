@@ -131,7 +131,7 @@ def test_a_measure_of_ones_own_is_evaluated_beside_the_others(own):
     assert rh.compare({"old": OLD, "new": NEW}, QRELS, "Depth", baseline="old").cell("new", "Depth").mean > 0
     assert "Depth" in known()
     assert str(parse("Depth@3")[0]) == "Depth@3"
-    define_measure("Depth", lambda ranked, judged: len(ranked))  # defined anew, as in a notebook
+    define_measure("Depth", lambda ranked, judged: len(ranked))  # redefined, as in a notebook
     assert rh.evaluate(NEW, QRELS, "Depth").per_query["q0"]["Depth"] == 2
 
 

@@ -1,4 +1,4 @@
-"""Runs ``rankhouse run`` in a forked process, for test_kills; whoever runs this gives ARGUMENTS and LOG."""
+"""Runs ``rankhouse run`` in a forked process, for test_kills; the caller gives ARGUMENTS and LOG."""
 
 import os
 import sys

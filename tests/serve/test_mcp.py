@@ -99,7 +99,7 @@ def test_what_is_wrong_is_told_to_the_assistant_and_the_talk_goes_on(index):
             ("search", {"query": "  "}, "query is empty"),
             ("read_document", {"document": "d0"}, 'no document "d0"'),
             ("read_document", {"document": "d3", "start": 10**30}, "the text of d3 has 47 characters"),
-            ("explain", {"query": "ships", "document": "d1", "against": "d1"}, "held against itself"),
+            ("explain", {"query": "ships", "document": "d1", "against": "d1"}, "compared with itself"),
             ("shutdown", {}, "there are: search, read_document, explain"),
         ]:
             result = await client.call_tool(name, arguments)

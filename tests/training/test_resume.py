@@ -44,7 +44,7 @@ def killing(step):
 
 
 def ended(toy, fresh, out, family, settings, kills=(), validated=True):
-    """Train in several sittings; give outcome, weights and log without times."""
+    """Train in several runs; give outcome, weights and log without times."""
     validation = toy.validation if validated else None
     for step in kills:
         with pytest.raises(Killed):
@@ -206,7 +206,7 @@ def test_another_training_in_the_folder_is_refused(toy, fresh, tmp_path):
 
 def test_a_damaged_checkpoint_is_said(toy, fresh, tmp_path):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"rubbish")
-    with pytest.raises(BadModel, match="remove it to begin anew"):
+    with pytest.raises(BadModel, match="remove it to start again"):
         fit(fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path)
 
 

@@ -178,7 +178,7 @@ class Index(_Searched, stored.Index):
     def append(
         self, documents: DocumentsLike, *, workers: int = 0, on_progress: OnProgress | None = None
     ) -> Self:
-        """Add documents and return the index opened anew; this object keeps seeing the old ones.
+        """Add documents and return the index reopened; this object keeps seeing the old ones.
 
         Args:
             documents: As for :meth:`build`.

@@ -62,7 +62,7 @@ def rerank(
     cache: PathLike | None = None,
     on_progress: OnProgress | None = None,
 ) -> Run:
-    """Let a ranker read the documents of a run and order them anew.
+    """Let a ranker read and reorder the documents of a run.
 
     >>> import numpy as np, rankhouse as rh
     >>> class Shortest:

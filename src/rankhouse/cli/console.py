@@ -76,10 +76,10 @@ def _once(kind: str, text: str) -> None:
 
 
 def report_skips(skips: Skips, most: int = 10) -> None:
-    """Say which faulty records were passed over."""
+    """Say which faulty records were skipped."""
     if not skips.seen:
         return
-    say(f"warning: {len(skips.seen)} faulty records were passed over:")
+    say(f"warning: {len(skips.seen)} faulty records were skipped:")
     for fault in skips.seen[:most]:
         say(f"  {fault}")
     if len(skips.seen) > most:

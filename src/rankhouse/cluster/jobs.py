@@ -64,7 +64,7 @@ def _kept(shards: Path, job: Job, survey: Survey) -> list[Shard]:
             continue
         if other := difference(shard.manifest, manifest_of(job, survey, shard.shard)):
             raise BadData(
-                f"holds shards of another job ({other}); remove it to begin anew, or give the command that "
+                f"holds shards of another job ({other}); remove it to start again, or give the command that "
                 "they are of",
                 shards,
             )

@@ -23,7 +23,7 @@ LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be d
 class Progress(Protocol):
     """A callback for how far work is: called where it begins, then now and then.
 
-    Work begins at 0, or at what earlier sittings did: the time that is left follows from what came since.
+    Work begins at 0, or at what earlier runs did: the time that is left follows from what came since.
 
     >>> def show(done, total=None):
     ...     print(f"{done} of {total}" if total else done)
@@ -85,7 +85,7 @@ def clock(seconds: float) -> str:
 class Lines:
     """Says every :data:`LINE_EVERY` seconds how far the work is; one thread, which ends with the block.
 
-    What the first call tells was done before: by an earlier sitting, if not 0. The rate is that of the rest.
+    What the first call tells was done before: by an earlier run, if not 0. The rate is that of the rest.
 
     Args:
         label: What the work is.

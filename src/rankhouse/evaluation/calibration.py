@@ -149,7 +149,7 @@ def _check(judged: JudgedScores) -> None:
             "give relevant pairs of two queries or more"
         )
     if not np.isfinite(judged.scores).all():
-        raise BadData("a score is infinite or not a number; no curve goes there: score the pairs anew")
+        raise BadData("a score is infinite or not a number; no curve goes there: score the pairs again")
 
 
 # --- the two fits ---------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def _interval(values: Doubles) -> Interval:
 
 
 _TEMPLATE = Path(__file__).parent / "templates" / "calibration.html.j2"
-_LEGEND = "In brackets: 95 % intervals, from queries drawn anew. Lower is better."
+_LEGEND = "In brackets: 95 % intervals, from resampled queries. Lower is better."
 
 
 def goodness_table(result: CalibrationResult) -> Table:

@@ -99,7 +99,7 @@ class AppendLog(Generic[S]):
                 if there < size and self.state.documents:
                     raise BadIndex(
                         f"{self.folder / name}: has {there:,} bytes, {size:,} are needed; the file is "
-                        "damaged: encode anew with --overwrite"
+                        "damaged: encode again with --overwrite"
                     )
                 stream.truncate(size if self.state.documents else 0)
                 stream.seek(0, os.SEEK_END)
@@ -119,7 +119,7 @@ class AppendLog(Generic[S]):
         if size and name not in self.state.blocks:  # written by an older version: measure it now
             measured = file_sum(self.folder / name, size, blocks=True)
             if what := differs(measured, sum_of(self.state, name)):
-                raise BadIndex(f"{self.folder / name}: {what}; encode anew with --overwrite")
+                raise BadIndex(f"{self.folder / name}: {what}; encode again with --overwrite")
             return BlockSums(size, measured.blocks)
         return BlockSums(size, self.state.blocks.get(name, b"") if size else b"")
 
@@ -249,7 +249,7 @@ def _refuse_others(files: AppendLog[S], texts: str) -> None:
     if texts != files.state.texts:
         raise BadIndex(
             f"{files.folder}: the first {files.state.documents:,} documents are not those that were encoded "
-            "(texts, titles, ids or their order changed); encode all of them anew with --overwrite"
+            "(texts, titles, ids or their order changed); encode all of them again with --overwrite"
         )
 
 

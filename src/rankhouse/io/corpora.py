@@ -383,7 +383,7 @@ def read_sources(
 
     Args:
         sources: Files, folders, ``ir_datasets:NAME``, or NAME=PATH.
-        skips: How many faulty records may be passed over; none by default.
+        skips: How many faulty records may be skipped; none by default.
         meter: Counts the bytes read.
 
     Raises:
@@ -392,7 +392,7 @@ def read_sources(
     if not any(source.prefix for source in sources):
         yield from read_documents([source.path for source in sources], skips, repeats, meter)
         return
-    for source in sources:  # prefixes differ, so each corpus need be held against itself only
+    for source in sources:  # prefixes differ, so each corpus need be compared with itself only
         start = f"{source.prefix}:"
         if repeats is not None:
             repeats.prefix = start

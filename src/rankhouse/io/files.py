@@ -260,7 +260,7 @@ def looks_like(path: Path) -> str:
 
 @dataclass
 class Skips:
-    """How many malformed records may be passed over (one more raises), and which ones were."""
+    """How many malformed records may be skipped (one more raises), and which ones were."""
 
     limit: int = 0
     seen: list[BadData] = field(default_factory=list)
@@ -271,7 +271,7 @@ class Skips:
             if self.limit == 0:
                 raise fault
             raise BadData(
-                f"{fault.reason} (and {self.limit} faulty records were passed over before this one, "
+                f"{fault.reason} (and {self.limit} faulty records were skipped before this one, "
                 "the most that was allowed)",
                 fault.path,
                 fault.line,

@@ -1,4 +1,4 @@
-"""One writer at a time: the lock that every output takes, and the one message of whoever comes second.
+"""One writer at a time: the lock that every output takes, and the one message of the second writer.
 
 A lock is a hidden file beside its target, ``.NAME.lock``. The operating system lets go of it however the
 process ends, so a killed writer blocks nobody; who ends well removes the file while still holding it, which

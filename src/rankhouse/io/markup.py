@@ -121,7 +121,7 @@ class _Records:
         return record
 
     def _look_outside(self) -> None:
-        """Refuse text outside of every record; tags of other names and comments are passed over."""
+        """Refuse text outside of every record; tags of other names and comments are skipped."""
         outside, self._outside = bytes(self._outside), bytearray()
         before, *comments = outside.split(b"<!--")
         left = b" ".join([before, *(comment.partition(b"-->")[2] for comment in comments)])

@@ -147,7 +147,7 @@ def numbered_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[tup
 
     Args:
         path: The file.
-        skips: How many faulty lines may be passed over; none by default.
+        skips: How many faulty lines may be skipped; none by default.
 
     Raises:
         BadData: A line that is no labelled pair; says which.
@@ -162,7 +162,7 @@ def read_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[Labelle
 
     Args:
         path: The file.
-        skips: How many faulty records may be passed over; none by default.
+        skips: How many faulty records may be skipped; none by default.
     """
     return (pair for _, pair in numbered_pairs(path, skips))
 
@@ -262,7 +262,7 @@ def _joined(paths: Sequence[Path]) -> tuple[BinaryIO, list[int]]:
     for path in paths:
         with open_bytes(path) as stream:
             shutil.copyfileobj(stream, joined, 1 << 20)
-        joined.write(b"\n")  # in case the last line has none; blank lines are passed over
+        joined.write(b"\n")  # in case the last line has none; blank lines are skipped
         ends.append(joined.tell())
     joined.seek(0)
     return joined, ends

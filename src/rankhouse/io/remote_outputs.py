@@ -3,7 +3,7 @@
 A folder of which files are replaced holds :data:`~rankhouse.io.remote.MARK`, and nobody reads it
 until the upload is complete; one that only gets more is what it was until its manifest comes. A killed upload
 is completed by giving the command again. What a command adds to, or goes on in, is fetched first. What it
-makes anew stands for the writers beside a skeleton of what is there, folders and empty files, so that their
+creates stands for the writers beside a skeleton of what is there, folders and empty files, so that their
 own rules hold: nothing foreign is replaced, and nothing unasked.
 """
 

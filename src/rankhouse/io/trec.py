@@ -124,7 +124,7 @@ def run_rows(run: Run, tag: str) -> Iterator[str]:
 
     Args:
         run: The run.
-        tag: The last column; whoever calls sees that it can be one.
+        tag: The last column; the caller sees to it that it can be one.
 
     Raises:
         WrongUse: An id has white space in it.

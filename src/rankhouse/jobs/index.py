@@ -142,7 +142,7 @@ class _IdCheck:
     """Compares the ids of all shards as one build does.
 
     Attributes:
-        passed: Documents passed over by the rule.
+        passed: Documents that the rule skips.
     """
 
     def __init__(self, indexes: Sequence[Index], rule: str, skips: Skips) -> None:
@@ -207,11 +207,11 @@ def index_warnings(report: BuildReport) -> list[str]:
 
 
 def skip_warnings(skipped: Sequence[str], most: int = 3) -> list[str]:
-    """Return which faulty records were passed over, the first few by name."""
+    """Return which faulty records were skipped, the first few by name."""
     if not skipped:
         return []
     rest = " ..." if len(skipped) > most else ""
-    return [f"{len(skipped):,} faulty records were passed over: {'; '.join(skipped[:most])}{rest}"]
+    return [f"{len(skipped):,} faulty records were skipped: {'; '.join(skipped[:most])}{rest}"]
 
 
 def index_facts(report: BuildReport, skipped: Sequence[str], out: Path, seconds: float) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def rerank_pairwise(
     report: Report | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Order the best documents of every query anew by comparing them two by two.
+    """Reorder the best documents of every query by comparing them two by two.
 
     Args:
         ranker: What compares.

@@ -1,4 +1,4 @@
-"""Run -> Run: a ranker reads the documents a first stage found, passage by passage, and orders them anew.
+"""Run -> Run: a ranker reads the documents a first stage found, passage by passage, and reorders them.
 
 Documents are fetched, cut, scored and then forgotten, so that memory grows neither with the depth nor with
 the number of queries. A ranking comes out in three parts, in this order:
@@ -199,7 +199,7 @@ def rerank(
     report: Report | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Order the best documents of every query anew.
+    """Reorder the best documents of every query.
 
     Args:
         ranker: What scores pairs; wrap it in :class:`~rankhouse.ranking.cache.CachedRanker` to keep scores.

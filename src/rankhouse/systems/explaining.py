@@ -112,7 +112,7 @@ class Explainer:
             WrongUse: Both are the same.
         """
         if doc_id == against:
-            raise WrongUse(f"document {doc_id} is held against itself; name another one")
+            raise WrongUse(f"document {doc_id} is compared with itself; name another one")
         first, second = (self.score(system, one, ranked=ranked) for one in (doc_id, against))
         lower, upper = sorted((first, second), key=lambda one: one.score)
         # A number in place of a score follows the lowest score given: no removal gets below it.
@@ -340,7 +340,7 @@ class Explainer:
                 raise WrongUse(
                     f"{given.label} was ordered by a ranker of fingerprint {written}... (tag {given.tag}); "
                     f"the ranker named here has {own or 'none'}. Name the ranker that made the run, or "
-                    "rerank anew; a run that is only the first stage is given as --first-stage RUN"
+                    "rerank again; a run that is only the first stage is given as --first-stage RUN"
                 )
         return given.made_by(maker)
 

@@ -350,7 +350,7 @@ class Cut(_After):
 
 @dataclass(frozen=True, repr=False)
 class Reranked(_After):
-    """A system whose documents a ranker reads and orders anew."""
+    """A system whose documents a ranker reads and reorders."""
 
     stage: Stage
 

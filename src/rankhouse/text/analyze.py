@@ -28,7 +28,7 @@ _STOPPED = (
 )
 STOP_WORDS = frozenset(_STOPPED.split())
 _POSSESSIVES = tuple(mark + s for mark in "'’＇" for s in "sS")
-_CACHED_TERMS = 1 << 18  # about 40 MB; beyond it the cache starts anew
+_CACHED_TERMS = 1 << 18  # about 40 MB; beyond it the cache is emptied
 
 Located = tuple[int, int, str]
 

@@ -7,7 +7,7 @@ same promises:
 * every word of the document is in some passage; what ``dropped`` counts is the only exception;
 * a document without text gives one passage, its title or nothing, so no document vanishes.
 
-Words are what white space separates. Passages of sentences and words are joined anew by single spaces.
+Words are what white space separates. Passages of sentences and words are joined again by single spaces.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return tensors, note["said"]
     except (SafetensorError, KeyError, TypeError, ValueError, *UNREADABLE, OSError) as error:
         raise BadModel(
-            f"{path}: no sound checkpoint of a training ({error}); remove it to begin anew"
+            f"{path}: no sound checkpoint of a training ({error}); remove it to start again"
         ) from error
 
 

@@ -83,7 +83,7 @@ def _line(entry: Entry) -> str:
 
 
 def read_log(path: Path | str) -> list[Entry]:
-    """Read a training's log; a last line cut off by a kill is passed over.
+    """Read a training's log; a last line cut off by a kill is skipped.
 
     Raises:
         BadData: A line in the middle is no JSON object.

@@ -263,7 +263,7 @@ class _Work:
 
     @property
     def seconds(self) -> float:
-        """All sittings together."""
+        """The training, earlier runs of it included."""
         return self.seconds_before + time.monotonic() - self.began
 
     def run(self, tell: Progress) -> PretrainingOutcome:

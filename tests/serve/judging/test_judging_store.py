@@ -1,4 +1,4 @@
-"""Judgements: nothing that was answered is lost, whoever judges at once and whenever the process dies."""
+"""Judgements: nothing that was answered is lost, however many judge at once and whenever the process dies."""
 
 import math
 import os
@@ -35,7 +35,7 @@ def store(tmp_path):
 
 
 def again(store):
-    """Close a store and open its file anew."""
+    """Close a store and reopen its file."""
     store.close()
     return JudgementStore(store.path, QUERIES)
 

@@ -1,4 +1,4 @@
-"""An index that grows or is encoded anew while it is served: the next question sees it, none fails."""
+"""An index that grows or is encoded again while it is served: the next question sees it, none fails."""
 
 import json
 import shutil

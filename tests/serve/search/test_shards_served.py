@@ -72,7 +72,7 @@ def test_what_needs_one_index_says_so(parted):
 
 
 class FadingParts(LocalShards):
-    """Parts of which one dies: whoever asks it learns so a moment later."""
+    """Parts of which one dies: a request to it learns so a moment later."""
 
     is_dead = False
 

@@ -158,7 +158,7 @@ def _refuse_idle(
     if (doc is None) == (top is None):
         raise WrongUse("give either --doc ID, with --against ID to hold it against another, or --top N")
     if was_given("against") and not against:
-        raise WrongUse("--against is empty: name the document that --doc is held against, or leave it out")
+        raise WrongUse("--against is empty: name the document that --doc is compared with, or leave it out")
     if top is not None:
         idle("--top tells of the whole ranking", "against", "before")
     if ranker is None and expression is None:

@@ -47,7 +47,7 @@ def _checked(path: Path, ids: list[str]) -> Folds:
     missing = sorted(set(ids) - set(given.query_ids))
     if missing:
         raise BadData(
-            f"{len(missing)} queries are in no fold: {name_few(missing, 8)}; add them, or deal anew", path
+            f"{len(missing)} queries are in no fold: {name_few(missing, 8)}; add them, or deal again", path
         )
     wanted = set(ids)
     parts = tuple(tuple(q for q in fold if q in wanted) for fold in given.folds)

@@ -68,7 +68,7 @@ def command(
         console.warn(warning)
     passed = 0 if repeats is None else repeats.passed
     facts = index_facts(report, [str(fault) for fault in skips.seen], out, seconds) | {"repeated": passed}
-    skipped = f"{passed:,} documents whose id was given before were passed over\n" if passed else ""
+    skipped = f"{passed:,} documents whose id was given before were skipped\n" if passed else ""
     what = "added to" if append else "indexed in"
     return CommandResult(
         facts,

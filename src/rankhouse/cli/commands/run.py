@@ -154,7 +154,7 @@ def show(result: Result, files: list[Path]) -> None:
         console.print_table(drawn.table, drawn.name)
     passed_over = [state.task.title for state in result.states if state.record is None]
     if passed_over:
-        console.say(f"data absent, so these steps were passed over: {', '.join(passed_over)}")
+        console.say(f"data absent, so these steps were skipped: {', '.join(passed_over)}")
     console.results.print(result.verdict, markup=False)
     reused = sum(state.state == "kept" for state in result.states)
     console.say(

@@ -140,7 +140,7 @@ def _refuse_idle(options: ServeOptions) -> None:
 
 def _serve_assistant(options: ServeOptions) -> None:
     """Talk to the assistant that started the program, until it hangs up."""
-    reason = "--mcp talks on standard input and output, to whoever started it"
+    reason = "--mcp talks on standard input and output, to the program that started it"
     idle(reason, "host", "port", "key_file", "allow_hosts", "max_body", "grace", "access_log", "opens")
     try:
         from rankhouse.serve import mcp

@@ -130,7 +130,7 @@ class FaissSearcher:
             if number is not None and number != sheet.build[key]:
                 raise BadIndex(
                     f"{folder}: was built with {key}={sheet.build[key]}, {key}={number} is asked for; leave "
-                    f'it out, or build it anew with  --vectors "{structure}"'
+                    f'it out, or rebuild it with  --vectors "{structure}"'
                 )
         chosen = {key: sheet.search[key] if n is None else n for key, n in structure.search.items()}
         file = folder / "index.faiss"
@@ -355,7 +355,6 @@ def _read_sheet(vectors: Vectors, asked: Structure) -> _Sheet:
         raise BadIndex(f"{folder}: cannot be read ({error}); {AGAIN}") from error
     if sheet.vectors != vectors.fingerprint:
         raise BadIndex(
-            f"{folder}: was built from other vectors than there are now; build it anew with  "
-            f'--vectors "{asked}"'
+            f'{folder}: was built from other vectors than there are now; rebuild it with  --vectors "{asked}"'
         )
     return sheet

@@ -209,7 +209,7 @@ class Vectors(DataFolder[VectorsState]):
         if encoder.fingerprint != self.state.encoder:
             raise BadIndex(
                 f"{self.folder}: was encoded by {self.state.encoder}, the queries would be by "
-                f"{encoder.fingerprint}; search with the encoder that made the vectors, or encode anew"
+                f"{encoder.fingerprint}; search with the encoder that made the vectors, or encode again"
             )
         return self
 

@@ -36,7 +36,7 @@ class ShardedVectors:
         if encoder.fingerprint != self.state.encoder:
             raise BadIndex(
                 f'the vectors "{self.name}" of the parts were encoded by {self.state.encoder}, the queries '
-                f"would be by {encoder.fingerprint}; search with the encoder that made them, or encode anew"
+                f"would be by {encoder.fingerprint}; search with the encoder that made them, or encode again"
             )
         return self
 

@@ -32,7 +32,7 @@ def fits(*tensors: Tensor) -> bool:
 
 
 def rounded(rows: int) -> int:
-    """Return the next multiple of 256: products are laid out anew for every number of rows they meet."""
+    """Return the next multiple of 256: products are laid out again for each new number of rows."""
     return -(-rows // _PART_ROWS) * _PART_ROWS
 
 

@@ -188,7 +188,7 @@ def multiply(
 def products(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x Wᵀ + b without gradients wherever it is: by :func:`multiply` where that serves.
 
-    Rows of zeros fill x up to a number that comes again: oneDNN compiles anew for each that it meets.
+    Rows of zeros fill x up to a number that comes again: oneDNN compiles again for each new one.
     """
     if not multiplies(x, weight):
         return F.linear(x, weight, bias)

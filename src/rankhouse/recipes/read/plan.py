@@ -51,7 +51,7 @@ class Task:
     output: Path  # what others refer to, relative as well
     inputs: TaskInputs
     resumes: bool  # its command goes on by itself in what a kill left
-    copied: str = ""  # the folder it adds to a copy of; "" for commands that write anew
+    copied: str = ""  # the folder it adds to a copy of; "" for commands that write a new one
 
     @property
     def which(self) -> Pass:

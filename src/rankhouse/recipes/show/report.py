@@ -28,7 +28,7 @@ class Result(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """What the steps took, those of earlier sittings too."""
+        """What the steps took, earlier runs of the recipe included."""
         return sum(state.record.seconds for state in self.states if state.record is not None)
 
     @property

@@ -134,7 +134,7 @@ class IndexView:
     def _are_of(self, index: Index, folder: Path, encoder: str) -> bool:
         try:
             state = Vectors.open(folder).state
-        except RankhouseError:  # being made, or damaged: whoever asks for them by name is told
+        except RankhouseError:  # being made, or damaged: a request that names them is told
             return False
         return state.encoder == encoder and index.manifest.began_as(state.collection)
 
@@ -196,7 +196,7 @@ class ServedIndex:
         self._view = held or IndexView.open(name, path)
 
     def view(self) -> IndexView:
-        """Return the index as it is now; whoever holds an earlier view goes on with it undisturbed."""
+        """Return the index as it is now; holders of an earlier view keep it."""
         if self._held is None and (now := _state_of(self.path)) != self._seen:
             with self._lock:
                 state, moment = self._tried

@@ -1,4 +1,4 @@
-"""Searching, documents and explanations as JSON: by POST, and by GET for whoever has an address bar only."""
+"""Searching, documents and explanations as JSON: by POST, and by GET for an address bar."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ class ExplainBody(OwnSystem, kw_only=True):
         document: The document; not with ``top``.
         system: Name of what ranks.
         index: Name of what is searched.
-        against: The document that it is held against.
+        against: The document that it is compared with.
         before: Name of the system from whose ranking it moved.
         top: The first so many documents of the ranking instead.
         method: removal, shapley or gradients; the one that suits the ranker if not said.
@@ -265,7 +265,7 @@ SEARCHING = (
 EXPLAINING = (
     *SEARCHING[:3],
     Parameter("document", str, "The document; not with top."),
-    Parameter("against", str, "The document that it is held against."),
+    Parameter("against", str, "The document that it is compared with."),
     Parameter("before", str, "Name of the system from whose ranking it moved."),
     Parameter("top", Annotated[int, Meta(ge=1, le=MOST_TOP)], "The first so many documents instead."),
     Parameter("method", str, "removal, shapley or gradients."),
