@@ -17,7 +17,7 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.index.sharded.shard import CountTerms, IndexShard, ListTerms, RankDocuments, ShardFailed
+from rankhouse.index.sharded.shard import IndexShard, ShardFailed
 from rankhouse.index.sharded.sharded_index import ShardedIndex, open_index
 from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
 from rankhouse.systems.execution import with_snippets
@@ -48,8 +48,9 @@ class Wires:
         for number, request in requests.items():
             if number in self.dead:
                 raise ShardFailed(number, self.names[number], "killed")
-            answer = self.parts[number].answer(pickle.loads(pickle.dumps(request)))
-            self.sent.append((request, answer))
+            answer = pickle.loads(pickle.dumps(request))(self.parts[number])
+            # Other requests than "about" bind a method of the shard.
+            self.sent.append((getattr(request, "func", request), getattr(request, "keywords", {}), answer))
             answers[number] = pickle.loads(pickle.dumps(answer))
         return answers
 
@@ -142,15 +143,15 @@ def test_statistics_come_first_and_then_the_best_k_never_all(both, queries):
     wires = Wires(folders)
     index = ShardedIndex.reach(wires)
     retrieve(index, queries, LexicalOptions("bm25", "rm3", 5, threads=1))
-    kinds = [type(request) for request, _ in wires.sent]
-    assert kinds.index(CountTerms) < kinds.index(RankDocuments) < kinds.index(ListTerms)
-    ranked = [(request, answer) for request, answer in wires.sent if isinstance(request, RankDocuments)]
+    kinds = [method for method, _, _ in wires.sent]
+    assert kinds.index(IndexShard.count) < kinds.index(IndexShard.rank) < kinds.index(IndexShard.terms)
+    ranked = [(given["k"], answer) for method, given, answer in wires.sent if method is IndexShard.rank]
     assert len(ranked) == 2 * len(folders)
-    assert all(len(hits.rows) <= request.k <= 10 for request, answer in ranked for hits in answer)
+    assert all(len(hits.rows) <= k <= 10 for k, answer in ranked for hits in answer)
     # What was learned once is not asked again.
     wires.sent.clear()
     retrieve(index, queries, LexicalOptions("bm25", "rm3", 5, threads=1))
-    assert CountTerms not in {type(request) for request, _ in wires.sent}
+    assert IndexShard.count not in {method for method, _, _ in wires.sent}
 
 
 def test_few_queries_are_spread_over_all_threads(both, queries, monkeypatch):
@@ -159,8 +160,8 @@ def test_few_queries_are_spread_over_all_threads(both, queries, monkeypatch):
     wires = Wires(folders)
     few = [query._replace(id=f"{query.id}{i}") for i in range(4) for query in queries[:2]]
     retrieve(ShardedIndex.reach(wires), few, LexicalOptions(threads=4))
-    ranked = [request for request, _ in wires.sent if isinstance(request, RankDocuments)]
-    assert [len(request.queries) for request in ranked] == [2] * 4 * len(folders)
+    ranked = [given["queries"] for method, given, _ in wires.sent if method is IndexShard.rank]
+    assert [len(asked) for asked in ranked] == [2] * 4 * len(folders)
 
 
 def test_parts_answer_about_all_documents(both, documents):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +10,7 @@ from rankhouse.cluster.pool import PER_WORKER, TRIES, PoisonUnit, Pool, ShardQue
 from rankhouse.cluster.session import Capacity, ClusterOptions, ray_session
 from rankhouse.cluster.worker import JobSetup, beacon
 from rankhouse.core import progress
-from rankhouse.core.errors import BadData, RankhouseError, RankhouseWarning, WrongUse, name_few
+from rankhouse.core.errors import BadData, RankhouseError, WrongUse, name_few, warn
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import SHARD_MANIFEST, is_stream, real_path, writing_failures
 from rankhouse.jobs.jobs import Job, JobResult, MergeOptions, Survey, manifest_of, merge, pack
@@ -59,7 +58,7 @@ def _kept(shards: Path, job: Job, survey: Survey) -> list[Shard]:
             shard = load_shard(folder)
             shard.verify()
         except BadData as error:
-            warnings.warn(f"{folder} is made again: {error.reason}", RankhouseWarning, stacklevel=2)
+            warn(f"{folder} is made again: {error.reason}")
             shutil.rmtree(folder)
             continue
         if other := difference(shard.manifest, manifest_of(job, survey, shard.shard)):

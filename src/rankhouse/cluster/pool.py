@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from rankhouse.cluster.actors import Fault, actor_class, received, start_actor
 from rankhouse.cluster.session import Capacity, first_line
 from rankhouse.cluster.worker import JobSetup, JobWorker, Made, shard_folder, write_shard
 from rankhouse.core import progress
-from rankhouse.core.errors import RankhouseError, RankhouseWarning
+from rankhouse.core.errors import RankhouseError, warn
 from rankhouse.jobs.shards import Shard
 
 TRIES: Final = 3
@@ -193,7 +192,7 @@ class Pool:
                 queue.give_back(worker.shard)
             self._full.append(answer)
             self._dismiss(worker)
-            _warn(f"a worker is done without, the others go on: {answer.message}")
+            warn(f"a worker is done without, the others go on: {answer.message}", 1)
         elif worker.shard is None:
             self._opened(worker, received(answer))
         else:
@@ -214,7 +213,7 @@ class Pool:
 
     def _made(self, worker: _PoolWorker, shard: Shard, made: Made) -> None:
         for text in made.warned:
-            _warn(text)
+            warn(text, 1)
         if made.files is not None:
             write_shard(shard_folder(self._shards, shard), made.files)
         self._finished += len(shard)
@@ -260,7 +259,3 @@ class Pool:
                 f"no worker is ready yet; each needs {self._capacity.cpus} free processors{gpu} on one "
                 "machine of the cluster"
             )
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, RankhouseWarning, stacklevel=2)

@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from rankhouse.cluster.actors import Fault, actor_class, received, start_actor
 from rankhouse.cluster.pool import TRIES
 from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, ray_session
 from rankhouse.cluster.worker import beacon, locked, sees
-from rankhouse.core.errors import MissingInput, RankhouseError, RankhouseWarning, WrongUse
+from rankhouse.core.errors import MissingInput, RankhouseError, WrongUse, warn
 from rankhouse.recipes.execute.execute import Call, State, call, conclude, of_step, standing
 from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.loops import Pass
@@ -167,7 +166,7 @@ class _Passes:
             raise of_step(self._plan, task, answer.error())
         said: Said = received(answer)
         for text in said.warned:
-            warnings.warn(f"{task.title}: {text}", RankhouseWarning, stacklevel=2)
+            warn(f"{task.title}: {text}")
         seconds = time.perf_counter() - running.clock
         record = conclude(
             self._plan, task, self._out, self._contents, called=Call(said.text, running.started, seconds)

@@ -34,7 +34,7 @@ class HeldShard:
 
     def run(self, request: Request) -> Any:  # noqa: ANN401 - each request has its own kind of answer
         """Answer a request."""
-        return self._shard.answer(request)
+        return request(self._shard)
 
 
 class ClusterShards:

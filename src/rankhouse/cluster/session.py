@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse
+from rankhouse.core.errors import RankhouseError, WrongUse, needs
 
 LOCAL: Final = "local"
 """The address of a Ray that is started on this machine."""
@@ -67,10 +67,8 @@ def load_ray() -> Any:  # noqa: ANN401 - Ray's own types change from version to 
     """Import Ray, which then neither reports home nor talks, and leaves SIGTERM to the program."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    try:
+    with needs("cluster", "--cluster"):
         import ray
-    except ImportError as error:
-        raise MissingExtra("--cluster", "cluster") from error
     # News of deaths, on standard output; a handler that ends the process with 1.
     for module, name in (("worker", "print_to_stdstream"), ("utils", "set_sigterm_handler")):
         with suppress(ImportError):

@@ -17,7 +17,9 @@ RankhouseWarning      work goes on, but the user should know
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -116,6 +118,24 @@ class RankhouseWarning(UserWarning):
     >>> import rankhouse as rh, warnings
     >>> warnings.simplefilter("error", rh.RankhouseWarning)  # stop at whatever would be a warning
     """
+
+
+def warn(text: str, stacklevel: int = 2) -> None:
+    """Warn the user; the level counts as that of :func:`warnings.warn` would where this is called."""
+    warnings.warn(text, RankhouseWarning, stacklevel=stacklevel + 1)
+
+
+@contextmanager
+def needs(extra: str, feature: str) -> Iterator[None]:
+    """Name the extra to install where an import inside the block fails.
+
+    Raises:
+        MissingExtra: A package that the feature needs is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra(feature, extra) from error
 
 
 _called: dict[str, str] = {}

@@ -6,11 +6,10 @@ the other, which look like results.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from rankhouse.core.errors import RankhouseWarning, name_few
+from rankhouse.core.errors import name_few, warn
 
 LITTLE: Final = 0.1
 """Of the smaller side's ids: fewer in common are said."""
@@ -62,4 +61,4 @@ def _remark(
 def warn_of_mismatch(ours: Named, name: str, theirs: Named, other: str, *, documents: float = LITTLE) -> None:
     """Warn of what :func:`mismatch` finds."""
     if remark := mismatch(ours, name, theirs, other, documents=documents):
-        warnings.warn(remark, RankhouseWarning, stacklevel=3)
+        warn(remark, 3)

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from rankhouse.core.errors import BadData, MissingExtra, WrongUse
+from rankhouse.core.errors import BadData, WrongUse, needs
 from rankhouse.core.nouns import FloatArray, Pair, Ranker, TextEncoder
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNN
@@ -286,10 +286,8 @@ def project(vectors: FloatArray, seed: int = 0) -> FloatArray:
     Raises:
         MissingExtra: scikit-learn is not installed.
     """
-    try:
+    with needs("figures", "a t-SNE"):
         from sklearn.manifold import TSNE  # noqa: PLC0415 - optional, and slow to load
-    except ImportError as error:
-        raise MissingExtra("a t-SNE", "figures") from error
     n = len(vectors)
     spread = vectors.astype(np.float64) - vectors.mean(axis=0)
     if not spread.any():  # one vector for all: one point for all

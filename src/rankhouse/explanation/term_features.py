@@ -23,7 +23,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import IntArray
 from rankhouse.index.index import Index
@@ -256,11 +256,9 @@ def _unit_rows(source: str | Path, words: Sequence[str]) -> FloatArray:
 
 def _rows_of_ranker(folder: Path, words: Sequence[str]) -> FloatArray:
     """Return the vectors that a word-level ranker has for words, (v, d); 0 for words it does not know."""
-    try:
+    with needs("neural", "word vectors of a ranker"):
         from rankhouse.models.bundle import load  # noqa: PLC0415 - torch, for the rankers that need it
         from rankhouse.models.word_models import WordModel  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingExtra("word vectors of a ranker", "neural") from error
     model = load(folder)
     if not isinstance(model, WordModel):
         raise WrongUse(

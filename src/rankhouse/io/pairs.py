@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import warnings
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ from typing import BinaryIO, Final
 import msgspec
 import numpy as np
 
-from rankhouse.core.errors import BadData, RankhouseWarning
+from rankhouse.core.errors import BadData, warn
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.qrels import MOST_GRADE
 from rankhouse.io.decoding import from_json
@@ -197,11 +196,7 @@ def distinct(
             )
         repeated, first = repeated + 1, first or called
     if repeated:
-        warnings.warn(
-            f"{repeated:,} pairs are given more than once and count once: {first}",
-            RankhouseWarning,
-            stacklevel=3,
-        )
+        warn(f"{repeated:,} pairs are given more than once and count once: {first}", 3)
 
 
 class PairFiles:

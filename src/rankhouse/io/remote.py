@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Self
 
-from rankhouse.core.errors import BadData, MissingExtra, MissingInput, OutputFailed, RankhouseError, WrongUse
+from rankhouse.core.errors import BadData, MissingInput, OutputFailed, RankhouseError, WrongUse, needs
 
 _WEB: Final = frozenset({"http", "https"})
 _PACKAGES: Final = {
@@ -56,10 +56,8 @@ class Remote:
 
         Raises MissingExtra without fsspec, WrongUse without the package for this kind of URL.
         """
-        try:
+        with needs("cluster", url):
             import fsspec  # noqa: PLC0415 - an optional package
-        except ImportError as error:
-            raise MissingExtra(url, "cluster") from error
         scheme = url.partition(":")[0].lower()
         package = _PACKAGES.get(scheme, "")
         try:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from rankhouse.core.errors import BadData, DuplicateId, RankhouseWarning, WrongUse
+from rankhouse.core.errors import BadData, DuplicateId, WrongUse, warn
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.qrels import MOST_GRADE, Qrels
 from rankhouse.core.run import Run
@@ -79,7 +78,7 @@ def read_run(path: Path | str, skips: Skips | None = None) -> Run:
     documents[current], scores[current] = list(rows), np.array(list(rows.values()), np.float32)
     filled = [query_id for query_id in documents if documents[query_id]]
     if not filled:
-        warnings.warn(f"{path}: the run has no rows", RankhouseWarning, stacklevel=2)
+        warn(f"{path}: the run has no rows")
     return Run.from_columns(filled, [documents[q] for q in filled], [scores[q] for q in filled])
 
 

@@ -6,7 +6,6 @@ after any of them and go on there, and can come back to the few whose text it ne
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankhouse.core.errors import BadData, DuplicateId, RankhouseWarning, name_few
+from rankhouse.core.errors import BadData, DuplicateId, name_few, warn
 from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Document, Documents, Pair, Passage, Query
 from rankhouse.core.run import Run
@@ -187,9 +186,7 @@ def check_passages(passages: PassageFile, run: Run, depth: int) -> None:
             passages.name,
         )
     if missing:
-        warnings.warn(
+        warn(
             f"{len(missing):,} of {len(wanted):,} candidates have no passages in {passages.name} and are "
-            f"labelled whole: {name_few(missing)}",
-            RankhouseWarning,
-            stacklevel=2,
+            f"labelled whole: {name_few(missing)}"
         )

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,7 +27,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import RankhouseWarning
+from rankhouse.core.errors import warn
 from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import Lots, short_lot, smallest
 from rankhouse.io.decoding import UNREADABLE
@@ -93,11 +92,7 @@ class LabelJournal:
             return  # no answers are lost
         changed = [part for part in plan if before.get(part) != plan[part]]
         reason = f"it was made with other inputs ({', '.join(changed)})" if before else "its plan is damaged"
-        warnings.warn(
-            f"an unfinished labelling stands in {self.folder}, but {reason}; starting afresh",
-            RankhouseWarning,
-            stacklevel=4,
-        )
+        warn(f"an unfinished labelling stands in {self.folder}, but {reason}; starting afresh", 4)
 
     def _recover(self) -> None:
         """Find the last chunk that is whole, and cut off what lies behind it."""

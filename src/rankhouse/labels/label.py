@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
+from rankhouse.core.errors import BadData, WrongUse, name_few, warn
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, Documents, Pair, Query
 from rankhouse.core.progress import Progress, ignore
@@ -35,6 +35,8 @@ from rankhouse.labels.rules import Rule
 from rankhouse.labels.soft_scores import JOINS, SoftScores
 from rankhouse.labels.votes import Panel, panel_of, vote
 from rankhouse.text.split import Whole
+
+_say = partial(warn, stacklevel=3)
 
 
 @dataclass(frozen=True)
@@ -343,7 +345,3 @@ def _warn_of_loss(agreement: Agreement) -> None:
             f"({kept / agreement.judged:.0%}); if the judgements are better than that, the threshold is too "
             "high:  rankhouse threshold  chooses one on judged pairs"
         )
-
-
-def _say(text: str) -> None:
-    warnings.warn(text, RankhouseWarning, stacklevel=4)

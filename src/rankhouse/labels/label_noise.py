@@ -8,10 +8,9 @@ the seed and the ids alone, and a larger share holds all that a smaller one does
 
 from __future__ import annotations
 
-import warnings
 from typing import NamedTuple
 
-from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
+from rankhouse.core.errors import BadData, WrongUse, warn
 from rankhouse.core.overlap import warn_of_mismatch
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -60,7 +59,7 @@ def move_judgements(
         raise BadData("no judgement is relevant (a grade of 1 or more), so there is nothing to move")
     wanted = round(share * len(matches))
     if share and not wanted:
-        _warn(f"{share:g} of {len(matches):,} relevant judgements is none, so nothing is moved; give more")
+        warn(f"{share:g} of {len(matches):,} relevant judgements is none, so nothing is moved; give more")
     if wanted and not any(query_id in candidates for query_id in qrels):
         raise BadData(
             f"the run has none of the {len(qrels):,} judged queries, so there is nothing to move judgements "
@@ -79,10 +78,6 @@ def move_judgements(
             noisy[query_id][free[query_id].pop()] = noisy[query_id].pop(doc_id)
             wrong += 1
     return NoisyQrels(noisy, len(matches), wrong, wanted - wrong)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, RankhouseWarning, stacklevel=3)
 
 
 def _candidates(qrels: Qrels, candidates: Run, query_id: str, depth: int, seed: int) -> list[str]:

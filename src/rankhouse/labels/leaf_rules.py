@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -17,7 +16,7 @@ from typing import ClassVar, Final, Literal
 import numpy as np
 
 from rankhouse.core.arguments import check_whole
-from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
+from rankhouse.core.errors import BadData, WrongUse, warn
 from rankhouse.core.notation import write
 from rankhouse.core.nouns import FloatArray, Ranker, fingerprint_of
 from rankhouse.core.qrels import Qrels
@@ -257,11 +256,9 @@ def taught(
             'a probability from 0 to 1; to compare raw scores say scale="score"'
         )
     if not scale and rule.score_scale == "score":
-        warnings.warn(
+        warn(
             f'the teacher "{name}" declares no scale, so the threshold {threshold} is compared with its raw '
-            'scores; say scale="logit", "probability", "logprob" or "score" in the rule',
-            RankhouseWarning,
-            stacklevel=2,
+            'scores; say scale="logit", "probability", "logprob" or "score" in the rule'
         )
     return rule
 

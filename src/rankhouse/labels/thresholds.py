@@ -9,7 +9,6 @@ With n pairs, of which R are right, and a of which reach the threshold, r of the
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
+from rankhouse.core.errors import BadData, WrongUse, warn
 from rankhouse.core.overlap import mismatch, warn_of_mismatch
 from rankhouse.core.qrels import Qrels, relevant
 from rankhouse.core.scores import Doubles, probabilities
@@ -108,7 +107,7 @@ def scored_pairs(pairs: Iterable[LabelledPair], qrels: Qrels) -> ScoredPairs:
             + (remark or "do the judgements belong to these queries, was every pair scored?")
         )
     if remark:
-        warnings.warn(remark, RankhouseWarning, stacklevel=2)
+        warn(remark)
     (scale,) = scales
     return ScoredPairs(probabilities(np.array(scores, np.float32), scale), np.array(right, np.bool_), scale)
 

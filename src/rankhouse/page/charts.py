@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from rankhouse.core.errors import MissingExtra, WrongUse, encodable
+from rankhouse.core.errors import WrongUse, encodable, needs
 from rankhouse.core.fitted_scales import Reliability
 from rankhouse.io.outputs import replacing
 
@@ -135,11 +135,9 @@ def _attributes(declarations: str) -> str:
 
 def _render(draw: Draw, kind: Literal["png", "svg"], salt: str, palette: Palette) -> bytes:
     """Return the bytes of an SVG or PNG file."""
-    try:
+    with needs("report", "drawing charts"):
         import matplotlib as mpl  # noqa: PLC0415 - optional, and slow to load
         from matplotlib.text import Text  # noqa: PLC0415 - as above
-    except ImportError as error:
-        raise MissingExtra("drawing charts", "report") from error
     settings: dict[Any, Any] = {
         "svg.fonttype": "none",
         # Ids inside a page must differ from chart to chart, and be the same at every run.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankhouse.core.errors import MissingExtra
+from rankhouse.core.errors import needs
 from rankhouse.io.outputs import writing
 from rankhouse.page.tables import BETTER, WORSE, Table
 
@@ -43,11 +43,9 @@ def environment_of(*folders: Path) -> Environment:
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    try:
+    with needs("report", "writing a report page"):
         from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - optional
         from markupsafe import Markup  # noqa: PLC0415 - comes with jinja2
-    except ImportError as error:
-        raise MissingExtra("writing a report page", "report") from error
     environment = Environment(
         loader=FileSystemLoader([*folders, _FRAME]),
         autoescape=True,

@@ -15,14 +15,14 @@ ranking and scores.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from rankhouse.core.errors import BadModel, RankhouseWarning, name_few
+from rankhouse.core.errors import BadModel, name_few, warn
 from rankhouse.core.nouns import (
     Document,
     Documents,
@@ -47,6 +47,7 @@ from rankhouse.text.split import Split, dropped_words
 NAMED: Final = 5
 """How many ids a warning names."""
 
+_warn = partial(warn, stacklevel=3)
 AnyPair = TypeVar("AnyPair", Pair, StoredPair)
 AnyPassage = TypeVar("AnyPassage", bound=Passage | StoredPassage)
 
@@ -294,10 +295,6 @@ def settled(ranking: Ranking, pooled: dict[str, float], plan: Plan) -> tuple[Seq
 
 def _hits(ranker: Ranker) -> int:
     return ranker.hits if isinstance(ranker, CachedRanker) else 0
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, RankhouseWarning, stacklevel=4)
 
 
 def _warn_of_trap(pool: Pool, scale: str) -> None:

@@ -9,7 +9,6 @@ import errno
 import sqlite3
 import threading
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rankhouse.core.errors import BadData, OutputFailed, RankhouseError, RankhouseWarning
+from rankhouse.core.errors import BadData, OutputFailed, RankhouseError, warn
 
 _APPLICATION: Final = 0x524B4853  # SQLite's own field for "whose file is this"
 _VERSION: Final = 2
@@ -241,11 +240,7 @@ class ScoreFile:
         self._writable = False
         if self._sql.in_transaction:
             self._sql.execute("ROLLBACK")
-        warnings.warn(
-            f"{_explained(self.path, error)}. Ranking goes on, but new scores are no longer kept",
-            RankhouseWarning,
-            stacklevel=5,
-        )
+        warn(f"{_explained(self.path, error)}. Ranking goes on, but new scores are no longer kept", 5)
 
     def close(self) -> None:
         """Close the file."""

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, StoreFailed, WrongUse, name_few
+from rankhouse.core.errors import BadData, RankhouseError, StoreFailed, WrongUse, name_few, needs
 from rankhouse.stores.store import Store, StoreRecord
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
@@ -27,10 +27,8 @@ _GIVEN: Final = re.compile(
 
 def library(module: str, store: str, extra: str) -> Any:  # noqa: ANN401 - clients are typed to varying degrees
     """Import a client library, or raise MissingExtra."""
-    try:
+    with needs(extra, f"the store {store}"):
         return import_module(module)
-    except ImportError as error:
-        raise MissingExtra(f"the store {store}", extra) from error
 
 
 def masked(text: str) -> str:

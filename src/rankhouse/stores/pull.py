@@ -9,7 +9,6 @@ beyond it, a warning says so.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadModel, MissingInput, RankhouseWarning, StoreFailed, WrongUse, name_few
+from rankhouse.core.errors import BadModel, MissingInput, StoreFailed, WrongUse, name_few, warn
 from rankhouse.core.nouns import Document, Encoder, FloatArray, Query
 from rankhouse.core.progress import Progress, ignore, note
 from rankhouse.core.run import Run
@@ -228,12 +227,11 @@ def _pull(
         rankings[query.id] = [d for d, _ in hits], strictly_falling(scores) if plan.ascending else scores
         plan.progress(done, len(table))
     if cut:
-        warnings.warn(
+        warn(
             f"{store.name} gives at most {store.most:,} records a query, and for {len(cut)} of {len(table)} "
             f"queries more had the score at which k={plan.k} cuts; which of them stayed is its choice: "
             f"{name_few(cut)}",
-            RankhouseWarning,
-            stacklevel=3,
+            3,
         )
     columns = [d for d, _ in rankings.values()], [s for _, s in rankings.values()]
     return Run.from_columns(list(rankings), *columns)

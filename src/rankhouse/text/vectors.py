@@ -7,7 +7,6 @@ its size in memory. Every fault names the file and the line.
 from __future__ import annotations
 
 import math
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadData, BadModel, MissingExtra, MissingInput, RankhouseWarning, WrongUse
+from rankhouse.core.errors import BadData, BadModel, MissingInput, WrongUse, needs, warn
 from rankhouse.core.nouns import FloatArray
 from rankhouse.io.files import as_text, lines_of, numbered_lines, open_bytes
 from rankhouse.text.fasttext import MAGIC as FASTTEXT_MAGIC
@@ -196,11 +195,9 @@ def read_text_vectors(
     if not rows:
         raise BadData("holds no vectors; each line needs a word and its numbers", path)
     if declared >= 0 and rows != declared:
-        warnings.warn(
+        warn(
             f"{path}: the header says {declared:,} words, but {rows:,} follow; if the file was cut off, "
-            "copy it again",
-            RankhouseWarning,
-            stacklevel=2,
+            "copy it again"
         )
 
 
@@ -286,10 +283,8 @@ def _zip_lines(path: Path, member: str) -> Iterator[tuple[int, bytes]]:
 
 def _from_token_table(folder: Path, vocabulary: Vocabulary) -> dict[int, FloatArray]:
     """Return each word the mean of its pieces' rows; a word with an unknown piece gets none."""
-    try:
+    with needs("neural", "start vectors from a token table"):
         from tokenizers import Tokenizer  # noqa: PLC0415 - optional packages, needed only here
-    except ImportError as error:
-        raise MissingExtra("start vectors from a token table", "neural") from error
     for name in ("tokenizer.json", "model.safetensors"):
         if not (folder / name).is_file():
             raise MissingInput(f"{folder}: needs tokenizer.json and model.safetensors; {name} is not there")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from rankhouse.core.errors import MissingExtra
+from rankhouse.core.errors import needs
 from rankhouse.core.notation import make
 
 SentenceFinder = Callable[[str], Sequence[str]]
@@ -30,10 +30,8 @@ def blingfire_sentences(text: str) -> list[str]:
     Raises:
         MissingExtra: The package blingfire is not installed.
     """
-    try:
+    with needs("neural", "splitting text into sentences"):
         from blingfire import text_to_sentences  # noqa: PLC0415 - optional package, needed only here
-    except ImportError as error:
-        raise MissingExtra("splitting text into sentences", "neural") from error
     readable = _encodable(text, "\ufffd")  # as long as the text itself
     starts, behind = [0], 0
     for sentence in text_to_sentences(readable).split("\n"):
@@ -70,10 +68,8 @@ def blingfire(lower: bool = True) -> Splitter:
     Raises:
         MissingExtra: The package blingfire is not installed.
     """
-    try:
+    with needs("neural", "splitting text into BlingFire words"):
         from blingfire import text_to_words  # noqa: PLC0415 - optional package, needed only here
-    except ImportError as error:
-        raise MissingExtra("splitting text into BlingFire words", "neural") from error
 
     def split(text: str) -> list[str]:
         words: str = text_to_words(_encodable(text))

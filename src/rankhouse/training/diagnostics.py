@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
+from rankhouse.core.errors import BadData, WrongUse, name_few, warn
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.run import Run
 from rankhouse.core.sameness import Texts
@@ -35,7 +34,7 @@ class Remarks:
         """Warn, unless this kind of thing was said already."""
         if kind not in self.texts:
             self.texts[kind] = text
-            warnings.warn(text, RankhouseWarning, stacklevel=3)
+            warn(text, 3)
 
     def note(self, kind: str, text: str) -> None:
         """Write down what was asked for, without a warning."""

@@ -7,7 +7,6 @@ Two sources: a PAIRS file, JSON lines of {"query_id", "query", "doc_id", "passag
 from __future__ import annotations
 
 import math
-import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
+from rankhouse.core.errors import BadData, WrongUse, name_few, warn
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranker, fingerprint_of
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -214,7 +213,7 @@ def from_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
     if not queries:
         raise BadData("there is not one labelled pair in the file", Path(path))
     if highest > 1 and relevant_from == 1:
-        _warn(f"{path}: there are labels up to {highest}; all from 1 up count as relevant")
+        warn(f"{path}: there are labels up to {highest}; all from 1 up count as relevant")
     query_rows, document, label = (np.array(column, np.int64) for column in columns)
     _warn_of(both_ways, files)
     order = np.argsort(query_rows, kind="stable")
@@ -265,7 +264,7 @@ class _Scores:
 def _warn_of(both_ways: Contradictions, files: PairFiles) -> None:
     if pairs := both_ways.found():
         one = files[pairs[0][0]]
-        _warn(
+        warn(
             f"{len(pairs):,} pairs are labelled both relevant and not relevant, and both are learned from: "
             f'query "{one.query_id}" with passage {one.passage} of "{one.doc_id}"'
             + (" and others; " if len(pairs) > 1 else "; ")
@@ -320,7 +319,7 @@ def from_judgements(
             f"{len(documents):,}; do queries, judgements and collection name things alike?"
         )
     if absent:
-        _warn(
+        warn(
             f"{len(absent):,} judged or retrieved documents are not in the collection and are left out, "
             f"{missed:,} of them relevant to a query: "
             f"{name_few(sorted(absent))}"
@@ -361,7 +360,3 @@ class _Whole:
     def __call__(self, items: Sequence[int]) -> list[Passage]:
         chosen = [self._doc_ids[item] for item in items]
         return [Passage(doc_id, 0, self._documents[doc_id].full_text) for doc_id in chosen]
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, RankhouseWarning, stacklevel=3)

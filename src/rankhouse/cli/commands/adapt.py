@@ -15,7 +15,7 @@ from rankhouse.cli import console
 from rankhouse.cli.console import CommandResult
 from rankhouse.cli.given import read_change
 from rankhouse.cli.options import GROWING_FOLDER, idle, options_of, verb
-from rankhouse.core.errors import MissingExtra
+from rankhouse.core.errors import needs
 from rankhouse.core.nouns import TextEncoder
 from rankhouse.core.progress import Progress
 from rankhouse.labels.soft_scores import members_of
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
 )
 def command(job: AdaptJob, out: Path) -> CommandResult:
     """Teach a ranker on questions that the documents ask; a teacher's scores are the judgements."""
-    try:
+    with needs("neural", "training"):
         from rankhouse.adaptation.adapt import adapt_with
-    except ImportError as error:
-        raise MissingExtra("training", "neural") from error
     settings = dict(map(read_change, job.changes))
     if job.test_queries is None:
         idle("there are no --test-queries that it is for", "test_run")

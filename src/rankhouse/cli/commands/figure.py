@@ -15,7 +15,7 @@ import click
 
 from rankhouse.cli.console import CommandResult
 from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, idle, options_of, relevant_from, verb
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.qrels import from_grade, relevant
 from rankhouse.index.index import Index
@@ -113,10 +113,8 @@ def _draw_vectors(
     seed: int,
     out: Path,
 ) -> list[dict[str, Any]]:
-    try:
+    with needs("neural", "a picture of vectors"):
         from rankhouse.explanation.pictures import map_pairs, write_maps
-    except ImportError as error:
-        raise MissingExtra("a picture of vectors", "neural") from error
     names = [Path(spec).name if Path(spec).is_dir() else spec for spec in rankers]
     maps = [
         map_pairs(name, open_ranker(spec, compute), pairs, relevant=marks, seed=seed)
@@ -130,10 +128,8 @@ def _draw_vectors(
 def _draw_attention(
     ranker: str, compute: ComputeOptions, pairs: list[Pair], out: Path
 ) -> list[dict[str, Any]]:
-    try:
+    with needs("neural", "a picture of attention"):
         from rankhouse.explanation.pictures import attention_over, write_attention
-    except ImportError as error:
-        raise MissingExtra("a picture of attention", "neural") from error
     opened = open_ranker(ranker, compute)
     answers = [attention_over(opened, pair) for pair in pairs]
     query = pairs[0].query

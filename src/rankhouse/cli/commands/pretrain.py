@@ -14,7 +14,7 @@ from rankhouse.cli.console import CommandResult
 from rankhouse.cli.given import with_changes
 from rankhouse.cli.options import COUNT, FINITE, FROM_ZERO, GROWING_FOLDER, PATH, SEED, SOURCE, idle, verb
 from rankhouse.core import notation
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import WrongUse, needs
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -70,10 +70,8 @@ def command(
     Sizes (width, layers, heads, inner width): tiny 128, 2, 4, 256; mini 256, 4, 4, 512; small and base as
     in T5 1.1.
     """
-    try:
+    with needs("neural", "pre-training"):
         from rankhouse.training.pretrain import PretrainingSettings, pretrain
-    except ImportError as error:
-        raise MissingExtra("pre-training", "neural") from error
     if init is not None:
         idle("the sizes are those of --init", "size")
     shape = {"style": style, "d_model": d_model, "layers": layers, "heads": heads, "d_ff": d_ff}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rankhouse.cli.options import COUNT, FROM_ZERO, LOCAL, PATH, SOURCE, FileCommand, idle, options_of
-from rankhouse.core.errors import MissingExtra
+from rankhouse.core.errors import needs
 from rankhouse.systems.rankers import ComputeOptions
 
 if TYPE_CHECKING:
@@ -96,11 +96,9 @@ def command(
 
     Without any INDEX or --ranker, what rankhouse demo left in ./demo is served.
     """
-    try:
+    with needs("serve", "rankhouse serve"):
         from rankhouse.serve.host import serving, settings
         from rankhouse.serve.host.settings import Limits, ServeOptions
-    except ImportError as error:
-        raise MissingExtra("rankhouse serve", "serve") from error
     options = settings.demo_options(settings.DEMO) if not (indexes or rankers) else ServeOptions()
     judgements = judgements or options.judgements
     if audit is None and judgements is not None:
@@ -142,10 +140,8 @@ def _serve_assistant(options: ServeOptions) -> None:
     """Talk to the assistant that started the program, until it hangs up."""
     reason = "--mcp talks on standard input and output, to the program that started it"
     idle(reason, "host", "port", "key_file", "allow_hosts", "max_body", "grace", "access_log", "opens")
-    try:
+    with needs("mcp", "rankhouse serve --mcp"):
         from rankhouse.serve import mcp
-    except ImportError as error:
-        raise MissingExtra("rankhouse serve --mcp", "mcp") from error
     from rankhouse.serve.host.service import open_service
 
     with _cluster_of(options) as cluster:

@@ -8,7 +8,7 @@ import click
 
 from rankhouse.cli import console
 from rankhouse.cli.options import BYTES, LOCAL, PATH
-from rankhouse.core.errors import MissingExtra
+from rankhouse.core.errors import needs
 
 
 @click.command("up", epilog="Example:  rankhouse up ~/notes --open")
@@ -45,14 +45,12 @@ def command(
     are noticed. Hidden files, links, and what .gitignore names are left out. All state is kept in
     FOLDER/.rankhouse, so the second time it starts at once.
     """
-    try:
+    with needs("serve", "rankhouse up"):
         from rankhouse.serve.folder import prepare
         from rankhouse.serve.folder.choice import FolderChoice
         from rankhouse.serve.host import serving, settings
         from rankhouse.serve.host.folder import kept
         from rankhouse.serve.host.settings import ServeOptions
-    except ImportError as error:
-        raise MissingExtra("rankhouse up", "serve") from error
     named = settings.named_rankers(rankers)
     options = ServeOptions(host=host, port=port, key_file=key_file)
     serving.check_exposure(options)

@@ -6,14 +6,13 @@ encoded alike: only they are.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from rankhouse.core.errors import BadModel, RankhouseWarning, WrongUse
+from rankhouse.core.errors import BadModel, WrongUse, warn
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Document, Encoder, FloatArray
 from rankhouse.core.progress import Progress
@@ -122,11 +121,9 @@ def encode(
             )
         finish(folder, final)
     if final.without_text:
-        warnings.warn(
+        warn(
             f"{final.without_text:,} of {final.documents:,} documents have no text, so they have no vector "
-            "and dense search never finds them",
-            RankhouseWarning,
-            stacklevel=2,
+            "and dense search never finds them"
         )
     return Vectors.open(folder)
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from rankhouse.core.arguments import check_whole
-from rankhouse.core.errors import BadIndex, MissingExtra, OutputFailed, WrongUse
+from rankhouse.core.errors import BadIndex, OutputFailed, WrongUse, needs
 from rankhouse.core.notation import make, write
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.progress import Progress
@@ -261,10 +261,8 @@ def recall(exact: Run, other: Run, k: int) -> float:
 
 
 def _faiss() -> Any:  # noqa: ANN401 - FAISS has no types
-    try:
+    with needs("dense", "a FAISS structure over vectors"):
         import faiss  # noqa: PLC0415 - optional package, needed only here
-    except ImportError as error:
-        raise MissingExtra("a FAISS structure over vectors", "dense") from error
     return faiss
 
 

@@ -11,7 +11,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
-from rankhouse.core.errors import RankhouseError, RankhouseWarning
+from rankhouse.core.errors import RankhouseError, warn
 from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.kernel import Int32s
 from rankhouse.text.analyze import ANALYZERS, Analyzer
@@ -198,10 +197,8 @@ def _bounded(workers: int) -> int:
     """Take no more processes than help; two are always allowed."""
     most = max(2, os.cpu_count() or 1)
     if workers > most:
-        warnings.warn(
-            f"workers={workers}: this machine has {os.cpu_count()} processors, so {most} processes analyse",
-            RankhouseWarning,
-            stacklevel=3,
+        warn(
+            f"workers={workers}: this machine has {os.cpu_count()} processors, so {most} processes analyse", 3
         )
     return min(workers, most)
 

@@ -9,7 +9,7 @@ them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
@@ -32,35 +32,31 @@ _SCORERS: Final = 16
 """Models, each with its statistics, whose tables are kept."""
 
 
-class Request(Protocol):
-    """What can be asked of a shard."""
+class ShardInfo(NamedTuple):
+    """What a shard is; ``vectors`` are those that cover all its documents, by name."""
 
-    def answer(self, shard: IndexShard) -> Any:  # noqa: ANN401 - each request has its own kind of answer
-        """Answer it by a shard's own documents.
-
-        Raises:
-            RankhouseError: It cannot be answered: a structure that was never built, a damaged file.
-        """
-        ...
+    fingerprint: str
+    analyzer: str
+    collection: Collection
+    vectors: Mapping[str, VectorsState]
 
 
 class IndexShard:
-    """An index as a shard of a larger one; safe to share between threads."""
+    """An index as a shard of a larger one; safe to share between threads.
+
+    Its public methods are what a :data:`Request` can ask for.
+    """
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self.scorer = lru_cache(maxsize=_SCORERS)(self._make_scorer)
+        self._scorer = lru_cache(maxsize=_SCORERS)(self._make_scorer)
         self._searchers: dict[tuple[str, str], Searcher] = {}
         self._lock = threading.Lock()
-
-    def answer(self, request: Request) -> Any:  # noqa: ANN401 - as above
-        """Answer a request; raises as :meth:`Request.answer` does."""
-        return request.answer(self)
 
     def _make_scorer(self, model: str, collection: Collection) -> Scorer:
         return Scorer(self.index, notation.make(model, WEIGHTINGS, "model"), collection)
 
-    def searcher(self, name: str, structure: str) -> Searcher:
+    def _searcher(self, name: str, structure: str) -> Searcher:
         """Return what searches the vectors of this name: "exact", or a structure that was built over them."""
         with self._lock:
             if (name, structure) not in self._searchers:
@@ -69,7 +65,7 @@ class IndexShard:
                 self._searchers[name, structure] = searcher_of(vectors, structure)
             return self._searchers[name, structure]
 
-    def vectors(self) -> dict[str, VectorsState]:
+    def _vectors(self) -> dict[str, VectorsState]:
         """Return the states of the vectors that cover all documents, by name."""
         states = dict[str, VectorsState]()
         for folder in sorted((self.index.path / "vectors").glob("*/")):
@@ -82,121 +78,54 @@ class IndexShard:
                 continue
         return states
 
+    def about(self) -> ShardInfo:
+        """Say what the shard is."""
+        index = self.index
+        return ShardInfo(index.fingerprint, index.manifest.analyzer, index.collection, self._vectors())
 
-# --- requests -------------------------------------------------------------------------------------------
+    def count(self, terms: Sequence[str]) -> list[TermCounts]:
+        """Count how often terms occur, in their order."""
+        return [self.index.counts(term) for term in terms]
 
+    def rank(self, model: str, collection: Collection, queries: Sequence[Weighted], k: int) -> list[Hits]:
+        """Find the best k documents of each query, with their ids, by the statistics of all shards."""
+        scorer = self._scorer(model, collection)
+        found = [scorer.hits(terms, k) for terms in queries]
+        return [hits._replace(ids=tuple(self.index.ids(hits.rows))) for hits in found]
 
-class ShardInfo(NamedTuple):
-    """What a shard is; ``vectors`` are those that cover all its documents, by name."""
+    def score(self, model: str, collection: Collection, terms: Weighted, row: int) -> DocumentScore:
+        """Score the document in a row of the shard, by the statistics of all shards."""
+        return self._scorer(model, collection).document_score(terms, row)
 
-    fingerprint: str
-    analyzer: str
-    collection: Collection
-    vectors: Mapping[str, VectorsState]
+    def terms(self, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
+        """List the terms of documents with their counts, by rows of the shard."""
+        return terms_of(self.index, rows)
 
-
-class About(NamedTuple):
-    """Ask what a shard is."""
-
-    def answer(self, shard: IndexShard) -> ShardInfo:
-        """Say it."""
-        index = shard.index
-        return ShardInfo(index.fingerprint, index.manifest.analyzer, index.collection, shard.vectors())
-
-
-class CountTerms(NamedTuple):
-    """Ask how often terms occur."""
-
-    terms: tuple[str, ...]
-
-    def answer(self, shard: IndexShard) -> list[TermCounts]:
-        """Return the counts in the same order."""
-        return [shard.index.counts(term) for term in self.terms]
-
-
-class RankDocuments(NamedTuple):
-    """Ask for the best k documents of several queries each, by a model and the statistics of all shards."""
-
-    model: str
-    collection: Collection
-    queries: tuple[Weighted, ...]
-    k: int
-
-    def answer(self, shard: IndexShard) -> list[Hits]:
-        """Rank documents; each hit comes with its id."""
-        scorer = shard.scorer(self.model, self.collection)
-        found = [scorer.hits(terms, self.k) for terms in self.queries]
-        return [hits._replace(ids=tuple(shard.index.ids(hits.rows))) for hits in found]
-
-
-class ScoreDocument(NamedTuple):
-    """Ask for the score of the document in a row of the shard, by the statistics of all shards."""
-
-    model: str
-    collection: Collection
-    terms: Weighted
-    row: int
-
-    def answer(self, shard: IndexShard) -> DocumentScore:
-        """Return the score and what it is made of."""
-        return shard.scorer(self.model, self.collection).document_score(self.terms, self.row)
-
-
-class ListTerms(NamedTuple):
-    """Ask for the terms of documents with their counts, by their rows in the shard."""
-
-    rows: tuple[int, ...]
-
-    def answer(self, shard: IndexShard) -> list[list[tuple[str, int]]]:
-        """List them."""
-        return terms_of(shard.index, self.rows)
-
-
-class FetchDocuments(NamedTuple):
-    """Ask for documents by id."""
-
-    ids: tuple[str, ...]
-
-    def answer(self, shard: IndexShard) -> list[Document | None]:
-        """Fetch them; None where the shard has no such document."""
-        documents = shard.index.documents
-        here = [doc_id for doc_id in self.ids if doc_id in documents]
+    def fetch(self, ids: Sequence[str]) -> list[Document | None]:
+        """Fetch documents by id; None where the shard has no such document."""
+        documents = self.index.documents
+        here = [doc_id for doc_id in ids if doc_id in documents]
         by_id = dict(zip(here, documents.fetch(here), strict=True))
-        return [by_id.get(doc_id) for doc_id in self.ids]
+        return [by_id.get(doc_id) for doc_id in ids]
+
+    def rows(self, ids: Sequence[str]) -> list[int]:
+        """Find the rows of documents in the shard; -1 where it has no such document."""
+        return [self.index.row_of(doc_id) if doc_id in self.index.documents else -1 for doc_id in ids]
+
+    def ids(self, rows: Sequence[int]) -> list[str]:
+        """List the ids of documents by rows of the shard."""
+        return self.index.ids(np.array(rows, np.int64))
+
+    def nearest(self, vectors: str, structure: str, points: FloatArray, k: int) -> list[Neighbours]:
+        """Find the k documents nearest to each of q points (q, d) float32."""
+        return self._searcher(vectors, structure).best(points, k)
 
 
-class FindRows(NamedTuple):
-    """Ask for the rows of documents in the shard."""
+Request = Callable[[IndexShard], Any]
+"""A method of a shard with all its other arguments, as ``functools.partial`` binds them: it can be pickled.
 
-    ids: tuple[str, ...]
-
-    def answer(self, shard: IndexShard) -> list[int]:
-        """Find them; -1 where the shard has no such document."""
-        documents = shard.index.documents
-        return [shard.index.row_of(doc_id) if doc_id in documents else -1 for doc_id in self.ids]
-
-
-class ListIds(NamedTuple):
-    """Ask for the ids of documents by their rows in the shard."""
-
-    rows: tuple[int, ...]
-
-    def answer(self, shard: IndexShard) -> list[str]:
-        """List them."""
-        return shard.index.ids(np.array(self.rows, np.int64))
-
-
-class NearestDocuments(NamedTuple):
-    """Ask for the k documents nearest to each of q points (q, d) float32."""
-
-    vectors: str
-    structure: str
-    points: FloatArray
-    k: int
-
-    def answer(self, shard: IndexShard) -> list[Neighbours]:
-        """Find them."""
-        return shard.searcher(self.vectors, self.structure).best(self.points, self.k)
+It raises RankhouseError where it cannot be answered: a structure that was never built, a damaged file.
+"""
 
 
 # --- where shards are -----------------------------------------------------------------------------------
@@ -253,7 +182,7 @@ class LocalShards:
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
         """Ask shards, one after the other."""
-        return {number: self._shards[number].answer(request) for number, request in requests.items()}
+        return {number: request(self._shards[number]) for number, request in requests.items()}
 
     def hurried(self) -> LocalShards:
         """Return these shards: here nothing is waited for."""

@@ -7,7 +7,7 @@ best k documents, never all that match. Equal scores are ordered by document id 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -24,21 +24,7 @@ from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.lexical.scorer import DocumentScore, Hits, Weighted
 from rankhouse.index.lexical.search import Codes, Table
 from rankhouse.index.lexical.weighting import Collection, TermCounts, Weighting
-from rankhouse.index.sharded.shard import (
-    About,
-    CountTerms,
-    FetchDocuments,
-    FindRows,
-    ListIds,
-    ListTerms,
-    LocalShards,
-    RankDocuments,
-    Request,
-    ScoreDocument,
-    ShardFailed,
-    ShardInfo,
-    Shards,
-)
+from rankhouse.index.sharded.shard import IndexShard, LocalShards, Request, ShardFailed, ShardInfo, Shards
 
 if TYPE_CHECKING:
     from rankhouse.text.analyze import Analyzer
@@ -109,7 +95,7 @@ class ShardedIndex:
         asked, infos = set(range(len(shards.names))), dict[int, ShardInfo]()
         while asked:
             try:
-                infos = shards.ask(dict.fromkeys(sorted(asked), About()))
+                infos = shards.ask(dict.fromkeys(sorted(asked), IndexShard.about))
                 break
             except ShardFailed as failure:
                 asked.remove(failure.number)
@@ -180,7 +166,7 @@ class ShardedIndex:
         """Ask every shard the same: number -> answer."""
         return self.shards.ask(dict.fromkeys(self._infos, request))
 
-    def _ask_owners(self, rows: Sequence[int], request: Callable[[tuple[int, ...]], Request]) -> list[Any]:
+    def _ask_owners(self, rows: Sequence[int], method: Callable[..., Any]) -> list[Any]:
         """Ask the shards that hold documents about them: an answer a row."""
         numbers = list(self._infos)
         owner = np.searchsorted(self.starts, rows, side="right") - 1
@@ -189,7 +175,9 @@ class ShardedIndex:
             place: tuple((np.asarray(rows)[mine] - self.starts[place]).tolist())
             for place, mine in places.items()
         }
-        answers = self.shards.ask({numbers[place]: request(some) for place, some in local.items()})
+        answers = self.shards.ask(
+            {numbers[place]: partial(method, rows=some) for place, some in local.items()}
+        )
         joined: list[Any] = [None] * len(rows)
         for place, mine in places.items():
             for row, answer in zip(mine.tolist(), answers[numbers[place]], strict=True):
@@ -212,7 +200,7 @@ class ShardedIndex:
             self._look_up(wanted)
 
     def _look_up(self, terms: tuple[str, ...]) -> dict[str, TermCounts]:
-        columns = zip(*self.ask_all(CountTerms(terms)).values(), strict=True)
+        columns = zip(*self.ask_all(partial(IndexShard.count, terms=terms)).values(), strict=True)
         sums = [TermCounts(*map(sum, zip(*column, strict=True))) for column in columns]
         counts = dict(zip(terms, sums, strict=True))
         if len(self._counts) > _KNOWN_TERMS:
@@ -222,7 +210,9 @@ class ShardedIndex:
 
     def hits(self, model: Weighting, queries: Sequence[Weighted], k: int) -> list[Hits]:
         """Find the best k documents of all shards for each query."""
-        request = RankDocuments(model.notation, self.collection, tuple(queries), k)
+        request = partial(
+            IndexShard.rank, model=model.notation, collection=self.collection, queries=tuple(queries), k=k
+        )
         answers = self.ask_all(request).values()
         shifted = [
             [hits._replace(rows=hits.rows + start) for hits in answer]
@@ -240,12 +230,14 @@ class ShardedIndex:
         """Score one document."""
         place = int(np.searchsorted(self.starts, row, side="right")) - 1
         number = list(self._infos)[place]
-        request = ScoreDocument(model.notation, self.collection, terms, row - int(self.starts[place]))
+        there = row - int(self.starts[place])
+        how = {"model": model.notation, "collection": self.collection}
+        request = partial(IndexShard.score, **how, terms=terms, row=there)
         return cast(DocumentScore, self.shards.ask({number: request})[number])
 
     def terms_of(self, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
         """List the terms of each of several documents, with their counts."""
-        return self._ask_owners(rows, ListTerms)
+        return self._ask_owners(rows, IndexShard.terms)
 
     def table(self, answers: Sequence[Hits]) -> tuple[Table, Codes]:
         """Return the distinct ids of all hits, sorted, and the place of each hit's id among them."""
@@ -263,7 +255,7 @@ class ShardedIndex:
             DuplicateId: Two shards have one of them.
         """
         rows = [-1] * len(doc_ids)
-        answers = self.ask_all(FindRows(tuple(doc_ids))).values()
+        answers = self.ask_all(partial(IndexShard.rows, ids=tuple(doc_ids))).values()
         for start, answer in zip(self.starts[:-1].tolist(), answers, strict=True):
             for place, row in enumerate(answer):
                 if row >= 0:
@@ -285,7 +277,7 @@ class ShardedIndex:
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
         """Return the document ids of rows."""
-        return self._ask_owners(rows.tolist(), ListIds)
+        return self._ask_owners(rows.tolist(), IndexShard.ids)
 
     def require(self, doc_ids: Iterable[str]) -> None:
         """Refuse a run of another collection.
@@ -316,7 +308,7 @@ class ShardedIndex:
 
     def repeated(self, doc_id: str) -> DuplicateId:
         """Return the error for a document that several shards have."""
-        answers = self.ask_all(FindRows((doc_id,)))
+        answers = self.ask_all(partial(IndexShard.rows, ids=(doc_id,)))
         holders = [self.shards.names[number] for number, [row] in answers.items() if row >= 0]
         return DuplicateId(
             f'the id "{doc_id}" is in {" and in ".join(holders)}; parts of one index hold each document '
@@ -371,7 +363,8 @@ class ShardedDocuments(Mapping[str, Document]):
         """
         wanted = tuple(doc_ids)
         fetched: list[Document | None] = [None] * len(wanted)
-        for documents in self._index.ask_all(FetchDocuments(wanted)).values() if wanted else ():
+        request = partial(IndexShard.fetch, ids=wanted)
+        for documents in self._index.ask_all(request).values() if wanted else ():
             for place, document in enumerate(documents):
                 if document is not None:
                     if fetched[place] is not None:

@@ -7,6 +7,7 @@ structure each shard searches its own, so that together they find at least as mu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 import msgspec
@@ -17,7 +18,7 @@ from rankhouse.core.nouns import Encoder, FloatArray
 from rankhouse.index.append_state import AGAIN
 from rankhouse.index.dense.exact import Neighbours
 from rankhouse.index.dense.vectors import VECTORS, VectorsState
-from rankhouse.index.sharded.shard import NearestDocuments
+from rankhouse.index.sharded.shard import IndexShard
 from rankhouse.index.sharded.sharded_index import ShardedIndex, best_of_shards
 
 
@@ -49,7 +50,8 @@ class ShardedSearcher:
 
     def best(self, points: FloatArray, k: int) -> list[Neighbours]:
         """Find ids and scores for each of q points (q, d)."""
-        request = NearestDocuments(self.vectors.name, self._structure, points, k)
+        name, structure = self.vectors.name, self._structure
+        request = partial(IndexShard.nearest, vectors=name, structure=structure, points=points, k=k)
         columns = zip(*self._index.ask_all(request).values(), strict=True)
         return [self._joined(column, k) for column in columns]
 

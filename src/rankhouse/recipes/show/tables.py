@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rankhouse.core.errors import RankhouseWarning
+from rankhouse.core.errors import warn
 from rankhouse.evaluation.compare import Comparison, compare_scores
 from rankhouse.evaluation.measures import Scores
 from rankhouse.evaluation.significance import Interval, t_interval
@@ -124,7 +123,7 @@ def _unequal(table: TableSpec, samples: Mapping[str, Sample], name: str) -> Iter
         if len(set(means.values())) > 1:
             shown = ", ".join(f"{row} {number_text(mean)}" for row, mean in means.items())
             text = f"{column} should be equal in all rows, but are not: {shown}"
-            warnings.warn(f"{name}: {text}", RankhouseWarning, stacklevel=2)
+            warn(f"{name}: {text}")
             yield text
 
 

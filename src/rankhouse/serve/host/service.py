@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from rankhouse.core.errors import MissingExtra
+from rankhouse.core.errors import needs
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.serve.host.gates import Keys
@@ -82,10 +82,8 @@ class Service(ServedCollection):
 
     def add_ranker(self, name: str, spec: str) -> ServedRanker:
         """Open and warm a ranker, or raise a RankhouseError, and offer it; one of that name is replaced."""
-        try:
+        with needs("neural", f"the ranker {spec}"):
             from rankhouse.serve.engine.served import open_served
-        except ImportError as error:
-            raise MissingExtra(f"the ranker {spec}", "neural") from error
         options = self.options
         ranker = open_served(
             name, spec, options.compute,

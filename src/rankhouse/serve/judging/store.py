@@ -12,7 +12,6 @@ judge has spoken.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -23,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from rankhouse.core.errors import OutputFailed, RankhouseWarning, WrongUse
+from rankhouse.core.errors import OutputFailed, WrongUse, warn
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.sameness import normalised
@@ -215,9 +214,7 @@ class JudgementStore:
         try:
             self._publish()
         except OutputFailed as error:  # the log has it; the next judgement or start writes the file again
-            warnings.warn(
-                f"{error}; the judgement stands in {self.log_path.name}", RankhouseWarning, stacklevel=3
-            )
+            warn(f"{error}; the judgement stands in {self.log_path.name}", 3)
         return entry
 
     # --- what was said --------------------------------------------------------------------------------------
@@ -332,11 +329,10 @@ class JudgementStore:
         now = self.qrels
         changed = sum(1 for q, said in before.items() for d, g in said.items() if now.get(q, {}).get(d) != g)
         if changed > spared:
-            warnings.warn(
+            warn(
                 f"{self.path}: {changed:,} grades are not those of {self.log_path.name}, which count; the "
                 "file is written again. To judge by the file alone, move the log away",
-                RankhouseWarning,
-                stacklevel=5,
+                5,
             )
 
     def _apply(self, entry: JudgementEntry) -> None:
