@@ -30,7 +30,7 @@ def terminal_bar(console: Any, unit: str) -> Any:  # noqa: ANN401 - rich's, whic
 
 
 class _NotebookBar(progress.Lines):
-    """A bar in the output of a notebook's cell, drawn anew twice a second; it goes when the work is done."""
+    """A bar in the output of a notebook's cell, redrawn twice a second; it goes when the work is done."""
 
     every = 0.5
 

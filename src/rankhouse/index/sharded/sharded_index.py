@@ -231,8 +231,9 @@ class ShardedIndex:
         place = int(np.searchsorted(self.starts, row, side="right")) - 1
         number = list(self._infos)[place]
         there = row - int(self.starts[place])
-        how = {"model": model.notation, "collection": self.collection}
-        request = partial(IndexShard.score, **how, terms=terms, row=there)
+        request = partial(
+            IndexShard.score, model=model.notation, collection=self.collection, terms=terms, row=there
+        )
         return cast(DocumentScore, self.shards.ask({number: request})[number])
 
     def terms_of(self, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
