@@ -152,7 +152,10 @@ def test_a_trained_ranker_is_used_at_once_and_reported(world, run):
 @pytest.mark.slow
 def test_a_drawn_head_is_reported_beside_its_encoder_alone(world, run, bert):
     folder = bert("BertModel")
-    modules = [{"idx": i, "path": p, "type": f"x.{k}"} for i, (k, p) in enumerate(MODULES.items())]
+    modules = [
+        {"idx": i, "path": p, "type": f"sentence_transformers.models.{k}"}
+        for i, (k, p) in enumerate(MODULES.items())
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')

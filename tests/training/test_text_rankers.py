@@ -143,7 +143,10 @@ def test_dropout_of_none_makes_learning_repeatable_and_none_given_is_the_models_
 def as_sentence_encoder(folder):
     """Say how a BERT's vectors are made, as sentence-transformers writes it; gives the folder."""
     kinds = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    modules = [{"idx": i, "path": path, "type": f"x.{kind}"} for i, (kind, path) in enumerate(kinds)]
+    modules = [
+        {"idx": i, "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(kinds)
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')

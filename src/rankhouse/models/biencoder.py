@@ -11,20 +11,22 @@ Shapes: n pairs, g groups of s passages, t tokens together, w width of the encod
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal, Self
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
 
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.models.checkpoint import (
     CheckpointModel,
+    encoder_class,
     find,
     load_network,
     load_tokenizer,
@@ -34,11 +36,25 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import require
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import TextIds, TextReader, text_layout
-from rankhouse.models.sentence_transformers import EncoderSettings, Pooling, read_dense, read_settings
-from rankhouse.models.transformer_encoders import Finish, VectorScorer, by_rows, encoder_of, length_limit
+from rankhouse.models.pair_encoding import Layout, TextIds, TextReader, text_layout
+from rankhouse.models.sentence_transformers import (
+    EncoderSettings,
+    in_small_letters,
+    layers_of,
+    read_layers,
+    read_settings,
+)
+from rankhouse.models.transformer_encoders import (
+    STATIC,
+    Finish,
+    PoolingMode,
+    StaticEncoder,
+    VectorScorer,
+    by_rows,
+    length_limit,
+    pool,
+)
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Packed
 
 Similarity = Literal["dot", "cosine", "l2"]
@@ -115,15 +131,19 @@ class BiEncoder(CheckpointModel):
         self.dense = dense
         self.temperature = _COSINE_TEMPERATURE if policy["similarity"] == "cosine" else 1.0
         texts = TextIds(self._tokenizer, policy["max_length"])
-        self._read = TextReader(texts, text_layout(self._tokenizer), policy["max_length"])
+        static = config["model_type"] == STATIC
+        layout = Layout((), (), ()) if static else text_layout(self._tokenizer)
+        self._read = TextReader(texts, layout, policy["max_length"])
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
         """Make the model of a bundle, weights apart."""
         tokenizer, config = read_assets(assets)
-        return cls(
-            network_of(config, "AutoModel"), dense_layers(policy["dense"]), tokenizer, policy, config=config
-        )
+        if config["model_type"] == STATIC:
+            network: nn.Module = StaticEncoder(config["vocab_size"], config["hidden_size"])
+        else:
+            network = network_of(config, encoder_class(config))
+        return cls(network, layers_of(policy["dense"]), tokenizer, policy, config=config)
 
     def encode(self, pairs: Sequence[Pair]) -> DualBatch:
         """Turn the text of n pairs into ids."""
@@ -162,12 +182,8 @@ class BiEncoder(CheckpointModel):
 
     def vector_scorer(self, compute: Compute) -> VectorScorer:
         """Return the quickest way from ids to vectors (n, d)."""
-        first = self.policy["pooling"] == "cls"
-        encoder = encoder_of(self.network, compute, first_only=first)
-        dense = packed_linears(
-            deepcopy(self.dense).to(compute.device).eval(), compute._replace(precision="fp32")
-        )
-        return VectorScorer(encoder, Finish(dense, self.policy["normalised"]), first, compute.device)
+        finish = Finish(self.dense, self.policy["normalised"], compute)
+        return VectorScorer(self.network, self.policy["pooling"], finish, compute)
 
     def scorer(self, compute: Compute) -> Callable[[DualBatch], Tensor]:
         """Return the quickest way from ids to scores (n,)."""
@@ -192,7 +208,9 @@ class BiEncoder(CheckpointModel):
         states: Tensor = answer.last_hidden_state
         if self.policy["pooling"] == "cls":
             return states[:, 0]
-        return (states * mask[:, :, None]).sum(1) / mask.sum(1)[:, None]
+        if self.policy["pooling"] == "mean":
+            return (states * mask[:, :, None]).sum(1) / mask.sum(1).clamp(min=1)[:, None]
+        return pool(states[mask], mask.sum(1), self.policy["pooling"])
 
     def _finish(self, pooled: Tensor) -> Tensor:
         return Finish(self.dense, self.policy["normalised"])(pooled)
@@ -200,7 +218,7 @@ class BiEncoder(CheckpointModel):
 
 def open_biencoder(
     path: str,
-    pooling: Pooling | None = None,
+    pooling: str | None = None,
     similarity: Similarity | None = None,
     max_length: int | None = None,
     prompts: tuple[str, str] | None = None,
@@ -211,12 +229,14 @@ def open_biencoder(
 
     Args:
         path: A folder or hub name; of sentence-transformers, or a bare encoder.
-        pooling: "cls" or "mean"; None: what the folder says, for a bare encoder "cls". A language model
-            that predicts masked words is opened only where this is said, to begin a training.
+        pooling: "cls", "mean", "max", "lasttoken", "weightedmean" or "mean_sqrt_len_tokens", also several:
+            "cls+mean"; None: what the folder says, for a bare encoder "cls". A language model that predicts
+            masked words is opened only where this is said, to begin a training.
         similarity: "dot", "cosine" or "l2"; None: what the folder says, else cosine if it normalises,
             else dot.
         max_length: Most tokens of a text; None: what the folder says.
-        prompts: What is put before queries and before passages; None: what the folder says.
+        prompts: What is put before queries and before passages, or the names of two prompts of the folder;
+            None: what the folder says.
         tokenizer: Folder of another tokenizer than the checkpoint's own.
         allow_pickle: Whether weights may be read from pytorch_model.bin.
 
@@ -224,23 +244,29 @@ def open_biencoder(
         BadModel: Not an encoder, or a module that is not known, or damaged, or without tokenizer.
         WrongUse: An unknown pooling or similarity; more tokens than the network has positions.
     """
-    _check("pooling", pooling, ("cls", "mean"))
+    for mode in (pooling or "cls").split("+"):
+        _check("pooling", mode, get_args(PoolingMode))
     _check("similarity", similarity, SIMILARITIES)
     folder = find(path, allow_pickle)
     found = require(folder, "biencoder", () if pooling is None else ("masked", "unknown"))
-    settings = read_settings(folder) or EncoderSettings(
-        folder, "cls", (), False, max_length=None, similarity=None, query_prompt="", passage_prompt=""
-    )
-    raw = read_config(settings.transformer)
-    own_tokenizer, _, meant = load_tokenizer(settings.transformer, tokenizer)
-    unread = _HEADLESS if found.key == "encoder" else None
-    network = load_network(settings.transformer, "AutoModel", allow_pickle, ("pooler",), unread=unread)
-    shapes, weights = read_dense(settings.dense)
-    layers = dense_layers(shapes)
-    layers.load_state_dict(weights)
-    query_prompt, passage_prompt = prompts or (settings.query_prompt, settings.passage_prompt)
+    settings = read_settings(folder) or EncoderSettings(folder)
+    place = settings.transformer
+    if settings.static:
+        network, own_tokenizer, raw, length = _static(place, tokenizer)
+        length = max_length or length
+    else:
+        raw = read_config(place)
+        own_tokenizer, _, meant = load_tokenizer(place, tokenizer)
+        unread = _HEADLESS if found.key == "encoder" else None
+        network = load_network(place, encoder_class(raw), allow_pickle, ("pooler",), unread=unread)
+        length = length_limit(network.config, settings.max_length or meant, max_length)
+    if settings.lowercase:
+        own_tokenizer = in_small_letters(own_tokenizer)
+    shapes, layers = read_layers(settings.layers)
+    own_prompts = (settings.query_prompt, settings.passage_prompt)
+    query_prompt, passage_prompt = (settings.prompts.get(one, one) for one in prompts or own_prompts)
     policy = {
-        "max_length": length_limit(network.config, settings.max_length or meant, max_length),
+        "max_length": length,
         "pooling": pooling or settings.pooling,
         "normalised": settings.normalised,
         "similarity": similarity or settings.similarity or ("cosine" if settings.normalised else "dot"),
@@ -249,6 +275,35 @@ def open_biencoder(
         "dense": shapes,
     }
     return BiEncoder(network, layers, own_tokenizer, policy, config=raw)
+
+
+def _static(place: Path, tokenizer: str | None) -> tuple[nn.Module, Tokenizer, dict[str, Any], int]:
+    """Open word vectors as sentence-transformers or model2vec write them.
+
+    Returns:
+        The encoder; its tokenizer; what stands for a config.json; most tokens of a text.
+
+    Raises:
+        BadModel: No tokenizer.json or model.safetensors, or the two do not fit.
+    """
+    try:
+        own = Tokenizer.from_file(str(Path(tokenizer or place) / "tokenizer.json"))
+        tensors = load_file(place / "model.safetensors")
+        table = tensors["embedding.weight"] if "embedding.weight" in tensors else tensors["embeddings"]
+        table = (table[tensors["mapping"].long()] if "mapping" in tensors else table).float()
+        if "weights" in tensors:  # of single tokens, in model2vec's vocabularies that share rows
+            table = table * tensors["weights"].float()[:, None]
+        if len(table) <= max(own.get_vocab(with_added_tokens=True).values()):
+            raise ValueError(f"{len(table)} vectors for {own.get_vocab_size()} tokens")
+    except Exception as error:  # tokenizers raises a bare Exception
+        raise BadModel(
+            f'"{place}" holds no word vectors that can be read ({error}); it needs tokenizer.json and '
+            "model.safetensors of one StaticEmbedding; fetch the folder again"
+        ) from error
+    network = StaticEncoder(*table.shape)
+    network.load_state_dict({"embeddings.weight": table})
+    raw = {"model_type": STATIC, "vocab_size": table.shape[0], "hidden_size": table.shape[1]}
+    return network, own, raw, (own.truncation or {}).get("max_length", 1_000_000)
 
 
 def compare(queries: Tensor, passages: Tensor, similarity: Similarity) -> Tensor:
@@ -276,16 +331,6 @@ def compare_all(queries: Tensor, passages: Tensor, similarity: Similarity) -> Te
 def in_batch_loss(scores: Tensor, own: Tensor) -> Tensor:
     """DPR's eq. 2: negative log likelihood of each query's own passage; scores (g, n), own (g,)."""
     return F.cross_entropy(scores, own)
-
-
-def dense_layers(shapes: Sequence[Mapping[str, Any]]) -> nn.Sequential:
-    """Make the linear layers behind the pooling, untrained."""
-    layers: list[nn.Module] = []
-    for shape in shapes:
-        layers.append(nn.Linear(shape["in"], shape["out"], bias=shape["bias"]))
-        if shape["activation"] == "tanh":
-            layers.append(nn.Tanh())
-    return nn.Sequential(*layers)
 
 
 def _also_right(batch: DualBatch, own: Tensor, which: Tensor) -> Tensor:

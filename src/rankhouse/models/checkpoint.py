@@ -130,6 +130,11 @@ def load_network(
     return network.float().eval()  # type: ignore[no-any-return]
 
 
+def encoder_class(config: Mapping[str, Any]) -> str:
+    """Return transformers' class for the encoder of a config.json as read."""
+    return {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel"}.get(config["model_type"], "AutoModel")
+
+
 def network_of(config: Mapping[str, Any], kind: str) -> nn.Module:
     """Make a network from a config.json as read; its weights are put in afterwards."""
     import transformers  # noqa: PLC0415  # slow to import

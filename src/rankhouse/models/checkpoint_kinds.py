@@ -95,6 +95,11 @@ def kind_of(folder: Path) -> Found:
     """
     if (folder / "modules.json").is_file() and (found := _by_modules(folder)) is not None:
         return found
+    return _by_architecture(folder)
+
+
+def _by_architecture(folder: Path) -> Found:
+    """Tell the kind by config.json."""
     raw = read_config(folder)
     names = [str(name) for name in raw.get("architectures") or ()]
     evidence = f"config.json names {names[0]}" if names else f"config.json: model_type {raw['model_type']}"
@@ -136,6 +141,9 @@ def require(folder: Path, family: str, accepted: Sequence[str] = ()) -> Found:
         BadModel: It is something else: says what, and what opens it.
     """
     found = kind_of(folder)
+    if (family, found.key) == ("crossencoder", "sentences") and (folder / "config.json").is_file():
+        own = _by_architecture(folder)  # a classifier whose encoder makes vectors, too, is what is asked for
+        found = own if own.key == "classifier" else found
     if found.kind.family != family and found.key not in accepted:
         raise refusal(folder, found, family)
     return found

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, Self
 
 import torch
@@ -22,6 +24,7 @@ from torch.nn import functional as F
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.models.checkpoint import (
     PairModel,
+    encoder_class,
     find,
     load_network,
     load_tokenizer,
@@ -32,13 +35,22 @@ from rankhouse.models.checkpoint import (
 from rankhouse.models.checkpoint_kinds import require
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import PairReader, TextIds, pair_layout
-from rankhouse.models.sentence_transformers import own_ranker
+from rankhouse.models.sentence_transformers import (
+    in_small_letters,
+    layers_of,
+    own_ranker,
+    read_layers,
+    read_settings,
+)
 from rankhouse.models.transformer_encoders import (
+    Finish,
+    VectorScorer,
     by_length,
     by_rows,
     encoder_of,
     is_packable,
     length_limit,
+    pool,
     reads_segments,
 )
 from rankhouse.nn.compute import Compute
@@ -51,9 +63,10 @@ SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob", "log-odds")
 
 _NEXT_SENTENCE = "AutoModelForNextSentencePrediction"
 _CLASSES = "AutoModelForSequenceClassification"
+_CHAIN = "modules"  # of sentence-transformers
 _BEGIN = "; to begin a training with a fresh head, say  --ranker 'crossencoder(\"{path}\", new_head=1)'"
 _BEGINNINGS = ("encoder", "masked", "unknown")  # kinds that lack a head, if nothing else
-_ENCODERS = ("sentences", "chain", "colbert", "sparse", "other")  # kinds whose encoder can begin a training
+_ENCODERS = ("sentences", "colbert", "sparse", "other")  # kinds whose encoder can begin a training
 _UNREAD = ("position_ids", "pooler", "cls.", "lm_head", "predictions")  # what a classifier may keep unread
 _HEADS = ("classifier", "pooler", "pre_classifier", "score.")  # beginnings of heads' names in transformers
 
@@ -87,7 +100,12 @@ class CrossEncoder(PairModel):
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
         """Make the model of a bundle, weights apart."""
         tokenizer, config = read_assets(assets)
-        return cls(network_of(config, policy["head"]), tokenizer, policy, config)
+        if policy["head"] == _CHAIN:
+            base, layers = network_of(config, encoder_class(config)), layers_of(policy["dense"])
+            network: nn.Module = ScoredEncoder(base, policy["pooling"], layers)
+        else:
+            network = network_of(config, policy["head"])
+        return cls(network, tokenizer, policy, config)
 
     @property
     def scale(self) -> str:
@@ -183,6 +201,8 @@ def open_crossencoder(
         raise WrongUse(f'scale="{scale}" is not known; choose from: {", ".join(SCALES)}')
     folder = find(path, allow_pickle)
     found = require(folder, "crossencoder", _BEGINNINGS if new_head is None else (*_BEGINNINGS, *_ENCODERS))
+    if found.key == "chain":
+        return _open_chain(folder, scale, max_length, tokenizer=tokenizer, allow_pickle=allow_pickle)
     raw = read_config(folder)
     kind = _head_kind(raw)
     own_tokenizer, asks_segments, meant_length = load_tokenizer(folder, tokenizer)
@@ -213,6 +233,62 @@ def open_crossencoder(
     return model
 
 
+def _open_chain(
+    folder: Path, scale: Scale | None, max_length: int | None, *, tokenizer: str | None, allow_pickle: bool
+) -> CrossEncoder:
+    """Open modules of sentence-transformers that end in a number for a pair."""
+    settings = read_settings(folder)
+    assert settings is not None
+    if settings.static:
+        raise BadModel(f'"{folder}" scores word vectors; a cross-encoder here begins with a Transformer')
+    place, shapes, layers = settings.transformer, *read_layers(settings.layers)
+    classes = next((shape["out"] for shape in reversed(shapes) if "out" in shape), 0)
+    if classes not in {1, 2} or settings.normalised:
+        raise BadModel(f'"{folder}" ends in {classes} numbers; a ranker has one number or two classes')
+    raw = read_config(place)
+    own_tokenizer, asks_segments, meant = load_tokenizer(place, tokenizer)
+    base: Any = load_network(place, encoder_class(raw), allow_pickle, ("pooler",))
+    policy = {
+        "max_length": length_limit(base.config, settings.max_length or meant, max_length),
+        "scale": scale or ("logprob" if classes == 2 else "logit"),
+        "head": _CHAIN,
+        "classes": classes,
+        "segments": reads_segments(base.config, asks_segments),
+        "pooling": settings.pooling,
+        "dense": shapes,
+    }
+    if settings.lowercase:
+        own_tokenizer = in_small_letters(own_tokenizer)
+    return CrossEncoder(ScoredEncoder(base, settings.pooling, layers), own_tokenizer, policy, raw)
+
+
+class ScoredEncoder(nn.Module):
+    """An encoder, pooling, and layers behind it, called as transformers' classifiers are."""
+
+    def __init__(self, encoder: nn.Module, pooling: str, layers: nn.Sequential) -> None:
+        super().__init__()
+        self.encoder, self.pooling, self.layers = encoder, pooling, layers
+        own: Any = encoder
+        self.config = own.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    def get_input_embeddings(self) -> nn.Module:
+        """Return the word vectors."""
+        own: Any = self.encoder
+        embeddings: nn.Module = own.get_input_embeddings()
+        return embeddings
+
+    def forward(self, attention_mask: Tensor, **given: Tensor) -> SimpleNamespace:
+        """Score rows: ``logits`` (rows, c)."""
+        states = self.encoder(attention_mask=attention_mask, **given).last_hidden_state
+        mask = attention_mask.bool()
+        return SimpleNamespace(logits=self.layers(pool(states[mask], mask.sum(1), self.pooling)))
+
+
 def _head_kind(raw: Mapping[str, Any]) -> str:
     """Return by its configuration which head a checkpoint has."""
     names = " ".join(raw.get("architectures") or ())
@@ -222,6 +298,8 @@ def _head_kind(raw: Mapping[str, Any]) -> str:
 def _packed(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor] | None:
     """Return the packed encoder with the network's own head behind it, (n, c); None where there is none."""
     net: Any = network
+    if isinstance(net, ScoredEncoder):
+        return VectorScorer(net.encoder, net.pooling, Finish(net.layers, False, compute), compute)
     if not is_packable(net.config):
         return None
     encoder = encoder_of(net.base_model, compute, first_only=True)

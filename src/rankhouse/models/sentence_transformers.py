@@ -5,43 +5,60 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from safetensors.torch import load_file
-from torch import Tensor
+from tokenizers import Tokenizer, normalizers
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules import activation
 
 from rankhouse.core.errors import BadModel
 from rankhouse.models.checkpoint import read_json
 from rankhouse.models.checkpoint_kinds import kind_of
+from rankhouse.models.transformer_encoders import PoolingMode
 
-Pooling = Literal["cls", "mean"]
-
-_OLD_NAMES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+_OLD_NAMES = {  # in the order in which their vectors stand side by side
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
 _QUERY_PROMPTS, _PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
+_LAYERS = ("Dense", "LayerNorm", "Normalize")
+_PLAIN = {"Tanh": "tanh", "Identity": "identity"}  # activations as bundles have always named them
 
 
 class EncoderSettings(NamedTuple):
     """How texts become vectors.
 
     Attributes:
-        transformer: Folder of the transformer itself.
-        pooling: "cls" or "mean".
-        dense: Folders of linear layers behind the pooling.
-        normalised: Whether vectors are given length 1.
+        transformer: Folder of the transformer itself, or of the word vectors.
+        pooling: Modes of :func:`~rankhouse.models.transformer_encoders.pool`, joined by "+".
+        layers: Kind and folder of the modules behind the pooling.
+        normalised: Whether vectors are given length 1 in the end.
         max_length: Most tokens of a text; None: the tokenizer says.
         similarity: "dot", "cosine" or "l2"; None: not said.
         query_prompt: Put before queries.
         passage_prompt: Put before passages.
+        prompts: All prompts by their names.
+        static: Whether a token's vector is one row of a table.
+        lowercase: Whether texts are put into small letters before they are tokenised.
     """
 
     transformer: Path
-    pooling: Pooling
-    dense: tuple[Path, ...]
-    normalised: bool
-    max_length: int | None
-    similarity: str | None
-    query_prompt: str
-    passage_prompt: str
+    pooling: str = "cls"
+    layers: tuple[tuple[str, Path], ...] = ()
+    normalised: bool = False
+    max_length: int | None = None
+    similarity: str | None = None
+    query_prompt: str = ""
+    passage_prompt: str = ""
+    prompts: Mapping[str, str] = {}
+    static: bool = False
+    lowercase: bool = False
 
 
 def read_settings(folder: Path) -> EncoderSettings | None:
@@ -52,42 +69,44 @@ def read_settings(folder: Path) -> EncoderSettings | None:
     """
     if not (folder / "modules.json").is_file():
         return None
-    pooling: Pooling | None = None
-    dense: list[Path] = []
-    transformer, normalised = folder, False
+    pooling, static, transformer = "", False, folder
+    layers: list[tuple[str, Path]] = []
     for module in read_json(folder / "modules.json"):
         kind, place = str(module["type"]).rsplit(".", 1)[-1], folder / module["path"]
         if kind == "Transformer":
             transformer = place
+        elif kind == "StaticEmbedding":
+            transformer, static, pooling = place, True, "mean"
         elif kind == "Pooling":
             pooling = _pooling(place / "config.json")
-        elif kind == "Dense" and pooling is not None and not normalised:
-            dense.append(place)
-        elif kind == "Normalize":
-            normalised = True
+        elif kind in _LAYERS and pooling:
+            layers.append((kind, place))
         elif kind != "Dropout":
             raise BadModel(
                 f'"{folder}" has a module "{module["type"]}" at place {module.get("idx")}; read here are '
-                "Transformer, Pooling, Dense and Normalize, in this order"
+                "Transformer and Pooling or StaticEmbedding, then Dense, LayerNorm and Normalize"
             )
-    if pooling is None:
+    if not pooling:
         raise BadModel(f'"{folder}" has no Pooling module, so it gives no vectors of texts')
-    own = transformer / "sentence_bert_config.json"
-    most = read_json(own).get("max_seq_length") if own.is_file() else None
+    normalised = bool(layers) and layers[-1][0] == "Normalize"
+    own: Mapping[str, Any] = next(map(read_json, sorted(transformer.glob("sentence_*_config.json"))), {})
     extra = folder / "config_sentence_transformers.json"
-    prompts: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
+    more: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
     similarity = {"dot": "dot", "cosine": "cosine", "euclidean": "l2"}.get(
-        prompts.get("similarity_fn_name") or ""
+        more.get("similarity_fn_name") or ""
     )
     return EncoderSettings(
         transformer,
         pooling,
-        tuple(dense),
+        tuple(layers[:-1] if normalised else layers),
         normalised,
-        max_length=most,
+        max_length=own.get("max_seq_length"),
         similarity=similarity,
-        query_prompt=_prompt(prompts, _QUERY_PROMPTS),
-        passage_prompt=_prompt(prompts, _PASSAGE_PROMPTS),
+        query_prompt=_prompt(more, _QUERY_PROMPTS),
+        passage_prompt=_prompt(more, _PASSAGE_PROMPTS),
+        prompts=more.get("prompts") or {},
+        static=static,
+        lowercase=bool(own.get("do_lower_case")),
     )
 
 
@@ -98,47 +117,102 @@ def own_ranker(folder: Path, allow_pickle: bool = False) -> str:
     return f"biencoder({json.dumps(str(folder))}{pickle})" if is_biencoder else ""
 
 
-def read_dense(folders: Sequence[Path]) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """Read linear layers: their shapes as JSON values, and their weights by the names of one Sequential.
+def in_small_letters(tokenizer: Tokenizer) -> Tokenizer:
+    """Let a tokenizer lower the case of its texts first, unless it does."""
+    settings = json.loads(tokenizer.to_str())["normalizer"]
+    described = json.dumps(settings)
+    if '"lowercase": true' not in described and '"type": "Lowercase"' not in described:
+        given = [tokenizer.normalizer] if settings else []
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *given])
+    return tokenizer
+
+
+class UnitLength(nn.Module):
+    """Normalize between other layers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, w) -> (n, w)."""
+        return F.normalize(x, dim=-1)
+
+
+def layers_of(shapes: Sequence[Mapping[str, Any]]) -> nn.Sequential:
+    """Make the layers behind the pooling, untrained."""
+    layers: list[nn.Module] = []
+    for shape in shapes:
+        if "norm" in shape:
+            layers.append(nn.LayerNorm(shape["norm"]))
+        elif "in" not in shape:
+            layers.append(UnitLength())
+        else:
+            layers.append(nn.Linear(shape["in"], shape["out"], bias=shape["bias"]))
+            if shape["activation"] != "identity":
+                name = {"tanh": "Tanh"}.get(shape["activation"], shape["activation"])
+                layers.append(getattr(activation, name)())
+    return nn.Sequential(*layers)
+
+
+def read_layers(modules: Sequence[tuple[str, Path]]) -> tuple[list[dict[str, Any]], nn.Sequential]:
+    """Read the layers behind the pooling: their shapes as JSON values, and themselves.
 
     Raises:
-        BadModel: An activation that is not known, or no safetensors.
+        BadModel: What a layer reads or its activation is not known, weights that do not fit, no safetensors.
     """
     shapes: list[dict[str, Any]] = []
     weights: dict[str, Tensor] = {}
-    place = 0
-    for folder in folders:
-        config = read_json(folder / "config.json")
-        activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(
-            ".", 1
-        )[-1]
-        if activation not in {"Tanh", "Identity"}:
-            raise BadModel(f'"{folder}" has the activation {activation}; read here are Tanh and Identity')
+    for kind, folder in modules:
+        path = folder / "config.json"
+        config: Mapping[str, Any] = read_json(path) if path.is_file() else {}
+        source, residual = config.get("module_input_name", "sentence_embedding"), config.get("use_residual")
+        if source != "sentence_embedding" or residual:
+            raise BadModel(
+                f'"{folder}" {"adds its input to its output" if residual else "reads " + source}; read here '
+                "are layers of the pooled vector without a residual"
+            )
+        if kind == "Normalize":
+            shapes.append({"normalise": True})
+            continue
         if not (folder / "model.safetensors").is_file():
             raise BadModel(f'"{folder}" holds no model.safetensors; pickles are not read here')
         tensors = load_file(folder / "model.safetensors")
+        place = len(layers_of(shapes))
         weights |= {f"{place}.{name.rsplit('.', 1)[-1]}": tensor.float() for name, tensor in tensors.items()}
-        out_features, in_features = tensors["linear.weight"].shape
-        shape = {"in": in_features, "out": out_features, "bias": "linear.bias" in tensors}
-        shapes.append({**shape, "activation": activation.lower()})
-        place += 2 if activation == "Tanh" else 1
-    return shapes, weights
+        shapes.append(_shape(kind, config, tensors, folder))
+    layers = layers_of(shapes)
+    try:
+        layers.load_state_dict(weights)
+    except RuntimeError as error:
+        raise BadModel(f"the layers {[str(place) for _, place in modules]} do not fit: {error}") from None
+    return shapes, layers
 
 
-def _pooling(path: Path) -> Pooling:
+def _shape(
+    kind: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path
+) -> dict[str, Any]:
+    """Describe a layer with weights."""
+    if kind == "LayerNorm":
+        return {"norm": len(tensors["norm.weight"])}
+    named = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    name = named.rsplit(".", 1)[-1]
+    known = name == "Identity" or name in set(activation.__all__) - {"MultiheadAttention", "Threshold"}
+    if not known or not named.startswith("torch.nn."):
+        raise BadModel(f'"{folder}" has the activation {named}; read here are those of torch.nn')
+    out_features, in_features = tensors["linear.weight"].shape
+    shape = {"in": in_features, "out": out_features, "bias": "linear.bias" in tensors}
+    return {**shape, "activation": _PLAIN.get(name, name)}
+
+
+def _pooling(path: Path) -> str:
     """Read a pooling as versions 2 to 6 write it."""
     config = read_json(path)
-    modes = config.get("pooling_mode", [])
+    modes = config.get("pooling_mode")
+    if modes is None:
+        modes = [mode for key, mode in _OLD_NAMES.items() if config.get(key)] or ["mean"]
     modes = [modes] if isinstance(modes, str) else list(modes)
-    modes += [
-        _OLD_NAMES.get(k, k) for k, on in config.items() if k.startswith("pooling_mode_") and on is True
-    ]
-    if modes == ["cls"]:
-        return "cls"
-    if modes == ["mean"] and config.get("include_prompt", True):
-        return "mean"
+    if set(modes) <= set(get_args(PoolingMode)) and config.get("include_prompt", True):
+        return "+".join(modes)
     left_out = "" if config.get("include_prompt", True) else ", prompts left out of it"
-    raise BadModel(f'"{path}" pools by {" and ".join(modes)}{left_out}; read here are cls and mean')
+    known = ", ".join(get_args(PoolingMode))
+    raise BadModel(f'"{path}" pools by {" and ".join(modes)}{left_out}; read here are {known}')
 
 
 def _prompt(settings: Mapping[str, Any], names: tuple[str, ...]) -> str:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any, Protocol, cast
+from types import SimpleNamespace
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,8 @@ from rankhouse.nn.layers.bert import BERT_NAMES, DISTILBERT_NAMES, PostNormEncod
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Packed, Ragged
 
+PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+STATIC = "static"  # model type of word vectors
 POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
 _LIKE_BERT = POSITIONS_FROM_PADDING | {"bert", "electra"}
 _ROWS, _ROWS_BF16 = 4, 8  # of a call while training, on a processor; calls weigh more where sums are quick
@@ -82,7 +85,8 @@ def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> StateE
 
 def first_position(config: Any) -> int:  # noqa: ANN401  # as above
     """Return the row of the position table that a row's first token takes."""
-    return config.pad_token_id + 1 if config.model_type in POSITIONS_FROM_PADDING else 0
+    shifted = config.model_type in POSITIONS_FROM_PADDING or config.model_type == "mpnet"
+    return config.pad_token_id + 1 if shifted else 0
 
 
 def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: ANN401  # as above
@@ -199,9 +203,18 @@ def _padded(batch: Packed, pad_id: int) -> dict[str, Tensor]:
 
 
 class Finish:
-    """Linear layers and length 1, behind the pooling."""
+    """Layers and length 1, behind the pooling.
 
-    def __init__(self, dense: nn.Module, normalised: bool) -> None:
+    Args:
+        dense: The layers.
+        normalised: Whether vectors are given length 1.
+        compute: Where to compute with a copy of the layers; None: with the layers themselves, which learn.
+    """
+
+    def __init__(self, dense: nn.Module, normalised: bool, compute: Compute | None = None) -> None:
+        if compute is not None:
+            plain = compute._replace(precision="fp32")
+            dense = packed_linears(deepcopy(dense).to(compute.device).eval(), plain)
         self._dense, self._normalised = dense, normalised
 
     def __call__(self, pooled: Tensor) -> Tensor:
@@ -214,17 +227,23 @@ class VectorScorer:
     """The quickest way from ids to vectors.
 
     Args:
-        first: Whether the first token's state is the text's; else the mean of all.
+        base: The encoder, transformers' own.
+        pooling: As :func:`pool` takes it.
+        finish: What follows the pooling.
     """
 
-    def __init__(self, encoder: StateEncoder, finish: Finish, first: bool, device: torch.device) -> None:
-        self._encoder, self._finish, self._first, self._device = encoder, finish, first, device
+    def __init__(self, base: nn.Module, pooling: str, finish: Finish, compute: Compute) -> None:
+        self._first, self._pooling = pooling == "cls", pooling
+        self._encoder = encoder_of(base, compute, first_only=self._first)
+        self._finish, self._device = finish, compute.device
 
     def __call__(self, batch: Packed) -> Tensor:
         """Return the vectors of n texts: (n, d)."""
         batch = batch.to(self._device)
         return self._finish(
-            self._encoder.first(batch) if self._first else _means(self._encoder.hidden(batch), batch.lengths)
+            self._encoder.first(batch)
+            if self._first
+            else pool(self._encoder.hidden(batch), batch.lengths, self._pooling)
         )
 
     def states(self, batch: Packed) -> Tensor:
@@ -232,7 +251,57 @@ class VectorScorer:
         return self._encoder.hidden(batch.to(self._device))
 
 
-def _means(states: Tensor, lengths: Tensor) -> Tensor:
-    """Average the states (t, w) of each of n rows of these lengths: (n, w)."""
+def pool(states: Tensor, lengths: Tensor, pooling: str) -> Tensor:
+    """Make one vector of the states (t, w) of each of n rows of these lengths: (n, w), w for each mode.
+
+    Args:
+        states: Of all rows, end to end.
+        lengths: (n,) int64.
+        pooling: Modes of sentence-transformers, joined by "+"; "weightedmean" weighs the i-th state by i.
+    """
+    lengths = lengths.to(states.device)
+    ends = lengths.cumsum(0)
     rows = torch.repeat_interleave(torch.arange(len(lengths), device=states.device), lengths)
-    return states.new_zeros(len(lengths), states.shape[1]).index_add_(0, rows, states) / lengths[:, None]
+
+    def mean(states: Tensor, weights: Tensor) -> Tensor:
+        sums = states.new_zeros(len(lengths), states.shape[1]).index_add(0, rows, states)
+        return sums / weights.clamp(min=1)[:, None]
+
+    def pooled(mode: str) -> Tensor:
+        match mode:
+            case "cls":
+                return states[ends - lengths]
+            case "lasttoken":
+                return states[ends - 1]
+            case "max":
+                return torch.segment_reduce(states, "max", lengths=lengths)
+            case "weightedmean":
+                places = 1 + torch.arange(len(rows), device=rows.device) - (ends - lengths)[rows]
+                return mean(states * places[:, None], lengths * (lengths + 1) / 2)
+            case "mean_sqrt_len_tokens":
+                return mean(states, lengths.sqrt())
+        return mean(states, lengths)
+
+    return torch.cat([pooled(mode) for mode in pooling.split("+")], 1)
+
+
+class StaticEncoder(nn.Module):
+    """Word vectors that know no context, called as transformers' encoders are."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(rows, width)
+        self.config = SimpleNamespace(model_type=STATIC, pad_token_id=0)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embeddings.weight.device
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """Return the table itself."""
+        return self.embeddings
+
+    def forward(self, input_ids: Tensor, **_: Tensor) -> SimpleNamespace:
+        """Look up ids."""
+        return SimpleNamespace(last_hidden_state=self.embeddings(input_ids))

@@ -1,0 +1,244 @@
+"""Chains of sentence-transformers modules against the library itself."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from rankhouse.core.errors import BadModel
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models import bundle
+from rankhouse.models.biencoder import open_biencoder
+from rankhouse.models.crossencoder import open_crossencoder
+from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.ranker import NeuralRanker
+
+from .conftest import SIZES, edit_config, make_pairs, shaken, with_bert_vocabulary
+
+library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
+POOLINGS = ["cls", "mean", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens", ["cls", "max", "mean"]]
+TEXTS = [
+    "",
+    "storm",
+    "grain prices rose " * 30,
+    "naïve harbour",
+    *(p.passage.text for p in make_pairs(12, 5)),
+]
+
+
+def network(kind, folder):
+    """Write a tiny encoder of an architecture."""
+    import transformers
+
+    own = {"vocab_size": 271, "pad_token_id": 0, **SIZES}
+    ends = {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+    if kind == "modernbert":  # a global layer, two local ones that see two tokens either way, a global one
+        config = transformers.ModernBertConfig(
+            max_position_embeddings=64, local_attention=4, **{**own, **ends, "num_hidden_layers": 4}
+        )
+        made = transformers.ModernBertModel(config)
+    elif kind == "qwen3":
+        own |= {"num_key_value_heads": 2, "head_dim": 8}
+        made = transformers.Qwen3Model(transformers.Qwen3Config(max_position_embeddings=64, **own))
+    elif kind == "mpnet":
+        config = transformers.MPNetConfig(max_position_embeddings=66, **{**own, "pad_token_id": 1})
+        made = transformers.MPNetModel(config)
+    else:
+        made = transformers.BertModel(transformers.BertConfig(max_position_embeddings=64, **own))
+    torch.manual_seed(1)
+    shaken(made).save_pretrained(folder)
+    with_bert_vocabulary(folder, generic=kind != "bert")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def chains(tmp_path_factory):
+    """From a kind of encoder and what follows it to a folder that the library saved."""
+    from sentence_transformers.sentence_transformer import modules
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    root, made = tmp_path_factory.mktemp("chains"), {}
+
+    def head():
+        norm = modules.LayerNorm(32)
+        torch.manual_seed(2)
+        with torch.no_grad():
+            norm.norm.weight.add_(torch.randn(32) / 3)
+            norm.norm.bias.add_(torch.randn(32) / 3)
+        first = modules.Dense(32, 32, bias=False, activation_function=torch.nn.GELU())
+        return [first, norm]
+
+    def make(kind, then, pooling="mean"):
+        name = f"{kind}_{then}"
+        if name not in made:
+            encoder = modules.Transformer(network(kind, root / f"{name}_plain"))
+            parts = [encoder, modules.Pooling(32, pooling_mode=pooling)]
+            folder = made[name] = str(root / name)
+            if then == "scores":
+                last = modules.Dense(32, 1, activation_function=None, module_output_name="scores")
+                library.CrossEncoder(modules=[*parts, *head(), last], device="cpu").save_pretrained(folder)
+            else:
+                parts += {
+                    "": [],
+                    "normalise": [modules.Normalize()],
+                    "layers": [*head(), modules.Normalize(), modules.Dense(32, 16, activation_function=None)],
+                }[then]
+                prompts = {"query": "storm ", "document": "", "Clustering": "grain harbour "}
+                library.SentenceTransformer(modules=parts, prompts=prompts, device="cpu").save_pretrained(
+                    folder
+                )
+        return made[name]
+
+    return make
+
+
+def equals_the_library(folder, fp32, atol=1e-5):
+    """Compare vectors of both sides; return the model."""
+    model, theirs = open_biencoder(str(folder)), library.SentenceTransformer(str(folder), device="cpu")
+    ranker = DenseRanker(model, fp32)
+    for ours, expected in (
+        (ranker.encode_queries(TEXTS), theirs.encode_query(TEXTS, show_progress_bar=False)),
+        (ranker.encode_passages(TEXTS), theirs.encode_document(TEXTS, show_progress_bar=False)),
+    ):
+        np.testing.assert_allclose(ours, expected, atol=atol)
+    alone = np.concatenate([ranker.encode_passages([text]) for text in TEXTS])
+    np.testing.assert_allclose(ranker.encode_passages(TEXTS[::-1])[::-1], alone, atol=1e-6)
+    with torch.inference_mode():  # as it learns: padded, in transformers' own code
+        np.testing.assert_allclose(model.vectors(model.encode_passages(TEXTS)), alone, atol=1e-5)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "then"),
+    [
+        ("bert", "layers"),
+        ("modernbert", "normalise"),
+        ("modernbert", "layers"),
+        ("mpnet", "normalise"),
+        ("qwen3", "normalise"),
+    ],
+)
+def test_vectors_of_a_chain_equal_the_library(kind, then, chains, fp32, tmp_path):
+    model = equals_the_library(chains(kind, then, "lasttoken" if kind == "qwen3" else "mean"), fp32)
+    bundle.save(model, tmp_path / "bundle")
+    again = DenseRanker(bundle.load(tmp_path / "bundle"), fp32).encode_passages(TEXTS)
+    np.testing.assert_array_equal(again, DenseRanker(model, fp32).encode_passages(TEXTS))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS, ids=str)
+def test_every_pooling_equals_the_library(pooling, chains, fp32, tmp_path):
+    copy = shutil.copytree(chains("bert", ""), tmp_path / "copy")
+    settings = {"embedding_dimension": 32, "pooling_mode": pooling, "include_prompt": True}
+    (copy / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+    equals_the_library(copy, fp32, atol=1e-4 if pooling == "mean_sqrt_len_tokens" else 1e-5)
+
+
+def test_poolings_of_version_2_stand_in_the_librarys_order(chains, fp32, tmp_path):
+    copy = shutil.copytree(chains("bert", ""), tmp_path / "copy")
+    old = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}
+    (copy / "1_Pooling" / "config.json").write_text(json.dumps(old))
+    assert equals_the_library(copy, fp32).policy["pooling"] == "cls+mean"
+
+
+def test_a_folder_that_lowers_case_does_so(chains, fp32, tmp_path):
+    copy = shutil.copytree(chains("bert", ""), tmp_path / "copy")
+    described = json.loads((copy / "tokenizer.json").read_text())
+    described["normalizer"]["lowercase"] = False
+    (copy / "tokenizer.json").write_text(json.dumps(described))
+    edit = json.loads((copy / "tokenizer_config.json").read_text()) | {"do_lower_case": False}
+    (copy / "tokenizer_config.json").write_text(json.dumps(edit))
+    texts = ["STORM harbour", "storm harbour"]
+
+    def vectors(lower):
+        own = json.loads((copy / "sentence_bert_config.json").read_text()) | {"do_lower_case": lower}
+        (copy / "sentence_bert_config.json").write_text(json.dumps(own))
+        theirs = library.SentenceTransformer(str(copy), device="cpu").encode(texts, show_progress_bar=False)
+        ours = DenseRanker(open_biencoder(str(copy)), fp32).encode_passages(texts)
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        return ours
+
+    assert np.ptp(vectors(lower=True), axis=0).max() == 0
+    assert np.ptp(vectors(lower=False), axis=0).max() > 0.01
+
+
+def test_prompts_are_chosen_by_name(chains, fp32):
+    folder = chains("bert", "layers")
+    model = open_biencoder(folder, prompts=("Clustering", "my own: "))
+    assert (model.policy["query_prompt"], model.policy["passage_prompt"]) == ("grain harbour ", "my own: ")
+    theirs = library.SentenceTransformer(folder, device="cpu")
+    expected = theirs.encode(TEXTS, prompt_name="Clustering", show_progress_bar=False)
+    np.testing.assert_allclose(DenseRanker(model, fp32).encode_queries(TEXTS), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "pooling"), [("modernbert", "cls"), ("bert", "mean"), ("mpnet", "mean")])
+def test_a_crossencoder_of_modules_equals_the_library(kind, pooling, chains, fp32, tmp_path):
+    folder = chains(kind, "scores", pooling)
+    pairs = [Pair(Query("q", q), Passage("d", 0, p)) for q in ("storm", "grain prices") for p in TEXTS]
+    texts = [(pair.query.text, pair.passage.text) for pair in pairs]
+    theirs = library.CrossEncoder(folder, device="cpu")
+    whole = [len(theirs.tokenizer(*pair).input_ids) <= 64 for pair in texts]  # theirs cuts the query, too
+    expected = theirs.predict(texts, activation_fn=torch.nn.Identity(), show_progress_bar=False)
+    ranker = bundle.open_ranker(folder, fp32)
+    scores = ranker.score(pairs)
+    np.testing.assert_allclose(scores[whole], expected[whole], atol=1e-5)
+    assert sum(whole) > 20
+    assert np.ptp(expected) > 0.1, "scores that hardly differ would prove nothing"
+    with torch.inference_mode():
+        model = ranker.model
+        np.testing.assert_allclose(model(model.encode(pairs)), scores, atol=1e-5)
+    np.testing.assert_allclose([ranker.score([pair])[0] for pair in pairs[::-1]][::-1], scores, atol=1e-6)
+    ranker.save(tmp_path / "bundle")
+    np.testing.assert_array_equal(bundle.open_ranker(str(tmp_path / "bundle"), fp32).score(pairs), scores)
+    probability = NeuralRanker(open_crossencoder(folder, scale="probability"), fp32).score(pairs)
+    np.testing.assert_allclose(probability[whole], theirs.predict(texts)[whole], atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["plain", "model2vec"])
+def test_word_vectors_equal_the_library(layout, checkpoint, fp32, tmp_path):
+    from safetensors.torch import save_file
+    from sentence_transformers.sentence_transformer import modules
+    from transformers import AutoTokenizer
+
+    torch.manual_seed(4)
+    table = modules.StaticEmbedding(AutoTokenizer.from_pretrained(checkpoint("bert")), embedding_dim=24)
+    folder = tmp_path / "static"
+    library.SentenceTransformer(modules=[table, modules.Normalize()], device="cpu").save_pretrained(
+        str(folder)
+    )
+    if layout == "model2vec":
+        shared = {
+            "embeddings": torch.randn(50, 24),
+            "mapping": torch.randint(50, (271,)),
+            "weights": torch.rand(271),
+        }
+        save_file(shared, folder / "model.safetensors")
+    model = equals_the_library(folder, fp32)
+    assert model.policy["max_length"] > 10_000
+    bundle.save(model, tmp_path / "bundle")
+    again = bundle.open_ranker(str(tmp_path / "bundle"), fp32)
+    np.testing.assert_array_equal(again.encode_queries(TEXTS), DenseRanker(model, fp32).encode_queries(TEXTS))
+    save_file({"embeddings": torch.randn(50, 24)}, folder / "model.safetensors")
+    with pytest.raises(BadModel, match="50 vectors for 271 tokens"):
+        open_biencoder(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"activation_function": "transformers.activations.GELUActivation"},
+            "activation transformers.*torch.nn",
+        ),
+        ({"activation_function": "torch.nn.modules.activation.MultiheadAttention"}, "MultiheadAttention"),
+        ({"module_input_name": "token_embeddings"}, "reads token_embeddings"),
+        ({"use_residual": True}, "adds its input to its output"),
+    ],
+)
+def test_layers_that_cannot_be_computed_are_refused(change, said, chains, tmp_path):
+    copy = shutil.copytree(chains("bert", "layers"), tmp_path / "copy")
+    edit_config(copy / "2_Dense", change)
+    with pytest.raises(BadModel, match=said):
+        open_biencoder(str(copy))
