@@ -17,6 +17,7 @@ from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, embedding
+from rankhouse.nn.layers.convolve import over_matrices
 from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.match import dots, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -84,7 +85,7 @@ class MatchPyramid(WordModel):
         seen = (
             batch.query.mask(at_least=1)[:, None, :, None] & batch.passage.mask(at_least=1)[:, None, None, :]
         )
-        picture = self.picture(match[:, None]).relu() * seen
+        picture = over_matrices(self.picture, match[:, None]).relu() * seen
         across = _pool(picture, batch.passage.lengths, self.design.columns)
         return _pool(across.transpose(2, 3), batch.query.lengths, self.design.rows).transpose(2, 3)
 

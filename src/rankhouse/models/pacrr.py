@@ -21,6 +21,7 @@ from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, embedding
+from rankhouse.nn.layers.convolve import over_matrices
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import cosines, shares, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
@@ -100,7 +101,7 @@ class PACRR(WordModel):
         maps = [match]
         for size, square in enumerate(self.squares, 2):
             wide = nn.functional.pad(match[:, None], (0, size - 1, 0, size - 1))
-            maps.append(square(wide).relu().amax(1))
+            maps.append(over_matrices(cast(nn.Conv2d, square), wide).relu().amax(1))
         best = [self._best(each, passage_mask) for each in maps]
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
         return torch.cat([*best, shares(idf, query_mask).unsqueeze(2)], dim=2) * query_mask.unsqueeze(2)

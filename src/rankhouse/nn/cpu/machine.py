@@ -51,9 +51,19 @@ def has_amx() -> bool:
     return "amx_bf16" in _flags()
 
 
+def has_avx512() -> bool:
+    """Return whether PyTorch computes with AVX-512 here."""
+    return torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
 def has_onednn() -> bool:
     """Return whether PyTorch was built with oneDNN and its product with an activation."""
     return bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # noqa: SLF001  # untyped elsewhere
+
+
+def multiplies_bf16() -> bool:
+    """Return whether oneDNN multiplies numbers of bf16 on this processor; it says no on AVX2."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001  # PyTorch's name for it
 
 
 def multiplies(*factors: Tensor) -> bool:

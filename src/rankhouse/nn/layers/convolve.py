@@ -18,7 +18,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import train
+from rankhouse.nn.cpu import machine, train
+from rankhouse.nn.cpu.machine import multiplies
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.linear import Linear, missing, products
@@ -199,6 +200,21 @@ def convolved(layer: nn.Conv1d, x: Tensor) -> Tensor:
     for j in range(1, min(k, t)):
         out[:, : t - j] += parts[:, j:, j]
     return out
+
+
+def over_matrices(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """Convolve matrices: (n, 1, q, p) -> (n, f, q', p').
+
+    oneDNN's convolution adds in one order with AVX-512 only. Elsewhere, without gradients, each window is a row
+    of a product, whose bits depend on the window only.
+    """
+    if torch.is_grad_enabled() or machine.has_avx512() or not multiplies(x, layer.weight):
+        return cast(Tensor, layer(x))
+    f, _, height, width = layer.weight.shape
+    down, across = cast("tuple[int, int]", layer.padding)
+    windows = F.pad(x[:, 0], (across, across, down, down)).unfold(1, height, 1).unfold(2, width, 1)
+    rows = windows.reshape(-1, height * width)
+    return products(rows, layer.weight.view(f, -1), layer.bias).view(*windows.shape[:3], f).permute(0, 3, 1, 2)
 
 
 class ProductTable:

@@ -8,6 +8,8 @@ PyTorch was built without oneDNN, and on CUDA, the plain layer is used. Training
 A row's result has the same bits whatever rows stand beside it. oneDNN's float32 product sums each number in
 one order, except for a single row or a single column, which it computes otherwise: these are doubled. Its
 bf16 product on AMX picks the order by the number of rows where inputs are many: there, rows go in tiles.
+Where it has no bf16 product (AVX2), numbers rounded to bf16 are multiplied in float32 and the result is
+rounded to bf16: the precision that was asked for, no faster than float32.
 MKL, behind PyTorch's own products, keeps no such order, so no product of a score may be one of those.
 """
 
@@ -50,8 +52,11 @@ class Linear:
         weight = weight.detach().to(compute.device, compute.dtype).contiguous()
         self._bias = None if bias is None else bias.detach().to(compute.device, compute.dtype).contiguous()
         self._packed = compute.device.type == "cpu" and machine.has_onednn()
-        inside = weight.shape[1]
-        self._tiled = compute.dtype is torch.bfloat16 and (inside > _SHORT or inside % 32 != 0)
+        inside, is_bf16 = weight.shape[1], compute.dtype is torch.bfloat16
+        self._widened = self._packed and is_bf16 and not machine.multiplies_bf16()
+        if self._widened:
+            weight, self._bias = weight.float(), None if self._bias is None else self._bias.float()
+        self._tiled = is_bf16 and not self._widened and (inside > _SHORT or inside % 32 != 0)
         self._single = self._packed and len(weight) == 1
         if self._single:
             weight = weight.repeat(2, 1)
@@ -67,8 +72,9 @@ class Linear:
 
     def _multiply(self, rows: Tensor) -> Tensor:
         name, variant = _ONEDNN_NAMES[self._activation]
-        y: Tensor = _ONEDNN._linear_pointwise(rows, self._weight, self._bias, name, [], variant)  # noqa: SLF001  # likewise
-        return y
+        wide = rows.float() if self._widened else rows
+        y: Tensor = _ONEDNN._linear_pointwise(wide, self._weight, self._bias, name, [], variant)  # noqa: SLF001  # likewise
+        return y.to(rows.dtype)
 
     def _in_tiles(self, rows: Tensor) -> Iterator[Tensor]:
         for tile in torch.split(rows, _TILE):
