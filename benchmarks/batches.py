@@ -17,6 +17,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,8 @@ def main() -> None:
         machine.INFER_LOOPS = machine.TRAIN_LOOPS = False
     pairs = drawn_pairs(400, random.Random(0))
     texts = [pair.passage.text for pair in pairs] + [pair.query.text for pair in pairs]
-    models = {name: design(**READ).fresh(texts, seed=1).eval() for name, design in DESIGNS.items()}
+    light = {name: design for name, design in DESIGNS.items() if "words" in signature(design).parameters}
+    models = {name: design(**READ).fresh(texts, seed=1).eval() for name, design in light.items()}
     models |= {spec: open_model(spec) for spec in chosen.checkpoints}
     for name, model in models.items():
         worst = largest_difference(model, FAMILIES[model.family].ranker, pairs, random.Random(1))
