@@ -214,7 +214,9 @@ def over_matrices(layer: nn.Conv2d, x: Tensor) -> Tensor:
     down, across = cast("tuple[int, int]", layer.padding)
     windows = F.pad(x[:, 0], (across, across, down, down)).unfold(1, height, 1).unfold(2, width, 1)
     rows = windows.reshape(-1, height * width)
-    return products(rows, layer.weight.view(f, -1), layer.bias).view(*windows.shape[:3], f).permute(0, 3, 1, 2)
+    return (
+        products(rows, layer.weight.view(f, -1), layer.bias).view(*windows.shape[:3], f).permute(0, 3, 1, 2)
+    )
 
 
 class ProductTable:
