@@ -27,8 +27,8 @@ def test_scores_and_gradients_equal_the_authors_code(path):
     check = next(check for pattern, check in CHECKS.KINDS.items() if fnmatch(path.name, pattern))
     absolute, relative = check(path)
     # Conv-KNRM's exact kernel (width 1e-3) makes much of the last digit of a similarity, and its gradients go
-    # up to 6: in float32 the authors' code itself is 1.4e-5 of them away from its own float64, as ours is with
-    # AVX-512; with AVX2, ours is 2.4e-5 away
+    # up to 6: in float32 the authors' code itself is 1.4e-5 of them away from its own float64, as ours is
+    # with AVX-512; with AVX2, ours is 2.4e-5 away
     is_narrow = path.name.startswith("conv_knrm")
     assert relative < (4e-5 if is_narrow else 2e-5)
     assert absolute < (1e-4 if is_narrow else 2e-5)

@@ -205,8 +205,8 @@ def convolved(layer: nn.Conv1d, x: Tensor) -> Tensor:
 def over_matrices(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """Convolve matrices: (n, 1, q, p) -> (n, f, q', p').
 
-    oneDNN's convolution adds in one order with AVX-512 only. Elsewhere, without gradients, each window is a row
-    of a product, whose bits depend on the window only.
+    oneDNN's convolution adds in one order with AVX-512 only. Elsewhere, without gradients, each window is a
+    row of a product, whose bits depend on the window only.
     """
     if torch.is_grad_enabled() or machine.has_avx512() or not multiplies(x, layer.weight):
         return cast(Tensor, layer(x))
