@@ -77,12 +77,12 @@ BUDGETS = {
     "jobs adaptation": (3_407, 2_500),
     "systems": (2_488, 1_900),
     "training explanation stores": (12_907, 11_700),
-    "index models ranking labels evaluation": (20_597, 19_100),
-    "text nn page": (6_050, 5_980),
+    "index models ranking labels evaluation": (20_599, 19_100),
+    "text nn page": (6_084, 5_980),
     "io": (5_159, 3_300),
     "core": (2_303, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 74_975, 66_000
+MOST_ALL, PLANNED_ALL = 75_011, 66_000
 MOST_FILES, PLANNED_FILES = 417, 400
 MOST_SHARED_NAMES = 15
 
