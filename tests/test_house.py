@@ -71,19 +71,19 @@ BUDGETS = {
     "cli": (4_711, 4_020),
     "cluster": (1_700, 1_700),
     "api": (1_280, 1_100),
-    "serve": (11_195, 9_110),
+    "serve": (11_944, 9_110),
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_407, 2_500),
-    "systems": (2_488, 1_900),
-    "training explanation stores": (12_907, 11_700),
+    "systems": (2_501, 1_900),
+    "training explanation stores": (12_919, 11_700),
     "index models ranking labels evaluation": (20_599, 19_100),
-    "text nn page": (6_084, 5_980),
+    "text nn page": (6_177, 5_980),
     "io": (5_159, 3_300),
-    "core": (2_303, 1_850),
+    "core": (2_308, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 75_011, 66_000
-MOST_FILES, PLANNED_FILES = 417, 400
+MOST_ALL, PLANNED_ALL = 75_919, 66_000
+MOST_FILES, PLANNED_FILES = 420, 400
 MOST_SHARED_NAMES = 15
 
 

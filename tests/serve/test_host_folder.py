@@ -164,7 +164,7 @@ def test_what_changed_is_noticed_and_nothing_is_done_twice(place, capsys):
     (place.folder / "new.txt").write_text("Grain\nShips carried grain.")
     capsys.readouterr()
     index_folder(place)
-    assert "1 documents of 1 files added" in capsys.readouterr().err
+    assert "1 document of 1 file added" in capsys.readouterr().err
     assert "new.txt" in ids(place)
     assert Index.open(place.index).manifest.began_as(first.fingerprint)
 
@@ -541,5 +541,5 @@ def test_from_a_folder_to_the_open_page_and_again(tmp_path, load):
         finally:
             process.process.kill()
             process.process.communicate()
-        assert ("1 documents of 1 files indexed" in process.said) == (round_ == 0)
+        assert ("1 document of 1 file indexed" in process.said) == (round_ == 0)
     assert Place(folder).index.is_dir()

@@ -39,8 +39,20 @@ def test_a_system_is_the_pipeline_of_commands_byte_for_byte(world, run, written,
         ("--model", "bm25(k1=0.9, b=0.4)", "--feedback", "rm3(terms=5)", "-k", 20, *lexical): (
             "bm25(k1=0.9, b=0.4, feedback=rm3(terms=5)) % 20"
         ),
-        ("--model", "bm25", "--model", "ql", *lexical): "rrf(bm25, ql) % 1000",
-        ("--model", "bm25", "--model", "ql", "-k", 5, *lexical): "rrf(bm25 % 5, ql % 5) % 5",
+        ("--model", "bm25", "--model", "ql", *lexical): 'linear(bm25, ql, norm="z-score") % 1000',
+        ("--model", "bm25", "--model", "ql", "-k", 5, *lexical): 'linear(bm25, ql, norm="z-score") % 5',
+        (
+            "--model",
+            "bm25",
+            "--model",
+            "ql",
+            "-k",
+            5,
+            "--fusion",
+            "rrf",
+            *lexical,
+        ): "rrf(bm25 % 5, ql % 5) % 5",
+        ("--model", "bm25", "--model", dense): f"(0.3 * bm25 + 0.7 * {dense}) % 1000",
         ("--model", "bm25", "--model", dense, "--fusion", "rrf(k=10)"): f"rrf(bm25, {dense}, k=10) % 1000",
         ("--model", "bm25", "--model", dense, "--fusion", 'linear("z-score")'): (
             f"(0.5 * bm25 + 0.5 * {dense}) % 1000"
@@ -197,12 +209,22 @@ def test_a_weight_alone_ranks_nothing(small):
 
 def test_short_forms_are_systems():
     assert short_form(("bm25",)) == rh.system("bm25")
-    assert short_form(("bm25", "ql"), "rm3", k=5) == rh.system(
+    assert short_form(("bm25", "ql"), "rm3", "rrf", k=5) == rh.system(
         "rrf(bm25(feedback=rm3)%5,ql(feedback=rm3)%5)%5"
     )
     assert short_form(("bm25", "dense(a/b)"), fusion="combsum") == rh.system(
         'combsum(bm25, dense("a/b")) % 1000'
     )
+
+
+def test_the_usual_fusion_weighs_words_and_vectors_and_needs_all_their_scores():
+    both = short_form(("bm25", "dense(a/b)"), k=5)
+    assert both == rh.system('(0.3 * bm25 + 0.7 * dense("a/b")) % 5')
+    three = short_form(("bm25", "ql", "dense(a/b)"))
+    assert three == rh.system('(0.15 * bm25 + 0.15 * ql + 0.7 * dense("a/b")) % 1000')
+    assert short_form(("bm25", "ql"), k=5) == rh.system('linear(bm25, ql, norm="z-score") % 5')
+    weighted = short_form(("bm25", "dense(a/b)"), weights=(2, 1))
+    assert weighted == rh.system('(2 * bm25 + dense("a/b")) % 1000')
 
 
 def test_the_command_takes_a_system_in_place_of_its_short_forms(files, run):

@@ -82,6 +82,11 @@ def clock(seconds: float) -> str:
     return f"{minutes} min {whole % 60:02} s" if minutes else f"{whole} s"
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number of things in words: "1 document", "2,000 documents"."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 class Lines:
     """Says every :data:`LINE_EVERY` seconds how far the work is; one thread, which ends with the block.
 

@@ -16,9 +16,10 @@ from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.vectors import vectors_folder
 from rankhouse.index.index import Index
-from rankhouse.ranking.fuse import rrf
+from rankhouse.ranking.fuse import linear
 from rankhouse.systems.checkpoints import PASSAGE_WORDS
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.systems.short_forms import HYBRID
 from rankhouse.text.split import Words
 
 
@@ -36,4 +37,4 @@ def neural_runs(
         documents, folder = index.documents.stream(), vectors_folder(index.path)
         vectors = encode(encoder, documents, folder, job, progress=index.by_text(show))
     dense = search(ExactSearcher(vectors), encoder, questions)
-    return {"dense": dense, "hybrid": rrf()([first, dense]).top(1000)}
+    return {"dense": dense, "hybrid": linear("z-score")([first, dense], HYBRID).top(1000)}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rankhouse.core.nouns import Query
 from rankhouse.core.results import Ranking
@@ -20,6 +20,9 @@ from rankhouse.explanation.answer import (
     named_parts,
     number,
 )
+
+_ROUNDING: Final = 2e-5
+"""Of a score: what vectors in half precision and sums in another order differ by."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,11 @@ class Contrast:
         return self.first.score - self.second.score
 
     @property
+    def is_rounding(self) -> bool:
+        """Whether the difference is no more than what rounding makes of equal scores."""
+        return abs(self.score) <= _ROUNDING * max(abs(self.first.score), abs(self.second.score))
+
+    @property
     def gap(self) -> float:
         """What the parts leave of the difference."""
         return self.score - math.fsum(part.value for part in self.parts)
@@ -76,9 +84,11 @@ class Contrast:
             most: How many parts are named on each side.
         """
         first, second = self.first.doc_id, self.second.doc_id
+        same = brief(number(self.first.score))
         if self.score == 0:
-            same = brief(number(self.first.score))
             return f"{first} and {second} have the same score, {same}; ids decide the order."
+        if self.is_rounding:
+            return f"{first} and {second} have equal scores, {same}: they differ by rounding only."
         place = "above" if self.score > 0 else "below"
         named = named_parts(self.parts, most, falls=self.score < 0)
         return f"{first} is {brief(number(abs(self.score)))} {place} {second}: {named}."

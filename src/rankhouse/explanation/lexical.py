@@ -28,6 +28,7 @@ from rankhouse.text.analyze import STOP_WORDS, Analyzer
 
 MOST_WORDS: Final = 10_000
 """How many words of a document are listed; the score is of all of them."""
+METHOD: Final = "term weights"
 PRIOR: Final = "document prior"  # with a space, as no term has one
 TIES: Final = "order of equal scores"
 
@@ -93,7 +94,7 @@ class LexicalExplainer:
             query,
             doc_id,
             score,
-            "term weights",
+            METHOD,
             exact=True,
             unit=notation.parse(self._retriever.model.notation).name,
             parts=tuple(parts),

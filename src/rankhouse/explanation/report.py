@@ -67,7 +67,8 @@ def title_of(answer: Answer) -> str:
     """Return the heading of an answer's page."""
     match answer:
         case Contrast():
-            place = "below" if answer.score < 0 else "above" if answer.score else "beside"
+            place = "below" if answer.score < 0 else "above"
+            place = "beside" if answer.is_rounding else place
             return f"Why {answer.first.doc_id} stands {place} {answer.second.doc_id}"
         case Explanation():
             return f"Why {answer.doc_id} scores {brief(number(answer.score))}"

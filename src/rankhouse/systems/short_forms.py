@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
@@ -18,8 +18,10 @@ from rankhouse.systems.execution import Execution
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import FOUND, Cut, Dense, Lexical, Reranked, System
+from rankhouse.systems.system import FOUND, SUM, Cut, Dense, Lexical, Reranked, System
 
+HYBRID: Final = (0.3, 0.7)
+"""Weights of words and of vectors in the usual fusion, a sum of z-scores: benchmarks/fusions.py."""
 _DENSE = re.compile(r"\s*dense\s*(?:\((?P<inside>.*)\))?\s*", re.DOTALL)
 _NAMED = re.compile(r",\s*(?=(?:name|vectors)\s*=)")
 
@@ -66,9 +68,21 @@ def cut(found: System, k: int) -> System:
 
 
 def joined(parts: Sequence[System], fusion: str = "", weights: Sequence[float] | None = None) -> System:
-    """Return one system: the only one, or the fusion of several, "" being rrf."""
+    """Return one system: the only one, or the fusion of several, "" being the usual one."""
     first, *others = parts
-    return first.fuse(*others, method=fusion or "rrf", weights=weights) if others else first
+    if not others:
+        return first
+    if not fusion and weights is None:
+        weights = _usual_weights(parts)
+    return first.fuse(*others, method=fusion or SUM, weights=weights)
+
+
+def _usual_weights(parts: Sequence[System]) -> list[float] | None:
+    """Return the weights of words and vectors, shared among several of a kind; None where one kind is all."""
+    kinds = [type(part.of if isinstance(part, Cut) else part) for part in parts]
+    if set(kinds) != {Lexical, Dense}:
+        return None
+    return [HYBRID[kind is Dense] / kinds.count(kind) for kind in kinds]
 
 
 def short_form(
@@ -78,21 +92,23 @@ def short_form(
     weights: Sequence[float] | None = None,
     k: int = FOUND,
 ) -> System:
-    """Return the system that several models are, the best k of each fused and cut again.
+    """Return the system that several models are: the best of each, fused and cut again.
 
     Args:
         models: One first stage or more, in notation.
         feedback: Of the lexical ones, in notation; "" for none.
-        fusion: How several are joined, in notation; "" for rrf.
-        weights: One a model; None for equal ones.
-        k: Documents a query, of each model and of the fusion.
+        fusion: How several are joined, in notation; "" for the usual fusion.
+        weights: One a model; None for equal ones, or those of the usual fusion.
+        k: Documents a query, of the fusion and, where that is named, of each model; the usual fusion needs
+            the scores of all that they find.
 
     Raises:
         WrongUse: An unknown model, feedback or fusion, or weights that do not fit.
     """
     if fusion not in ("", "rrf"):
         notation.make(fusion, FUSIONS, "method of fusion")  # of one model, too, which is not fused
-    found = [cut(first_stage(model, feedback), k) for model in models]
+    each = k if fusion or len(models) == 1 else max(k, FOUND)
+    found = [cut(first_stage(model, feedback), each) for model in models]
     return Cut(joined(found, fusion, weights), k) if len(found) > 1 else found[0]
 
 
@@ -103,7 +119,7 @@ def read_by(
     weights: Sequence[float] | None = None,
     k: int | None = None,
 ) -> System:
-    """Return the system of first stages and a ranker that reads what they find, joined by rrf.
+    """Return the system of first stages and a ranker that reads what they find.
 
     Args:
         fusion: How the first stages and the ranker are joined, in notation; "" for the ranker alone.
@@ -128,7 +144,8 @@ def asked_form(
 
     Args:
         models: First stages, in notation; none for bm25.
-        fusion: How models, and the ranker with them, are joined; "" for rrf, and for the ranker alone.
+        fusion: How models, and the ranker with them, are joined; "" for the usual fusion, and
+            for the ranker alone.
         weights: One a model, the ranker's last.
         record: A run in place of the models, or theirs.
     """
@@ -158,7 +175,10 @@ class SearchOptions(ComputeOptions):
         ),
     ] = ("bm25",)
     feedback: Annotated[str, Option('Of the --model: "rm3(terms=10, docs=10, weight=0.5)".')] = ""
-    fusion: Annotated[str, Option("How several models are fused: rrf, linear ...")] = "rrf"
+    fusion: Annotated[
+        str,
+        Option("How several models are fused: rrf, linear ...", default="z-scores, 0.3 words, 0.7 vectors"),
+    ] = ""
     k: Annotated[
         int | None, Option("Documents a query.", flag="-k", least=1, default="1000; 10 with --query")
     ] = None

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from rankhouse.text.analyze import Analyzer
+from rankhouse.text.analyze import Analyzer, Located
+from rankhouse.text.words import Span
+
+_BOUND = re.compile(r"(?<=[.!?])\s+|\n\s*")
+"""Where a sentence or a line ends."""
+_NEAR = 160
+"""Characters within which it is looked for."""
+_SPACE = re.compile(r"\s")
+_SPACES = " \n\t\r\f\v\x1c\x1d\x1e\x1f"
+"""What white space there is in ASCII."""
 
 
 class Snippet(NamedTuple):
@@ -31,27 +41,110 @@ def snippet(text: str, weights: Mapping[str, float], analyzer: Analyzer, width: 
         width: About how many characters to show.
     """
     text = " ".join(text.split())
-    matches = [(a, b, term) for a, b, term in analyzer.spans(text) if term in weights]
-    best, best_worth = 0, -1.0
-    last, inside = 0, Counter[str]()
-    for first, (begin, _, term) in enumerate(matches):
-        while last < len(matches) and matches[last][1] - begin <= width:
-            inside[matches[last][2]] += 1
-            last += 1
-        # A second mention says a little more; ten of them do not outweigh another word of the query.
-        worth = sum(weights[t] for t, count in inside.items() if count) + 0.01 * (last - first)
-        if worth > best_worth + 1e-9:
-            best, best_worth = begin, worth
-        if first < last:
-            inside[term] -= 1
-        else:  # a word wider than the window is in none
-            last = first + 1
+    matches = _matches(text, weights, analyzer)
+    best, _ = _heaviest(matches, weights, width)
     start = _word_start(text, max(0, best - width // 5)) if len(text) > width else 0
     end = _word_end(text, min(len(text), start + width))
     before, after = "… " if start else "", " …" if end < len(text) else ""
     shift = len(before) - start
     marks = tuple((a + shift, b + shift) for a, b, _ in matches if a >= start and b <= end)
     return Snippet(before + text[start:end] + after, marks)
+
+
+class Window(NamedTuple):
+    """A stretch of a text, in characters, and the weight of the distinct query terms in it."""
+
+    start: int
+    end: int
+    weight: float
+
+
+def windows(
+    text: str, weights: Mapping[str, float], analyzer: Analyzer, width: int = 240, most: int = 1
+) -> list[Window]:
+    """Return the window with the greatest weight, then others that weigh as much; none overlaps another.
+
+    They begin and end with sentences or lines where those are near, else with words.
+
+    Args:
+        text: The document's text; places are counted in it as it is.
+        weights: Query terms with their weights.
+        analyzer: What turns words into terms.
+        width: About how many characters a window has.
+        most: How many windows.
+    """
+    matches = _matches(text, weights, analyzer)
+    found: list[Window] = []
+    while matches and len(found) < most:
+        begin, weight = _heaviest(matches, weights, width)
+        if found and weight < found[0].weight - 1e-9:
+            break
+        last = max((b for a, b, _ in matches if begin <= a and b <= begin + width), default=begin)
+        start, end = bounds(text, begin, max(last, min(begin + width // 2, len(text))))
+        found.append(Window(start, end, weight))
+        matches = [one for one in matches if one[1] <= start or one[0] >= end]
+    return found
+
+
+def _matches(text: str, weights: Mapping[str, float], analyzer: Analyzer) -> list[Located]:
+    """Return the words of a text that match, analysing only what begins like a term where that is certain.
+
+    It is for English in ASCII: there a word begins like its term but for the term's last two letters, which
+    the stemmer may have changed, and words do not reach over white space.
+    """
+    stretches: Iterable[Span] = [(0, len(text))]
+    if analyzer.name == "english" and text.isascii() and all(map(str.isascii, weights)):
+        stretches = _stretches(text, weights)
+    return [
+        (start + a, start + b, term)
+        for start, end in stretches
+        for a, b, term in analyzer.spans(text[start:end])
+        if term in weights
+    ]
+
+
+def _stretches(text: str, weights: Mapping[str, float]) -> Iterator[Span]:
+    """Yield the stretches between white space where some word may begin like a term."""
+    begins = "|".join(sorted({re.escape(term[: max(1, len(term) - 2)]) for term in weights}))
+    if not begins:
+        return
+    likely, end = re.compile(f"(?<![A-Za-z0-9])(?:{begins})", re.IGNORECASE), 0
+    while match := likely.search(text, end):
+        start = max(end, 1 + max(text.rfind(space, end, match.start()) for space in _SPACES))
+        space = _SPACE.search(text, match.end())
+        end = space.start() if space else len(text)
+        yield start, end
+
+
+def bounds(text: str, start: int, end: int) -> tuple[int, int]:
+    """Widen a stretch to whole sentences or lines where those end near it, else to whole words."""
+    near = max(0, start - _NEAR)
+    before = [match.end() for match in _BOUND.finditer(text, near, start)]
+    begin = before[-1] if before else near and _word_start(text, near)
+    after = _BOUND.search(text, end, min(len(text), end + _NEAR))
+    if after:
+        return min(begin, start), after.start()
+    return min(begin, start), len(text) if len(text) <= end + _NEAR else _word_end(text, end)
+
+
+def _heaviest(matches: Sequence[Located], weights: Mapping[str, float], width: int) -> tuple[int, float]:
+    """Return where the window of the greatest weight begins, the earliest of equals, and that weight."""
+    best, best_worth, best_weight = 0, -1.0, 0.0
+    last, inside = 0, Counter[str]()
+    for first, (begin, _, term) in enumerate(matches):
+        while last < len(matches) and matches[last][1] - begin <= width:
+            inside[matches[last][2]] += 1
+            last += 1
+        weight = sum(weights[t] for t, count in inside.items() if count)
+        # A second mention says a little more; ten of them do not outweigh another word of the query.
+        worth = weight + 0.01 * (last - first)
+        if worth > best_worth + 1e-9:
+            best, best_worth, best_weight = begin, worth, weight
+        if first < last:
+            inside[term] -= 1
+        else:  # a word wider than the window is in none
+            last = first + 1
+    return best, best_weight
 
 
 def _word_start(text: str, at: int) -> int:

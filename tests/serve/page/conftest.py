@@ -36,6 +36,32 @@ STRANGE = (
     ("no-title", "", "A ship without a title, and a word" + "x" * 500),
     ("control", "bell \x07 ship \x1b[31m", "A ship\x00 with\x0b control\x85 characters\x9f."),
 )
+GUIDE = """<!-- introduced_in=v1 -->
+
+# Lighting
+
+Beacons are *lit* by [keepers](https://example.org/keepers), see [below](#below) and <b>here</b>.
+
+```sh
+beacon --light
+    --bright <now>
+```
+
+| oil | hours |
+|---|---|
+| whale | 9 |
+
+<script>alert(1)</script> ![x](https://evil.example/x.png) [y](javascript:alert(1))
+"""
+CHRONICLE = "\n\n".join(
+    [f"Entry {n} tells of weather and trade, of those who came and of those who went." for n in range(300)]
+    + ["A lantern was hung at the gate."]
+    + [
+        f"Entry {n} tells of weather and trade, of those who came and of those who went."
+        for n in range(300, 500)
+    ]
+    + ["Nobody took the lantern down."]
+)
 
 
 def documents():
@@ -64,6 +90,8 @@ def documents():
         "number was painted on her bow. Gulls followed. Night fell over the sea. Nobody slept."
     )
     yield {"id": "voyage", "title": "A voyage", "text": text}
+    yield {"id": "guide.md", "title": "A guide to beacons", "text": GUIDE}
+    yield {"id": "chronicle", "title": "The chronicle", "text": CHRONICLE}
     for doc_id, title, text in STRANGE:
         yield {"id": doc_id, "title": title, "text": text}
     for number, attack in enumerate(XSS):

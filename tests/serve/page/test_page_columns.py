@@ -1,12 +1,14 @@
 """Columns beside each other, without a browser: movement, what is gone, and what a reader should know."""
 
 from rankhouse.serve.page.ask import columns
+from rankhouse.serve.page.hits import ShownAnswer
 from rankhouse.serve.search.shapes import SearchHit, SearchResponse
 
 
 def answer(system, *doc_ids, degraded="", warnings=()):
     hits = tuple(SearchHit(n, doc, 1 / n, doc.upper(), "", (), None) for n, doc in enumerate(doc_ids, 1))
-    return SearchResponse("i", system, "q", hits, len(hits), 0.1, degraded, warnings)
+    told = SearchResponse("i", system, "q", hits, len(hits), 0.1, degraded, warnings)
+    return ShownAnswer(told, {}, f"{len(hits)} documents")
 
 
 def test_movement_is_told_against_the_first_column():

@@ -26,12 +26,15 @@ VIEWS = {
     "moved": "/why?query=ship+harbour&system=ql&before=bm25&doc=pilots",
     "document": "/document?doc=voyage",
     "passages": "/document?query=ship+harbour&system=bm25&doc=voyage",
+    "piece": "/document?query=lantern&system=bm25&doc=chronicle&at=9000",
+    "markdown": "/document?query=beacon&system=bm25&doc=guide.md&end=90",
+    "nowhere": "/?query=walruses",
     "error": "/queries?page=99",
 }
 RUN_AXE = """() => axe.run({resultTypes: ['violations'], runOnly: [
     'wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'
 ]})"""
-UNSAVED = {"home", "nothing", "setup", "runs", "train", "error"}
+UNSAVED = {"home", "nothing", "nowhere", "setup", "runs", "train", "error"}
 LIVE = "form, button, input:not(.pick), select, script, link, iframe, img, [href]:not([href^='#'])"
 COUNT = """() => [...document.querySelectorAll(
     'a[href], button:not(:disabled), input:not([type=hidden], [type=radio]), input:checked, select, summary'

@@ -34,7 +34,7 @@ def test_two_ticked_hits_are_compared(tab, at, follow):
         follow(page, page.get_by_role("link", name="Swap the two documents"))
         assert page.locator("h1").inner_text() != first
         page.go_back()
-        follow(page, page.get_by_role("link", name="Only pilots"))
+        follow(page, page.get_by_role("link", name="pilots alone"))
         assert "Why pilots scores" in page.locator("h1").inner_text()
 
 
@@ -48,7 +48,7 @@ def test_two_hits_are_compared_without_a_script(tab, at, follow):
         page.go_back()
         page.locator(".hit input").nth(1).check()
         follow(page, page.get_by_role("button", name="Compare"))
-        assert "tick two" in page.inner_text("main")
+        assert "select two" in page.inner_text("main")
 
 
 def test_a_movement_is_explained(tab, at, follow):

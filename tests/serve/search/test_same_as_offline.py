@@ -73,7 +73,7 @@ def test_vectors_and_their_fusion(service, world, offline):
     dense = offline.search("dense.run", "--model", dense_of(world), "--precision", "fp32", "--device", "cpu")
     assert_same(service, world, "dense", dense)
     options = ("--model", "bm25", "--model", dense_of(world), "--precision", "fp32", "--device", "cpu")
-    assert_same(service, world, "hybrid", offline.search("hybrid.run", *options, "--fusion", "rrf"))
+    assert_same(service, world, "hybrid", offline.search("hybrid.run", *options))
 
 
 @pytest.mark.parametrize("ranker", ["cross", "tk", "bi"])
@@ -93,7 +93,7 @@ def test_rankers_over_bm25_and_fused_with_it(service, world, offline, ranker):
 
 
 def test_a_system_of_ones_own(service, world, offline):
-    found = offline.search("two.run", "--model", "bm25", "--model", "ql", "--fusion", "rrf")
+    found = offline.search("two.run", "--model", "bm25", "--model", "ql")
     read = offline.rerank(found, "read.run", "cross", "--depth", 12, "--split", "words(15)", "--pool", "mean")
     own = {"models": ["bm25", "ql"], "ranker": "cross", "depth": 12, "split": "words(15)", "pool": "mean"}
     assert_same(service, world, own, read)

@@ -58,7 +58,7 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
     "--ranker", type=SOURCE, help='What reranks: a bundle folder, monot5("DIR"), crossencoder("DIR") ...'
 )
 @click.option("--fusion", default="", help="How several --model, and with them the --ranker, are joined: "
-              "rrf, linear ...  [default: rrf for models; the ranker alone decides]")  # fmt: skip
+              "rrf, linear ...  [default: z-scores of models; a ranker alone]")  # fmt: skip
 @click.option("--weights", help="Of the fusion, with commas, the ranker's last: 0.3,0.7.")
 @click.option("--run", "run_path", type=PATH, help="The run that this model or ranker made.")
 @click.option("--first-stage", type=PATH, help="The run from which the ranker takes its documents.")

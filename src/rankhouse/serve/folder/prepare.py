@@ -183,7 +183,8 @@ def _rebuild(
         )  # fmt: skip
     _say(reading)
     contents.files = reading.facts
-    progress.say(f"{report.documents:,} documents of {reading.files:,} files indexed")
+    said = progress.counted(report.documents, "document"), progress.counted(reading.files, "file")
+    progress.say(f"{' of '.join(said)} indexed")
     if at_hand is not None and _has_vectors(place.index):
         _encode(place.next, place.index, at_hand)
         mark = at_hand.mark
@@ -227,7 +228,7 @@ def _append(
         count = report.documents
     _say(reading)
     contents.files |= reading.facts
-    progress.say(f"{count:,} documents of {reading.files:,} files added")
+    progress.say(f"{progress.counted(count, 'document')} of {progress.counted(reading.files, 'file')} added")
 
 
 def _say(reading: FolderReader) -> None:

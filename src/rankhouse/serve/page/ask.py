@@ -12,11 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.progress import counted
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run
+from rankhouse.serve.page.hits import ShownAnswer, ShownPassage, shown
 from rankhouse.serve.page.render import Line, address, csv_of, download, exports, fault_page, page
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.shapes import SearchBody, SearchHit, SearchResponse
@@ -37,22 +39,28 @@ class Move(NamedTuple):
 
 
 class ShownHit(NamedTuple):
-    """A document of a column, with its movement, its grade and its neighbours."""
+    """A document of a column, with its movement, its grade, its neighbours and its passages."""
 
     hit: SearchHit
     move: Move | None
     grade: int | None
     beside: tuple[str, ...]
+    passages: Sequence[ShownPassage] = ()
 
 
 class SystemColumn(NamedTuple):
-    """A system's answer; ``gone`` are documents of the first column that are not here."""
+    """A system's answer; ``gone`` are documents of the first column that are not here.
+
+    Attributes:
+        before: A sentence that stands before the hits; "" for none.
+    """
 
     system: str
     summary: str
     hits: Sequence[ShownHit] = ()
     gone: Sequence[SearchHit] = ()
     notes: Sequence[str] = ()
+    before: str = ""
 
 
 class AskFields(Struct):
@@ -82,22 +90,27 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
         "indexes": [(name, name) for name in service.catalogue.indexes],
         "depths": [(str(n), str(n)) for n in sorted({*DEPTHS, k})],
         "k": str(k),
-        "facts": f"{view.name}: {len(view.index.documents):,} documents",
+        "facts": f"{view.name}: {counted(len(view.index.documents), 'document')}",
         "columns": [], "examples": [], "exports": [], "fault": "", "labels": service.scale,
     }  # fmt: skip
     if not query:
         content["examples"] = service.known_queries()[:_EXAMPLES]
         return page(request, "ask.html.j2", content)
     try:
-        bodies = [SearchBody(query=query, system=name, index=view.name, k=k) for name in chosen]
-        answers = [search(service, one, deadline_of(request, PATIENCE)) for one in bodies]
+        deadline, is_page = deadline_of(request, PATIENCE), asked.export == "html"
+        bodies = [
+            SearchBody(query=query, system=name, index=view.name, k=k, snippets=not is_page)
+            for name in chosen
+        ]
+        answers = [search(service, one, deadline) for one in bodies]
     except RankhouseError as error:  # the form stays, with what is wrong
         failed = fault_page(request, error)
         content["fault"] = str(error)
         return page(request, "ask.html.j2", content, failed.status_code)
     if asked.export != "html":
         return export(service, query, answers, asked.export)
-    content["columns"] = columns(answers, service.known_grades(service.question(query).id))
+    seen = [shown(service, answer, deadline) for answer in answers]
+    content["columns"] = columns(seen, service.known_grades(service.question(query).id))
     content["exports"] = exports(request, "html", "csv", "json") + _files(request, chosen)
     return page(request, "ask.html.j2", content)
 
@@ -108,34 +121,28 @@ def _usual(systems: Mapping[str, object]) -> list[str]:
     return [next((name for name in names if name.startswith("hybrid")), names[0])]
 
 
-def columns(answers: Sequence[SearchResponse], grades: Mapping[str, int]) -> list[SystemColumn]:
+def columns(seen: Sequence[ShownAnswer], grades: Mapping[str, int]) -> list[SystemColumn]:
     """Return answers as columns, each compared with the first."""
-    first = answers[0]
+    first = seen[0].answer
     places = {hit.doc_id: hit.rank for hit in first.hits}
 
-    def shown(hit: SearchHit, answer: SearchResponse) -> ShownHit:
-        near = answer.hits[max(0, hit.rank - 2) : hit.rank + 1]
+    def row(number: int, hit: SearchHit, one: ShownAnswer) -> ShownHit:
+        near = one.answer.hits[max(0, number - 1) : number + 2]
         beside = tuple(other.doc_id for other in near if other is not hit)
-        move = None if answer is first else _move(hit, places, first.system)
-        return ShownHit(hit, move, grades.get(hit.doc_id), beside)
+        move = None if one is seen[0] else _move(hit, places, first.system)
+        return ShownHit(hit, move, grades.get(hit.doc_id), beside, passages=one.passages.get(hit.doc_id, ()))
 
     return [
         SystemColumn(
-            answer.system,
-            _summary(answer),
-            hits=[shown(hit, answer) for hit in answer.hits],
-            gone=_gone(first, answer),
-            notes=tuple(filter(None, (answer.degraded, *answer.warnings))),
+            one.answer.system,
+            " · ".join(filter(None, (one.summary, f"{one.answer.seconds * 1000:,.0f} ms"))),
+            hits=[row(number, hit, one) for number, hit in enumerate(one.answer.hits)],
+            gone=_gone(first, one.answer),
+            notes=tuple(filter(None, (one.answer.degraded, *one.answer.warnings))),
+            before=one.before,
         )
-        for answer in answers
+        for one in seen
     ]
-
-
-def _summary(answer: SearchResponse) -> str:
-    if not answer.hits:
-        return f"{answer.seconds * 1000:,.0f} ms"
-    shown = f"{len(answer.hits):,} of {max(answer.found, len(answer.hits)):,}"
-    return f"{shown} · {answer.seconds * 1000:,.0f} ms"
 
 
 def _move(hit: SearchHit, places: Mapping[str, int], system: str) -> Move:

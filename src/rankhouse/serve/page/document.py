@@ -1,30 +1,45 @@
-"""A document: its text, and for a question its passages shaded by how well they answer it."""
+"""A document: its text, and for a question its passages shaded by how well they answer it.
+
+A long text is shown in pieces, the piece first in which the passage stands that was asked for; "Earlier" and
+"Later" lead to the others, "Whole text" to all of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Annotated, NamedTuple
 
-from msgspec import Struct
+from markupsafe import Markup
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rankhouse.core.nouns import Document
+from rankhouse.core.progress import counted
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.render import Line, address, exports, page
-from rankhouse.serve.search.documents import ShadedDocument, passages_with_scores, read_document
+from rankhouse.serve.page.extract import is_code, is_markdown, pieces, rendered
+from rankhouse.serve.page.render import Line, address, exports, is_saved, page
+from rankhouse.serve.search.documents import ShadedDocument, Stretch, passages_with_scores, read_document
+from rankhouse.text.words import Span
 
 LONGEST_TEXT = 400_000
 PATIENCE = 60.0
+AROUND = 1_200
+"""Characters that are shown before and after the passage, at least."""
+Place = Annotated[int, Meta(ge=0)]
 
 
-class ShownPassage(NamedTuple):
-    """A section of the text in one passage.
+class ShownSection(NamedTuple):
+    """A section of the text: lines in one passage, or a block of Markdown.
 
     Attributes:
         number: Of the best passage that holds it; 0 where none does.
         is_first: Whether it is the first section of that passage.
-        share: Where the passage's score lies between the document's lowest, 0, and highest, 100.
+        share: Where the passage's score lies between the lowest, 0, and the highest, 100.
+        is_here: Whether it is of the passage that was asked for.
+        html: What it looks like; "" for plain text.
     """
 
     number: int
@@ -32,60 +47,135 @@ class ShownPassage(NamedTuple):
     score: str
     share: int
     text: str
+    is_code: bool
+    is_here: bool
+    html: Markup | str
 
 
 class DocumentFields(Struct):
-    """A document; and a question and a system, by which its passages are shaded."""
+    """A document; a question and a system, by which its passages are shaded; the place that is shown."""
 
     doc: Line = ""
     index: Line = ""
     query: Line = ""
     system: Line = ""
+    start: Place | None = None
+    end: Place | None = None
+    at: Place | None = None
+    whole: bool = False
 
 
 def show(service: ServedCollection, request: Request, asked: DocumentFields) -> Response:
     """Return the page of a document."""
-    query, doc_id = asked.query, asked.doc
-    view, document = read_document(service, asked.index, doc_id)
-    notes = []
-    if len(document.text) > LONGEST_TEXT:
-        notes.append(f"The first {LONGEST_TEXT:,} of {len(document.text):,} characters are shown.")
-    content: dict[str, object] = {
-        "title": document.title or doc_id,
-        "name": document.title or doc_id,
-        "doc_id": doc_id,
-        "index": view.name,
-        "length": f"{len(document.text.split()):,} words",
-        "query": query,
-        "text": document.text[:LONGEST_TEXT],
-        "passages": (), "best": 0, "legend": "", "notes": notes,
-        "exports": exports(request, "html"),
-    }  # fmt: skip
-    if query:
+    view, document = read_document(service, asked.index, asked.doc)
+    parts = pieces(document.text, markdown=is_markdown(document))
+    found = (asked.start or 0, asked.end) if asked.end else None
+    seen, shaded = _seen(parts, asked, found), None
+    if asked.query:
+        within = seen if found or asked.at is not None else None
         shaded = passages_with_scores(
-            service, view.name, doc_id, query, system=asked.system, deadline=deadline_of(request, PATIENCE)
-        )
-        own = {"index": view.name, "query": query, "system": shaded.system}
+            service, view.name, asked.doc, asked.query, system=asked.system,
+            deadline=deadline_of(request, PATIENCE), within=within,
+        )  # fmt: skip
+        if shaded.best and within is None:
+            seen = _seen(parts, asked, (shaded.best.start, shaded.best.end))
+    best = shaded.best.number if shaded and shaded.best and len(shaded.passages) > 1 else 0
+    content: dict[str, object] = {
+        "title": document.title or asked.doc,
+        "name": document.title or asked.doc,
+        "doc_id": asked.doc,
+        "index": view.name,
+        "length": counted(len(document.text.split()), "word"),
+        "query": asked.query,
+        "sections": list(_sections(document, shaded, seen, found, links=not is_saved(request))),
+        "best": best,
+        "place": "here" if found else f"passage-{best}" if best else "",
+        "parts": _neighbours(parts, seen, asked),
+        "notes": [],
+        "exports": exports(request, "html"),
+    }
+    if asked.whole and len(document.text) > LONGEST_TEXT:
+        content["notes"] = [f"The first {LONGEST_TEXT:,} of {len(document.text):,} characters are shown."]
+    if shaded:
+        own = {"index": view.name, "query": asked.query, "system": shaded.system}
         content |= {
-            "passages": list(_passages(shaded)),
-            "best": shaded.best.number if shaded.best and len(shaded.passages) > 1 else 0,
             "legend": f"Passages by {shaded.split}, scored by {shaded.scorer} ({shaded.unit}): the stronger "
                       "the shade, the better the passage.",
             "back": address("/", **own),
-            "why": address("/why", **own, doc=doc_id),
+            "why": address("/why", **own, doc=asked.doc),
         }  # fmt: skip
     return page(request, "document.html.j2", content)
 
 
-def _passages(shaded: ShadedDocument) -> Iterator[ShownPassage]:
-    scores = {one.number: f"{one.score:.4f}" for one in shaded.passages}
-    seen, room = set[int](), LONGEST_TEXT
-    for stretch in shaded.stretches:
-        if not stretch.text.strip() or room <= 0:
+def _seen(parts: Sequence[Span], asked: DocumentFields, found: Span | None) -> Span:
+    """Return which characters of a text are shown: the pieces around a place, the first, or all."""
+    if asked.whole:
+        return 0, min(parts[-1][1], LONGEST_TEXT)
+    low, high = (found[0] - AROUND, found[1] + AROUND) if found else (0, 1)
+    if asked.at is not None:
+        low, high = asked.at, asked.at + 1
+    inside = [part for part in parts if part[0] < high and part[1] > low] or parts[-1:]
+    return inside[0][0], inside[-1][1]
+
+
+def _neighbours(parts: Sequence[Span], seen: Span, asked: DocumentFields) -> dict[str, object]:
+    """Return where this piece stands among the pieces, and the addresses of its neighbours."""
+    if len(parts) == 1 or asked.whole:
+        return {}
+    first = next(number for number, part in enumerate(parts) if part[0] == seen[0])
+    last = next(number for number, part in enumerate(parts) if part[1] == seen[1])
+    own: dict[str, object] = {
+        "doc": asked.doc, "index": asked.index, "query": asked.query, "system": asked.system,
+        "start": asked.start, "end": asked.end,
+    }  # fmt: skip
+    which = f"Part {first + 1}" if first == last else f"Parts {first + 1} to {last + 1}"
+    return {
+        "place": f"{which} of {len(parts)}",
+        "earlier": address("/document", **own, at=str(parts[first - 1][0])) if first else "",
+        "later": address("/document", **own, at=parts[last + 1][0]) if last + 1 < len(parts) else "",
+        "whole": address("/document", **own, whole=True) + ("#here" if asked.end else ""),
+    }
+
+
+def _sections(
+    document: Document, shaded: ShadedDocument | None, seen: Span, found: Span | None, *, links: bool
+) -> Iterator[ShownSection]:
+    """Yield what is shown of a text, section by section."""
+    given = shaded.stretches if shaded else (Stretch(document.text, 0, 0.0),)
+    ends = [*accumulate(len(one.text) for one in given)]
+    spans = zip([0, *ends[:-1]], ends, given, strict=True)
+    stretches = [one for one in spans if one[0] < seen[1] and one[1] > seen[0]]
+    scores = {one.number: f"{one.score:.4f}" for one in shaded.passages} if shaded else {}
+    blocks: Iterable[tuple[int, int, Markup | str]] = _lines(stretches, seen, found)
+    if is_markdown(document):
+        text = document.text[slice(*seen)]
+        blocks = ((seen[0] + a, seen[0] + b, html) for a, b, html in rendered(text, links=links))
+    numbered = set[int]()
+    for start, end, html in blocks:
+        text = document.text[start:end]
+        if not (html if is_markdown(document) else text).strip():
             continue
-        share = round(100 * stretch.share) if len(shaded.passages) > 1 else 0
-        text = stretch.text.strip("\n")[:room]
-        room -= len(text)
-        is_first = bool(stretch.passage) and stretch.passage not in seen
-        yield ShownPassage(stretch.passage, is_first, scores.get(stretch.passage, ""), share, text=text)
-        seen.add(stretch.passage)
+        _, _, best = max(
+            (one for one in stretches if one[0] < end and one[1] > start), key=lambda one: one[2].share
+        )
+        number = best.passage
+        yield ShownSection(
+            number,
+            bool(number) and number not in numbered,
+            scores.get(number, ""),
+            round(100 * best.share) if len(scores) > 1 else 0,
+            text=text.strip("\n"),
+            is_code=not html and is_code(text),
+            is_here=found is not None and start < found[1] and end > found[0],
+            html=html,
+        )
+        numbered.add(number)
+
+
+def _lines(
+    stretches: Sequence[tuple[int, int, Stretch]], seen: Span, found: Span | None
+) -> Iterator[tuple[int, int, str]]:
+    """Cut a plain text where passages begin and end."""
+    edges = {*seen, *(found or ()), *(edge for one in stretches for edge in one[:2])}
+    inside = sorted(edge for edge in edges if seen[0] <= edge <= seen[1])
+    yield from ((start, end, "") for start, end in pairwise(inside))

@@ -28,6 +28,7 @@ from starlette.routing import BaseRoute, Route
 
 import rankhouse.explanation
 from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.progress import counted
 from rankhouse.core.results import Marks
 from rankhouse.page.html import environment_of
 from rankhouse.serve.contracts.requests import ANYBODY, Threads, caller_of, from_query
@@ -78,7 +79,7 @@ def page(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Return a page; with ``?export=html`` the same as one file that stands alone."""
-    saved = request.query_params.get("export") == "html" and request.method == "GET"
+    saved = is_saved(request)
     caller = caller_of(request)
     here = {"path": request.url.path, "caller": "" if caller is ANYBODY else caller.name}
     work = request.app.state.service.work
@@ -87,6 +88,11 @@ def page(
     if saved:
         sent |= _attachment(f"{request.url.path.strip('/') or 'search'}.html")
     return Response(text.encode("utf-8", "replace"), status, sent, "text/html; charset=utf-8")
+
+
+def is_saved(request: Request) -> bool:
+    """Return whether a page is to stand alone, as a file."""
+    return request.query_params.get("export") == "html" and request.method == "GET"
 
 
 def filled(template: str, content: Mapping[str, object]) -> str:
@@ -207,7 +213,7 @@ def _static(name: str, ending: str, content: bytes, media_type: str) -> Static:
 def _environment() -> Environment:
     made = environment_of(_HERE / "templates", _HERE / "static", _ANSWERS)
     made.finalize = visible
-    made.filters |= {"marked": marked, "brief": brief, "minus": minus}
+    made.filters |= {"marked": marked, "brief": brief, "counted": counted, "minus": minus}
     made.globals |= {"address": address, "link": link, "sheets": sheets, "icon": icon}
     return made
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -10,16 +12,37 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Document
+from rankhouse.explanation.answer import Explanation
+from rankhouse.explanation.contrast import Answer, Contrast, Movement
+from rankhouse.explanation.lexical import METHOD as WORDS
 from rankhouse.explanation.report import content_of
 from rankhouse.explanation.show import to_markdown
+from rankhouse.explanation.units import ordinal
+from rankhouse.explanation.views import ShownWord, View
 from rankhouse.serve.contracts.requests import deadline_of
+from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
+from rankhouse.serve.page.hits import ShownPassage, passages_of
 from rankhouse.serve.page.render import Line, address, download, exports, page
+from rankhouse.serve.search.passages import PassageFinder
 from rankhouse.serve.search.shapes import ExplainBody
 from rankhouse.serve.search.why import explain
 
 PATIENCE = 120.0
 """Seconds for an explanation."""
+_NEAREST = "nearest vector"
+_FUSED = "sum over runs"
+_NEAR = 200
+"""Characters within which a text's next word is looked for."""
+
+
+class Reason(NamedTuple):
+    """A document of an explanation: what it is ranked for, in words, and the passage that was found."""
+
+    document: Document
+    standing: str
+    passage: ShownPassage | None
 
 
 class WhyFields(Struct):
@@ -45,15 +68,78 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
         return download(f"why.{asked.export}", text)
     ids = [one for one in (wanted.document, wanted.against) if one]
     columns = [name for name in (wanted.before, wanted.system) if name]
-    content = {
+    content: dict[str, Any] = {
         "index": wanted.index,
         "system": wanted.system,
-        "documents": service.catalogue.view(wanted.index).index.documents.fetch(ids),
+        "reasons": _reasons(service, wanted, answer, ids, deadline=deadline_of(request, PATIENCE)),
         "back": address("/", query=wanted.query, index=wanted.index, system=columns),
         "turns": _turns(asked.rival[:2], wanted),
         "exports": exports(request, "html", "md", "json"),
     }
-    return page(request, "why.html.j2", content_of(answer) | content)
+    shown: dict[str, Any] = content_of(answer) | content
+    texts = {one.document.id: one.document.text for one in content["reasons"]}
+    shown["sections"] = [(heading, with_lines(seen, texts)) for heading, seen in shown["sections"]]
+    return page(request, "why.html.j2", shown)
+
+
+def _reasons(
+    service: ServedCollection, wanted: ExplainBody, answer: Answer, ids: list[str], deadline: Deadline
+) -> list[Reason]:
+    """Return what the documents asked about are ranked for, with their passages."""
+    view = service.catalogue.view(wanted.index)
+    spec = service.catalogue.system(wanted.system, view.name)
+    documents = view.index.documents.fetch(ids)
+    finder = PassageFinder(service, view, spec, wanted.query, deadline=deadline)
+    own = {"index": view.name, "query": wanted.query, "system": spec.name}
+    standings = {one.doc_id: standing(one) for one in _explained(answer)}
+    rows = zip(documents, finder.find(documents), strict=True)
+    return [
+        Reason(one, standings.get(one.id, ""), next(iter(passages_of(one, found, finder, own)), None))
+        for one, found in rows
+    ]
+
+
+def _explained(answer: Answer) -> list[Explanation]:
+    """Return the explanations of the documents asked about."""
+    now = answer.now if isinstance(answer, Movement) else answer
+    if isinstance(now, Contrast):
+        return [now.first, now.second]
+    return [now] if isinstance(now, Explanation) else []
+
+
+def standing(one: Explanation) -> str:
+    """Say in words what a fusion ranks a document for: "1st for its words, 3rd for its meaning"."""
+    said = []
+    for part in one.parts if one.method == _FUSED else ():
+        method = part.why.method if part.why else ""
+        what = "meaning" if method == _NEAREST else "words" if method == WORDS else ""
+        if part.facts.get("rank"):
+            what = f"for its {what}" if what else f"in {part.name}"
+            said.append(f"{ordinal(int(part.facts['rank']))} {what}")
+        elif part.facts.get("weight"):
+            said.append(f"not found by {part.name}")
+    return ", ".join(said)
+
+
+def with_lines(shown: View, texts: Mapping[str, str]) -> View:
+    """Begin new lines in the words of texts where the documents do."""
+    sides = []
+    for side in shown.sides:
+        read = [
+            one._replace(words=tuple(_in_lines(one.words, texts.get(side.doc_id, "")))) for one in side.texts
+        ]
+        sides.append(side._replace(texts=tuple(read)))
+    return shown._replace(sides=tuple(sides))
+
+
+def _in_lines(words: Sequence[ShownWord], text: str) -> Iterator[ShownWord]:
+    begin = re.search(r"\s+".join(re.escape(word.text) for word in words[:5]), text) if words else None
+    at = begin.start() if begin else len(text)
+    for word in words:
+        place = text.find(word.text, at, at + _NEAR + len(word.text))
+        breaks = min(text.count("\n", at, max(at, place)), 2)
+        yield word._replace(text="\n" * breaks + word.text) if breaks else word
+        at = place + len(word.text) if place >= 0 else at
 
 
 def _wanted(service: ServedCollection, asked: WhyFields) -> ExplainBody:
@@ -82,10 +168,10 @@ def _turns(rivals: list[str], wanted: ExplainBody) -> list[tuple[str, str]]:
         turned = address("/why", **own, doc=against, against=document, before=wanted.before)
         return [
             ("Swap the two documents", turned),
-            (f"Only {document}", address("/why", **own, doc=document)),
-            (f"Only {against}", address("/why", **own, doc=against)),
+            (f"{document} alone", address("/why", **own, doc=document)),
+            (f"{against} alone", address("/why", **own, doc=against)),
         ]
-    turns = [(f"Against {one}", address("/why", **own, doc=document, against=one)) for one in rivals]
+    turns = [(f"Compare with {one}", address("/why", **own, doc=document, against=one)) for one in rivals]
     if wanted.top is None:
-        turns.append(("The whole ranking", address("/why", **own, top=5)))
+        turns.append(("Why this order", address("/why", **own, top=5)))
     return turns

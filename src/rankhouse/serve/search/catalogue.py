@@ -6,7 +6,7 @@ import copy
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -93,6 +93,7 @@ class IndexView:
         self._searchers: dict[tuple[str, str], FoundVectors] = {}
         self._stored: LRUCache[tuple[str, str], PrecomputedScorer | None] = LRUCache(_SPLITS)
         self._over: dict[tuple[str, ...], IndexView] = {}
+        self._floors: dict[str, float] = {}
 
     @classmethod
     def open(cls, name: str, path: Path) -> Self:
@@ -164,6 +165,13 @@ class IndexView:
         else:
             vectors.require(documents=len(index), collection=index.fingerprint)
         return FoundVectors(searcher_of(vectors, model.vectors), warning)
+
+    def floor(self, vectors: Vectors, measure: Callable[[], float]) -> float:
+        """Return the score that these vectors reach for questions that mean nothing, measured once."""
+        mark = vectors.fingerprint
+        if mark not in self._floors:
+            self._floors[mark] = measure()
+        return self._floors[mark]
 
     def stored(self, ranker: ServedRanker, split: str) -> PrecomputedScorer | None:
         """Return what the index stores for a ranker; None where that is nothing, or not of this index.

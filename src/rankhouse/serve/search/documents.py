@@ -25,6 +25,7 @@ from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.names import unknown
 from rankhouse.systems.system import Dense, Reranked
 from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split
+from rankhouse.text.words import Span
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
@@ -95,8 +96,12 @@ def passages_with_scores(
     query: str,
     system: str | None = None,
     deadline: Deadline = ENDLESS,
+    within: Span | None = None,
 ) -> ShadedDocument:
     """Score the passages of a document: by the system's ranker, its encoder, or the question's words.
+
+    Args:
+        within: Only those that reach into this stretch of the text; None for all.
 
     Raises:
         UnknownName: There is no such index, document or system.
@@ -110,7 +115,12 @@ def passages_with_scores(
     ranker, split = _scorer_of(service, view, spec)
     split = split or _lexical_split()
     spans = split.spans(document) if isinstance(split, LocatingSplitter) else [(0, len(document.text))]
-    passages = [(p, s) for p, s in zip(split(document), spans, strict=True) if p.text.strip()]
+    low, high = within or (0, len(document.text) + 1)
+    passages = [
+        (p, s)
+        for p, s in zip(split(document), spans, strict=True)
+        if p.text.strip() and s[0] < high and s[1] >= low
+    ]
     pairs = [Pair(Query("query", query), passage) for passage, _ in passages]
     scores = _by_words(view.index, pairs) if ranker is None else ranker.blocking(deadline).score(pairs)
     shaded = _shaded([span for _, span in passages], scores)

@@ -10,6 +10,7 @@ from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.systems.execution import costly
 from rankhouse.systems.notation import system
+from rankhouse.systems.short_forms import joined
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import FOUND, Cut, Dense, Fused, Lexical, Reranked, System
 
@@ -92,8 +93,8 @@ def usual_systems(encoded: tuple[tuple[str, str], ...], rankers: tuple[str, ...]
         dense, text = Dense(encoder, vectors), notation.write("dense", encoder, **named)
         suffix = f":{encoder}" if len(encoded) > 1 else ""
         systems.append(NamedSystem(f"dense{suffix}", dense, text))
-        hybrid = Cut(bm25.fuse(dense), FOUND)
-        systems.append(NamedSystem(f"hybrid{suffix}", hybrid, f"bm25 and {text}, joined by rrf"))
+        hybrid = Cut(joined([bm25, dense]), FOUND)
+        systems.append(NamedSystem(f"hybrid{suffix}", hybrid, f"bm25 and {text}, joined by z-scores"))
     for ranker in rankers:
         read, text = Reranked(bm25, Stage(ranker, depth=READ)), f"{ranker} reads the first {READ} of bm25"
         systems.append(NamedSystem(ranker, read, text))

@@ -1,0 +1,250 @@
+"""Texts as people read them: Markdown rendered, code in lines of its own, words of the question marked.
+
+Nothing of a text is trusted: what Markdown renders is escaped, tags in it are left out, pictures are their
+descriptions, and links lead to the web or nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import PurePosixPath
+from typing import Final, NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
+
+from rankhouse.core.nouns import Document
+from rankhouse.core.results import Marks
+from rankhouse.text.analyze import Analyzer
+from rankhouse.text.snippets import windows
+from rankhouse.text.words import Span
+
+SHOWN: Final = 300
+"""Characters of a passage that a list of results shows."""
+PIECE: Final = 6_000
+"""About how many characters of a long text are shown at a time."""
+_MARKDOWN: Final = (".md", ".markdown")
+_BLANK_LINE = re.compile(r"\n[ \t]*\n")
+_FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_TAG = re.compile(
+    r"</?(?:a|b|br|center|code|dd|del|details|div|dl|dt|em|h[1-6]|hr|i|img|ins|kbd|li|ol|p|picture|pre|s|small|"
+    r"source|span|strong|sub|summary|sup|table|tbody|td|th|thead|tr|u|ul)(?:\s[^<>]*)?/?>",
+    re.IGNORECASE,
+)
+"""Tags of HTML that people write in Markdown."""
+_LINE_END = re.compile(r"\r\n?|\n")
+_CODE_LINE = re.compile(r"(?: {4,}|\t|>>> |\.\.\. |\$ )\S")
+_WEB: Final = ("https://", "http://", "mailto:")
+
+
+class Block(NamedTuple):
+    """Lines of a text that belong together: a paragraph, or code, whose lines stay as they are."""
+
+    text: str
+    is_code: bool = False
+
+
+class Extract(NamedTuple):
+    """A block of an extract, with the words of the question in it."""
+
+    text: str
+    is_code: bool
+    marks: Marks
+
+
+def is_markdown(document: Document) -> bool:
+    """Return whether a document was read from a file of Markdown."""
+    return PurePosixPath(document.id).suffix.lower() in _MARKDOWN
+
+
+def extract(
+    document: Document, span: Span, weights: Mapping[str, float], analyzer: Analyzer, most: int = SHOWN
+) -> list[Extract]:
+    """Return what a list of results shows of a passage: the stretch of it with most of the question's words.
+
+    Args:
+        span: The passage.
+        weights: The question's terms with their weights.
+        most: About how many characters are shown.
+    """
+    start, end = span
+    text = document.text[start:end]
+    if is_markdown(document):
+        inside = len(_FENCE.findall(document.text, 0, start)) % 2 == 1
+        blocks = [*markdown_blocks(f"```\n{text}" if inside else text)]
+    else:
+        blocks = [*plain_blocks(text)]
+    joined = "\n".join(block.text for block in blocks)
+    low, high = _shown(joined, weights, analyzer, most)
+    found: list[Extract] = []
+    for block, begin in zip(
+        blocks, accumulate((len(one.text) + 1 for one in blocks), initial=0), strict=False
+    ):
+        a, b = max(low - begin, 0), min(high - begin, len(block.text))
+        if a < b and block.text[a:b].strip():
+            part = block.text[a:b].strip("\n")
+            part = part if block.is_code else " ".join(part.split())
+            marks = tuple((x, y) for x, y, term in analyzer.spans(part) if term in weights)
+            found.append(Extract(part, block.is_code, marks))
+    return _with_dots(found, begins=low > 0 or _in_sentence(document.text, start), ends=high < len(joined))
+
+
+def _shown(text: str, weights: Mapping[str, float], analyzer: Analyzer, most: int) -> Span:
+    """Return where the stretch to show stands in a passage."""
+    if len(text) <= most * 1.3:
+        return 0, len(text)
+    found = windows(text, weights, analyzer, width=most * 2 // 3)
+    low = found[0].start if found and found[0].end > most else 0
+    if low > len(text) - most:
+        low = text.find(" ", len(text) - most) + 1
+    end = text.find(" ", low + most)
+    return low, len(text) if end < 0 or end > low + most + 40 else end
+
+
+def _in_sentence(text: str, start: int) -> bool:
+    before = text[max(0, start - 3) : start].rstrip(" ")
+    return bool(before) and before[-1] not in ".!?:\n"
+
+
+def _with_dots(found: list[Extract], *, begins: bool, ends: bool) -> list[Extract]:
+    """Show where text was left out."""
+    if begins and found and not found[0].is_code:
+        text, _, marks = found[0]
+        found[0] = Extract(f"… {text}", False, tuple((a + 2, b + 2) for a, b in marks))
+    if ends and found and not found[-1].is_code:
+        found[-1] = found[-1]._replace(text=f"{found[-1].text} …")
+    return found
+
+
+def plain_blocks(text: str) -> Iterator[Block]:
+    """Cut a plain text into paragraphs and code, which is what is indented or comes after a prompt."""
+    for part in re.split(r"\n[ \t]*\n", text):
+        lines = [line for line in part.split("\n") if line.strip()]
+        if lines:
+            yield Block("\n".join(lines), is_code(part))
+
+
+def is_code(text: str) -> bool:
+    """Return whether most lines of a text are indented or come after a prompt."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    return bool(lines) and 2 * sum(bool(_CODE_LINE.match(line)) for line in lines) >= len(lines)
+
+
+def markdown_blocks(text: str) -> Iterator[Block]:
+    """Return Markdown as people read it, without its signs."""
+    for token in _markdown().parse(text):
+        if token.type in ("fence", "code_block"):
+            yield Block(token.content.rstrip("\n"), is_code=True)
+        elif token.type in ("inline", "html_block"):
+            read = "".join(map(_read, token.children or [token])).strip()
+            yield from [Block(read)] if read else []
+
+
+def _read(token: Token) -> str:
+    match token.type:
+        case "softbreak" | "hardbreak":
+            return "\n"
+        case "html_inline" | "html_block":
+            return without_tags(token.content)
+        case "text" | "code_inline" | "image":
+            return token.content
+    return ""
+
+
+# --- Markdown as a page shows it ----------------------------------------------------------------------------
+
+
+class RenderedBlock(NamedTuple):
+    """A part of a text of Markdown: where it stands in the text, and what it looks like."""
+
+    start: int
+    end: int
+    html: Markup
+
+
+def rendered(text: str, *, links: bool = True) -> list[RenderedBlock]:
+    """Render Markdown block by block; the blocks' places together are the whole text.
+
+    Args:
+        links: Whether links to the web lead there; in a saved page they do not.
+    """
+    parser, tokens = _markdown(), _markdown().parse(text)
+    _for_a_page(tokens, links=links)
+    lines = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
+    blocks: list[RenderedBlock] = []
+    first, start = 0, 0
+    for place, token in enumerate(tokens, 1):
+        if token.level or token.nesting == 1:
+            continue
+        last = max((one.map[1] for one in tokens[first:place] if one.map), default=0)
+        html = parser.renderer.render(tokens[first:place], parser.options, {})
+        end = max(start, lines[min(last, len(lines) - 1)])
+        blocks.append(RenderedBlock(start, end, Markup(html)))  # noqa: S704 - the renderer escapes texts
+        first, start = place, end
+    if blocks:
+        blocks[-1] = blocks[-1]._replace(end=len(text))
+    return blocks
+
+
+def _for_a_page(tokens: Sequence[Token], *, links: bool) -> None:
+    """Put headings below the page's own, without a gap; show no picture, no markup, no foreign link."""
+    above = 1
+    for token in tokens:
+        if token.type == "heading_open":
+            above = min(int(token.tag[1]) + 1, above + 1, 6)
+        if token.type.startswith("heading_"):
+            token.tag = f"h{above}"
+        for child in token.children or ():
+            if child.type == "image":
+                child.type, child.content = "text", child.content
+            elif child.type == "html_inline":
+                child.type, child.content = "text", without_tags(child.content)
+            elif child.type == "link_open":
+                target = str(child.attrs.get("href", ""))
+                is_web = links and target.lower().startswith(_WEB)
+                child.attrs = {"href": target, "rel": "noreferrer nofollow"} if is_web else {}
+        if token.type == "html_block":
+            token.type, token.tag = "inline", ""
+            token.children = [Token("text", "", 0, content=without_tags(token.content).strip())]
+
+
+def without_tags(text: str) -> str:
+    """Return a text of HTML without comments and the tags that texts have; all else stays as it is."""
+    return _TAG.sub("", _COMMENT.sub("", text))
+
+
+@lru_cache(maxsize=1)
+def _markdown() -> MarkdownIt:
+    return MarkdownIt("commonmark").enable("table")
+
+
+# --- long texts ---------------------------------------------------------------------------------------------
+
+
+def pieces(text: str, *, markdown: bool = False) -> list[Span]:
+    """Cut a long text where paragraphs end, or else lines or words; Markdown not inside of code."""
+    found, start = list[Span](), 0
+    while len(text) - start > PIECE * 3 // 2:
+        end = _piece_end(text, start, markdown=markdown)
+        found.append((start, end))
+        start = end
+    return [*found, (start, len(text))]
+
+
+def _piece_end(text: str, start: int, *, markdown: bool) -> int:
+    least, most = start + PIECE * 3 // 4, start + PIECE * 5 // 4
+    fences, counted = 0, start
+    for match in _BLANK_LINE.finditer(text, least, most):
+        fences += len(_FENCE.findall(text, counted, match.end())) if markdown else 0
+        counted = match.end()
+        if fences % 2 == 0:
+            return match.end()
+    for sign in "\n ":
+        if (at := text.rfind(sign, least, most)) > 0:
+            return at + 1
+    return most

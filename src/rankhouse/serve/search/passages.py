@@ -1,0 +1,208 @@
+"""Which passages of the documents in an answer were found: by their vectors, or by the question's words.
+
+Rankings are of documents; people look for a passage. A system with vectors shows the passage whose vector is
+nearest to the question, one without the stretch that holds most of the question's words. What the ranking
+itself says stays as it is.
+
+The floor of a collection is what its vectors say of questions that mean nothing: words drawn from its own
+documents. What has no word of a question and is no nearer to it than that is no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from rankhouse.core import notation
+from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.nouns import Document, FloatArray, Query
+from rankhouse.index.dense.exact import encode_queries, rescore
+from rankhouse.index.dense.vectors import Vectors
+from rankhouse.index.index import Index
+from rankhouse.index.sharded.sharded_index import AnyIndex
+from rankhouse.ranking.rerank import readable
+from rankhouse.serve.engine.waiting import Deadline
+from rankhouse.serve.search.answer import Searching
+from rankhouse.serve.search.catalogue import IndexView
+from rankhouse.serve.search.stages import ServedExecution
+from rankhouse.serve.search.systems import NamedSystem
+from rankhouse.systems.system import Dense
+from rankhouse.text.snippets import windows
+from rankhouse.text.split import SPLITTERS, LocatingSplitter
+from rankhouse.text.words import Span
+
+MOST_PASSAGES: Final = 4
+"""Of one document, that are shown."""
+LOOKED_AT: Final = 1_000_000
+"""Characters of a document, from its beginning, among which words are sought."""
+RANDOM_QUESTIONS: Final = 64
+RANDOM_WORDS: Final = 3
+SAMPLED_ROWS: Final = 20_000
+QUANTILE: Final = 0.99
+"""Of the scores of passages for random questions, below which a passage says nothing."""
+_SEED: Final = 0
+_SPOKEN = (
+    "a about all also am an and any are as at be been being but by can could did do does doing for from get "
+    "had has have having he her here him his how i if in into is it its just me my no not of on or our she "
+    "should so some such than that the their them then there these they this those to too us very was we "
+    "were what when where which who whom why will with would you your"
+)
+FUNCTION_WORDS: Final = frozenset(_SPOKEN.split())
+"""English words that say nothing of what a question is about."""
+
+
+@dataclass(frozen=True)
+class FoundPassages:
+    """The passages of a document that were found, the best first; "nearness" is that of its nearest vector.
+
+    Attributes:
+        has_words: Whether the document holds a word of the question.
+        nearness: None where the system has no vectors of it.
+    """
+
+    spans: tuple[Span, ...]
+    has_words: bool
+    nearness: float | None = None
+
+
+class _Scored(NamedTuple):
+    """The passages of a document by its vectors: where they stand, and their scores (p,)."""
+
+    spans: Sequence[Span]
+    scores: FloatArray
+
+
+def content_words(index: AnyIndex, question: str) -> dict[str, float]:
+    """Return the terms of a question that are worth highlighting, the rarer the heavier.
+
+    Function words are left out unless there is nothing else.
+    """
+    spoken = {term: question[a:b] for a, b, term in index.analyzer.spans(question)}
+    terms = [term for term, word in spoken.items() if word.lower() not in FUNCTION_WORDS] or list(spoken)
+    return {term: 1 / (1 + index.counts(term).documents) ** 0.5 for term in terms}
+
+
+def words_nowhere(index: AnyIndex, question: str) -> list[str]:
+    """Return the words of a question where no document has any of them; none where one has."""
+    spoken = {term: question[a:b] for a, b, term in index.analyzer.spans(question)}
+    told = content_words(index, question)
+    if any(index.counts(term).documents for term in told):
+        return []
+    return list(dict.fromkeys(spoken[term] for term in told))
+
+
+class PassageFinder:
+    """Finds the passages of documents for one question and system.
+
+    Args:
+        deadline: When the encoder's answer is not waited for any more; words decide then.
+
+    Attributes:
+        weights: The question's terms that are highlighted, with their weights.
+        by_meaning: Whether the system has vectors.
+        floor: The score of what has nothing to do with a question.
+    """
+
+    def __init__(
+        self, service: Searching, view: IndexView, spec: NamedSystem, question: str, deadline: Deadline
+    ) -> None:
+        self._index, self.analyzer = view.index, view.index.analyzer
+        self.weights = content_words(view.index, question)
+        self._vectors: Vectors | None = None
+        self.floor = -np.inf
+        dense = next((part for part in spec.system.walk() if isinstance(part, Dense)), None)
+        self.by_meaning = dense is not None
+        if dense is None:
+            return
+        work = ServedExecution(service.catalogue, view, Query("query", question), deadline)
+        try:
+            searched = work.searcher(dense).vectors
+            if isinstance(searched, Vectors):  # those of parts are elsewhere
+                encoder = work.encoder(dense)
+                self._point = encode_queries(searched, encoder, [work.queries[0]])[0]
+                self.floor = view.floor(searched, lambda: floor_of(self._index, searched, encoder))
+                self._vectors = searched
+        except RankhouseError:  # late or overloaded: the words are there
+            return
+
+    def find(self, documents: Sequence[Document]) -> list[FoundPassages]:
+        """Return what was found of each document.
+
+        By vectors, a document's further passages are those that would be among the first if passages were
+        ranked, as many as there are documents; by words, those with the same words as its best.
+        """
+        scored = [self._by_vectors(document) for document in documents]
+        every = np.concatenate([np.empty(0, np.float32), *(one.scores for one in scored if one)])
+        most = min(len(documents), len(every))
+        least = float(np.partition(every, -most)[-most]) if most else 0.0
+        return [self._found(*pair, least) for pair in zip(documents, scored, strict=True)]
+
+    def is_far(self, found: FoundPassages) -> bool:
+        """Return whether a document has no word of the question and is as far from it as any."""
+        return not found.has_words and found.nearness is not None and found.nearness < self.floor
+
+    def _found(self, document: Document, scored: _Scored | None, least: float) -> FoundPassages:
+        by_words = windows(document.text[:LOOKED_AT], self.weights, self.analyzer, most=MOST_PASSAGES)
+        has_words = bool(by_words) or any(term in self.weights for term in self.analyzer(document.title))
+        if scored is None:
+            return FoundPassages(tuple((one.start, one.end) for one in by_words), has_words)
+        order = np.argsort(-scored.scores, kind="stable").tolist()
+        near = [place for number, place in enumerate(order) if not number or scored.scores[place] >= least]
+        spans = _apart(scored.spans[place] for place in near)[:MOST_PASSAGES]
+        return FoundPassages(tuple(spans), has_words, float(scored.scores.max()))
+
+    def _by_vectors(self, document: Document) -> _Scored | None:
+        """Return the passages of a document with their scores; None where it has no vectors here."""
+        vectors, index = self._vectors, self._index
+        if vectors is None or not isinstance(index, Index) or document.id not in index.documents:
+            return None
+        rows = vectors.rows_of(index.row_of(document.id))
+        try:
+            split = notation.make(vectors.state.policy, SPLITTERS, "splitter")
+        except WrongUse:  # cut by a function of someone's own
+            return None
+        passages = readable(document, split)
+        if not len(rows) or len(rows) != len(passages) or not isinstance(split, LocatingSplitter):
+            return None
+        places = split.spans(document)
+        return _Scored([places[one.index] for one in passages], rescore(vectors, self._point, rows))
+
+
+def _apart(spans: Iterable[Span]) -> list[Span]:
+    """Return those stretches that overlap none before them."""
+    kept: list[Span] = []
+    for start, end in spans:
+        if all(end <= other_start or other_end <= start for other_start, other_end in kept):
+            kept.append((start, end))
+    return kept
+
+
+def floor_of(index: AnyIndex, vectors: Vectors, encoder: object) -> float:
+    """Return the score that passages of a collection reach for questions that mean nothing.
+
+    Their words are drawn from its documents, each from another one; the seed is fixed.
+    """
+    draw = np.random.default_rng(_SEED)
+    queries = [Query(str(number), text) for number, text in enumerate(random_questions(index, draw))]
+    rows = np.sort(draw.permutation(vectors.state.rows)[:SAMPLED_ROWS])
+    if not queries or not len(rows):
+        return -np.inf
+    points = encode_queries(vectors, encoder, queries)  # type: ignore[arg-type]  # blocks until its turn
+    scores = np.stack([rescore(vectors, point, rows) for point in points])
+    return float(np.quantile(scores, QUANTILE))
+
+
+def random_questions(index: AnyIndex, draw: np.random.Generator) -> list[str]:
+    """Return questions of words drawn from documents, each from another one."""
+    ids = list(index.documents)
+    wanted = RANDOM_QUESTIONS * RANDOM_WORDS
+    chosen = [ids[place] for place in draw.integers(0, len(ids), wanted)] if ids else []
+    words: list[str] = []
+    for document in index.documents.fetch(chosen):
+        text = document.full_text[:LOOKED_AT]
+        spoken = [text[a:b] for a, b, _ in index.analyzer.spans(text[:4_000])]
+        words += [spoken[int(draw.integers(len(spoken)))]] if spoken else []
+    return [" ".join(words[at : at + RANDOM_WORDS]) for at in range(0, len(words), RANDOM_WORDS)]

@@ -1,0 +1,94 @@
+"""Texts as pages show them: Markdown without its signs and dangers, code in lines, long texts in pieces."""
+
+import pytest
+from tests.serve.page.conftest import CHRONICLE, GUIDE, XSS
+
+from rankhouse.core.nouns import Document
+from rankhouse.serve.page.extract import extract, is_code, markdown_blocks, pieces, plain_blocks, rendered
+from rankhouse.text.analyze import ANALYZERS
+
+ENGLISH = ANALYZERS["english"]()
+
+
+def test_rendered_blocks_are_the_whole_text_and_hold_nothing_live():
+    blocks = rendered(GUIDE)
+    assert "".join(GUIDE[one.start : one.end] for one in blocks) == GUIDE
+    html = "".join(str(one.html) for one in blocks)
+    assert "introduced_in" not in html
+    assert "<h2>Lighting</h2>" in html
+    assert '<a href="https://example.org/keepers" rel="noreferrer nofollow">keepers</a>' in html
+    assert "<a>below</a>" in html
+    assert "beacon --light\n    --bright &lt;now&gt;" in html
+    assert "<th>oil</th>" in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "<img" not in html
+    assert 'href="javascript' not in html
+    assert "href=" not in "".join(str(one.html) for one in rendered(GUIDE, links=False))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a\r\nb\r\n\r\n# c\n", "\u2028x\x0by\n\n- z\n  - w", "```\nopen", *XSS]
+)
+def test_any_text_is_rendered_whole_and_harmless(text):
+    blocks = rendered(text)
+    assert "".join(text[one.start : one.end] for one in blocks) == (text if blocks else "")
+    html = "".join(str(one.html) for one in blocks).lower()
+    for live in ("<script", "<img", "<svg", "<style", "<base", "<textarea", 'href="javascript', "<a href=//"):
+        assert live not in html
+
+
+def test_headings_leave_no_gap():
+    html = "".join(str(one.html) for one in rendered("#### Deep\n\n# Top\n\n###### Deepest\n"))
+    assert [html[at + 2] for at in range(len(html)) if html.startswith("<h", at)] == ["2", "2", "3"]
+
+
+def test_markdown_is_read_without_its_signs_and_code_stays():
+    blocks = list(markdown_blocks(GUIDE))
+    assert blocks[0].text == "Lighting"
+    assert blocks[1].text == "Beacons are lit by keepers, see below and here."
+    assert (blocks[2].text, blocks[2].is_code) == ("beacon --light\n    --bright <now>", True)
+    assert [one.text for one in plain_blocks("one\ntwo\n\n>>> f(1)\n2\n")] == ["one\ntwo", ">>> f(1)\n2"]
+    assert [is_code(one) for one in (">>> f(1)\n2", "a\n    b\n    c", "one\ntwo")] == [True, True, False]
+
+
+def shown(document, start, end, most=300):
+    blocks = extract(document, (start, end), {"lantern": 1.0, "beacon": 1.0}, ENGLISH, most=most)
+    for one in blocks:
+        assert all(one.text[a:b].lower().startswith(("lantern", "beacon")) for a, b in one.marks)
+    return blocks
+
+
+def test_an_extract_is_the_stretch_with_the_words():
+    document = Document("chronicle", CHRONICLE)
+    at = CHRONICLE.index("A lantern")
+    blocks = shown(document, at - 700, at + 600)
+    text = " ".join(one.text for one in blocks)
+    assert "A lantern was hung" in text
+    assert len(text) < 420
+    assert text.startswith("… ")
+    assert text.endswith(" …")
+    assert sum(len(one.marks) for one in blocks) == 1
+    assert shown(document, 0, 60)[0].text.startswith("Entry 0")
+
+
+def test_an_extract_that_begins_in_code_is_code():
+    document = Document("guide.md", GUIDE)
+    at = GUIDE.index("    --bright")
+    (first, *_) = shown(document, at, len(GUIDE))
+    assert (first.text, first.is_code) == ("    --bright <now>", True)
+
+
+def test_pieces_are_the_whole_text_and_end_with_paragraphs():
+    for text in (CHRONICLE, GUIDE, "", "x" * 50_000, "word " * 9_000, "line\n" * 9_000):
+        parts = pieces(text)
+        assert "".join(text[a:b] for a, b in parts) == text
+        assert all(b - a <= 9_000 for a, b in parts)
+    assert all(CHRONICLE[b - 2 : b] == "\n\n" for _, b in pieces(CHRONICLE)[:-1])
+
+
+def test_pieces_of_markdown_do_not_end_in_code():
+    code = "```\n" + "a = 1\n\n" * 300 + "```\n\n"
+    text = ("Some words. " * 100 + "\n\n" + code) * 6
+    parts = pieces(text, markdown=True)
+    assert len(parts) > 2
+    assert all(text[a:b].count("```") % 2 == 0 for a, b in parts)

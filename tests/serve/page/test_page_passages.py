@@ -1,0 +1,54 @@
+"""Passages in a real browser: a hit leads to its place in the document, and a long text comes in pieces."""
+
+
+def test_a_hit_leads_to_its_passage_marked_in_a_long_text(tab, at, follow):
+    with tab(java_script_enabled=False) as page:
+        page.goto(f"{at}/?query=who+hung+the+lantern")
+        hit = page.locator(".hit[data-doc=chronicle]")
+        assert "A lantern was hung" in hit.locator(".snippet").inner_text()
+        assert hit.locator("mark").all_inner_texts() == ["lantern", "hung"]  # and neither "who" nor "the"
+        follow(page, hit.locator("h3 a"))
+        assert "A lantern was hung" in " ".join(page.locator(".here").all_inner_texts())
+        box = page.locator("#here").bounding_box()
+        assert 0 <= box["y"] < 900
+        assert len(page.locator(".passages").inner_text()) < 20_000
+        assert "Entry 499" not in page.inner_text("main")
+        follow(page, page.get_by_role("link", name="Later").first)
+        assert "A lantern was hung" not in page.inner_text("main")
+        follow(page, page.get_by_role("link", name="Earlier").first)
+        follow(page, page.get_by_role("link", name="Whole text").first)
+        assert "Entry 0 " in page.inner_text("main")
+        assert "Nobody took the lantern down." in page.inner_text("main")
+
+
+def test_further_passages_of_a_document_are_links(tab, at, follow):
+    with tab() as page:
+        page.goto(f"{at}/?query=lantern")
+        hit = page.locator(".hit[data-doc=chronicle]")
+        assert hit.locator(".more summary").text_content() == "1 more passage of The chronicle"
+        hit.locator(".more summary").click()
+        follow(page, hit.locator(".more a"))
+        assert "Nobody took the lantern down." in " ".join(page.locator(".here").all_inner_texts())
+
+
+def test_markdown_is_rendered_where_it_is_shown(tab, at, follow):
+    with tab() as page:
+        page.goto(f"{at}/?query=beacon")
+        snippet = page.locator(".hit[data-doc='guide.md'] .snippet")
+        assert "introduced_in" not in snippet.inner_text()
+        assert "beacon --light\n    --bright <now>" in snippet.locator(".code").inner_text()
+        follow(page, page.locator(".hit[data-doc='guide.md'] h3 a"))
+        assert page.locator("main h2").inner_text() == "Lighting"
+        assert page.locator("main pre").inner_text().startswith("beacon --light\n    --bright")
+        assert page.locator("main table td").all_inner_texts() == ["whale", "9"]
+        page.goto(f"{at}/document?doc=guide.md")
+        assert page.locator("main pre").count() == 1
+
+
+def test_words_that_are_nowhere_are_named(tab, at):
+    with tab() as page:
+        page.goto(f"{at}/?query=do+walruses+have+tusks")
+        assert page.inner_text(".nowhere") == "No document contains “walruses” or “tusks”."
+        assert page.locator(".hit").count() == 0
+        page.goto(f"{at}/?query=walruses+of+the+harbour")
+        assert page.locator(".nowhere").count() == 0
