@@ -25,7 +25,7 @@ from .served import WAIT, Fault, Service, verdict_of
 from .verdicts import Trial
 from .world import WORDS
 
-_CHANGES, _KILLS, _KEEPER_KILLS, _FULL, _NAMES, _TWO, _TIMES, _DAMAGE = 60, 30, 20, 20, 20, 10, 20, 20
+_CHANGES, _KILLS, _KEEPER_KILLS, _FULL, _NAMES, _TWO, _TIMES, _DAMAGE = 40, 20, 12, 12, 12, 5, 12, 12
 _MANY = 20_000
 _DEEDS = ("new", "new", "edit", "edit", "same size", "remove", "rename", "to folder", "to link", "half",
           "binary", "empty", "move folder", "replace", "swap", "unreadable", "odd page")  # fmt: skip
@@ -381,7 +381,7 @@ def _many(folder: Path, rng: random.Random) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_text(rng))
     with _up(folder) as service:
-        _settled(service, notes, 5 * WAIT)
+        _settled(service, notes, 10 * WAIT)
         shutil.rmtree(notes / "3")
         (notes / "last.txt").write_text(_text(rng))
-        _settled(service, notes, 5 * WAIT)
+        _settled(service, notes, 10 * WAIT)

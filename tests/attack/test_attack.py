@@ -14,7 +14,7 @@ HOUSE = Path(__file__).parents[2]
 
 
 PARTS = {
-    "stores": ("", 0.05),
+    "stores": ("", 0.02),
     "service": ("judging", 0.05),
     "mcp": ("", 0.05),
     "proxy": ("", 0.09),
