@@ -82,3 +82,39 @@ def test_a_new_option_reaches_click_recipes_and_shards():
 def test_python_takes_every_option_of_reranking():
     taken = inspect.signature(rh.rerank).parameters
     assert {field.name for field in option_fields(RerankOptions)} <= taken.keys()
+
+
+def test_python_fills_the_records_of_the_command_line(tmp_path, monkeypatch):
+    held = []
+
+    def stop(job, *_):
+        held.append(job)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TrainJob, "train", stop)
+    monkeypatch.setattr(AdaptJob, "adaptation", stop)
+    index = rh.Index.build([{"id": "a", "text": "ships sail"}], tmp_path / "i")
+    run, queries, qrels = rh.Run.of({"q": {"a": 1.0}}), {"q": "sail"}, {"q": {"a": 1}}
+    with pytest.raises(KeyboardInterrupt):
+        rh.train(
+            "tk", index, out="o", queries=queries, teacher=run, validation=(queries, qrels, run), depth=7
+        )
+    with pytest.raises(KeyboardInterrupt):
+        rh.adapt(index, [run], out="o", test=(queries, qrels), kinds=["title", "span"], join="ranks")
+    trained, adapted = held
+    assert (trained.index, trained.queries, trained.teachers, trained.depth) == (index, queries, (run,), 7)
+    assert (trained.valid_queries, trained.valid_qrels, trained.valid_run) == (queries, qrels, run)
+    assert (adapted.teachers, adapted.join, adapted.kinds) == ((run,), "ranks", "title,span")
+    assert (adapted.test_queries, adapted.test_qrels, adapted.test_run) == (queries, qrels, None)
+
+
+@pytest.mark.parametrize("verb", [rh.train, rh.adapt, rh.Index.build])
+def test_defaults_in_python_are_those_of_the_record(verb):
+    record = {"train": TrainJob, "adapt": AdaptJob, "build": IndexJob}[verb.__name__]
+    taken = inspect.signature(verb).parameters
+    shared = {one.name: one.default for one in option_fields(record) if one.name in taken} | {"loss": ""}
+    shared.pop("kinds", None)  # one text there, a list here
+    given = {name: taken[name].default for name in shared if name in taken}
+    wrong = {n: one for n, one in given.items() if one not in (inspect.Parameter.empty, shared[n])}
+    assert len(given) > 1
+    assert not wrong

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,12 +17,11 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
-from rankhouse.io.corpora import read_queries
-from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.io.inputs import PathLike, QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.round_trip import Round
 from rankhouse.models.families import FAMILIES
-from rankhouse.systems.teachers import Join
+from rankhouse.systems.teachers import Join, TeacherLike, open_teacher
 
 CROSSED: Final[dict[str, Any]] = {"crossed": True, "batch": 2, "count": 25}
 """Batches of a designed student whose teacher has vectors: some 50 questions, 50 documents."""
@@ -159,11 +159,11 @@ class Adaptation:
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptJob(AdaptOptions):
-    """The options of ``rankhouse adapt``."""
+    """The options of ``rankhouse adapt`` and ``rh.adapt``."""
 
-    index: Annotated[Path, Option("The index that holds the documents.", kind="input")]
+    index: Annotated[PathLike | Index, Option("The index that holds the documents.", kind="input")]
     teachers: Annotated[
-        tuple[str, ...],
+        tuple[TeacherLike, ...],
         Option(
             'Whose scores are learned: default, biencoder("DIR"), a folder ... Again for more, whose scores '
             "are joined; one may be a run with scores of --queries.",
@@ -173,15 +173,16 @@ class AdaptJob(AdaptOptions):
     ]
     join: Join = "z-score"
     queries: Annotated[
-        str | None,
+        QueriesLike | None,
         Option("Questions of people, without judgements, to be learned from as well.", kind="source"),
     ] = None
     test_queries: Annotated[
-        str | None, Option("Judged questions to measure by; they are not learned from.", kind="source")
+        QueriesLike | None,
+        Option("Judged questions to measure by; they are not learned from.", kind="source"),
     ] = None
-    test_qrels: Annotated[Path | None, Option("Their judgements.", kind="input")] = None
+    test_qrels: Annotated[QrelsLike | None, Option("Their judgements.", kind="input")] = None
     test_run: Annotated[
-        Path | None, Option("What is reranked for them.", kind="input", default="what --first-stage finds")
+        RunLike | None, Option("What is reranked for them.", kind="input", default="what --first-stage finds")
     ] = None
     kinds: Annotated[str, Option("Kinds of pseudo-queries.")] = ",".join(PseudoOptions.kinds)
     cache: Annotated[
@@ -201,21 +202,21 @@ class AdaptJob(AdaptOptions):
             raise WrongUse("a test needs both --test-queries and --test-qrels")
         if self.test_queries is None or self.test_qrels is None:
             return None
-        run = None if self.test_run is None else read_run(self.test_run)
-        return JudgedQuestions(read_queries(self.test_queries), read_qrels(self.test_qrels), run)
+        run = None if self.test_run is None else as_run(self.test_run)
+        return JudgedQuestions(as_queries(self.test_queries), as_qrels(self.test_qrels), run)
 
     def adaptation(
-        self, teacher: Ranker, folder: Path, settings: Mapping[str, object], show: Show
+        self, folder: Path, settings: Mapping[str, object], show: Show, stack: ExitStack
     ) -> Adaptation:
-        """Read the inputs; ``settings`` are what ``--set`` says."""
+        """Read the inputs, and open the teachers for as long as ``stack``; ``settings`` are ``--set``'s."""
         pseudo = PseudoOptions(tuple(re.split(r"\s*,\s*", self.kinds.strip())), seed=self.seed)
         given = {one.name: getattr(self, one.name) for one in fields(AdaptOptions)}
         return Adaptation(
-            index=Index.open(self.index),
-            teacher=teacher,
+            index=self.index if isinstance(self.index, Index) else Index.open(Path(self.index)),
+            teacher=open_teacher(self.teachers, self.join, self.cache, stack, encoders=False),
             folder=folder,
             options=AdaptOptions(**given | {"pseudo": pseudo, "settings": settings}),
             show=show,
-            people=read_queries(self.queries) if self.queries else [],
+            people=[] if self.queries is None else as_queries(self.queries),
             test=self.judged(),
         )

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import cast
 
 from rankhouse.api.index import as_index
-from rankhouse.api.rankers import as_ranker
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse
@@ -34,6 +33,7 @@ from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.explaining import TEXTS, Question, ask
 from rankhouse.systems.names import choose_query, with_words
 from rankhouse.systems.on_record import OnRecord, read_tag
+from rankhouse.systems.rankers import as_ranker
 from rankhouse.systems.short_forms import asked_form, is_dense
 from rankhouse.systems.stage import Stage, as_stage
 from rankhouse.systems.system import Reranked, System

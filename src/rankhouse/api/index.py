@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, Self, cast
 
 from rankhouse.api.progress import working
@@ -30,6 +31,7 @@ from rankhouse.io.inputs import (
     check_texts,
     wrong_kind,
 )
+from rankhouse.jobs.index import IndexJob
 from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.rankers import as_encoder
@@ -139,9 +141,9 @@ class Index(_Searched, stored.Index):
             OutputFailed: The index cannot be written.
         """
         folder = as_path(path, "path")
-        options = BuildOptions(analyzer=analyzer, workers=workers, overwrite=overwrite)
+        options = IndexJob(corpus=(), analyzer=analyzer, workers=workers).options
         with working("indexing", None, "documents", on_progress) as show:
-            build(as_documents(documents), folder, options, show)
+            build(as_documents(documents), folder, replace(options, overwrite=overwrite), show)
         return cls.open(folder)
 
     @classmethod

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rankhouse.core.arguments import checked
-from rankhouse.core.nouns import Ranker
-from rankhouse.core.run import Run
-from rankhouse.io.inputs import as_path, wrong_kind
-from rankhouse.io.trec import read_run
-from rankhouse.labels.soft_scores import RunTeacher
+from rankhouse.io.inputs import as_path
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.rankers import open_ranker as _open
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
-
-TeacherLike = str | os.PathLike[str] | Ranker | Run
-"""A ranker or what opens one, or a run with scores or its file."""
 
 
 @checked
@@ -51,34 +43,3 @@ def open_ranker(
         WrongUse: An unknown family or argument.
     """
     return _open(str(as_path(spec, "the ranker")), ComputeOptions(precision, device, threads))
-
-
-def as_ranker(given: str | os.PathLike[str] | Ranker) -> Ranker:
-    """Return a ranker: itself, or opened from its notation with everything chosen by default.
-
-    Raises:
-        WrongUse: It is neither a ranker nor its notation.
-    """
-    if isinstance(given, str | os.PathLike):
-        return open_ranker(given)
-    if isinstance(given, type) or not callable(getattr(given, "score", None)):
-        raise wrong_kind("the ranker", given, "an object with score(pairs), a folder, or a notation")
-    return given
-
-
-def as_teachers(given: TeacherLike | Sequence[TeacherLike]) -> list[Ranker]:
-    """Return what is learned from: rankers and runs, from one of them or a list.
-
-    Raises:
-        WrongUse: One is neither a ranker nor a run.
-    """
-    several = given if isinstance(given, list | tuple) else [cast(TeacherLike, given)]
-    return [_as_teacher(one) for one in several]
-
-
-def _as_teacher(given: TeacherLike) -> Ranker:
-    if isinstance(given, Run):
-        return RunTeacher(given)
-    if isinstance(given, str | os.PathLike) and (path := as_path(given, "the teacher")).is_file():
-        return RunTeacher(read_run(path))
-    return as_ranker(given)

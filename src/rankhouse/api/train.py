@@ -6,17 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from rankhouse.adaptation.options import Adaptation, AdaptOptions, JudgedQuestions
+from rankhouse.adaptation.options import AdaptJob
 from rankhouse.api.index import as_index
 from rankhouse.api.progress import stages, working
-from rankhouse.api.rankers import TeacherLike, as_teachers, open_ranker
+from rankhouse.api.rankers import open_ranker
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.nouns import Query
 from rankhouse.core.progress import OnProgress, OnStep, heard_by
-from rankhouse.core.qrels import Qrels
 from rankhouse.index.index import Index
 from rankhouse.io.inputs import (
     PathLike,
@@ -25,14 +23,12 @@ from rankhouse.io.inputs import (
     RunLike,
     as_list,
     as_path,
-    as_qrels,
-    as_queries,
-    as_run,
     check_texts,
     wrong_kind,
 )
+from rankhouse.jobs.train import TrainJob
 from rankhouse.labels.pseudo_queries import PseudoOptions
-from rankhouse.systems.teachers import joined, kept
+from rankhouse.systems.teachers import TeacherLike
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -99,23 +95,26 @@ def train(
         WrongUse: Neither judgements nor pairs, or both; the folder holds another training.
         BadData: Nothing to learn from.
     """
-    try:
-        from rankhouse.training.teaching import TrainingData, TrainOptions, begin, train_with
-    except ImportError as error:
-        raise MissingExtra("training", "neural") from error
-    design, folder = str(as_path(ranker, "ranker")), as_path(out, "out")
-    options = TrainOptions(split, pool, depth, _changes(settings) | ({"loss": loss} if loss else {}))
-    stored = as_index(index)
-    data = TrainingData(
-        queries=None if queries is None else as_queries(queries),
-        qrels=None if qrels is None else as_qrels(qrels),
-        run=None if run is None else as_run(run),
+    judged = (None, None, None) if validation is None else _judged(validation, "validation", _VALIDATION, 3)
+    job = TrainJob(
+        ranker=str(as_path(ranker, "ranker")),
+        index=as_index(index),
+        queries=queries,
+        qrels=qrels,
+        run=run,
         pairs=_pair_files(pairs),
-        validation=None if validation is None else _judged(validation, "validation", _VALIDATION, 3),
-        teacher=None if teacher is None else joined(as_teachers(teacher), join),
+        teachers=() if teacher is None else _teachers(teacher),
+        join=join,
+        valid_queries=judged[0],
+        valid_qrels=judged[1],
+        valid_run=judged[2],
+        depth=depth,
+        split=split,
+        pool=pool,
     )
+    folder = as_path(out, "out")
     with working("training", None, "steps", on_progress, on_step=on_step) as show:
-        train_with(begin(design, stored, options.seed), stored, data, folder, options=options, progress=show)
+        job.train(folder, _changes(settings) | ({"loss": loss} if loss else {}), show)
     return open_ranker(folder)
 
 
@@ -129,13 +128,13 @@ def adapt(
     join: str = "z-score",
     queries: QueriesLike | None = None,
     test: tuple[QueriesLike, QrelsLike] | tuple[QueriesLike, QrelsLike, RunLike] | None = None,
-    first_stage: str = AdaptOptions.first_stage,
+    first_stage: str = AdaptJob.first_stage,
     minutes: float = 0.0,
     steps: int = 0,
-    questions: int = AdaptOptions.questions,
+    questions: int = AdaptJob.questions,
     kinds: Sequence[str] = PseudoOptions.kinds,
     doc2query: PathLike = "",
-    depth: int = AdaptOptions.depth,
+    depth: int = AdaptJob.depth,
     cache: PathLike | None = None,
     mine: int = 0,
     settings: Mapping[str, object] | None = None,
@@ -197,30 +196,38 @@ def adapt(
         raise WrongUse(f"minutes={minutes:g} and steps={steps} both say how long the training is; give one")
     names = as_list(kinds, "kinds", 'several kinds of pseudo-queries, for example ["title", "span"]')
     check_texts("kinds", names)
-    options = AdaptOptions(
+    judged = (None, None, None) if test is None else _judged(test, "test", _TEST, 2)
+    job = AdaptJob(
+        index=as_index(index),
+        teachers=_teachers(teacher),
+        join=join,
         ranker=ranker,
-        pseudo=PseudoOptions(tuple(names), seed=seed),
-        doc2query=str(doc2query),
-        questions=questions,
+        queries=queries,
+        test_queries=judged[0],
+        test_qrels=judged[1],
+        test_run=judged[2],
         first_stage=first_stage,
-        depth=depth,
-        mine=mine,
         minutes=minutes,
         steps=steps,
-        settings=dict(settings or {}),
+        questions=questions,
+        kinds=",".join(names),
+        doc2query=str(doc2query),
+        depth=depth,
+        cache=None if cache is None else as_path(cache, "cache"),
+        mine=mine,
         seed=seed,
     )
-    people, folder = [] if queries is None else as_queries(queries), as_path(out, "out")
-    judged = None if test is None else JudgedQuestions(*_judged(test, "test", _TEST, 2))
+    folder = as_path(out, "out")
     with heard_by(on_progress, on_step), ExitStack() as stack:
-        keep = None if cache is None else as_path(cache, "cache")
-        teachers = [kept(one, keep, stack, encoders=False) for one in as_teachers(teacher)]
-        reader = joined(teachers, join)
-        job = Adaptation(
-            as_index(index), reader, folder, options, show=stages(stack), people=people, test=judged
-        )
-        adapt_with(job)
+        adapt_with(job.adaptation(folder, _changes(settings), stages(stack), stack))
     return open_ranker(folder)
+
+
+def _teachers(given: TeacherLike | Sequence[TeacherLike]) -> tuple[TeacherLike, ...]:
+    several = tuple(given) if isinstance(given, list | tuple) else (cast(TeacherLike, given),)
+    if not several:
+        raise WrongUse("no teacher was given; name a ranker, or a run with scores")
+    return several
 
 
 def _changes(settings: Mapping[str, object] | None) -> dict[str, object]:
@@ -235,10 +242,10 @@ def _pair_files(pairs: Sequence[PathLike] | PathLike) -> tuple[Path, ...]:
     return tuple(as_path(file, "pairs") for file in files)
 
 
-def _judged(given: Sequence[object], name: str, form: str, least: int) -> tuple[list[Query], Qrels, Any]:
-    """Return queries with their judgements, and a run, or None where none is given."""
-    parts: list[Any] = as_list(given, name, form)
+def _judged(given: Sequence[Any], name: str, form: str, least: int) -> tuple[Any, Any, Any]:
+    """Return queries, their judgements, and a run, or None where none is given."""
+    parts = as_list(given, name, form)
     if not least <= len(parts) <= 3:
         raise WrongUse(f"{name} has {len(parts)} parts; give {form}")
-    queries, qrels, *run = parts
-    return as_queries(queries), as_qrels(qrels), as_run(run[0]) if run else None
+    queries, qrels, run = [*parts, None][:3]
+    return queries, qrels, run

@@ -9,7 +9,6 @@ from typing import Literal
 
 from rankhouse.api.index import as_index
 from rankhouse.api.progress import working
-from rankhouse.api.rankers import as_ranker
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse
@@ -40,7 +39,7 @@ from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
 from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
 from rankhouse.systems.pairwise import open_pairwise
-from rankhouse.systems.rankers import ComputeOptions, is_pairwise
+from rankhouse.systems.rankers import ComputeOptions, as_ranker, is_pairwise
 from rankhouse.systems.reranking import RerankOptions, rerank_with
 from rankhouse.text.split import SPLITTERS
 from rankhouse.training.fusion import Tuning, fusion_method

@@ -173,8 +173,8 @@ def as_queries(given: QueriesLike) -> list[Query]:
         return [given]
     if isinstance(given, str) and " " in given and not as_path(given, "queries").exists():
         raise WrongUse(
-            f'"{given}": queries are a file or several Query objects; one question is asked with '
-            "index.search(text)"
+            f'"{given}": there is no such file; queries are a file or several Query objects, and one '
+            "question is asked with index.search(text)"
         )
     if isinstance(given, str | os.PathLike):
         return read_queries(str(as_path(given, "queries")))

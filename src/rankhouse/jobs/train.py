@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,8 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
-from rankhouse.io.corpora import read_queries
-from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.systems.teachers import Join, open_teacher
+from rankhouse.io.inputs import PathLike, QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
+from rankhouse.systems.teachers import Join, TeacherLike, open_teacher
 
 if TYPE_CHECKING:
     from rankhouse.training.folder import TrainingOutcome
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJob:
-    """The options of ``rankhouse train``."""
+    """The options of ``rankhouse train`` and ``rh.train``."""
 
     ranker: Annotated[
         str | None,
@@ -34,17 +33,17 @@ class TrainJob:
     init: Annotated[
         str | None, Option("Go on training a ranker trained here: its folder.", kind="source")
     ] = None
-    index: Annotated[Path, Option("The index that holds the documents.", kind="input")]
-    queries: Annotated[str | None, Option("Training queries.", kind="source")] = None
-    qrels: Annotated[Path | None, Option("Their judgements.", kind="input")] = None
+    index: Annotated[PathLike | Index, Option("The index that holds the documents.", kind="input")]
+    queries: Annotated[QueriesLike | None, Option("Training queries.", kind="source")] = None
+    qrels: Annotated[QrelsLike | None, Option("Their judgements.", kind="input")] = None
     run: Annotated[
-        Path | None, Option("A first-stage run of them; negatives come from it.", kind="input")
+        RunLike | None, Option("A first-stage run of them; negatives come from it.", kind="input")
     ] = None
     pairs: Annotated[
         tuple[Path, ...], Option("Labelled pairs instead, as rankhouse label writes them.", kind="input")
     ] = ()
     teachers: Annotated[
-        tuple[str, ...],
+        tuple[TeacherLike, ...],
         Option(
             "A ranker, or a run with scores, that is learned from; then --queries and --run will do. Again "
             "for more, whose scores are joined.",
@@ -60,10 +59,10 @@ class TrainJob:
     relevant_from: Annotated[
         int, Option("The lowest grade that means relevant.", least=1, metavar="GRADE")
     ] = 1
-    valid_queries: Annotated[str | None, Option("Validation queries.", kind="source")] = None
-    valid_qrels: Annotated[Path | None, Option("Their judgements.", kind="input")] = None
+    valid_queries: Annotated[QueriesLike | None, Option("Validation queries.", kind="source")] = None
+    valid_qrels: Annotated[QrelsLike | None, Option("Their judgements.", kind="input")] = None
     valid_run: Annotated[
-        Path | None, Option("Their first-stage run, reranked at every validation.", kind="input")
+        RunLike | None, Option("Their first-stage run, reranked at every validation.", kind="input")
     ] = None
     depth: Annotated[int, Option("Of validation's reranking.", least=1)] = 100
     split: Annotated[str, Option('Of its documents: "words(100)" ...')] = "whole"
@@ -74,7 +73,9 @@ class TrainJob:
     ] = ()
     seed: Annotated[int | None, Option("Of all that is drawn.", default="0", least=0, most=2**32 - 1)] = None
 
-    def train(self, out: Path, settings: Mapping[str, object], progress: Progress) -> TrainingOutcome:
+    def train(
+        self, out: Path, settings: Mapping[str, object], progress: Progress | None = None
+    ) -> TrainingOutcome:
         """Train, or go on with a training.
 
         Args:
@@ -89,13 +90,13 @@ class TrainJob:
         except ImportError as error:
             raise MissingExtra("training", "neural") from error
         options = TrainOptions(split=self.split, pool=self.pool, depth=self.depth, settings=settings)
-        index = Index.open(self.index)
+        index = self.index if isinstance(self.index, Index) else Index.open(Path(self.index))
         with ExitStack() as stack:
             teachers = self.teachers
             data = TrainingData(
-                queries=None if self.queries is None else read_queries(self.queries),
-                qrels=None if self.qrels is None else read_qrels(self.qrels),
-                run=None if self.run is None else read_run(self.run),
+                queries=None if self.queries is None else as_queries(self.queries),
+                qrels=None if self.qrels is None else as_qrels(self.qrels),
+                run=None if self.run is None else as_run(self.run),
                 pairs=self.pairs,
                 relevant_from=self.relevant_from,
                 validation=self._validation(),
@@ -104,7 +105,7 @@ class TrainJob:
             model = begin(str(self.ranker or self.init), index, options.seed)
             return train_with(model, index, data, out=out, options=options, progress=progress)
 
-    def _validation(self) -> tuple[list[Query], Qrels, Run] | None:
+    def _validation(self) -> tuple[Sequence[Query], Qrels, Run] | None:
         if self.valid_queries is None or self.valid_qrels is None or self.valid_run is None:
             return None
-        return read_queries(self.valid_queries), read_qrels(self.valid_qrels), read_run(self.valid_run)
+        return as_queries(self.valid_queries), as_qrels(self.valid_qrels), as_run(self.valid_run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
+from rankhouse.io.inputs import PathLike, as_path, wrong_kind
 from rankhouse.systems.checkpoints import DEFAULT, default_ranker
 
 if TYPE_CHECKING:
@@ -51,6 +53,19 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
         spec = default_ranker()
     spec = bundle_folder(spec)
     return bundle.open_ranker(spec, choose(compute.precision, compute.device, compute.threads or None))
+
+
+def as_ranker(given: PathLike | Ranker) -> Ranker:
+    """Return a ranker: itself, or opened from its notation with everything chosen by default.
+
+    Raises:
+        WrongUse: It is neither a ranker nor its notation.
+    """
+    if isinstance(given, str | os.PathLike):
+        return open_ranker(str(as_path(given, "the ranker")), ComputeOptions())
+    if isinstance(given, type) or not callable(getattr(given, "score", None)):
+        raise wrong_kind("the ranker", given, "an object with score(pairs), a folder, or a notation")
+    return given
 
 
 def is_pairwise(spec: object) -> bool:

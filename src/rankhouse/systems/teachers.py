@@ -2,62 +2,52 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Ranker, TextEncoder
 from rankhouse.core.options import Option
+from rankhouse.core.run import Run
+from rankhouse.io.inputs import PathLike, as_path
 from rankhouse.io.trec import read_run
 from rankhouse.labels.soft_scores import JOINS, JoinedTeachers, RunTeacher
 from rankhouse.ranking.cache import CachedRanker
-from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.systems.rankers import as_ranker
 
 Join = Annotated[str, Option("What makes one score of several teachers'.", choices=tuple(JOINS))]
+TeacherLike = PathLike | Ranker | Run
+"""A ranker or what opens one, or a run with scores or its file."""
 
 
 def open_teacher(
-    specs: Sequence[str], join: str, cache: Path | None, stack: ExitStack, *, encoders: bool = True
+    given: Sequence[TeacherLike], join: str, cache: Path | None, stack: ExitStack, *, encoders: bool = True
 ) -> Ranker:
-    """Open what is learned from.
+    """Open what is learned from: the only teacher, or all of them joined.
 
     Args:
+        given: One or more.
         cache: Where to keep the scores of rankers; None: nowhere.
+        encoders: Whether the scores of those that have vectors are kept, too.
 
     Raises:
         MissingExtra: torch or transformers is not installed.
         BadModel: A folder holds no ranker.
-        WrongUse: An unknown family, or a way to join scores that does not exist.
+        WrongUse: No ranker or run, an unknown family, or a way to join scores that does not exist.
     """
-    return joined([_open(spec, cache, stack, encoders=encoders) for spec in specs], join)
-
-
-def _open(spec: str, cache: Path | None, stack: ExitStack, *, encoders: bool) -> Ranker:
-    if Path(spec).is_file():
-        return RunTeacher(read_run(spec))
-    return kept(open_ranker(spec, ComputeOptions()), cache, stack, encoders=encoders)
-
-
-def kept(ranker: Ranker, cache: Path | None, stack: ExitStack, *, encoders: bool = True) -> Ranker:
-    """Return a ranker whose scores are kept.
-
-    Args:
-        ranker: Any; a run's scores are there already.
-        cache: Where to keep them; None: nowhere.
-    """
-    if cache is None or isinstance(ranker, RunTeacher) or (isinstance(ranker, TextEncoder) and not encoders):
-        return ranker
-    return stack.enter_context(CachedRanker(ranker, cache))
-
-
-def joined(teachers: Sequence[Ranker], join: str) -> Ranker:
-    """Return one teacher: the only one, or all of them joined.
-
-    Raises:
-        WrongUse: None was given, or a way to join scores that does not exist.
-    """
-    if not teachers:
-        raise WrongUse("no teacher was given; name a ranker, or a run with scores")
+    teachers = [_open(one) for one in given]
+    if cache is not None:
+        for place, one in enumerate(teachers):
+            if not isinstance(one, RunTeacher) and (encoders or not isinstance(one, TextEncoder)):
+                teachers[place] = stack.enter_context(CachedRanker(one, cache))
     return teachers[0] if len(teachers) == 1 else JoinedTeachers(teachers, join)
+
+
+def _open(given: TeacherLike) -> Ranker:
+    if isinstance(given, Run):
+        return RunTeacher(given)
+    if isinstance(given, str | os.PathLike) and (path := as_path(given, "the teacher")).is_file():
+        return RunTeacher(read_run(path))
+    return as_ranker(given)

@@ -19,7 +19,6 @@ from rankhouse.core.errors import needs
 from rankhouse.core.nouns import TextEncoder
 from rankhouse.core.progress import Progress
 from rankhouse.labels.soft_scores import members_of
-from rankhouse.systems.teachers import open_teacher
 
 if TYPE_CHECKING:
     from rankhouse.adaptation.report import AdaptResult
@@ -46,10 +45,10 @@ def command(job: AdaptJob, out: Path) -> CommandResult:
     if job.steps:
         idle("--steps says how long the training is", "minutes")
     with ExitStack() as stack:
-        teacher = open_teacher(job.teachers, job.join, job.cache, stack, encoders=False)
-        if all(isinstance(one, TextEncoder) for one in members_of(teacher)):
+        work = job.adaptation(out, settings, _stages(stack), stack)
+        if all(isinstance(one, TextEncoder) for one in members_of(work.teacher)):
             idle("vectors of a bi-encoder are kept in --out", "cache")
-        result = adapt_with(job.adaptation(teacher, out, settings, _stages(stack)))
+        result = adapt_with(work)
     return CommandResult(result, lambda: _tell(result, out))
 
 
