@@ -15,7 +15,7 @@ import rankhouse as rh
 from rankhouse.adaptation.options import AdaptJob
 from rankhouse.cli.main import COMMANDS
 from rankhouse.cli.options import options_of
-from rankhouse.core.options import Option, option_fields
+from rankhouse.core.arguments import Option, option_fields
 from rankhouse.jobs.calibration import CalibrateJob
 from rankhouse.jobs.encode import EncodeJob
 from rankhouse.jobs.identity import identity_of

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from rankhouse.core.errors import BadModel, MissingInput, OutputFailed, WrongUse
-from rankhouse.models.bundle import load, open_ranker, read_manifest, save
-from rankhouse.models.contract import fingerprint
+from rankhouse.models.bundle import fingerprint, load, open_ranker, read_manifest, save
 from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.families import DESIGNS, FAMILIES, open_model
 from rankhouse.models.knrm import KNRMDesign

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from rankhouse.core.arguments import check_least
+from rankhouse.core.arguments import Option, check_least
 from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.nouns import Query, Ranker
-from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run

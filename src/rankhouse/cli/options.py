@@ -15,9 +15,9 @@ import click
 from click.core import ParameterSource
 
 from rankhouse.cli import console
+from rankhouse.core.arguments import OptionField, option_fields
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import quoted
-from rankhouse.core.options import OptionField, option_fields
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_file_target, is_stream
 

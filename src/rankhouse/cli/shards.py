@@ -14,8 +14,8 @@ from rankhouse.cli import console
 from rankhouse.cli.console import CommandResult
 from rankhouse.cli.options import idle, options_of, was_given
 from rankhouse.cluster.session import LOCAL, ClusterOptions, read_address
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.options import Option
 from rankhouse.jobs.jobs import Job, JobResult, MergeOptions, make_shard, manifest_of, read_reports
 from rankhouse.jobs.shards import ShardNumber
 

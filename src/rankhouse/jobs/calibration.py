@@ -10,9 +10,9 @@ from typing import Annotated
 
 import numpy as np
 
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Ranker
-from rankhouse.core.options import Option
 from rankhouse.core.overlap import warn_of_mismatch
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Storage, TextEncoder
-from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.index.append_state import MANIFEST
 from rankhouse.index.dense.encode import EncodeOptions, encode

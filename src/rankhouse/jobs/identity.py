@@ -8,8 +8,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rankhouse.core.arguments import option_fields
 from rankhouse.core.notation import quoted
-from rankhouse.core.options import option_fields
 
 if TYPE_CHECKING:
     from rankhouse.models.duot5 import DuoT5Ranker

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, DuplicateId
 from rankhouse.core.nouns import Document
-from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, BuildReport, build

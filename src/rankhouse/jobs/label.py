@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Query, Ranker
-from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.scores import scale_of

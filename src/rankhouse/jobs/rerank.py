@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
+from rankhouse.core.arguments import Option
 from rankhouse.core.nouns import Query, fingerprint_of
-from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from rankhouse.core.options import Option
+from rankhouse.core.arguments import Option
 from rankhouse.systems.short_forms import SearchOptions
 
 

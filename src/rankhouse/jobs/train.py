@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import Query
-from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run

@@ -11,6 +11,7 @@ import errno
 import platform
 import zlib
 from collections.abc import Mapping
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import others, replacing_folder
 from rankhouse.io.scratch import recover
 from rankhouse.models.checkpoint_kinds import notation_of
-from rankhouse.models.contract import Model, fingerprint
+from rankhouse.models.contract import Model
 from rankhouse.models.families import FAMILIES, open_model
 from rankhouse.nn.compute import Compute
 
@@ -287,3 +288,15 @@ def _is_published(folder: Path) -> bool:
     """Return whether a folder is a checkpoint that others wrote."""
     published = any((folder / name).is_file() for name in ("config.json", "modules.json"))
     return published and not (folder / MANIFEST).is_file()
+
+
+def fingerprint(model: Model[Any]) -> str:
+    """Hash family, policy, vocabulary and weights to 32 hexadecimal digits."""
+    digest = sha256(f"{model.family}\n".encode())
+    digest.update(msgspec.json.encode(model.policy, order="deterministic"))
+    for name, content in sorted(model.assets().items()):
+        digest.update(f"\n{name} {len(content)}\n".encode() + content)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:32]

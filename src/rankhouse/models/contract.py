@@ -9,10 +9,8 @@ Text becomes tensors in exactly one place, ``encode``. Training calls ``encode``
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
-import msgspec
 import torch
 from torch import Tensor
 
@@ -153,15 +151,3 @@ def plain_scorer(model: torch.nn.Module, compute: Compute) -> Callable[[Any], Te
         return model(batch.to(compute.device))  # type: ignore[no-any-return]
 
     return score
-
-
-def fingerprint(model: Model[Any]) -> str:
-    """Hash family, policy, vocabulary and weights to 32 hexadecimal digits."""
-    digest = sha256(f"{model.family}\n".encode())
-    digest.update(msgspec.json.encode(model.policy, order="deterministic"))
-    for name, content in sorted(model.assets().items()):
-        digest.update(f"\n{name} {len(content)}\n".encode() + content)
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()[:32]

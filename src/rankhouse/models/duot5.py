@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Passage, Query
-from rankhouse.models.contract import fingerprint
+from rankhouse.models.bundle import fingerprint
 from rankhouse.models.engine import Engine
 from rankhouse.models.monot5 import MAX_LENGTH, MonoT5, open_monot5
 from rankhouse.models.pair_encoding import Ids, TextIds, fit

@@ -15,7 +15,7 @@ from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Sto
 from rankhouse.core.results import Ranking, SearchResult
 from rankhouse.core.scores import numbers_only
 from rankhouse.models import bundle
-from rankhouse.models.contract import Model, fingerprint
+from rankhouse.models.contract import Model
 from rankhouse.models.engine import Batch, Engine
 from rankhouse.nn.compute import Compute
 
@@ -71,7 +71,7 @@ class NeuralRanker:
     @cached_property
     def fingerprint(self) -> str:
         """Name of everything that changes a score: weights, vocabulary, policy and precision."""
-        return f"{fingerprint(self.model)}-{self.compute.precision}"
+        return f"{bundle.fingerprint(self.model)}-{self.compute.precision}"
 
     @cached_property
     def _scorer(self) -> Callable[[Any], Tensor]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Encoder, Ranker, TextEncoder
-from rankhouse.core.options import Option
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query, Ranker
-from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.precomputed.read import PASSAGES, PrecomputedState, find, open_all

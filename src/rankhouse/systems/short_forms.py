@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.core.options import Option
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.ranking.fuse import FUSIONS

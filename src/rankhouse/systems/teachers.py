@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
+from rankhouse.core.arguments import Option
 from rankhouse.core.nouns import Ranker, TextEncoder
-from rankhouse.core.options import Option
 from rankhouse.core.run import Run
 from rankhouse.io.inputs import PathLike, as_path
 from rankhouse.io.trec import read_run

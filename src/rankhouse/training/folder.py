@@ -22,7 +22,8 @@ from rankhouse.core.arguments import changed
 from rankhouse.core.errors import WrongUse, name_few
 from rankhouse.io.outputs import others
 from rankhouse.models import bundle
-from rankhouse.models.contract import Model, fingerprint
+from rankhouse.models.bundle import fingerprint
+from rankhouse.models.contract import Model
 from rankhouse.training.checkpoint import (
     Checkpoint,
     load_state,

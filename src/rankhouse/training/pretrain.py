@@ -35,7 +35,7 @@ from rankhouse.io.checksums import file_sum, write_checked
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder
 from rankhouse.io.scratch import tidy
-from rankhouse.models.contract import fingerprint
+from rankhouse.models.bundle import fingerprint
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose
 from rankhouse.training import optimizer as optimise

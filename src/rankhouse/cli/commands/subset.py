@@ -13,8 +13,8 @@ import click
 
 from rankhouse.cli.console import CommandResult
 from rankhouse.cli.options import OUTPUT_FILE, PATH, SOURCE, idle, options_of, verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.options import Option
 from rankhouse.core.qrels import judgements, restrict
 from rankhouse.core.run import Run
 from rankhouse.core.sameness import Texts

@@ -11,7 +11,7 @@ import msgspec
 from rankhouse import __version__
 from rankhouse.core.errors import BadIndex, MissingInput
 from rankhouse.io.checksums import BadEnvelope, FileSum, sealed, unsealed
-from rankhouse.io.decoding import UNREADABLE, decode_own
+from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import replacing
 from rankhouse.io.scratch import recover
 
@@ -110,6 +110,13 @@ def load(folder: Path) -> IndexManifest:
     try:
         raw = unsealed(path.read_bytes())
         head = msgspec.json.decode(raw, type=_Head)
+        if head.format != FORMAT or head.version not in READABLE:
+            raise BadIndex(
+                f'{path}: holds "{head.format}" version {head.version} by {head.made_by}; this program reads '
+                f'"{FORMAT}" version {" or ".join(map(str, READABLE))}: build the index again, or use the '
+                "program that made it"
+            )
+        return msgspec.json.decode(raw, type=IndexManifest)
     except FileNotFoundError:
         raise BadIndex(
             f"{folder}: is no rankhouse index (it has no {FILE}); name the folder that was given to --out"
@@ -118,10 +125,3 @@ def load(folder: Path) -> IndexManifest:
         raise BadIndex(f"{path}: {error}; build the index again") from error
     except (OSError, *UNREADABLE) as error:
         raise BadIndex(f"{path}: cannot be read ({error}); build the index again") from error
-    if head.format != FORMAT or head.version not in READABLE:
-        raise BadIndex(
-            f'{path}: holds "{head.format}" version {head.version} by {head.made_by}; this program reads '
-            f'"{FORMAT}" version {" or ".join(map(str, READABLE))}: build the index again, or use the '
-            "program that made it"
-        )
-    return decode_own(raw, IndexManifest, f"{path}:", "build the index again", error=BadIndex)
