@@ -22,7 +22,7 @@ from rankhouse.io.readers.process import read_parts
 from rankhouse.io.scratch import try_lock
 from rankhouse.serve.folder import prepare
 from rankhouse.serve.folder.choice import FolderChoice
-from rankhouse.serve.folder.files import FileFacts, FolderProgress, FolderReader, FolderState
+from rankhouse.serve.folder.files import FileFacts, FolderContents, FolderProgress, FolderReader, FolderState
 from rankhouse.serve.folder.prepare import (
     KEEPER_LOCK,
     EncoderAtHand,
@@ -209,6 +209,35 @@ def test_a_folder_is_not_indexed_while_the_watcher_of_a_killed_service_ends(plac
     monkeypatch.setattr(prepare.time, "sleep", pause)
     prepare._await_keeper(place)
     assert len(asked) == 3
+
+
+def test_every_file_is_accounted_for(place):
+    """Also where files were appended, and where nothing changed since."""
+    (place.folder / "nothing.md").write_text("")
+    os.mkfifo(place.folder / "pipe")
+    (place.folder / "loop").symlink_to("loop")
+    (place.folder / "broken.txt.gz").write_bytes(b"\x1f\x8bnonsense")
+    for name in ("huge.log", "core"):
+        with (place.folder / name).open("wb") as file:
+            file.truncate(2 << 30)  # of which nothing is on the disk, and nothing is read
+    index_folder(place)
+    (place.folder / "inbox.mbox").write_text("From a\nSubject: Tides\n\nhigh\n\nFrom b\n\nlow\n")
+    index_folder(place)
+    index_folder(place)
+    contents = FolderContents.load(place.contents)
+    facts = {name: (one.kind, one.documents) for name, one in contents.files.items()}
+    assert facts == {
+        "deep down/50% tides.txt": ("text", 1), "locks.md": ("Markdown", 1), "more.jsonl": ("corpus", 1),
+        "broken.txt.gz": ("text", 0), "inbox.mbox": ("mailbox", 2),
+    }  # fmt: skip
+    assert "the compressed data is damaged" in contents.files["broken.txt.gz"].fault
+    assert contents.left.names == {
+        "hidden": [".git"], ".jpg": ["photo.jpg"], "symbolic links": ["loop"], "empty": ["nothing.md"],
+        "pipes, sockets and devices": ["pipe"], "over --max-size": ["huge.log"],
+        "without an ending, and no text": ["core"],
+    }  # fmt: skip
+    message = Index.open(place.index).documents["inbox.mbox#message=1"]
+    assert (message.title, message.extra) == ("Tides", {"file": "inbox.mbox", "place": "message 1"})
 
 
 def test_an_id_given_twice_is_taken_once(place, capsys):

@@ -40,10 +40,10 @@ def command(
 ) -> None:
     """Index FOLDER's files, encode them with the encoder at hand, and serve them with a page.
 
-    Files of text, Markdown and HTML are a document each; .jsonl, .tsv and TREC files hold many. The page is
-    there once the words are indexed; the encoder reads behind it, and files that are new, changed or gone
-    are noticed. Hidden files, links, and what .gitignore names are left out. All state is kept in
-    FOLDER/.rankhouse, so the second time it starts at once.
+    Text, Markdown, HTML, code, notebooks, mail, tables, PDF, Office files and EPUB are read; .jsonl, .tsv and
+    TREC files hold many documents. The page is there once the words are indexed; the encoder reads behind
+    it, and files that are new, changed or gone are noticed. Hidden files, links, and what .gitignore names
+    are left out. All state is kept in FOLDER/.rankhouse, so the second time it starts at once.
     """
     with needs("serve", "rankhouse up"):
         from rankhouse.serve.folder import prepare

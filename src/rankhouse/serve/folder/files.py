@@ -7,7 +7,6 @@ place behind the path.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -122,18 +121,22 @@ class FolderProgress(msgspec.Struct, frozen=True):
 class LeftOut(msgspec.Struct):
     """Files of a folder that are not read, by the reason: how many, and the names of the first ones."""
 
-    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    counts: dict[str, int] = {}
     names: dict[str, list[str]] = {}
 
     def add(self, reason: str, name: str) -> None:
         """Note a file or folder."""
-        self.counts[reason] += 1
+        self.counts[reason] = self.counts.get(reason, 0) + 1
         names = self.names.setdefault(reason, [])
         if len(names) < _MOST_NAMES:
             names.append(encodable(name))
 
     def __str__(self) -> str:
-        shown = (f"{count:,} {reason}" for reason, count in self.counts.most_common() if reason != "hidden")
+        shown = (
+            f"{count:,} {reason}"
+            for reason, count in sorted(self.counts.items(), key=lambda one: -one[1])
+            if reason != "hidden"
+        )
         return ", ".join(islice(shown, 12))
 
 
