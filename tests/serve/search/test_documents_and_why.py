@@ -70,19 +70,31 @@ def test_documents_that_are_not_there(service):
         passages_with_scores(service, "", "d00", " ")
 
 
-@pytest.mark.parametrize("system", ["bm25", "bm25+rm3", "dense", "hybrid", "cross", "tk", "cross+bm25"])
+# system of the service -> models, feedback, ranker and fusion as options of rankhouse explain
+AS_OPTIONS = {
+    "bm25": (["bm25"], "", "", ""),
+    "bm25+rm3": (["bm25"], "rm3", "", ""),
+    "dense": (["dense('bi')"], "", "", ""),
+    "hybrid": (["bm25", "dense('bi')"], "", "", ""),
+    "cross": (["bm25"], "", "cross", ""),
+    "tk": (["bm25"], "", "tk", ""),
+    "cross+bm25": (["bm25"], "", "cross", "rrf"),
+}
+
+
+@pytest.mark.parametrize("system", AS_OPTIONS)
 def test_why_is_what_the_command_says(service, world, system):
     """The same parts, cost and sentence as rankhouse explain, whatever models a system has."""
     one, other = first(service, system), first(service, system, 1)
     told = explain(service, ExplainBody(query=ASKED, document=one, system=system, against=other, passes=64))
-    spec, compute = service.catalogue.system(system), ComputeOptions("fp32", "cpu", 1)
-    names = {"dense('bi')": f"dense({world.specs['bi']!r})"}
-    cut = str(service.catalogue.ranker(spec.ranker).split) if spec.ranker else ""
-    models = [names.get(model, model) for model in spec.models]
-    stage = Stage(world.specs[spec.ranker], cut, depth=spec.depth) if spec.ranker else None
+    compute = ComputeOptions("fp32", "cpu", 1)
+    models, feedback, ranker, fusion = AS_OPTIONS[system]
+    models = [model.replace("'bi'", repr(world.specs["bi"])) for model in models]
+    cut = str(service.catalogue.ranker(ranker).split) if ranker else ""
+    stage = Stage(world.specs[ranker], cut, depth=100) if ranker else None
     work = Execution(service.catalogue.view().index, [Query("query", ASKED)], compute)
     asked = Question((one,), other, options=ExplainOptions(passes=64))
-    offline = ask(work, asked_form(models, spec.feedback, spec.fusion, None, k=1000, stage=stage), asked)
+    offline = ask(work, asked_form(models, feedback, fusion, None, k=1000, stage=stage), asked)
     assert (told.score, told.first.score) == (offline.score, offline.first.score)
     assert [part.value for part in told.parts] == [part.value for part in offline.parts]
     assert told.first.cost == offline.first.cost
