@@ -32,13 +32,13 @@ def index(tmp_path):
     return tmp_path / "harbour"
 
 
-def talk(questions, *arguments):
+def talk(questions, *arguments, verb="serve"):
     """Start the service as an assistant does, and ask."""
 
     async def talked():
         command = StdioServerParameters(
             command=sys.executable,
-            args=["-m", "rankhouse", "serve", *map(str, arguments), "--mcp"],
+            args=["-m", "rankhouse", verb, *map(str, arguments), "--mcp"],
             env=dict(os.environ),
         )
         with anyio.fail_after(120):
@@ -191,3 +191,27 @@ def test_options_of_an_address_mean_nothing_here(index):
     )  # fmt: skip
     assert done.returncode == 2
     assert "--port would change nothing here: --mcp talks on standard input and output" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_folder_is_an_assistants_too_and_its_changes_are_noticed(tmp_path):
+    (tmp_path / "pilots.md").write_text("# Pilots\n\nPilots steer ships into the harbour.\n")
+
+    async def questions(client):
+        found = await client.call_tool("search", {"query": "who steers ships?"})
+        assert [hit["id"] for hit in found.structured_content["hits"]] == ["pilots.md"]
+        (tmp_path / "locks.md").write_text("# Locks\n\nA lock lifts barges.\n")
+        for _ in range(600):
+            found = await client.call_tool("search", {"query": "barges"})
+            if found.structured_content["hits"]:
+                break
+            await anyio.sleep(0.1)
+        assert [hit["id"] for hit in found.structured_content["hits"]] == ["locks.md"]
+
+    talk(questions, tmp_path, "--lexical", verb="up")
+    done = subprocess.run(
+        [sys.executable, "-m", "rankhouse", "up", str(tmp_path), "--mcp", "--port", "9"],
+        timeout=60, check=False, text=True, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "--port would change nothing here" in done.stderr

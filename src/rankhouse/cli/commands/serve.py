@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +15,7 @@ from rankhouse.core.errors import needs
 from rankhouse.systems.rankers import ComputeOptions
 
 if TYPE_CHECKING:
-    from rankhouse.serve.host.service import RemoteHolder
+    from rankhouse.serve.host.service import RemoteHolder, Service
     from rankhouse.serve.host.settings import ServeOptions
 
 _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
@@ -119,7 +121,9 @@ def command(
     )  # fmt: skip
     _refuse_idle(options)
     if mcp:
-        _serve_assistant(options)
+        reason = "--mcp talks on standard input and output, to whoever started it"
+        idle(reason, "host", "port", "key_file", "allow_hosts", "max_body", "grace", "access_log", "opens")
+        serve_assistant(options)
     else:
         serving.start(options, lambda: _cluster_of(options), opens=opens)
 
@@ -136,16 +140,27 @@ def _refuse_idle(options: ServeOptions) -> None:
         idle("no ranker is served", "split", "pool", "queue_tokens", "precision", "device", "threads")
 
 
+<<<<<<< HEAD
 def _serve_assistant(options: ServeOptions) -> None:
     """Talk to the assistant that started the program, until it hangs up."""
     reason = "--mcp talks on standard input and output, to the program that started it"
     idle(reason, "host", "port", "key_file", "allow_hosts", "max_body", "grace", "access_log", "opens")
     with needs("mcp", "rankhouse serve --mcp"):
         from rankhouse.serve import mcp
+=======
+def serve_assistant(options: ServeOptions, beside: Callable[[Service], None] | None = None) -> None:
+    """Talk to the assistant that started the program, until it hangs up; ``beside`` runs in a thread."""
+    try:
+        from rankhouse.serve import mcp
+    except ImportError as error:
+        raise MissingExtra("--mcp", "mcp") from error
+>>>>>>> 4fae3fa9 (up --mcp: a folder of files as an assistant's tools, its changes noticed)
     from rankhouse.serve.host.service import open_service
 
     with _cluster_of(options) as cluster:
         service = open_service(options, cluster)
+        if beside is not None:
+            threading.Thread(target=beside, args=(service,), name="beside", daemon=True).start()
         try:
             mcp.run(service, service.warm)
         finally:

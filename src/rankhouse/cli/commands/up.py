@@ -7,8 +7,14 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
+<<<<<<< HEAD
 from rankhouse.cli.options import BYTES, LOCAL, PATH
 from rankhouse.core.errors import needs
+=======
+from rankhouse.cli.commands.serve import serve_assistant
+from rankhouse.cli.options import BYTES, LOCAL, PATH, idle
+from rankhouse.core.errors import MissingExtra
+>>>>>>> 4fae3fa9 (up --mcp: a folder of files as an assistant's tools, its changes noticed)
 
 
 @click.command("up", epilog="Example:  rankhouse up ~/notes --open")
@@ -25,6 +31,7 @@ from rankhouse.core.errors import needs
 @click.option("--max-size", "largest", type=BYTES, default="20M", show_default=True, metavar="BYTES",
               help="The largest file of text: 500K, 20M, 1G.")  # fmt: skip
 @click.option("--lexical", is_flag=True, help="No vectors: search by words only.")
+@click.option("--mcp", is_flag=True, help="Be an assistant's tools on standard input and output instead.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def command(
     folder: Path,
@@ -36,6 +43,7 @@ def command(
     exclude: tuple[str, ...],
     largest: int,
     lexical: bool,
+    mcp: bool,
     opens: bool,
 ) -> None:
     """Index FOLDER's files, encode them with the encoder at hand, and serve them with a page.
@@ -53,8 +61,11 @@ def command(
         from rankhouse.serve.host.settings import ServeOptions
     named = settings.named_rankers(rankers)
     options = ServeOptions(host=host, port=port, key_file=key_file)
-    serving.check_exposure(options)
-    serving.bind(host, port).close()  # a port in use is said before any work
+    if mcp:
+        idle("--mcp talks on standard input and output", "host", "port", "key_file", "opens")
+    else:
+        serving.check_exposure(options)
+        serving.bind(host, port).close()  # a port in use is said before any work
     with prepare.claimed(folder, FolderChoice(include, exclude, largest)) as place:
         if not prepare.is_indexed(place):
             prepare.index_folder(place)
@@ -74,4 +85,7 @@ def command(
             key_file=key_file,
             late=frozenset({settings.ENCODER}) if encoder is not None else frozenset(),
         )
-        serving.start(options, opens=opens, beside=kept(place, encoder))
+        if mcp:
+            serve_assistant(options, kept(place, encoder))
+        else:
+            serving.start(options, opens=opens, beside=kept(place, encoder))

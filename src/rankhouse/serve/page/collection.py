@@ -26,12 +26,9 @@ from rankhouse.serve.search.shapes import SearchBody, SearchHit
 
 SAMPLED = 600
 """Passages that a map shows, spread evenly over the index."""
-HITS = 20
 MAP_WIDTH, MAP_HEIGHT, MAP_EDGE = 720, 480, 16
-_BARS = 24
-_KINDS = 10
+HITS, _BARS, _KINDS, _PATIENCE = 20, 24, 10, 20.0
 _LEAST = 3  # passages that make a map
-_PATIENCE = 20.0
 
 
 class CollectionFields(Struct):
@@ -135,15 +132,13 @@ def histogram_of(lengths: np.ndarray) -> Histogram:
 def kinds_of(index: Index) -> list[tuple[str, int, int]]:
     """Return the endings that ids have, with their counts and shares; none where ids are no file names."""
     counts = Counter(PurePosixPath(doc_id).suffix.lower() for doc_id in index.documents)
-    total = counts.total()
     known = {
         ending: count for ending, count in counts.items() if 1 < len(ending) <= 10 and ending[1:].isalpha()
     }
-    if sum(known.values()) < total / 2:
+    if sum(known.values()) < counts.total() / 2:
         return []
-    largest = max(known.values())
     common = Counter(known).most_common(_KINDS)
-    return [(ending[1:], count, round(100 * count / largest)) for ending, count in common]
+    return [(ending[1:], count, round(100 * count / common[0][1])) for ending, count in common]
 
 
 def map_of(index: Index, name: str, hits: Sequence[SearchHit]) -> VectorMap | None:
