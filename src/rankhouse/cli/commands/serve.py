@@ -140,21 +140,10 @@ def _refuse_idle(options: ServeOptions) -> None:
         idle("no ranker is served", "split", "pool", "queue_tokens", "precision", "device", "threads")
 
 
-<<<<<<< HEAD
-def _serve_assistant(options: ServeOptions) -> None:
-    """Talk to the assistant that started the program, until it hangs up."""
-    reason = "--mcp talks on standard input and output, to the program that started it"
-    idle(reason, "host", "port", "key_file", "allow_hosts", "max_body", "grace", "access_log", "opens")
-    with needs("mcp", "rankhouse serve --mcp"):
-        from rankhouse.serve import mcp
-=======
 def serve_assistant(options: ServeOptions, beside: Callable[[Service], None] | None = None) -> None:
     """Talk to the assistant that started the program, until it hangs up; ``beside`` runs in a thread."""
-    try:
+    with needs("mcp", "--mcp"):
         from rankhouse.serve import mcp
-    except ImportError as error:
-        raise MissingExtra("--mcp", "mcp") from error
->>>>>>> 4fae3fa9 (up --mcp: a folder of files as an assistant's tools, its changes noticed)
     from rankhouse.serve.host.service import open_service
 
     with _cluster_of(options) as cluster:

@@ -7,14 +7,9 @@ from pathlib import Path
 import click
 
 from rankhouse.cli import console
-<<<<<<< HEAD
-from rankhouse.cli.options import BYTES, LOCAL, PATH
-from rankhouse.core.errors import needs
-=======
 from rankhouse.cli.commands.serve import serve_assistant
 from rankhouse.cli.options import BYTES, LOCAL, PATH, idle
-from rankhouse.core.errors import MissingExtra
->>>>>>> 4fae3fa9 (up --mcp: a folder of files as an assistant's tools, its changes noticed)
+from rankhouse.core.errors import needs
 
 
 @click.command("up", epilog="Example:  rankhouse up ~/notes --open")
