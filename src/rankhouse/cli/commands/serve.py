@@ -121,7 +121,7 @@ def command(
     )  # fmt: skip
     _refuse_idle(options)
     if mcp:
-        reason = "--mcp talks on standard input and output, to whoever started it"
+        reason = "--mcp talks on standard input and output, to the program that started it"
         idle(reason, "host", "port", "key_file", "allow_hosts", "max_body", "grace", "access_log", "opens")
         serve_assistant(options)
     else:
