@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import RankhouseError
-from rankhouse.core.nouns import FloatArray
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.serve.contracts.requests import deadline_of
@@ -131,7 +131,7 @@ def histogram_of(lengths: np.ndarray) -> Histogram:
 
 def kinds_of(index: Index) -> list[tuple[str, int, int]]:
     """Return the endings that ids have, with their counts and shares; none where ids are no file names."""
-    counts = Counter(PurePosixPath(doc_id).suffix.lower() for doc_id in index.documents)
+    counts = Counter(PurePosixPath(doc_id.partition("#")[0]).suffix.lower() for doc_id in index.documents)
     known = {
         ending: count for ending, count in counts.items() if 1 < len(ending) <= 10 and ending[1:].isalpha()
     }
@@ -168,7 +168,9 @@ def map_of(index: Index, name: str, hits: Sequence[SearchHit]) -> VectorMap | No
     return VectorMap(tuple(points), tuple(reversed(marked)), sentence)
 
 
-def principal(sample: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+def principal(
+    sample: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
     """Return the mean (d,), the first two principal axes (d, 2) and their share of the variance.
 
     The same sample gives the same axes: the largest component of each is positive.
@@ -185,7 +187,7 @@ def principal(sample: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     )
 
 
-def _placed(points: FloatArray) -> tuple[list[float], list[float]]:
+def _placed(points: NDArray[np.float64]) -> tuple[list[float], list[float]]:
     """Return places (n, 2) in units of the picture."""
     low, high = points.min(axis=0), points.max(axis=0)
     x = Scale(float(low[0]), float(high[0]), MAP_EDGE, MAP_WIDTH - MAP_EDGE)
