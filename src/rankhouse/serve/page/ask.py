@@ -39,13 +39,14 @@ class Move(NamedTuple):
 
 
 class ShownHit(NamedTuple):
-    """A document of a column, with its movement, its grade, its neighbours and its passages."""
+    """A document of a column, with its movement, grade, neighbours, passages, and where in its file it is."""
 
     hit: SearchHit
     move: Move | None
     grade: int | None
     beside: tuple[str, ...]
     passages: Sequence[ShownPassage] = ()
+    place: str = ""
 
 
 class SystemColumn(NamedTuple):
@@ -130,7 +131,8 @@ def columns(seen: Sequence[ShownAnswer], grades: Mapping[str, int]) -> list[Syst
         near = one.answer.hits[max(0, number - 1) : number + 2]
         beside = tuple(other.doc_id for other in near if other is not hit)
         move = None if one is seen[0] else _move(hit, places, first.system)
-        return ShownHit(hit, move, grades.get(hit.doc_id), beside, passages=one.passages.get(hit.doc_id, ()))
+        passages, place = one.passages.get(hit.doc_id, ()), one.places.get(hit.doc_id, "")
+        return ShownHit(hit, move, grades.get(hit.doc_id), beside, passages=passages, place=place)
 
     return [
         SystemColumn(

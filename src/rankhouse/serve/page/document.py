@@ -19,7 +19,7 @@ from rankhouse.core.nouns import Document
 from rankhouse.core.progress import counted
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.extract import is_code, is_markdown, pieces, rendered
+from rankhouse.serve.page.extract import is_code, is_markdown, pieces, place_of, rendered
 from rankhouse.serve.page.render import Line, address, exports, is_saved, page
 from rankhouse.serve.search.documents import ShadedDocument, Stretch, passages_with_scores, read_document
 from rankhouse.text.words import Span
@@ -81,8 +81,9 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
             seen = _seen(parts, asked, (shaded.best.start, shaded.best.end))
     best = shaded.best.number if shaded and shaded.best and len(shaded.passages) > 1 else 0
     content: dict[str, object] = {
-        "title": document.title or asked.doc,
+        "title": ", ".join(filter(None, (document.title or asked.doc, place_of(document)))),
         "name": document.title or asked.doc,
+        "in_file": place_of(document),
         "doc_id": asked.doc,
         "index": view.name,
         "length": counted(len(document.text.split()), "word"),

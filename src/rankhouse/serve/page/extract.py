@@ -62,6 +62,12 @@ def is_markdown(document: Document) -> bool:
     return PurePosixPath(document.id).suffix.lower() in _MARKDOWN
 
 
+def place_of(document: Document) -> str:
+    """Return where a document is in its file, like "page 12"; "" for one that is no part of a file."""
+    file, place = document.extra.get("file"), document.extra.get("place")
+    return place if isinstance(place, str) and document.id.startswith(f"{file}#") else ""
+
+
 def extract(
     document: Document, span: Span, weights: Mapping[str, float], analyzer: Analyzer, most: int = SHOWN
 ) -> list[Extract]:

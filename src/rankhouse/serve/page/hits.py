@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from rankhouse.core.nouns import Document
 from rankhouse.core.progress import counted
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.extract import SHOWN, Extract, extract
+from rankhouse.serve.page.extract import SHOWN, Extract, extract, place_of
 from rankhouse.serve.page.render import address
 from rankhouse.serve.search.passages import FoundPassages, PassageFinder, words_nowhere
 from rankhouse.serve.search.shapes import SearchResponse
@@ -41,12 +42,14 @@ class ShownAnswer(NamedTuple):
         passages: Document id -> its passages, the best first.
         summary: How many documents are shown, of how many.
         before: A sentence that stands before the hits; "" for none.
+        places: Document id -> where it is in its file, for documents that are parts of one.
     """
 
     answer: SearchResponse
     passages: Mapping[str, Sequence[ShownPassage]]
     summary: str
     before: str = ""
+    places: Mapping[str, str] = MappingProxyType({})
 
 
 def shown(service: ServedCollection, answer: SearchResponse, deadline: Deadline) -> ShownAnswer:
@@ -74,6 +77,7 @@ def shown(service: ServedCollection, answer: SearchResponse, deadline: Deadline)
         passages,
         _count(len(hits), len(hits) if trimmed else answer.found, by_meaning=finder.by_meaning),
         _nowhere(nowhere, by_meaning=finder.by_meaning, is_empty=not hits),
+        places={one.id: place for one in documents if (place := place_of(one))},
     )
 
 
