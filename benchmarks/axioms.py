@@ -23,7 +23,7 @@ def restricted(run: rh.Run, candidates: rh.Run) -> rh.Run:
     """Return a run's order of the candidates; the last place, all with one score, for what it lacks."""
     rows = {}
     for query_id in candidates:
-        scores = dict(zip(*run[query_id], strict=True))
+        scores = run[query_id].to_dict()
         lowest = min(scores.values(), default=0.0) - 1
         rows[query_id] = {
             doc_id: float(scores.get(doc_id, lowest)) for doc_id in candidates[query_id].doc_ids

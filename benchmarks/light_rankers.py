@@ -195,7 +195,7 @@ def _ordered(index: Index, queries: Sequence[Query], candidates: Run) -> Run:
     everything = retrieve(index, queries, LexicalOptions("bm25", k=len(index.documents)))
     rankings: dict[str, Ranking | Mapping[str, float]] = {}
     for query in queries:
-        found = dict(zip(*everything[query.id], strict=True))
+        found = everything[query.id].to_dict()
         rankings[query.id] = {d: float(found.get(d, 0.0)) for d in candidates[query.id].doc_ids}
     return Run.from_rankings(rankings)
 

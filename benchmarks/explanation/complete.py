@@ -59,7 +59,7 @@ def of_first_stage(
 
     def answers() -> Iterator[tuple[Explanation, float]]:
         for query in queries:
-            found = dict(zip(*run[query.id], strict=True))
+            found = run[query.id].to_dict()
             retrieved = draws.sample(sorted(found), min(each, len(found)))
             for doc_id in [*retrieved, *draws.sample(ids, 2 * each - len(retrieved))]:
                 answer = explainer.explain(query, doc_id)

@@ -171,7 +171,7 @@ def test_the_run_of_another_ranker_is_refused_with_both_fingerprints(reranked, r
     [
         (["--doc", "D1"], 'did you mean "d1"?'),
         (["--doc", "nothing-like-it"], "which has 4"),
-        (["--doc", "d1", "--against", "d1"], "against itself"),
+        (["--doc", "d1", "--against", "d1"], "compared with itself"),
         (["--doc", "d1", "--against", ""], "--against is empty"),
         (["--doc", "d1", "--top", "3"], "either --doc ID"),
         ([], "either --doc ID"),

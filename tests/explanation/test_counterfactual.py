@@ -149,21 +149,22 @@ def test_a_reranked_order_flips(name, split, opened, long_text, known_words):
     plan = Plan(split=split, pool=pools.best())
     flipped = 0
     for first, second in combinations(documents, 2):
-        ids, scores = reranked(ranker, first, second, plan)
+        ranked = reranked(ranker, first, second, plan)
         by_id = {each.id: each for each in documents}
-        above, below = by_id[ids[0]], by_id[ids[1]]
-        found = flip(ranker, QUERY, above, (below.id, float(scores[1])), split, plan.pool)
+        above, below = (by_id[hit.doc_id] for hit in ranked)
+        found = flip(ranker, QUERY, above, (below.id, ranked[1].score), split, plan.pool)
         if found is None:
             continue
         flipped += 1
-        assert found.before == scores[0]
+        assert found.before == ranked[0].score
         left = above.text
         title = above.title
         for text in found.removed:
             title, left = ("", left) if text == title else (title, left.replace(text, "", 1))
-        ids, scores = reranked(ranker, above._replace(text=" ".join(left.split()), title=title), below, plan)
-        assert ids[0] == below.id
-        assert scores[1] == pytest.approx(found.after, abs=1e-5)
+        left = " ".join(left.split())
+        ranked = reranked(ranker, above._replace(text=left, title=title), below, plan)
+        assert ranked[0].doc_id == below.id
+        assert ranked[1].score == pytest.approx(found.after, abs=1e-5)
     assert flipped
 
 

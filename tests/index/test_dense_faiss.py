@@ -70,8 +70,8 @@ def test_structures_find_most_of_what_exact_search_finds(vectors, encoder, notat
     assert run == search(built, encoder, QUERIES, 20)
     assert recall(exact, run, 20) >= at_least
     for query_id in run:
-        right = dict(zip(*exact[query_id], strict=True))
-        for doc_id, score in zip(*run[query_id], strict=True):
+        right = exact[query_id].to_dict()
+        for doc_id, score in run[query_id].to_dict().items():
             assert right.get(doc_id, score) == score  # to the bit
 
 

@@ -235,6 +235,7 @@ BUILDERS = {
     "t5": t5,
     "t5_1_1": lambda folder: t5(folder, gated=True),
     "wide_bert": lambda folder: bert(folder, labels=1, **WIDE),
+    "wide_bert_encoder": lambda folder: bert(folder, head="BertModel", **WIDE),
     "wide_electra": lambda folder: electra(folder, **WIDE),
     "wide_t5": lambda folder: t5(folder, shape=(64, 16, 96)),
     "wide_t5_1_1": lambda folder: t5(folder, gated=True, shape=(64, 16, 96)),

@@ -51,7 +51,7 @@ OPENED = {
     "cross-encoder, by length": (open_crossencoder, "deberta", NeuralRanker),
     "monoT5": (open_monot5, "wide_t5", NeuralRanker),
     "monoT5 1.1": (open_monot5, "wide_t5_1_1", NeuralRanker),
-    "bi-encoder": (open_biencoder, "wide_bert", DenseRanker),
+    "bi-encoder": (open_biencoder, "wide_bert_encoder", DenseRanker),
 }
 ONLY_PLAIN = ("cross-encoder, narrow", "cross-encoder, by length")
 

@@ -28,10 +28,10 @@ def test_scores_and_gradients_equal_the_authors_code(path):
     absolute, relative = check(path)
     # Conv-KNRM's exact kernel (width 1e-3) makes much of the last digit of a similarity, and its gradients go
     # up to 6: in float32 the authors' code itself is 1.4e-5 of them away from its own float64, as ours is
-    # with AVX-512; with AVX2, ours is 2.4e-5 away
+    # with AVX-512; with AVX2, ours is 2.4e-5 of them away
     is_narrow = path.name.startswith("conv_knrm")
     assert relative < (4e-5 if is_narrow else 2e-5)
-    assert absolute < (1e-4 if is_narrow else 2e-5)
+    assert absolute < (2e-4 if is_narrow else 2e-5)
 
 
 def test_every_kind_of_vector_is_covered():

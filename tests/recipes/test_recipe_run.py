@@ -113,7 +113,7 @@ def test_the_manifest_gives_the_recipe_back_and_every_option(world, run):
         msgspec.convert(manifest["recipe"], Recipe) == read_recipe(world / "r.toml", ["steps.ql.k=5"]).recipe
     )
     ql = next(step for step in manifest["steps"] if step["step"] == "ql")
-    assert (ql["options"]["k"], ql["options"]["fusion"]) == ("5", "")
+    assert (ql["options"]["k"], ql["options"]["fusion"]) == ("5", "None")
     assert "threads" not in ql["options"]
     assert manifest["data"]["notes/corpus.jsonl"]["identity"].endswith(".jsonl")
     assert {"python", "rankhouse", "numpy"} <= manifest["versions"].keys()

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 import click
 from click.core import ParameterSource
 
-from rankhouse.cli import console
+from rankhouse.cli import TRANSFERS, console
 from rankhouse.core.arguments import OptionField, option_fields
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import quoted
@@ -73,8 +73,6 @@ class _Bytes(click.ParamType[int]):
 BYTES = _Bytes()
 
 
-TRANSFERS = "rankhouse.transfers"
-"""Key of a command's context for the remote files that options named; absent if none was."""
 PLANNED = "planned"
 """The object of a context that only reads a command line: nothing is written yet, so nothing is looked at."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from rankhouse.cli.options import TRANSFERS
+from rankhouse.cli import TRANSFERS
 from rankhouse.core.errors import WrongUse, call_path
 from rankhouse.io import staging
 from rankhouse.io.locks import only_writer

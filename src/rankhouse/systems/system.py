@@ -102,7 +102,12 @@ class System:
 
     @checked
     def rank(self, query: str | Query, index: AnyIndex | PathLike) -> Ranking:
-        """Rank the documents for one query; index and errors as of :meth:`run`."""
+        """Rank the documents for one query.
+
+        Args:
+            query: The question.
+            index: As for :meth:`run`.
+        """
         asked = query if isinstance(query, Query) else Query("query", query)
         return self.run([asked], index)[asked.id]
 
