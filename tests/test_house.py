@@ -75,14 +75,14 @@ BUDGETS = {
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_408, 2_500),
-    "systems": (2_506, 1_900),
+    "systems": (2_511, 1_900),
     "training explanation stores": (12_920, 11_700),
     "index models ranking labels evaluation": (20_598, 19_100),
     "text nn page": (6_177, 5_980),
     "io": (5_159, 3_300),
     "core": (2_313, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 75_924, 66_000
+MOST_ALL, PLANNED_ALL = 75_930, 66_000
 MOST_FILES, PLANNED_FILES = 419, 400
 MOST_SHARED_NAMES = 15
 
