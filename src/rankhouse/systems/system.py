@@ -364,11 +364,7 @@ class Reranked(_After):
 
 
 def whole(system: System) -> System:
-    """Return a system that can rank by itself.
-
-    Raises:
-        WrongUse: It is a weight with one system only.
-    """
+    """Return a system that can rank by itself; WrongUse for a weight with one system only."""
     if isinstance(system, Fused) and len(system.systems) == 1:
         raise WrongUse(
             f"{system}: a weight says how much a system counts in a sum; add another to it, like  "
