@@ -1,4 +1,4 @@
-"""The pages of a served folder: where a part is in its file."""
+"""The pages of a served folder: where a part is in its file, and what is indexed."""
 
 import re
 
@@ -19,9 +19,13 @@ def client(tmp_path_factory, running):
         "From a\nSubject: Tides\n\nhigh water\n\nFrom b\nSubject: Locks\n\nships\n"
     )
     (folder / "note.md").write_text("# Pilots\n\nPilots steer ships.\n")
+    (folder / "more.jsonl").write_text('{"id": "a", "text": "Gulls."}\n{"id": "b"}\n')
+    (folder / "broken<b>.txt.gz").write_bytes(b"\x1f\x8bnonsense")
+    for name in ("photo.jpg", "other.jpg", "nothing.md", ".hidden"):
+        (folder / name).touch()
     with claimed(folder) as place:
         index_folder(place)
-        service = open_service(ServeOptions(indexes={"mine": place.index}, port=0))
+        service = open_service(ServeOptions(indexes={"mine": place.index}, contents=place.contents, port=0))
         with running(service) as client:
             client.wait(200)
             yield client
@@ -46,3 +50,40 @@ def test_a_record_with_a_field_of_that_name_is_no_part():
     assert place_of(Document("paris", "text", "", {"place": "France"})) == ""
     assert place_of(Document("a.pdf#page=2", "text", "", {"file": "a.pdf", "place": {"page": 2}})) == ""
     assert place_of(Document("a.pdf#page=2", "text", "", {"file": "a.pdf", "place": "page 2"})) == "page 2"
+
+
+def test_the_list_of_files_says_what_is_indexed_and_what_is_not(client):
+    saved, told = client.get("/files?export=json").json, client.get("/files", accept="application/json").json
+    assert saved == told
+    assert (told["files"], told["documents"], told["bytes"]) == (3, 4, 136)
+    kinds = {one["kind"]: (one["files"], one["documents"]) for one in told["kinds"]}
+    assert kinds == {"Markdown": (1, 1), "corpus": (1, 1), "mailbox": (1, 2)}
+    assert [one["name"] for one in told["largest"]] == ["in box.mbox", "more.jsonl", "note.md"]
+    assert [(one["name"], one["documents"]) for one in told["faults"]] == [
+        ("broken<b>.txt.gz", 0), ("more.jsonl", 1),
+    ]  # fmt: skip
+    left = {one["reason"]: (one["count"], one["names"]) for one in told["left_out"]}
+    assert left == {
+        ".jpg": (2, ["other.jpg", "photo.jpg"]), "hidden": (1, [".hidden"]), "empty": (1, ["nothing.md"]),
+    }  # fmt: skip
+    answer = client.get("/files", accept="text/html,*/*")
+    text = answer.body.decode()
+    for said in (
+        "mine: 4 documents from 3 files, 136 Bytes",
+        ".jpg: not a format that is read <span",
+        "Hidden files and folders <span",
+        "<bdi>broken&lt;b&gt;.txt.gz</bdi>",
+        "the compressed data is damaged",
+        '<a href="/files" aria-current="page">Files</a>',
+    ):
+        assert said in text
+    assert "photo.jpg" in client.get("/files?export=html").body.decode()
+
+
+def test_a_service_without_a_folder_has_no_such_list(client, running):
+    served = ServeOptions(indexes=client.server.config.app.state.service.options.indexes, port=0)
+    with running(open_service(served)) as other:
+        other.wait(200)
+        assert b'href="/files"' not in other.get("/", accept="text/html").body
+        answer = other.get("/files")
+        assert (answer.status, answer.json["message"][:26]) == (404, "no folder is served here; ")

@@ -75,6 +75,7 @@ def command(
             judgements=place.judgements,
             trainings=place.trainings,
             audit=place.state / "audit.jsonl",
+            contents=place.contents,
             host=host,
             port=port,
             key_file=key_file,

@@ -160,6 +160,6 @@ def open_service(options: ServeOptions, cluster: RemoteHolder | None = None) -> 
             store.close()
         raise
     return Service(
-        catalogue, store, queries, qrels, runs=runs, audit=audit,
+        catalogue, store, queries, qrels, runs=runs, audit=audit, contents=options.contents,
         options=options, keys=keys, access_log=access_log, cluster=cluster,
     )  # fmt: skip

@@ -57,6 +57,7 @@ class ServeOptions:
         cluster: "ray", or the address of a cluster that holds shards and rankers; "" for this process alone.
         replicas: How many of each shard and each ranker the cluster holds.
         partial: Whether what the other shards of an index find is good enough where some do not answer.
+        contents: The list of a folder's files, where one is served.
         late: Names of rankers that are not opened at the start, but when there is work for them.
     """
 
@@ -81,6 +82,7 @@ class ServeOptions:
     cluster: str = ""
     replicas: int = 1
     partial: bool = False
+    contents: Path | None = None
     late: frozenset[str] = frozenset()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from rankhouse.core.nouns import Query
@@ -36,6 +37,7 @@ class ServedCollection:
         qrels: Judgements of them that were there before; only read.
         runs: Name -> run of them, to compare beside the systems.
         standing: What is being done about the folder that is served, if it is one.
+        contents: The list of what is indexed of that folder, and what is left out; None without a folder.
         system_runs: Runs of systems over the questions, made when they are compared.
     """
 
@@ -46,6 +48,7 @@ class ServedCollection:
     runs: Mapping[str, Run] = field(default_factory=dict)
     audit: Audit = field(default_factory=lambda: Audit(None))
     standing: FolderProgress = field(default_factory=FolderProgress)
+    contents: Path | None = None
     system_runs: SystemRuns = field(init=False)
     training: TrainingJobs = field(init=False)
 

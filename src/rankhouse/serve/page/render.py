@@ -82,8 +82,9 @@ def page(
     saved = is_saved(request)
     caller = caller_of(request)
     here = {"path": request.url.path, "caller": "" if caller is ANYBODY else caller.name}
-    work = request.app.state.service.work
-    text = filled(template, {"saved": saved, "here": here, "work": work, **content})
+    service = request.app.state.service
+    frame = {"saved": saved, "here": here, "work": service.work, "has_files": service.contents is not None}
+    text = filled(template, {**frame, **content})
     sent = {**_UNCACHED, **(headers or {})}
     if saved:
         sent |= _attachment(f"{request.url.path.strip('/') or 'search'}.html")

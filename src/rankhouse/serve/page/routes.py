@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from rankhouse.serve.contracts.requests import Threads, answer
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page import ask, collection, document, judge, queries, runs, train, why
+from rankhouse.serve.page import ask, collection, document, files, judge, queries, runs, train, why
 from rankhouse.serve.page.judge import Pools
 from rankhouse.serve.page.render import FormWork, page, static_routes, view
 
@@ -37,6 +37,7 @@ def routes(service: ServedCollection) -> list[BaseRoute]:
         at("/runs", runs.RunsFields, runs.show),
         at("/train", Struct, train.show, FormWork(train.TrainForm, partial(train.write, service))),
         at("/collection", collection.CollectionFields, collection.show),
+        at("/files", files.FilesFields, files.show),
         Route("/work", partial(_work, service)),
         *static_routes(),
     ]
