@@ -71,7 +71,7 @@ BUDGETS = {
     "cli": (4_710, 4_020),
     "cluster": (1_700, 1_700),
     "api": (1_249, 1_100),
-    "serve": (12_097, 9_110),
+    "serve": (12_128, 9_110),
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_408, 2_500),
@@ -82,7 +82,7 @@ BUDGETS = {
     "io": (5_159, 3_300),
     "core": (2_313, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 76_071, 66_000
+MOST_ALL, PLANNED_ALL = 76_102, 66_000
 MOST_FILES, PLANNED_FILES = 420, 400
 MOST_SHARED_NAMES = 15
 

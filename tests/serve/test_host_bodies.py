@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from rankhouse.serve.host import application, connection
-from rankhouse.serve.host.service import open_service
+from rankhouse.serve.host.service import Phase, open_service
 from rankhouse.serve.host.settings import Limits, ServeOptions
 
 LIMITS = Limits(body=100_000)
@@ -349,3 +349,27 @@ def test_requests_on_one_connection_are_all_answered(client):
         time.sleep(2 * IMPATIENT.patience)  # idle between requests is no slowness
         line.sendall(one)
         assert line.recv(10_000).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"), [(Phase.STARTING, b"is loading its models"), (Phase.DRAINING, b"is stopping")]
+)
+def test_a_browser_that_comes_too_early_gets_a_page_that_reloads(running, phase, said):
+    service = open_service(ServeOptions(port=0))
+    with running(service) as client:
+        client.wait(200)
+        service.phase = phase
+        page, program = client.get("/", accept="text/html,*/*;q=0.8"), client.get("/", accept="*/*")
+        posted = client.ask("POST", "/rerank", b"{}", {"accept": "text/html"})
+    for answer in (page, program, posted):
+        assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (
+            503,
+            "1",
+            "close",
+        )
+    assert said in page.body
+    assert b'<meta http-equiv="refresh" content="1">' in page.body
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert not any(mark in page.body for mark in (b"src=", b"<link", b"/static/"))  # these are refused, too
+    assert program.json["error_type"] == "unhealthy"
+    assert posted.json["error"]["code"] == "unavailable"

@@ -14,12 +14,14 @@ import time
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rankhouse.serve.errors import DeadlinePassed, Overloaded, SlowClient, TooLarge, Unready, refusal
-from rankhouse.serve.host.gates import LOGIN, PROBES
+from rankhouse.serve.host.gates import CONTENT_POLICY, LOGIN, PROBES
 from rankhouse.serve.host.service import Phase, Service
+from rankhouse.serve.page.render import waiting_page, wants_html
 
 BODIES_AT_ONCE = 4
 """So many bodies of the largest size may be held at once."""
@@ -28,6 +30,10 @@ _LINGER = 2.0  # seconds in which a refused body is still taken in, so that its 
 _NOT_READY = {
     Phase.STARTING: "the service has begun and still opens its models; ask again in a moment",
     Phase.DRAINING: "the service is about to end and takes no more work; ask again in a moment",
+}
+_TO_PEOPLE = {
+    Phase.STARTING: "The service is loading its models and will be ready in a moment.",
+    Phase.DRAINING: "The service is stopping and takes no more requests.",
 }
 
 
@@ -59,8 +65,7 @@ class Lifelines:
         if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
         elif self._service.phase is not Phase.READY:
-            error = Unready(_NOT_READY[self._service.phase])
-            await refusal(scope, error, closes=True)(scope, receive, send)
+            await _unready(scope, self._service.phase)(scope, receive, send)
         else:
             exchange = _Exchange(send)
             with self._service.running():
@@ -167,6 +172,14 @@ class _Exchange:
         self.is_answering = True
         self.is_complete = message["type"] == "http.response.body" and not message.get("more_body")
         await self._send(message)
+
+
+def _unready(scope: Scope, phase: Phase) -> Response:
+    """Refuse a request for now; a browser gets a page, which loads itself again."""
+    told = refusal(scope, Unready(_NOT_READY[phase]), closes=True)
+    if scope["method"] == "GET" and wants_html(Request(scope)):
+        return waiting_page(told, _TO_PEOPLE[phase], CONTENT_POLICY)
+    return told
 
 
 async def _hang_up(receive: Receive) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, quote
 
@@ -138,13 +139,30 @@ def _attachment(name: str) -> dict[str, str]:
 def sign_in_page(action: str, there: str, policy: str, fault: str = "") -> Response:
     """Return the form that asks for a key; its styles are named in the service's Content-Security-Policy."""
     content = {"title": "Sign in", "action": action, "there": there, "fault": fault}
-    text = filled("sign_in.html.j2", {"saved": True, "here": {"path": action, "caller": ""}, **content})
+    return _with_own_styles("sign_in.html.j2", content, policy, 401 if fault else 200)
+
+
+def waiting_page(answer: Response, message: str, policy: str) -> Response:
+    """Return what a browser shows, and loads again, while the service cannot answer yet."""
+    seconds = answer.headers["retry-after"]
+    content = {"title": "One moment", "message": message, "seconds": seconds}
+    headers = {"retry-after": seconds, "connection": "close"}
+    return _with_own_styles("waiting.html.j2", content, policy, answer.status_code, headers=headers)
+
+
+def _with_own_styles(
+    template: str,
+    content: Mapping[str, object],
+    policy: str,
+    status: int,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> Response:
+    """Return a page that needs no other file; the policy names its styles by their digest."""
+    text = filled(template, {"saved": True, **content})
     digest = base64.b64encode(hashlib.sha256(style("page").content).digest()).decode()
     own = policy.replace("style-src 'self'", f"style-src 'sha256-{digest}'")
-    headers = {"content-security-policy": own, "cache-control": "no-store"}
-    return Response(
-        text.encode("utf-8", "replace"), 401 if fault else 200, headers, "text/html; charset=utf-8"
-    )
+    sent = {"content-security-policy": own, **_UNCACHED, **headers}
+    return Response(text.encode("utf-8", "replace"), status, sent, "text/html; charset=utf-8")
 
 
 def static_routes() -> list[BaseRoute]:
