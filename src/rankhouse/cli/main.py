@@ -158,7 +158,7 @@ def signals_heeded() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came, timers = False, list[threading.Timer]()
+    came, over = False, threading.Event()
 
     def terminate(number: int, frame: FrameType | None) -> NoReturn:
         nonlocal came
@@ -171,9 +171,15 @@ def signals_heeded() -> Iterator[None]:
         if number is None:
             report(lost)
             return
-        timers.append(threading.Timer(_AGAIN, signal.raise_signal, (number,)))
-        timers[-1].daemon = True
-        timers[-1].start()
+        is_reported = threading.Event()
+
+        def again() -> None:
+            is_reported.wait()  # sent while this hook still waits for the thread, it would be dropped here
+            if not over.wait(_AGAIN):
+                signal.raise_signal(number)
+
+        threading.Thread(target=again, daemon=True).start()
+        is_reported.set()
 
     before, report = signal.signal(signal.SIGTERM, terminate), sys.unraisablehook
     sys.unraisablehook = send_again
@@ -190,8 +196,7 @@ def signals_heeded() -> Iterator[None]:
             raise Termination
     finally:
         sys.unraisablehook = report
-        for timer in timers:
-            timer.cancel()
+        over.set()
         signal.signal(signal.SIGTERM, before)
 
 
