@@ -435,7 +435,7 @@ def test_several_teachers_with_vectors_teach_as_one(index, tmp_path):
     assert training(tmp_path / "a")["crossed"]
     assert result.test["teacher"] > 0
     asked = tmp_path / "a" / "questions"
-    assert {path.name for path in asked.glob("teacher-*/*")} == {"documents", "queries.npy"}
+    assert {path.name for path in asked.glob("teacher-*/*")} == {"documents", "queries.npy", "queries.json"}
     assert not list(asked.glob("*.npy"))
     again = pair()
     assert adapt(index, tmp_path / "a", again, ranker="tk").test == result.test

@@ -47,7 +47,7 @@ def test_a_reading_key_sees_everything_and_judges_nothing(script, tab, at, serve
         page.goto(f"{at}/judge?query=ship&judge=robot&depth=5&system=bm25")
         assert page.locator(".card").count() == 5
         assert page.locator(".scale button:not(:disabled)").count() == 0
-        assert "reads only" in page.inner_text("main")
+        assert "can read but not judge" in page.inner_text("main")
     assert served[0].judgements.entries == ()
 
 
