@@ -48,6 +48,8 @@ OPENED = {
     "cross-encoder": (open_crossencoder, "wide_bert", NeuralRanker),
     "cross-encoder, narrow": (open_crossencoder, "bert", NeuralRanker),
     "cross-encoder, ELECTRA": (open_crossencoder, "wide_electra", NeuralRanker),
+    "cross-encoder, ModernBERT": (open_crossencoder, "wide_modernbert", NeuralRanker),
+    "cross-encoder, MPNet": (open_crossencoder, "wide_mpnet", NeuralRanker),
     "cross-encoder, by length": (open_crossencoder, "deberta", NeuralRanker),
     "monoT5": (open_monot5, "wide_t5", NeuralRanker),
     "monoT5 1.1": (open_monot5, "wide_t5_1_1", NeuralRanker),

@@ -21,14 +21,24 @@ from torch.nn import functional as F
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu.infer import require_int8
-from rankhouse.nn.layers.bert import BERT_NAMES, DISTILBERT_NAMES, PostNormEncoder, PostNormSizes
+from rankhouse.nn.layers.bert import (
+    BERT_NAMES,
+    DISTILBERT_NAMES,
+    MPNET_NAMES,
+    PostNormEncoder,
+    PostNormSizes,
+)
 from rankhouse.nn.layers.linear import packed_linears
+from rankhouse.nn.layers.modernbert import LayerKind, ModernEncoder, ModernSizes
 from rankhouse.nn.layers.ragged import Packed, Ragged
+from rankhouse.nn.layers.rotary import Rotary
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 STATIC = "static"  # model type of word vectors
 POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
 _LIKE_BERT = POSITIONS_FROM_PADDING | {"bert", "electra"}
+_STEADY = frozenset({"default", "linear", "yarn", "llama3"})  # rotary positions that no length changes
+_FURTHEST = 128  # MPNet's distance from which on all share a bias
 _ROWS, _ROWS_BF16 = 4, 8  # of a call while training, on a processor; calls weigh more where sums are quick
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu",
@@ -51,11 +61,16 @@ class StateEncoder(Protocol):
 
 
 def is_packable(config: Any) -> bool:  # noqa: ANN401  # transformers' configurations have no common type
-    """Return whether ``nn.layers.bert`` computes the very function of this checkpoint."""
-    activation = getattr(config, "activation" if config.model_type == "distilbert" else "hidden_act", None)
+    """Return whether ``nn.layers`` computes the very function of this checkpoint."""
+    named = {"distilbert": "activation", "modernbert": "hidden_activation"}.get(
+        config.model_type, "hidden_act"
+    )
+    if getattr(config, named, None) not in _ACTIVATIONS:
+        return False
+    if config.model_type == "modernbert":
+        return all(one["rope_type"] in _STEADY for one in config.rope_parameters.values())
     return (
-        (config.model_type in _LIKE_BERT or config.model_type == "distilbert")
-        and activation in _ACTIVATIONS
+        (config.model_type in _LIKE_BERT or config.model_type in {"distilbert", "mpnet"})
         and getattr(config, "position_embedding_type", None) in {None, "absolute"}
         and not getattr(config, "is_decoder", False)
         and not getattr(config, "sinusoidal_pos_embds", False)
@@ -71,6 +86,8 @@ def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> StateE
     config: Any = base.config
     if not is_packable(config):
         return ByLength(base, compute)
+    if config.model_type == "modernbert":
+        return ModernEncoder(base.state_dict(), _modern_sizes(base), compute, first_only=first_only)
     distil = config.model_type == "distilbert"
     sizes = PostNormSizes(
         layers=config.num_hidden_layers,
@@ -78,9 +95,28 @@ def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> StateE
         eps=1e-12 if distil else config.layer_norm_eps,
         activation=_ACTIVATIONS[config.activation if distil else config.hidden_act],
         first_position=first_position(config),
+        furthest=_FURTHEST if config.model_type == "mpnet" else 0,
     )
-    names = DISTILBERT_NAMES if distil else BERT_NAMES
+    names = {"distilbert": DISTILBERT_NAMES, "mpnet": MPNET_NAMES}.get(config.model_type, BERT_NAMES)
     return PostNormEncoder(base.state_dict(), names, sizes, compute, first_only=first_only)
+
+
+def _modern_sizes(base: Any) -> ModernSizes:  # noqa: ANN401  # as above
+    """Read off a ModernBERT what its weights do not say."""
+    config, turning = base.config, base.rotary_emb
+    kinds = {
+        name: LayerKind(
+            config.sliding_window if name == "sliding_attention" else None,
+            Rotary(getattr(turning, f"{name}_inv_freq"), getattr(turning, f"{name}_attention_scaling")),
+        )
+        for name in set(config.layer_types)
+    }
+    return ModernSizes(
+        kinds=tuple(kinds[name] for name in config.layer_types),
+        heads=config.num_attention_heads,
+        eps=config.norm_eps,
+        activation=_ACTIVATIONS[config.hidden_activation],
+    )
 
 
 def first_position(config: Any) -> int:  # noqa: ANN401  # as above
