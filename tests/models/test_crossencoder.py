@@ -13,7 +13,8 @@ from rankhouse.nn.layers.ragged import Packed, Ragged
 from rankhouse.training.distillation import comparable
 
 PACKED = [
-    "bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert", "modernbert", "modernbert_mean", "mpnet",
+    "bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert", "modernbert", "modernbert_mean",
+    "mpnet",
 ]  # fmt: skip
 KINDS = [*PACKED, "deberta"]
 

@@ -306,7 +306,7 @@ def _packed(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor] 
 
 
 def _head(net: Any) -> nn.Module:  # noqa: ANN401  # transformers has no type for "a classifier"
-    """Return the part of a classifier that reads the first tokens' states, or pooled ones: (n, w) -> (n, c)."""
+    """Return the part of a classifier that reads first tokens' or pooled states: (n, w) -> (n, c)."""
     match net.config.model_type:
         case "bert":
             last = net.classifier if hasattr(net, "classifier") else net.cls

@@ -118,7 +118,7 @@ class SelfAttention:
                 heads = self._in_blocks(parts, self._window)
             else:
                 q, k, v = parts.contiguous().flatten(1, 2).unbind(0)
-                heads = self._heard(q, k, v, added, g.rows).view(g.rows, self.heads, g.length, -1)
+                heads = self._heard(q, k, v, added, rows=g.rows).view(g.rows, self.heads, g.length, -1)
             g.put(out, heads)
         return out
 
@@ -142,7 +142,7 @@ class SelfAttention:
         read = torch.arange(blocks)[:, None, None] * window + torch.arange(-window, 2 * window)
         hidden = ((own - read).abs() > window) | (read < 0) | (read >= length)
         added = torch.zeros(hidden.shape, dtype=parts.dtype).masked_fill_(hidden, -torch.inf)
-        return self._heard(q, k, v, added[None], n).view(n, h, blocks * window, d)[:, :, :length]
+        return self._heard(q, k, v, added[None], rows=n).view(n, h, blocks * window, d)[:, :, :length]
 
     def _heard(self, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, rows: int) -> Tensor:
         """Attend within rectangles: m queries (m, l, d), keys and values (m, s, d), of n rows -> (m, l, d).
@@ -207,7 +207,7 @@ class Attention(Protocol):
 
 
 def attention(heads: int, d: int, compute: Compute, window: int | None = None) -> Attention:
-    """Make the quickest attention of ``heads`` heads of width ``d`` there is, within a window if one is given."""
+    """Make the quickest attention of ``heads`` heads of width ``d``; within a window, if one is given."""
     if infer.fits(compute, d):
         return FusedAttention(heads, window)
     return SelfAttention(heads, compute, window)

@@ -219,7 +219,7 @@ class PostNormEncoder:
 
     def _through(self, batch: Packed, layout: RowLayout) -> Tensor:
         x, rows = self._embed(batch)
-        bias = self._bias and self._bias(layout)
+        bias = None if self._bias is None else self._bias(layout)
         for layer in self._layers:
             x, rows = layer(x, rows, layout, bias)
         return x

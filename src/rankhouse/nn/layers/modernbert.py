@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,24 +75,27 @@ class _Weights:
         return NormAffine(*self.affine(name), self._eps)
 
 
-def _queries_keys_values(whole: Affine, sizes: ModernSizes, fold: float) -> list[Affine]:
-    """Cut Wqkv in three; queries and keys are laid out for :class:`Rotary`, queries take 1 / sqrt(d) along."""
-    weight, bias = whole
-    scale = fold / math.sqrt(len(weight) // 3 // sizes.heads)
-    parts: list[Affine] = []
-    for place, (w, b) in enumerate(
-        zip(weight.chunk(3), [None] * 3 if bias is None else bias.chunk(3), strict=True)
-    ):
-        if place < 2:
-            w, b = interleaved(w, sizes.heads), None if b is None else interleaved(b, sizes.heads)
-        factor = scale if place == 0 else 1.0
-        parts.append((w * factor, None if b is None else b * factor))
-    return parts
+class _Asked(NamedTuple):
+    """Queries, keys and values: weights (w, w) and biases (w,), laid out for :class:`Rotary`."""
 
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor, ...] | None
 
-def _beside(parts: list[Affine]) -> Affine:
-    biases = [bias for _, bias in parts if bias is not None]
-    return torch.cat([weight for weight, _ in parts]), torch.cat(biases) if biases else None
+    @classmethod
+    def of(cls, whole: Affine, heads: int, fold: float = 1.0) -> _Asked:
+        """Cut Wqkv in three; queries take ``fold`` / sqrt(d) along."""
+        scale = fold / math.sqrt(len(whole[0]) // 3 // heads)
+
+        def laid_out(rows: Tensor) -> tuple[Tensor, ...]:
+            q, k, v = rows.chunk(3)
+            return interleaved(q, heads) * scale, interleaved(k, heads), v
+
+        return cls(laid_out(whole[0]), None if whole[1] is None else laid_out(whole[1]))
+
+    def beside(self, first: int, last: int) -> Affine:
+        """Return some of the three as one product."""
+        biases = None if self.biases is None else torch.cat(self.biases[first:last])
+        return torch.cat(self.weights[first:last]), biases
 
 
 class _Layer:
@@ -103,7 +107,7 @@ class _Layer:
         attend = attention(sizes.heads, len(whole[0]) // 3 // sizes.heads, compute, kind.window)
         self._attend = SelfAttentionHalf(
             weights.norm(f"{name}.attn_norm") if number else None,
-            _beside(_queries_keys_values(whole, sizes, attend.fold)),
+            _Asked.of(whole, sizes.heads, attend.fold).beside(0, 3),
             centred(*weights.affine(f"{name}.attn.Wo")),
             attend,
             compute=compute,
@@ -133,14 +137,14 @@ def _feed(
 
 
 class _FirstTokenLayer:
-    """The last layer where only each row's first token is asked for: keys and values of all, the rest of one."""
+    """The last layer, where only first tokens are asked for: keys and values of all, the rest of these."""
 
     def __init__(self, weights: _Weights, number: int, sizes: ModernSizes, compute: Compute) -> None:
         name, norm = f"layers.{number}", weights.norm(f"layers.{number}.attn_norm")
-        query, *others = _queries_keys_values(weights.affine(f"{name}.attn.Wqkv"), sizes, 1.0)
+        asked = _Asked.of(weights.affine(f"{name}.attn.Wqkv"), sizes.heads)
         self._heads, self._window = sizes.heads, sizes.kinds[number].window
-        self._query = linear(*norm.into(*query), compute.unquantised, few=True)
-        self._keys_values = linear(*norm.into(*_beside(others)), compute)
+        self._query = linear(*norm.into(*asked.beside(0, 1)), compute.unquantised, few=True)
+        self._keys_values = linear(*norm.into(*asked.beside(1, 3)), compute)
         self._norm = root_mean_square_norm(len(norm.gain), norm.eps, compute)
         self._few_norm = root_mean_square_norm(len(norm.gain), norm.eps, compute.unquantised)
         self._mix = linear(*centred(*weights.affine(f"{name}.attn.Wo")), compute, few=True)

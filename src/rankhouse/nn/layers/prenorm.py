@@ -1,8 +1,8 @@
 """Layers with a norm before each half, over rows that lie end to end: T5, ModernBERT, and decoders.
 
-x stays in fp32 from layer to layer; each half reads x divided by its root mean square and adds its result to x.
-The gain of a norm is multiplied into the weights behind it. A layer norm differs from the root mean square by
-the mean it takes away: where all that writes to x has mean 0 (:func:`centred`), there is none to take away.
+x stays in fp32 from layer to layer; each half reads x divided by its root mean square and adds its result to
+x. The gain of a norm is multiplied into the weights behind it. A layer norm differs from the root mean square
+by the mean that it subtracts: where all that writes to x has mean 0 (:func:`centred`), there is none.
 Shapes: t tokens of all rows together, w width, h heads, d width of a head.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from rankhouse.nn.compute import Activation, Compute
@@ -36,7 +35,7 @@ class NormAffine(NamedTuple):
     eps: float
 
     def into(self, weight: Tensor, bias: Tensor | None = None) -> Affine:
-        """Return a weight (out, w) and bias that read what the norm's gain and shift were not yet applied to."""
+        """Return a weight (out, w) and bias with the norm's gain and shift multiplied into them."""
         weight = weight.detach().float()
         if self.shift is not None:
             moved = weight @ self.shift.detach().float()

@@ -1,8 +1,8 @@
 """Rotary positions: queries and keys are turned by angles that grow with their place in the row.
 
-Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, eq. 34: numbers i and i + d / 2
-of a head are one complex number, multiplied by exp(i place frequency). Here the two stand side by side, which
-the weights are laid out for (:func:`interleaved`): products of queries and keys do not change by that.
+Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, eq. 34: numbers i and
+i + d / 2 of a head are one complex number, multiplied by exp(i place frequency). Here the two stand side by
+side, which the weights are laid out for (:func:`interleaved`): products of queries and keys do not change.
 Shapes: t tokens, h heads, d width of a head.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 Turn = Callable[..., Tensor]
-"""Turns the queries and keys (t, p * h * d) of a batch; given places in it (m,), those of some tokens only."""
+"""Turns queries and keys (t, p * h * d) of a batch; given places in it (m,), those of some tokens."""
 
 
 def interleaved(rows: Tensor, heads: int) -> Tensor:
