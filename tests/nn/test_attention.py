@@ -71,7 +71,7 @@ def test_products_of_turned_queries_and_keys_depend_on_their_distance_only():
     torch.manual_seed(0)
     one = torch.randn(1, 3 * heads * d)
     rows = one.repeat(30, 1)
-    turned = rotary.at(torch.arange(30), heads)(rows.clone())
+    turned = rotary.at(torch.arange(30))(rows.clone(), 2 * heads)
     torch.testing.assert_close(turned[:, 2 * heads * d :], rows[:, 2 * heads * d :])
     q, k = turned.view(30, 3, heads, d)[:, 0], turned.view(30, 3, heads, d)[:, 1]
     scores = torch.einsum("ihd,jhd->hij", q, k)
@@ -79,7 +79,7 @@ def test_products_of_turned_queries_and_keys_depend_on_their_distance_only():
         diagonal = scores.diagonal(distance, 1, 2)
         torch.testing.assert_close(diagonal, diagonal[:, :1].expand_as(diagonal), atol=1e-5, rtol=1e-5)
     chosen = torch.tensor([4, 17])
-    part = rotary.at(torch.arange(30), heads)(one[:, : heads * d].repeat(2, 1), chosen)
+    part = rotary.at(torch.arange(30))(one[:, : heads * d].repeat(2, 1), heads, chosen)
     torch.testing.assert_close(part, turned[chosen, : heads * d])
 
 

@@ -248,7 +248,7 @@ def open_biencoder(
         _check("pooling", mode, get_args(PoolingMode))
     _check("similarity", similarity, SIMILARITIES)
     folder = find(path, allow_pickle)
-    found = require(folder, "biencoder", () if pooling is None else ("masked", "unknown"))
+    found = require(folder, "biencoder", () if pooling is None else ("masked", "headless", "unknown"))
     settings = read_settings(folder) or EncoderSettings(folder)
     place = settings.transformer
     if settings.static:

@@ -42,7 +42,11 @@ KINDS: Final = {
     "masked": Kind("a language model that predicts masked words", advice=_BEGIN),
     "colbert": Kind("a ColBERT checkpoint (late interaction: a vector for each token)"),
     "sparse": Kind("a sparse encoder (SPLADE: a weight for each word of the vocabulary)"),
-    "decoder": Kind("a decoder, whose scores depend on a prompt template that its files do not hold"),
+    "decoder": Kind("a decoder", "causal"),
+    "headless": Kind(
+        "a decoder without its output layer",
+        advice='for a bi-encoder of it, say how to pool:  biencoder("DIR", pooling="lasttoken")',
+    ),
     "router": Kind("an encoder with different modules for queries and documents (Router)"),
     "custom": Kind("a model computed by Python code of its own, which is never run here"),
     "other": Kind("a network that does not rank"),
@@ -106,7 +110,7 @@ def _by_architecture(folder: Path) -> Found:
     if (folder / "artifact.metadata").is_file():
         return Found("colbert", "artifact.metadata is ColBERT's own")
     if str(raw["model_type"]).startswith(_DECODERS):
-        return Found("decoder", evidence)
+        return Found("headless" if names and names[0].endswith("Model") else "decoder", evidence)
     if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
         return Found("words" if raw["model_type"] in SEQ2SEQ else "other", evidence)
     if not names:

@@ -28,6 +28,7 @@ from rankhouse.nn.layers.bert import (
     PostNormEncoder,
     PostNormSizes,
 )
+from rankhouse.nn.layers.decoder import Decoder, DecoderSizes
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.modernbert import LayerKind, ModernEncoder, ModernSizes
 from rankhouse.nn.layers.ragged import Packed, Ragged
@@ -38,6 +39,8 @@ STATIC = "static"  # model type of word vectors
 POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
 _LIKE_BERT = POSITIONS_FROM_PADDING | {"bert", "electra"}
 _STEADY = frozenset({"default", "linear", "yarn", "llama3"})  # rotary positions that no length changes
+_DECODERS = frozenset({"qwen2", "qwen3", "llama", "mistral", "gemma"})
+_MOST = 8_192  # tokens of a row, unless more are asked for
 _FURTHEST = 128  # MPNet's distance from which on all share a bias
 _ROWS, _ROWS_BF16 = 4, 8  # of a call while training, on a processor; calls weigh more where sums are quick
 _ACTIVATIONS: dict[str, Activation] = {
@@ -45,6 +48,7 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
 }
 
 
@@ -84,6 +88,8 @@ def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> StateE
         first_only: Whether only ``first`` will be asked for, else only ``hidden``.
     """
     config: Any = base.config
+    if (decoder := decoder_sizes(base)) is not None:
+        return Decoder(base.state_dict(), decoder, compute)
     if not is_packable(config):
         return ByLength(base, compute)
     if config.model_type == "modernbert":
@@ -119,6 +125,33 @@ def _modern_sizes(base: Any) -> ModernSizes:  # noqa: ANN401  # as above
     )
 
 
+def decoder_sizes(base: Any) -> DecoderSizes | None:  # noqa: ANN401  # as above
+    """Read off a decoder what its weights do not say; None where ``nn.layers`` does not compute it."""
+    config = base.config
+    kind, activation = config.model_type, getattr(config, "hidden_act", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    window = getattr(config, "sliding_window", None) if kind == "mistral" else None
+    if (
+        kind not in _DECODERS
+        or activation not in _ACTIVATIONS
+        or rope.get("rope_type", "default") not in _STEADY
+        or set(getattr(config, "layer_types", None) or ()) > {"full_attention"}
+        or (window is not None and window < _MOST)
+    ):
+        return None
+    gemma = kind == "gemma"
+    return DecoderSizes(
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        key_heads=config.num_key_value_heads,
+        eps=config.rms_norm_eps,
+        activation=_ACTIVATIONS[activation],
+        rotary=Rotary(base.rotary_emb.inv_freq, base.rotary_emb.attention_scaling),
+        gain_from=1.0 if gemma else 0.0,
+        scale=config.hidden_size**0.5 if gemma else 1.0,
+    )
+
+
 def first_position(config: Any) -> int:  # noqa: ANN401  # as above
     """Return the row of the position table that a row's first token takes."""
     shifted = config.model_type in POSITIONS_FROM_PADDING or config.model_type == "mpnet"
@@ -135,7 +168,7 @@ def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: AN
     most = places - first_position(config) if places > 0 else 1_000_000
     if asked is not None and asked > most:
         raise WrongUse(f"max_length={asked}: this network has {most} positions; give {most} or less")
-    return asked if asked is not None else min(meant, most, 8_192)
+    return asked if asked is not None else min(meant, most, _MOST)
 
 
 def reads_segments(config: Any, asked: bool) -> bool:  # noqa: ANN401  # as above

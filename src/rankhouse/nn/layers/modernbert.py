@@ -102,7 +102,7 @@ class _Layer:
     """Attention, then the gated feed-forward part."""
 
     def __init__(self, weights: _Weights, number: int, sizes: ModernSizes, compute: Compute) -> None:
-        kind, name = sizes.kinds[number], f"layers.{number}"
+        kind, name, self._heads = sizes.kinds[number], f"layers.{number}", sizes.heads
         whole = weights.affine(f"{name}.attn.Wqkv")
         attend = attention(sizes.heads, len(whole[0]) // 3 // sizes.heads, compute, kind.window)
         self._attend = SelfAttentionHalf(
@@ -116,7 +116,8 @@ class _Layer:
 
     def __call__(self, x: Tensor, layout: RowLayout, turn: Turn, rows: Tensor | None) -> Tensor:
         """Transform t tokens in place: (t, w) float32 -> the same; ``rows`` for the first layer only."""
-        return self._feed.add(self._attend.add(x, layout, turn=turn, rows=rows))
+        heads = 2 * self._heads
+        return self._feed.add(self._attend.add(x, layout, turn=lambda qkv: turn(qkv, heads), rows=rows))
 
 
 def _feed(
@@ -154,9 +155,11 @@ class _FirstTokenLayer:
         """Transform the tokens ``first`` (n,), reading all: (t, w) float32 -> (n, w) float32."""
         own = x[first]
         queries = (
-            turn(self._query(self._few_norm(own)[1]), first).float().view(len(first), self._heads, 1, -1)
+            turn(self._query(self._few_norm(own)[1]), self._heads, first)
+            .float()
+            .view(len(first), self._heads, 1, -1)
         )
-        keys_values = turn(self._keys_values(self._norm(x)[1]))
+        keys_values = turn(self._keys_values(self._norm(x)[1]), self._heads)
         heard = torch.empty(len(first), queries.shape[1] * queries.shape[3], dtype=x.dtype, device=x.device)
         start = 0
         for g in layout.groups:
@@ -208,7 +211,7 @@ class ModernEncoder:
 
     def _through(self, batch: Packed, layout: RowLayout) -> tuple[Tensor, dict[LayerKind, Turn]]:
         places = batch.ids.positions()
-        turns = {kind: kind.rotary.at(places, self._sizes.heads) for kind in dict.fromkeys(self._sizes.kinds)}
+        turns = {kind: kind.rotary.at(places) for kind in dict.fromkeys(self._sizes.kinds)}
         x = _normed(F.embedding(batch.ids.values, self._words), self._embed)
         rows: Tensor | None = x.to(self._compute.dtype)
         x = x - x.mean(1, keepdim=True)

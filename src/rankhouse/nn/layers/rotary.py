@@ -8,13 +8,10 @@ Shapes: t tokens, h heads, d width of a head.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-Turn = Callable[..., Tensor]
-"""Turns queries and keys (t, p * h * d) of a batch; given places in it (m,), those of some tokens."""
 
 
 def interleaved(rows: Tensor, heads: int) -> Tensor:
@@ -33,25 +30,32 @@ class Rotary:
     def __init__(self, frequencies: Tensor, scale: float = 1.0) -> None:
         self._frequencies, self._scale = frequencies.detach().float(), scale
 
-    def at(self, places: Tensor, heads: int) -> Turn:
-        """Return what turns tokens at these places (t,) of their rows.
-
-        Of rows with several parts of h * d numbers side by side, all but the last (the values) are turned.
-        """
+    def at(self, places: Tensor) -> Turn:
+        """Return what turns tokens at these places (t,) of their rows."""
         angles = places.float()[:, None] * self._frequencies.to(places.device)
-        circle = torch.polar(torch.full_like(angles, self._scale), angles)[:, None, None]
+        return Turn(torch.polar(torch.full_like(angles, self._scale), angles))
 
-        def turn(x: Tensor, chosen: Tensor | None = None) -> Tensor:
-            by = circle if chosen is None else circle[chosen]
-            width = heads * 2 * angles.shape[1]
-            parts = x.shape[1] // width
-            turned = x[:, : max(1, parts - 1) * width]
-            own = turned.float() if x.dtype is not torch.float32 else turned
-            numbers = torch.view_as_complex(own.view(len(x), -1, heads, angles.shape[1], 2))
-            if own is turned:
-                numbers.mul_(by)
-            else:
-                turned.copy_(torch.view_as_real(numbers.mul_(by)).flatten(1))
-            return x
 
-        return turn
+class Turn(NamedTuple):
+    """Turns the tokens of a batch.
+
+    Attributes:
+        circle: (t, d / 2) complex64.
+    """
+
+    circle: Tensor
+
+    def __call__(self, x: Tensor, heads: int, chosen: Tensor | None = None) -> Tensor:
+        """Turn the first ``heads`` heads of x (t, any * d), in place; return x.
+
+        Args:
+            chosen: (t,) int64, which of the batch's tokens these are; None: all.
+        """
+        circle = self.circle if chosen is None else self.circle[chosen]
+        turned = x[:, : heads * 2 * circle.shape[1]]
+        own = turned.float()
+        numbers = torch.view_as_complex(own.view(len(x), heads, circle.shape[1], 2))
+        numbers.mul_(circle[:, None])
+        if own.data_ptr() != turned.data_ptr():
+            turned.copy_(own)
+        return x
