@@ -193,6 +193,13 @@ FAMILIES: dict[str, Family] = {
         explain="vectors.explain_biencoder",
         adaptation=_MARGINS | {"batch": 12, "count": 3, "rate": 2e-5},
     ),
+    # SPLADE v2: 2e-5, in-batch negatives; without its regularisation, weights of trained ones stay sparse.
+    "sparse": Family(
+        "sparse.SparseEncoder",
+        _BERT | {"epochs": 3, "batch": 32, "count": 0, "rate": 2e-5},
+        published="sparse.open_sparse",
+        works_as="sparse_ranker.SparseRanker",
+    ),
     "causal": Family("causal.CausalRanker", None, published="causal.open_causal"),
     "tk": Family(
         "tk.TK",
