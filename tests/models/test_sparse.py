@@ -100,7 +100,12 @@ def test_weights_and_scores_equal_the_library(name, masked, fp32, tmp_path):
 
 @pytest.mark.parametrize(
     ("pooling", "activation", "table"),
-    [("sum", "relu", False), ("max", "log1p_relu", True), ("sum", "log1p_relu", False), ("max", "relu", True)],
+    [
+        ("sum", "relu", False),
+        ("max", "log1p_relu", True),
+        ("sum", "log1p_relu", False),
+        ("max", "relu", True),
+    ],
 )
 def test_every_pooling_and_a_table_for_queries(pooling, activation, table, masked, fp32, tmp_path):
     folder = splade(masked, "BertForMaskedLM", tmp_path / "splade", pooling, activation, table)
@@ -121,7 +126,9 @@ def test_a_table_of_words_in_json_is_read(masked, fp32, tmp_path):
     (place / "model.safetensors").unlink()
     (place / "idf.json").write_text(json.dumps({"storm": 2.5, "grain": 0.5, "no such word": 9.0}))
     (place / "config.json").write_text(json.dumps({"path": "idf.json", "frozen": True}))
-    weights = SparseRanker(open_sparse(str(folder), prompts=("", "")), fp32).query_weights(["storm storm grain north"])
+    weights = SparseRanker(open_sparse(str(folder), prompts=("", "")), fp32).query_weights(
+        ["storm storm grain north"]
+    )
     assert sorted(weights.data.tolist()) == [0.5, 2.5]
 
 
@@ -137,7 +144,9 @@ def test_a_bare_language_model_is_a_splade_only_where_that_is_said(masked, fp32)
     with torch.inference_mode():
         logits = network.eval()(**tokenizer("grain prices rose", return_tensors="pt")).logits[0]
     expected = logits.amax(0).relu().log1p()
-    np.testing.assert_allclose(ranker.passage_weights(["grain prices rose"]).toarray()[0], expected, atol=1e-5)
+    np.testing.assert_allclose(
+        ranker.passage_weights(["grain prices rose"]).toarray()[0], expected, atol=1e-5
+    )
 
 
 def test_what_is_no_sparse_encoder_is_refused(masked, checkpoint, tmp_path):
@@ -151,7 +160,10 @@ def test_what_is_no_sparse_encoder_is_refused(masked, checkpoint, tmp_path):
         open_model(f'biencoder("{folder}")')
     modules = json.loads((folder / "modules.json").read_text())
     shutil.copytree(folder, tmp_path / "third")
-    third = [*modules, {"idx": 2, "name": "2", "path": "2_Own", "type": "sentence_transformers.models.SparseAutoEncoder"}]
+    third = [
+        *modules,
+        {"idx": 2, "name": "2", "path": "2_Own", "type": "sentence_transformers.models.SparseAutoEncoder"},
+    ]
     (tmp_path / "third" / "modules.json").write_text(json.dumps(third))
     with pytest.raises(BadModel, match="a chain of Transformer, SpladePooling, SparseAutoEncoder"):
         open_sparse(str(tmp_path / "third"))
@@ -159,7 +171,9 @@ def test_what_is_no_sparse_encoder_is_refused(masked, checkpoint, tmp_path):
 
 def test_special_tokens_in_texts_stay_text(masked, fp32):
     ranker = SparseRanker(open_sparse(masked("BertForMaskedLM")), fp32)
-    plain, spelled = (ranker.score([Pair(Query("q", "grain"), Passage("d", 0, text))]) for text in ("storm [SEP]", "storm"))
+    plain, spelled = (
+        ranker.score([Pair(Query("q", "grain"), Passage("d", 0, text))]) for text in ("storm [SEP]", "storm")
+    )
     assert plain != spelled
     ids = ranker.model.encode_passages(["storm [SEP]"]).ids.values.tolist()
     assert ids.count(3) == 1

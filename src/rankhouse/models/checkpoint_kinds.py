@@ -43,7 +43,7 @@ KINDS: Final = {
         "a language model that predicts masked words",
         advice=f'if it is a SPLADE, open it as  sparse("DIR") ; {_BEGIN}',
     ),
-    "colbert": Kind("a ColBERT checkpoint (late interaction: a vector for each token)"),
+    "colbert": Kind("a ColBERT checkpoint (late interaction: a vector for each token)", "colbert"),
     "sparse": Kind("a sparse encoder (SPLADE: a weight for each word of the vocabulary)", "sparse"),
     "decoder": Kind("a decoder", "causal"),
     "headless": Kind(
@@ -52,7 +52,7 @@ KINDS: Final = {
     ),
     "router": Kind("an encoder with different modules for queries and documents (Router)"),
     "custom": Kind("a model computed by Python code of its own, which is never run here"),
-    "other": Kind("a network that does not rank"),
+    "other": Kind("a network that does not rank texts"),
     "unknown": Kind("a checkpoint that names no architecture", advice='say its family:  biencoder("DIR")'),
 }
 _ADVICE = (
@@ -78,7 +78,7 @@ _ENDINGS = {  # of an architecture's name -> kind
     "ForCausalLM": "decoder",
     "LMHeadModel": "decoder",
     "ColBERT": "colbert",
-    "ForRetrieval": "colbert",
+    "ForRetrieval": "other",
 }
 
 

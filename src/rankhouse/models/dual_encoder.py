@@ -1,4 +1,4 @@
-"""What models have in common that read queries and passages apart: their batches, and how texts become ids."""
+"""What models that read queries and passages apart have in common: batches, and how texts become ids."""
 
 from __future__ import annotations
 
@@ -66,16 +66,25 @@ class DualEncoder(CheckpointModel):
     """A checkpoint that reads queries and passages apart (bi-encoders, sparse encoders, late interaction).
 
     Its policy has "max_length", "query_prompt" and "passage_prompt".
+
+    Args:
+        layout: What stands around a text; None: what the tokenizer puts there.
     """
 
     def __init__(
-        self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
+        self,
+        network: nn.Module,
+        tokenizer: Tokenizer,
+        policy: Mapping[str, Any],
+        config: Mapping[str, Any],
+        layout: Layout | None = None,
     ) -> None:
         super().__init__(network, tokenizer, policy, config)
-        texts = TextIds(self._tokenizer, policy["max_length"])
-        static = config["model_type"] == STATIC
-        layout = Layout((), (), ()) if static else text_layout(self._tokenizer)
-        self._read = TextReader(texts, layout, policy["max_length"])
+        if layout is None:
+            is_static = config["model_type"] == STATIC
+            layout = Layout((), (), ()) if is_static else text_layout(self._tokenizer)
+        kept = max(policy["max_length"], policy.get("query_length", 0))
+        self._read = TextReader(TextIds(self._tokenizer, kept), layout, policy["max_length"])
 
     def encode(self, pairs: Sequence[Pair]) -> DualBatch:
         """Turn the text of n pairs into ids."""

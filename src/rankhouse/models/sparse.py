@@ -1,9 +1,9 @@
 """Sparse encoders: a text becomes a weight for each word of the vocabulary; the score is the dot product.
 
-Papers: Formal, Piwowarski, Clinchant, "SPLADE", SIGIR 2021, eq. 1 (sum over tokens), and "SPLADE v2", 2021, eq. 6
-(maximum): log(1 + relu(logit)) of a language model that predicts masked words; Geng et al., "Towards Competitive
-Search Relevance For Inference-Free Learned Sparse Retrievers", 2024 (the query's words by a table of weights; the
-logarithm twice).
+Papers: Formal, Piwowarski, Clinchant, "SPLADE", SIGIR 2021, eq. 1 (sum over tokens), and "SPLADE v2", 2021,
+eq. 6 (maximum): log(1 + relu(logit)) of a language model that predicts masked words; Geng et al., "Towards
+Competitive Search Relevance For Inference-Free Learned Sparse Retrievers", 2024 (the query's words by a table
+of weights; the logarithm twice).
 Deviations: none; special tokens that a text spells are read as text.
 Shapes: n texts, t tokens together, w width of the network, v words of the vocabulary.
 """
@@ -49,8 +49,8 @@ class SparseEncoder(BiEncoder):
     Args:
         network: transformers' ...ForMaskedLM.
         tokenizer: The checkpoint's.
-        policy: max_length, pooling ("max" or "sum"), logarithms (1 or 2), query_table (whether a query's words are
-            weighed by a table), prompts: all JSON values.
+        policy: max_length, pooling ("max" or "sum"), logarithms (1 or 2), query_table (whether a query's
+            words are weighed by a table), prompts: all JSON values.
         config: The checkpoint's config.json as read.
 
     Attributes:
@@ -106,7 +106,7 @@ class SparseEncoder(BiEncoder):
 
         def weigh(batch: Packed) -> Tensor:
             x = transform(states(batch.to(compute.device))).to(plain.dtype)
-            rows = [self._pooled(words(row).float()) for row in x.split(batch.lengths.tolist())]
+            rows = [self._pooled_text(words(row).float()) for row in x.split(batch.lengths.tolist())]
             return torch.stack(rows)
 
         return weigh
@@ -128,7 +128,7 @@ class SparseEncoder(BiEncoder):
         weights = logits.relu().log1p()
         return weights.log1p() if self.policy["logarithms"] == 2 else weights
 
-    def _pooled(self, logits: Tensor) -> Tensor:
+    def _pooled_text(self, logits: Tensor) -> Tensor:
         """Pool the logits (t, v) of one text: (v,). Logarithms rise, so that one of the maximum is enough."""
         if self.policy["pooling"] == "max":
             return self._weights(logits.amax(0))
@@ -141,7 +141,7 @@ class SparseEncoder(BiEncoder):
 
         def weigh(batch: Packed) -> Tensor:
             logits = (net(**given).logits for given in by_length(batch.to(compute.device)))
-            return torch.stack([self._pooled(row.float()) for some in logits for row in some])
+            return torch.stack([self._pooled_text(row.float()) for some in logits for row in some])
 
         return weigh
 
@@ -214,7 +214,8 @@ def open_sparse(
     """Open a published checkpoint: ``sparse("naver/splade-v3")``.
 
     Args:
-        path: A folder or hub name: of sentence-transformers, or a bare language model that predicts masked words.
+        path: A folder or hub name: of sentence-transformers, or a bare language model that predicts masked
+            words.
         pooling: "max" or "sum"; None: what the folder says, for a bare one "max".
         max_length: Most tokens of a text; None: what tokenizer and network were made for.
         prompts: What is put before queries and before passages; None: what the folder says.
@@ -232,7 +233,9 @@ def open_sparse(
     settings = _read_settings(folder)
     raw = read_config(settings.network)
     own_tokenizer, _, meant = load_tokenizer(settings.network, tokenizer)
-    network = load_network(settings.network, MASKED, allow_pickle, unread=("position_ids", "pooler", "seq_relationship"))
+    network = load_network(
+        settings.network, MASKED, allow_pickle, unread=("position_ids", "pooler", "seq_relationship")
+    )
     own: Any = network.config
     query_prompt, passage_prompt = settings.prompts if prompts is None else prompts
     policy = {
@@ -267,17 +270,29 @@ def _read_settings(folder: Path) -> _Settings:
     """
     if not (folder / "modules.json").is_file():
         return _Settings(folder)
-    modules = [(str(one["type"]).rsplit(".", 1)[-1], folder / one["path"]) for one in read_json(folder / "modules.json")]
+    modules = [
+        (str(one["type"]).rsplit(".", 1)[-1], folder / one["path"])
+        for one in read_json(folder / "modules.json")
+    ]
     table = None
     if modules[0][0] == "Router":
         routes = read_json(modules[0][1] / "router_config.json")
-        place, kinds = modules[0][1], {name: str(kind).rsplit(".", 1)[-1] for name, kind in routes["types"].items()}
-        sides = {side: [(kinds[name], place / name) for name in names] for side, names in routes["structure"].items()}
+        place, kinds = (
+            modules[0][1],
+            {name: str(kind).rsplit(".", 1)[-1] for name, kind in routes["types"].items()},
+        )
+        sides = {
+            side: [(kinds[name], place / name) for name in names]
+            for side, names in routes["structure"].items()
+        }
         modules, query = sides.get("document", []), sides.get("query", [])
         if [kind for kind, _ in query] != [_TABLE]:
             raise _unknown(folder, [kind for kind, _ in query], "the query's side: one SparseStaticEmbedding")
         table = query[0][1]
-    if [kind for kind, _ in modules] not in (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"]):
+    if [kind for kind, _ in modules] not in (
+        ["Transformer", "SpladePooling"],
+        ["MLMTransformer", "SpladePooling"],
+    ):
         raise _unknown(folder, [kind for kind, _ in modules], "Transformer and SpladePooling")
     pooling = read_json(modules[1][1] / "config.json")
     extra = folder / "config_sentence_transformers.json"
@@ -285,9 +300,9 @@ def _read_settings(folder: Path) -> _Settings:
     return _Settings(
         modules[0][1],
         table,
-        str(pooling.get("pooling_strategy", "max")),
-        2 if pooling.get("activation_function") == "log1p_relu" else 1,
-        (named.get("query") or "", named.get("document") or ""),
+        pooling=str(pooling.get("pooling_strategy", "max")),
+        logarithms=2 if pooling.get("activation_function") == "log1p_relu" else 1,
+        prompts=(named.get("query") or "", named.get("document") or ""),
     )
 
 
@@ -316,4 +331,3 @@ def _read_table(folder: Path, tokenizer: Tokenizer, size: int) -> Tensor:
     if len(table) > size:
         raise BadModel(f'"{path}" weighs {len(table)} words; the network has {size}')
     return torch.nn.functional.pad(table, (0, size - len(table)))
-

@@ -81,6 +81,11 @@ def is_packable(config: Any) -> bool:  # noqa: ANN401  # transformers' configura
     )
 
 
+def is_like_bert(config: Any) -> bool:  # noqa: ANN401  # as above
+    """Return whether an encoder has BERT's own layers, embeddings with segments and positions among them."""
+    return config.model_type in _LIKE_BERT and is_packable(config)
+
+
 def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> StateEncoder:
     """Make the quickest encoder there is for a transformers encoder.
 
