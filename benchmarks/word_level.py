@@ -272,7 +272,7 @@ def stored_rows(
     model: TK, query: str, texts: list[str], expected: np.ndarray, slow: float, repeat: int
 ) -> None:
     for storage in ("float32", "float16", "int8"):
-        stored = model.encode_passages(texts, storage)
+        stored = model.store_passages(texts, storage)
         scores = model.score_stored(query, stored)
         seconds = timed(lambda s=stored: model.score_stored(query, s), repeat)
         kept = len(set(np.argsort(-scores)[:100]) & set(np.argsort(-expected)[:100]))

@@ -170,14 +170,22 @@ def deberta(folder):
     with_bert_vocabulary(folder, generic=True)
 
 
-def modernbert(folder):
+def modernbert(folder, **more):
     from transformers import ModernBertConfig, ModernBertForSequenceClassification
 
     config = ModernBertConfig(
         vocab_size=271, max_position_embeddings=64, num_labels=1, local_attention=16, pad_token_id=0,
-        cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3, **SIZES,
+        cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3, **(SIZES | more),
     )  # fmt: skip
     shaken(ModernBertForSequenceClassification(config)).save_pretrained(folder)
+    with_bert_vocabulary(folder, generic=True)
+
+
+def mpnet(folder, **more):
+    from transformers import MPNetConfig, MPNetForSequenceClassification
+
+    config = MPNetConfig(vocab_size=271, max_position_embeddings=66, num_labels=2, **(SIZES | more))
+    shaken(MPNetForSequenceClassification(config)).save_pretrained(folder)
     with_bert_vocabulary(folder, generic=True)
 
 
@@ -232,11 +240,17 @@ BUILDERS = {
     "roberta": roberta,
     "deberta": deberta,
     "modernbert": modernbert,
+    "modernbert_mean": lambda folder: modernbert(
+        folder, classifier_pooling="mean", norm_bias=True, attention_bias=True, mlp_bias=True
+    ),
+    "mpnet": mpnet,
     "t5": t5,
     "t5_1_1": lambda folder: t5(folder, gated=True),
     "wide_bert": lambda folder: bert(folder, labels=1, **WIDE),
     "wide_bert_encoder": lambda folder: bert(folder, head="BertModel", **WIDE),
     "wide_electra": lambda folder: electra(folder, **WIDE),
+    "wide_modernbert": lambda folder: modernbert(folder, **WIDE),
+    "wide_mpnet": lambda folder: mpnet(folder, **WIDE),
     "wide_t5": lambda folder: t5(folder, shape=(64, 16, 96)),
     "wide_t5_1_1": lambda folder: t5(folder, gated=True, shape=(64, 16, 96)),
     "sentences": sentences,

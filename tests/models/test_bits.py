@@ -48,6 +48,8 @@ OPENED = {
     "cross-encoder": (open_crossencoder, "wide_bert", NeuralRanker),
     "cross-encoder, narrow": (open_crossencoder, "bert", NeuralRanker),
     "cross-encoder, ELECTRA": (open_crossencoder, "wide_electra", NeuralRanker),
+    "cross-encoder, ModernBERT": (open_crossencoder, "wide_modernbert", NeuralRanker),
+    "cross-encoder, MPNet": (open_crossencoder, "wide_mpnet", NeuralRanker),
     "cross-encoder, by length": (open_crossencoder, "deberta", NeuralRanker),
     "monoT5": (open_monot5, "wide_t5", NeuralRanker),
     "monoT5 1.1": (open_monot5, "wide_t5_1_1", NeuralRanker),
@@ -116,11 +118,11 @@ def test_a_stored_passages_score_has_the_same_bits_in_any_company(storage):
     texts = [pair.passage.text for pair in pairs]
     model = DESIGNS["tk"].fresh(texts, seed=1)
     query = pairs[-1].query.text
-    whole = model.score_stored(query, model.encode_passages(texts, storage))
+    whole = model.score_stored(query, model.store_passages(texts, storage))
     rng = random.Random(2)
     for size in (1, 1, 2, 5, 40, len(texts)):
         rows = rng.sample(range(len(texts)), size)
-        some = model.encode_passages([texts[i] for i in rows], storage)
+        some = model.store_passages([texts[i] for i in rows], storage)
         assert np.array_equal(model.score_stored(query, some), whole[rows])
 
 

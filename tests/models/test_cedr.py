@@ -255,7 +255,7 @@ def test_the_seed_draws_the_head(checkpoint):
 def test_faults_are_explained(checkpoint):
     with pytest.raises(WrongUse, match="it is trained: run  rankhouse train"):
         open_model(f'cedr_knrm("{checkpoint("bert_plain")}")')
-    for kind in ("distilbert", "deberta", "modernbert"):
+    for kind in ("distilbert", "deberta", "modernbert", "mpnet"):
         with pytest.raises(BadModel, match="CEDR reads encoders like BERT"):
             begun(checkpoint(kind), "knrm")
     with pytest.raises(WrongUse, match="query_length=61: .* leaves none for the passage; give 60 or less"):

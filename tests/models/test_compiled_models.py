@@ -16,7 +16,7 @@ from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import machine
 
-KINDS = ["wide_bert", "wide_electra", "wide_t5", "wide_t5_1_1"]
+KINDS = ["wide_bert", "wide_electra", "wide_t5", "wide_t5_1_1", "wide_modernbert", "wide_mpnet"]
 PRECISIONS = ["bf16", "int8"]
 pytestmark = pytest.mark.skipif(
     not machine.INFER_LOOPS, reason="not compiled, or this processor lacks the instructions"

@@ -12,8 +12,11 @@ from rankhouse.models.transformer_encoders import by_length, is_packable
 from rankhouse.nn.layers.ragged import Packed, Ragged
 from rankhouse.training.distillation import comparable
 
-KINDS = ["bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert", "deberta", "modernbert"]
-PACKED = {"bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert"}
+PACKED = [
+    "bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert", "modernbert", "modernbert_mean",
+    "mpnet",
+]  # fmt: skip
+KINDS = [*PACKED, "deberta"]
 
 
 def alone_in_transformers(folder, pairs, length=64):

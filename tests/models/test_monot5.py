@@ -15,7 +15,7 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.checkpoint import T5Checkpoint
 from rankhouse.models.monot5 import known_targets, open_monot5, prompt_reader, target_id
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.nn.layers.t5 import bucket
+from rankhouse.nn.layers.attention import bucket
 
 ODD = [
     "",

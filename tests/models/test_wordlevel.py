@@ -264,7 +264,7 @@ def test_contrasts_need_groups_of_two():
 @pytest.mark.parametrize(("storage", "tolerance"), [("float32", 1e-5), ("float16", 1e-3), ("int8", 0.05)])
 def test_stored_passages_give_tk_its_own_scores(storage, tolerance):
     model = DESIGNS["tk"].fresh(TEXTS, seed=3).eval()
-    stored = model.encode_passages(TEXTS, storage)
+    stored = model.store_passages(TEXTS, storage)
     assert stored.values.dtype == storage
     assert stored.offsets.tolist()[0] == 0
     for query in QUERIES:
@@ -272,13 +272,13 @@ def test_stored_passages_give_tk_its_own_scores(storage, tolerance):
         np.testing.assert_allclose(
             model.score_stored(query, stored), expected, rtol=tolerance, atol=tolerance
         )
-    assert model.score_stored("river", model.encode_passages([], storage)).shape == (0,)
+    assert model.score_stored("river", model.store_passages([], storage)).shape == (0,)
 
 
 def test_stored_passages_refuse_what_they_cannot_serve():
     model = DESIGNS["tk"].fresh(TEXTS, seed=3)
     with pytest.raises(WrongUse, match="float16, float32, int8"):
-        model.encode_passages(TEXTS, "int4")
+        model.store_passages(TEXTS, "int4")
     windowed = DESIGNS["tk windows"].fresh(TEXTS, seed=3)
     with pytest.raises(WrongUse, match="without windows"):
-        windowed.score_stored("river", windowed.encode_passages(TEXTS))
+        windowed.score_stored("river", windowed.store_passages(TEXTS))

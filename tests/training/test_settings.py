@@ -10,7 +10,7 @@ from rankhouse.training.optimizer import parameter_groups
 from rankhouse.training.settings import Settings, defaults
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [name for name, one in FAMILIES.items() if one.settings is not None])
 def test_every_familys_settings_are_read_back_as_written(family):
     settings = defaults(family)
     assert Settings.from_json(settings.to_json()) == settings

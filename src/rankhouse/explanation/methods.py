@@ -101,16 +101,16 @@ def characters_read(ranker: Ranker, pair: Pair) -> int:
 
 def _characters_of(model: Model[Any], pair: Pair) -> int | None:
     """Return the characters of a passage that fit a model; None: no limit cuts anything off."""
-    from rankhouse.models.biencoder import BiEncoder  # noqa: PLC0415 - loads torch
-    from rankhouse.models.cedr import CEDR  # noqa: PLC0415 - as above
+    from rankhouse.models.cedr import CEDR  # noqa: PLC0415 - loads torch
     from rankhouse.models.contract import TokenModel  # noqa: PLC0415 - as above
+    from rankhouse.models.dual_encoder import DualEncoder  # noqa: PLC0415 - as above
     from rankhouse.models.mp_hcnn import MPHCNN  # noqa: PLC0415 - as above
     from rankhouse.models.word_models import WordModel  # noqa: PLC0415 - as above
 
     text = pair.passage.text
     if isinstance(model, TokenModel):
         return model.pair_reader.passage_tokens(pair).characters_read
-    if isinstance(model, BiEncoder):
+    if isinstance(model, DualEncoder):
         prompt = model.policy["passage_prompt"]
         end = model.text_reader.tokens(prompt + text).characters_read
         return None if end is None else max(0, end - len(prompt))

@@ -11,8 +11,6 @@ Shapes: n pairs, g groups of s passages, t tokens together, w width of the encod
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -23,9 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.nouns import Pair
 from rankhouse.models.checkpoint import (
-    CheckpointModel,
     encoder_class,
     find,
     load_network,
@@ -36,7 +32,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import require
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import Layout, TextIds, TextReader, text_layout
+from rankhouse.models.dual_encoder import DualBatch, DualEncoder
 from rankhouse.models.sentence_transformers import (
     EncoderSettings,
     in_small_letters,
@@ -64,51 +60,7 @@ _COSINE_TEMPERATURE = 0.05
 _HEADLESS = ("position_ids", "pooler")  # tensors that a bare encoder may hold unread
 
 
-@dataclass(frozen=True)
-class DualBatch:
-    """A batch of n pairs; each distinct query stands in it once.
-
-    Attributes:
-        queries: u distinct queries.
-        which: (n,) int64, the query of each pair.
-        passages: n passages.
-    """
-
-    queries: Packed
-    which: Tensor
-    passages: Packed
-
-    @classmethod
-    def join(cls, parts: Sequence[DualBatch]) -> DualBatch:
-        """Put the pairs of several batches into one, in this order."""
-        starts = accumulate((len(p.queries) for p in parts[:-1]), initial=0)
-        which = torch.cat([p.which + start for p, start in zip(parts, starts, strict=True)])
-        return cls(Packed.join([p.queries for p in parts]), which, Packed.join([p.passages for p in parts]))
-
-    def __len__(self) -> int:
-        return len(self.which)
-
-    @property
-    def lengths(self) -> Tensor:
-        """(n,) int64: tokens of each passage; a query is computed once a batch."""
-        return self.passages.lengths
-
-    @property
-    def lost(self) -> Tensor:
-        """(n,) int64: tokens of either side that did not fit."""
-        return self.passages.lost + self.queries.lost[self.which]
-
-    def take(self, rows: Tensor) -> DualBatch:
-        """Return these rows, (m,) int64, in this order."""
-        used, which = torch.unique(self.which[rows], return_inverse=True)
-        return DualBatch(self.queries.take(used), which, self.passages.take(rows))
-
-    def to(self, device: torch.device) -> DualBatch:
-        """Move to a device."""
-        return DualBatch(self.queries.to(device), self.which.to(device), self.passages.to(device))
-
-
-class BiEncoder(CheckpointModel):
+class BiEncoder(DualEncoder):
     """An encoder that ranks by vectors.
 
     Attributes:
@@ -130,10 +82,6 @@ class BiEncoder(CheckpointModel):
         super().__init__(network, tokenizer, policy, config)
         self.dense = dense
         self.temperature = _COSINE_TEMPERATURE if policy["similarity"] == "cosine" else 1.0
-        texts = TextIds(self._tokenizer, policy["max_length"])
-        static = config["model_type"] == STATIC
-        layout = Layout((), (), ()) if static else text_layout(self._tokenizer)
-        self._read = TextReader(texts, layout, policy["max_length"])
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
@@ -145,35 +93,24 @@ class BiEncoder(CheckpointModel):
             network = network_of(config, encoder_class(config))
         return cls(network, layers_of(policy["dense"]), tokenizer, policy, config=config)
 
-    def encode(self, pairs: Sequence[Pair]) -> DualBatch:
-        """Turn the text of n pairs into ids."""
-        places: dict[str, int] = {}
-        which = [places.setdefault(pair.query.text, len(places)) for pair in pairs]
-        passages = self.encode_passages([pair.passage.text for pair in pairs])
-        return DualBatch(self.encode_queries(list(places)), torch.tensor(which, dtype=torch.int64), passages)
-
-    def encode_queries(self, texts: Sequence[str]) -> Packed:
-        """Turn n queries into ids, prompt before them."""
-        return self._read(self.policy["query_prompt"] + text for text in texts)
-
-    def encode_passages(self, texts: Sequence[str]) -> Packed:
-        """Turn n passages into ids, prompt before them."""
-        return self._read(self.policy["passage_prompt"] + text for text in texts)
-
     def vectors(self, batch: Packed) -> Tensor:
         """Return vectors (n, d), with gradients where they are on."""
         return self._finish(by_rows(self.network, batch, self._pooled))
 
+    def query_vectors(self, batch: Packed) -> Tensor:
+        """Return vectors of queries (n, d), with gradients where they are on."""
+        return self.vectors(batch)
+
     def forward(self, batch: DualBatch) -> Tensor:
         """Score a batch: (n,), higher is better, with gradients where they are on."""
-        queries, passages = self.vectors(batch.queries), self.vectors(batch.passages)
+        queries, passages = self.query_vectors(batch.queries), self.vectors(batch.passages)
         return compare(queries[batch.which.to(queries.device)], passages, self.policy["similarity"])
 
     def loss(self, batch: DualBatch, labels: Tensor) -> Tensor:
         """Negative log likelihood of each group's first passage among all passages of the batch."""
         groups, size = labels.shape
         which = batch.which.view(groups, size)[:, 0]
-        queries, passages = self.vectors(batch.queries), self.vectors(batch.passages)
+        queries, passages = self.query_vectors(batch.queries), self.vectors(batch.passages)
         which = which.to(queries.device)
         scores = compare_all(queries[which], passages, self.policy["similarity"]) / self.temperature
         own = torch.arange(groups, device=scores.device) * size
@@ -187,22 +124,21 @@ class BiEncoder(CheckpointModel):
 
     def scorer(self, compute: Compute) -> Callable[[DualBatch], Tensor]:
         """Return the quickest way from ids to scores (n,)."""
-        vectors, similarity = self.vector_scorer(compute), self.policy["similarity"]
+        passages, similarity = self.vector_scorer(compute), self.policy["similarity"]
+        asked = self.query_scorer(compute, passages)
 
         def score(batch: DualBatch) -> Tensor:
-            queries = vectors(batch.queries)
-            return compare(queries[batch.which.to(queries.device)], vectors(batch.passages), similarity)
+            queries = asked(batch.queries)
+            return compare(queries[batch.which.to(queries.device)], passages(batch.passages), similarity)
 
         return score
 
-    @property
-    def text_reader(self) -> TextReader:
-        """What turns texts, prompt included, into ids."""
-        return self._read
-
-    def forget(self) -> None:
-        """Drop the ids of texts that were tokenised before."""
-        self._read.texts.forget()
+    def query_scorer(
+        self, compute: Compute, passages: Callable[[Packed], Tensor]
+    ) -> Callable[[Packed], Tensor]:
+        """Return the quickest way from ids to vectors of queries (n, d): that of passages."""
+        del compute
+        return passages
 
     def _pooled(self, answer: Any, mask: Tensor) -> Tensor:  # noqa: ANN401  # transformers has no common type
         states: Tensor = answer.last_hidden_state
@@ -248,7 +184,7 @@ def open_biencoder(
         _check("pooling", mode, get_args(PoolingMode))
     _check("similarity", similarity, SIMILARITIES)
     folder = find(path, allow_pickle)
-    found = require(folder, "biencoder", () if pooling is None else ("masked", "unknown"))
+    found = require(folder, "biencoder", () if pooling is None else ("masked", "headless", "unknown"))
     settings = read_settings(folder) or EncoderSettings(folder)
     place = settings.transformer
     if settings.static:

@@ -24,7 +24,7 @@ from rankhouse.models.checkpoint import (
     read_config,
 )
 from rankhouse.models.sentence_transformers import own_ranker
-from rankhouse.models.transformer_encoders import is_packable, length_limit, reads_segments
+from rankhouse.models.transformer_encoders import is_like_bert, length_limit, reads_segments
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class CEDRDesign:
         del texts
         network, tokenizer, raw, meant, asks_segments, encoder_ranker = self._start()
         config: Any = network.config
-        if not is_packable(config) or config.model_type == "distilbert":
+        if not is_like_bert(config):
             raise BadModel(
                 f'"{self.path}" is a {config.model_type} checkpoint; CEDR reads encoders like BERT, whose '
                 "tokens have absolute positions: bert, electra, roberta, xlm-roberta, camembert"

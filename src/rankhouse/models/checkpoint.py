@@ -82,8 +82,10 @@ def load_network(
     needless: tuple[str, ...] = (),
     hint: str = "",
     unread: tuple[str, ...] | None = None,
+    *,
+    keep_type: bool = False,
 ) -> nn.Module:
-    """Load a transformers class in fp32.
+    """Load a transformers class, in fp32 unless its own number type is kept.
 
     Args:
         folder: The checkpoint.
@@ -127,7 +129,7 @@ def load_network(
             f'"{more[0]}": it is a checkpoint of another kind than its config.json says, and would rank at '
             "random; open it with the code it was made for, or fetch the folder again"
         )
-    return network.float().eval()  # type: ignore[no-any-return]
+    return (network if keep_type else network.float()).eval()  # type: ignore[no-any-return]
 
 
 def encoder_class(config: Mapping[str, Any]) -> str:

@@ -39,13 +39,20 @@ KINDS: Final = {
     "sentences": Kind("a bi-encoder of sentence-transformers", "biencoder"),
     "encoder": Kind("a bare encoder", "biencoder"),
     "words": Kind("a T5, which answers with words", "monot5"),
-    "masked": Kind("a language model that predicts masked words", advice=_BEGIN),
-    "colbert": Kind("a ColBERT checkpoint (late interaction: a vector for each token)"),
-    "sparse": Kind("a sparse encoder (SPLADE: a weight for each word of the vocabulary)"),
-    "decoder": Kind("a decoder, whose scores depend on a prompt template that its files do not hold"),
+    "masked": Kind(
+        "a language model that predicts masked words",
+        advice=f'if it is a SPLADE, open it as  sparse("DIR") ; {_BEGIN}',
+    ),
+    "colbert": Kind("a ColBERT checkpoint (late interaction: a vector for each token)", "colbert"),
+    "sparse": Kind("a sparse encoder (SPLADE: a weight for each word of the vocabulary)", "sparse"),
+    "decoder": Kind("a decoder", "causal"),
+    "headless": Kind(
+        "a decoder without its output layer",
+        advice='for a bi-encoder of it, say how to pool:  biencoder("DIR", pooling="lasttoken")',
+    ),
     "router": Kind("an encoder with different modules for queries and documents (Router)"),
     "custom": Kind("a model computed by Python code of its own, which is never run here"),
-    "other": Kind("a network that does not rank"),
+    "other": Kind("a network that does not rank texts"),
     "unknown": Kind("a checkpoint that names no architecture", advice='say its family:  biencoder("DIR")'),
 }
 _ADVICE = (
@@ -71,7 +78,7 @@ _ENDINGS = {  # of an architecture's name -> kind
     "ForCausalLM": "decoder",
     "LMHeadModel": "decoder",
     "ColBERT": "colbert",
-    "ForRetrieval": "colbert",
+    "ForRetrieval": "other",
 }
 
 
@@ -106,7 +113,7 @@ def _by_architecture(folder: Path) -> Found:
     if (folder / "artifact.metadata").is_file():
         return Found("colbert", "artifact.metadata is ColBERT's own")
     if str(raw["model_type"]).startswith(_DECODERS):
-        return Found("decoder", evidence)
+        return Found("headless" if names and names[0].endswith("Model") else "decoder", evidence)
     if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
         return Found("words" if raw["model_type"] in SEQ2SEQ else "other", evidence)
     if not names:
@@ -168,7 +175,8 @@ def _by_modules(folder: Path) -> Found | None:
         if not full.startswith("sentence_transformers."):
             return Found("custom", f"modules.json names {full}")
         if name in _MODULES:
-            return Found(_MODULES[name], f"modules.json names {name}")
+            key = "sparse" if name == "Router" and _routes_words(folder, modules) else _MODULES[name]
+            return Found(key, f"modules.json names {name}")
     extra = folder / "config_sentence_transformers.json"
     task = read_json(extra).get("model_type") if extra.is_file() else None
     if task == "MultiVectorEncoder":
@@ -178,3 +186,10 @@ def _by_modules(folder: Path) -> Found | None:
     last = folder / str(modules[-1].get("path", "")) / "config.json"
     scores = last.is_file() and read_json(last).get("module_output_name") == "scores"
     return Found("chain" if scores or task == "CrossEncoder" else "sentences", "modules.json")
+
+
+def _routes_words(folder: Path, modules: Sequence[dict[str, Any]]) -> bool:
+    """Return whether a Router's documents get weights of words."""
+    path = folder / str(modules[0].get("path", "")) / "router_config.json"
+    types = (read_json(path).get("types") or {}).values() if path.is_file() else ()
+    return any(str(kind).endswith(".SpladePooling") for kind in types)

@@ -18,7 +18,7 @@ from rankhouse.core.nouns import FloatArray, Pair, PassageRows, Storage
 from rankhouse.models.engine import Batch
 from rankhouse.models.pair_encoding import PairReader
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.layers.ragged import Packed, TwoSided
+from rankhouse.nn.layers.ragged import Packed
 
 Objective = Literal["points", "contrasts", "positives"]
 """What a family learns from. "points": pairs with their grade, s = 1, labels 0 or 1. "contrasts": groups with
@@ -126,19 +126,19 @@ class TokenModel(Model[Packed], Protocol):
 
 
 @runtime_checkable
-class PrecomputingModel(Model[TwoSided], Protocol):
-    """A model that encodes passages once, to match them with any query later (TK)."""
+class PrecomputingModel(Model[Any], Protocol):
+    """A model that encodes passages once, to match them with any query later (TK, late interaction)."""
 
     @property
     def precomputes(self) -> bool:
         """Whether scores of these settings are sums over words stored apart."""
         ...
 
-    def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
-        """Put n passages into context."""
+    def store_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
+        """Put n passages into context, always in fp32, and round them for the store."""
         ...
 
-    def score_stored(self, query: str, stored: PassageRows) -> FloatArray:
+    def score_stored(self, query: str, rows: PassageRows) -> FloatArray:
         """Score n stored passages for a query: (n,) float32."""
         ...
 

@@ -47,7 +47,6 @@ from rankhouse.models.transformer_encoders import (
     VectorScorer,
     by_length,
     by_rows,
-    encoder_of,
     is_packable,
     length_limit,
     pool,
@@ -302,19 +301,21 @@ def _packed(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor] 
         return VectorScorer(net.encoder, net.pooling, Finish(net.layers, False, compute), compute)
     if not is_packable(net.config):
         return None
-    encoder = encoder_of(net.base_model, compute, first_only=True)
-    head = packed_linears(_head(net).to(compute.device).eval(), compute._replace(precision="fp32"))
-    return lambda batch: head(encoder.first(batch))
+    pooling = getattr(net.config, "classifier_pooling", "cls")
+    return VectorScorer(net.base_model, pooling, Finish(_head(net), False, compute), compute)
 
 
 def _head(net: Any) -> nn.Module:  # noqa: ANN401  # transformers has no type for "a classifier"
-    """Copy the part of a classifier that reads the first tokens' states: (n, w) -> (n, c)."""
-    if net.config.model_type == "bert":
-        last = net.classifier if hasattr(net, "classifier") else net.cls
-        return deepcopy(nn.Sequential(_AsFirst(), net.bert.pooler, last))
-    if net.config.model_type == "distilbert":
-        return deepcopy(nn.Sequential(net.pre_classifier, nn.ReLU(), net.classifier))
-    return deepcopy(nn.Sequential(_AsFirst(), net.classifier))
+    """Return the part of a classifier that reads first tokens' or pooled states: (n, w) -> (n, c)."""
+    match net.config.model_type:
+        case "bert":
+            last = net.classifier if hasattr(net, "classifier") else net.cls
+            return nn.Sequential(_AsFirst(), net.bert.pooler, last)
+        case "distilbert":
+            return nn.Sequential(net.pre_classifier, nn.ReLU(), net.classifier)
+        case "modernbert":
+            return nn.Sequential(net.head, net.classifier)
+    return nn.Sequential(_AsFirst(), net.classifier)
 
 
 class _AsFirst(nn.Module):

@@ -39,7 +39,8 @@ class Family:
         designed: Class that describes a model to be trained: ``tk(vectors="glove.txt")``.
         fixed: Arguments of ``designed`` that the family's name stands for.
         works_as: Class that scores with the model.
-        settings: Training settings of its paper, where they differ from ``training.settings.Settings``.
+        settings: Training settings of its paper, where they differ from ``training.settings.Settings``; None:
+            it is not trained here.
         explain: Module of ``rankhouse.explanation`` and function that explains a score.
         gradients: Whether integrated gradients can explain it, too.
         student: Notation of the model that an adaptation trains by default; "": the family's name needs
@@ -48,7 +49,7 @@ class Family:
     """
 
     model: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] | None
     published: str = ""
     designed: str = ""
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -192,6 +193,20 @@ FAMILIES: dict[str, Family] = {
         explain="vectors.explain_biencoder",
         adaptation=_MARGINS | {"batch": 12, "count": 3, "rate": 2e-5},
     ),
+    # SPLADE v2: 2e-5, in-batch negatives; without its regularisation, weights of trained ones stay sparse.
+    "sparse": Family(
+        "sparse.SparseEncoder",
+        _BERT | {"epochs": 3, "batch": 32, "count": 0, "rate": 2e-5},
+        published="sparse.open_sparse",
+        works_as="sparse_ranker.SparseRanker",
+    ),
+    # ColBERT's 3e-6 was for triples of MS MARCO; in-batch negatives as PyLate trains them.
+    "colbert": Family(
+        "colbert.LateInteraction",
+        _BERT | {"epochs": 3, "batch": 32, "count": 0, "rate": 3e-6},
+        published="colbert_checkpoint.open_colbert",
+    ),
+    "causal": Family("causal.CausalRanker", None, published="causal.open_causal"),
     "tk": Family(
         "tk.TK",
         _KERNELS | {"rates": {"embedding": 1e-4, "encoder": 1e-4, "mix": 1e-4}},

@@ -260,7 +260,6 @@ def _sizes(config: Mapping[str, Any], policy: Mapping[str, Any]) -> T5Sizes:
         heads=config.get("num_heads", 8),
         eps=config.get("layer_norm_epsilon", 1e-6),
         activation=_ACTIVATIONS[activation],
-        buckets=config.get("relative_attention_num_buckets", 32),
         furthest=config.get("relative_attention_max_distance", 128),
         scaled=policy["scaled"],
     )

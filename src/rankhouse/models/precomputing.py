@@ -1,13 +1,14 @@
-"""What a ranker stores of passages, and how it scores by that: vectors of words (TK), or token ids."""
+"""What a ranker stores of passages, and how it scores by that: vectors of words or tokens, or token ids."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, PassageRows, Storage, StoredPair
@@ -34,7 +35,7 @@ class PassageStore(Protocol):
 
 
 class VectorPrecomputer:
-    """Puts passages into context, word by word, with a TK, and scores by the vectors.
+    """Puts passages into context, word by word (TK, late interaction), and scores by the vectors.
 
     Raises:
         WrongUse: The ranker has no vectors to store.
@@ -55,7 +56,7 @@ class VectorPrecomputer:
     def precompute(self, texts: Sequence[str]) -> PassageRows:
         """Return the vectors of n passages."""
         with self._ranker.compute.active():
-            return self._model.encode_passages(texts, self.dtype)
+            return self._model.store_passages(texts, self.dtype)
 
     def score(self, store: PassageStore, pairs: Sequence[StoredPair]) -> FloatArray:
         """Score n pairs: (n,)."""
@@ -143,7 +144,25 @@ def _word_matcher(ranker: NeuralRanker) -> PrecomputingModel:
     """Return the model of a ranker whose scores are sums over single words."""
     model = ranker.model
     if not isinstance(model, PrecomputingModel):
-        raise WrongUse(f"{model.family}: keeps no word vectors; TK does")
+        raise WrongUse(f"{model.family}: keeps no vectors of words; TK and colbert do")
     if not model.precomputes:
         raise WrongUse("tk(windows=...): keeps no word vectors, as it counts in windows; TK without does")
     return model
+
+
+def check_storage(storage: str) -> None:
+    """Refuse a number format that vectors are not stored in.
+
+    Raises:
+        WrongUse: An unknown storage.
+    """
+    if storage not in get_args(Storage):
+        raise WrongUse(f'storage="{storage}" is not known; choose from: float16, float32, int8')
+
+
+def stored(vectors: Tensor, storage: Storage) -> tuple[NDArray[Any], FloatArray]:
+    """Round vectors (t, d) for the store; with int8, each has a scale of its own, (t,)."""
+    if storage != "int8":
+        return vectors.numpy().astype(storage), np.empty(0, np.float32)
+    scales = vectors.abs().amax(1).clamp_min(1e-30) / 127
+    return (vectors / scales[:, None]).round().numpy().astype(np.int8), scales.numpy()

@@ -151,8 +151,13 @@ def layers_of(shapes: Sequence[Mapping[str, Any]]) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def read_layers(modules: Sequence[tuple[str, Path]]) -> tuple[list[dict[str, Any]], nn.Sequential]:
+def read_layers(
+    modules: Sequence[tuple[str, Path]], source: str = "sentence_embedding"
+) -> tuple[list[dict[str, Any]], nn.Sequential]:
     """Read the layers behind the pooling: their shapes as JSON values, and themselves.
+
+    Args:
+        source: What they must read: "sentence_embedding", or "token_embeddings" where nothing pools.
 
     Raises:
         BadModel: What a layer reads or its activation is not known, weights that do not fit, no safetensors.
@@ -162,11 +167,11 @@ def read_layers(modules: Sequence[tuple[str, Path]]) -> tuple[list[dict[str, Any
     for kind, folder in modules:
         path = folder / "config.json"
         config: Mapping[str, Any] = read_json(path) if path.is_file() else {}
-        source, residual = config.get("module_input_name", "sentence_embedding"), config.get("use_residual")
-        if source != "sentence_embedding" or residual:
+        own, residual = config.get("module_input_name", source), config.get("use_residual")
+        if own != source or residual:
             raise BadModel(
-                f'"{folder}" {"adds its input to its output" if residual else "reads " + source}; read here '
-                "are layers of the pooled vector without a residual"
+                f'"{folder}" {"adds its input to its output" if residual else "reads " + own}; read here '
+                f"are layers of {source} without a residual"
             )
         if kind == "Normalize":
             shapes.append({"normalise": True})

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Passage, PassageRows, Query, Storage
+from rankhouse.models.precomputing import check_storage, stored
 from rankhouse.models.word_models import (
     Evidence,
     WordDesign,
@@ -296,32 +296,25 @@ class TK(WordModel):
         return not self.design.windows
 
     @torch.inference_mode()
-    def encode_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
+    def store_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
         """Put passages into context once, to be matched with any query later.
 
         Raises:
             WrongUse: An unknown storage.
         """
-        if storage not in {"float32", "float16", "int8"}:
-            raise WrongUse(f'storage="{storage}" is not known; choose from: float16, float32, int8')
+        check_storage(storage)
         read = self.encode([Pair(Query("", ""), Passage("", 0, text)) for text in texts])
         rows, starts = read.passage, read.passage.offsets
-        vectors = np.empty((int(starts[-1]), self.embedding.embedding_dim), storage)
-        scales = np.empty(len(vectors) if storage == "int8" else 0, np.float32)
+        vectors = torch.empty(int(starts[-1]), self.embedding.embedding_dim)
         device = self.mix.device
         for chosen in within_budget(rows.lengths, _ENCODE_BUDGET):
             part = rows.take(chosen).to(device)
-            values = unit(self.represent(part))[part.mask(at_least=1)].cpu()
-            into = Ragged(torch.arange(len(vectors)), rows.lengths).take(chosen).values.numpy()
-            if storage == "int8":
-                largest = values.abs().amax(1).clamp_min(1e-30) / 127
-                scales[into] = largest.numpy()
-                values = (values / largest[:, None]).round()
-            vectors[into] = values.numpy()
-        return PassageRows(vectors, scales, starts.numpy(), read.lost.numpy())
+            into = Ragged(torch.arange(len(vectors)), rows.lengths).take(chosen).values
+            vectors[into] = unit(self.represent(part))[part.mask(at_least=1)].cpu()
+        return PassageRows(*stored(vectors, storage), starts.numpy(), read.lost.numpy())
 
     @torch.inference_mode()
-    def score_stored(self, query: str, stored: PassageRows) -> FloatArray:
+    def score_stored(self, query: str, rows: PassageRows) -> FloatArray:
         """Score stored passages for a query: (n,) float32; only the query is put into context.
 
         Raises:
@@ -329,10 +322,10 @@ class TK(WordModel):
         """
         if not isinstance(self.head, KernelHead):  # `precomputes` says so
             raise WrongUse("stored vectors serve TK without windows; rerank with the model itself instead")
-        row = self.reader.rows([query], self.design.query_length)
-        asked = unit(self.represent(row.to(self.mix.device)))[0, : int(row.lengths[0])].cpu()
-        counts = ragged_counts(asked, stored.values, stored.scales, stored.offsets, kernels=self.head.kernels)
-        lengths = torch.from_numpy(stored.lengths)
+        asked_row = self.reader.rows([query], self.design.query_length)
+        asked = unit(self.represent(asked_row.to(self.mix.device)))[0, : int(asked_row.lengths[0])].cpu()
+        counts = ragged_counts(asked, rows.values, rows.scales, rows.offsets, kernels=self.head.kernels)
+        lengths = torch.from_numpy(rows.lengths)
         mask = torch.ones(counts.shape[:2], dtype=torch.bool)
         device = self.mix.device
         return array(self.head.score(counts.to(device), mask.to(device), lengths.to(device)))

@@ -21,20 +21,34 @@ from torch.nn import functional as F
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu.infer import require_int8
-from rankhouse.nn.layers.bert import BERT_NAMES, DISTILBERT_NAMES, PostNormEncoder, PostNormSizes
+from rankhouse.nn.layers.bert import (
+    BERT_NAMES,
+    DISTILBERT_NAMES,
+    MPNET_NAMES,
+    PostNormEncoder,
+    PostNormSizes,
+)
+from rankhouse.nn.layers.decoder import Decoder, DecoderSizes
 from rankhouse.nn.layers.linear import packed_linears
+from rankhouse.nn.layers.modernbert import LayerKind, ModernEncoder, ModernSizes
 from rankhouse.nn.layers.ragged import Packed, Ragged
+from rankhouse.nn.layers.rotary import Rotary
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 STATIC = "static"  # model type of word vectors
 POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
 _LIKE_BERT = POSITIONS_FROM_PADDING | {"bert", "electra"}
+_STEADY = frozenset({"default", "linear", "yarn", "llama3"})  # rotary positions that no length changes
+_DECODERS = frozenset({"qwen2", "qwen3", "llama", "mistral", "gemma"})
+_MOST = 8_192  # tokens of a row, unless more are asked for
+_FURTHEST = 128  # MPNet's distance from which on all share a bias
 _ROWS, _ROWS_BF16 = 4, 8  # of a call while training, on a processor; calls weigh more where sums are quick
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu",
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
 }
 
 
@@ -51,15 +65,25 @@ class StateEncoder(Protocol):
 
 
 def is_packable(config: Any) -> bool:  # noqa: ANN401  # transformers' configurations have no common type
-    """Return whether ``nn.layers.bert`` computes the very function of this checkpoint."""
-    activation = getattr(config, "activation" if config.model_type == "distilbert" else "hidden_act", None)
+    """Return whether ``nn.layers`` computes the very function of this checkpoint."""
+    named = {"distilbert": "activation", "modernbert": "hidden_activation"}.get(
+        config.model_type, "hidden_act"
+    )
+    if getattr(config, named, None) not in _ACTIVATIONS:
+        return False
+    if config.model_type == "modernbert":
+        return all(one["rope_type"] in _STEADY for one in config.rope_parameters.values())
     return (
-        (config.model_type in _LIKE_BERT or config.model_type == "distilbert")
-        and activation in _ACTIVATIONS
+        (config.model_type in _LIKE_BERT or config.model_type in {"distilbert", "mpnet"})
         and getattr(config, "position_embedding_type", None) in {None, "absolute"}
         and not getattr(config, "is_decoder", False)
         and not getattr(config, "sinusoidal_pos_embds", False)
     )
+
+
+def is_like_bert(config: Any) -> bool:  # noqa: ANN401  # as above
+    """Return whether an encoder has BERT's own layers, embeddings with segments and positions among them."""
+    return config.model_type in _LIKE_BERT and is_packable(config)
 
 
 def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> StateEncoder:
@@ -69,8 +93,12 @@ def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> StateE
         first_only: Whether only ``first`` will be asked for, else only ``hidden``.
     """
     config: Any = base.config
+    if (decoder := decoder_sizes(base)) is not None:
+        return Decoder(base.state_dict(), decoder, compute)
     if not is_packable(config):
         return ByLength(base, compute)
+    if config.model_type == "modernbert":
+        return ModernEncoder(base.state_dict(), _modern_sizes(base), compute, first_only=first_only)
     distil = config.model_type == "distilbert"
     sizes = PostNormSizes(
         layers=config.num_hidden_layers,
@@ -78,9 +106,55 @@ def encoder_of(base: nn.Module, compute: Compute, *, first_only: bool) -> StateE
         eps=1e-12 if distil else config.layer_norm_eps,
         activation=_ACTIVATIONS[config.activation if distil else config.hidden_act],
         first_position=first_position(config),
+        furthest=_FURTHEST if config.model_type == "mpnet" else 0,
     )
-    names = DISTILBERT_NAMES if distil else BERT_NAMES
+    names = {"distilbert": DISTILBERT_NAMES, "mpnet": MPNET_NAMES}.get(config.model_type, BERT_NAMES)
     return PostNormEncoder(base.state_dict(), names, sizes, compute, first_only=first_only)
+
+
+def _modern_sizes(base: Any) -> ModernSizes:  # noqa: ANN401  # as above
+    """Read off a ModernBERT what its weights do not say."""
+    config, turning = base.config, base.rotary_emb
+    kinds = {
+        name: LayerKind(
+            config.sliding_window if name == "sliding_attention" else None,
+            Rotary(getattr(turning, f"{name}_inv_freq"), getattr(turning, f"{name}_attention_scaling")),
+        )
+        for name in set(config.layer_types)
+    }
+    return ModernSizes(
+        kinds=tuple(kinds[name] for name in config.layer_types),
+        heads=config.num_attention_heads,
+        eps=config.norm_eps,
+        activation=_ACTIVATIONS[config.hidden_activation],
+    )
+
+
+def decoder_sizes(base: Any) -> DecoderSizes | None:  # noqa: ANN401  # as above
+    """Read off a decoder what its weights do not say; None where ``nn.layers`` does not compute it."""
+    config = base.config
+    kind, activation = config.model_type, getattr(config, "hidden_act", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    window = getattr(config, "sliding_window", None) if kind == "mistral" else None
+    if (
+        kind not in _DECODERS
+        or activation not in _ACTIVATIONS
+        or rope.get("rope_type", "default") not in _STEADY
+        or set(getattr(config, "layer_types", None) or ()) > {"full_attention"}
+        or (window is not None and window < _MOST)
+    ):
+        return None
+    gemma = kind == "gemma"
+    return DecoderSizes(
+        layers=config.num_hidden_layers,
+        heads=config.num_attention_heads,
+        key_heads=config.num_key_value_heads,
+        eps=config.rms_norm_eps,
+        activation=_ACTIVATIONS[activation],
+        rotary=Rotary(base.rotary_emb.inv_freq, base.rotary_emb.attention_scaling),
+        gain_from=1.0 if gemma else 0.0,
+        scale=config.hidden_size**0.5 if gemma else 1.0,
+    )
 
 
 def first_position(config: Any) -> int:  # noqa: ANN401  # as above
@@ -99,7 +173,7 @@ def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: AN
     most = places - first_position(config) if places > 0 else 1_000_000
     if asked is not None and asked > most:
         raise WrongUse(f"max_length={asked}: this network has {most} positions; give {most} or less")
-    return asked if asked is not None else min(meant, most, 8_192)
+    return asked if asked is not None else min(meant, most, _MOST)
 
 
 def reads_segments(config: Any, asked: bool) -> bool:  # noqa: ANN401  # as above

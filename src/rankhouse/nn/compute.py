@@ -12,7 +12,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.nn.cpu import machine
 
 Precision = Literal["fp32", "bf16", "int8"]
-Activation = Literal["none", "relu", "gelu", "gelu_tanh"]
+Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu"]
 
 PRECISIONS = ("auto", "bf16", "fp32", "int8")
 

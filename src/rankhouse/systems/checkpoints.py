@@ -24,6 +24,7 @@ class Checkpoint(NamedTuple):
         uses: What it can serve for here.
         tokens: How many it reads of query and passage.
         licence: What its model card says.
+        prompt: Of a decoder: the name of its prompt.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Checkpoint(NamedTuple):
     uses: str
     tokens: int
     licence: str
+    prompt: str = ""
 
     @property
     def spec(self) -> str:
@@ -42,11 +44,23 @@ _ENCODER: Final = Checkpoint(
     "sentence-transformers/all-MiniLM-L6-v2", "biencoder", "rerank, dense, teacher", 256, licence="Apache-2.0"
 )
 _READER: Final = "rerank, teacher"
+
+
+def _decoder(name: str, tokens: int, licence: str, prompt: str) -> Checkpoint:
+    return Checkpoint(name, "causal", _READER, tokens, licence=licence, prompt=prompt)
+
+
 CHECKPOINTS: Final = (
     _ENCODER,
     Checkpoint("cross-encoder/ms-marco-MiniLM-L6-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
     Checkpoint("cross-encoder/ms-marco-MiniLM-L2-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
+    Checkpoint("cross-encoder/ettin-reranker-17m-v1", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
+    Checkpoint("cross-encoder/ettin-reranker-32m-v1", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
+    Checkpoint("BAAI/bge-reranker-v2-m3", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
     Checkpoint("castorini/monot5-base-msmarco", "monot5", _READER, 512, licence="none stated"),
+    _decoder("Qwen/Qwen3-Reranker-0.6B", 8_192, licence="Apache-2.0", prompt="qwen3-reranker"),
+    _decoder("mixedbread-ai/mxbai-rerank-base-v2", 8_192, licence="Apache-2.0", prompt="mxbai-rerank-v2"),
+    _decoder("BAAI/bge-reranker-v2-gemma", 550, licence="Gemma", prompt="bge-reranker-v2-gemma"),
 )
 _FROM_HUB: Final = CHECKPOINTS[1]
 

@@ -229,6 +229,7 @@ def defaults(family: str) -> Settings:
     """Return the settings of a family's paper.
 
     Raises:
-        WrongUse: No such family; lists those there are.
+        WrongUse: No such family, or none that is trained here; lists those there are.
     """
-    return Settings(**notation.choose(family, FAMILIES, "family with training settings").settings)
+    trained = {name: one.settings for name, one in FAMILIES.items() if one.settings is not None}
+    return Settings(**notation.choose(family, trained, "family with training settings"))

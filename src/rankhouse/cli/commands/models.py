@@ -1,4 +1,4 @@
-"""rankhouse models: which published checkpoints are known to work, and what ``default`` stands for."""
+"""rankhouse models: published checkpoints whose formats are read, and what ``default`` stands for."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rankhouse.systems.checkpoints import CHECKPOINTS, DEFAULT, default_ranker
 
 @verb("models", "rankhouse models && rankhouse rerank --ranker default ...")
 def command() -> CommandResult:
-    """List published checkpoints that are known to work, with their licences; say what "default" is here."""
+    """List published checkpoints whose formats are read, with licences and prompts; say what "default" is."""
     try:
         default = default_ranker()
     except WrongUse as error:
         default = f"nothing: {error}"
-    rows = tuple((c.spec, c.uses, str(c.tokens), c.licence) for c in CHECKPOINTS)
-    table = Table(("--ranker", "for", "tokens", "licence"), rows)
+    rows = tuple((c.spec, c.uses, f"{c.tokens:,}", c.licence, c.prompt) for c in CHECKPOINTS)
+    table = Table(("--ranker", "for", "tokens", "licence", "prompt"), rows)
     facts = {DEFAULT: default, "checkpoints": [c._asdict() | {"ranker": c.spec} for c in CHECKPOINTS]}
     return CommandResult(facts, f'"{DEFAULT}" is here: {default}', [table])

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Activation, Compute
@@ -25,7 +26,7 @@ from rankhouse.nn.cpu.machine import checked
 with suppress(ImportError):  # not compiled on this machine: `fits` says so
     from rankhouse.nn.cpu import _infer
 
-_ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3}
+_ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 0}
 _ROUNDED, _ADDED, _MULTIPLIED = range(3)
 _BF16, _INT8 = range(2)
 _PANEL = 64  # columns that are computed together
@@ -147,7 +148,7 @@ class PackedLinear:
         self, weight: Tensor, bias: Tensor | None, compute: Compute, activation: Activation = "none"
     ) -> None:
         self._type = _INT8 if compute.precision == "int8" else _BF16
-        self._activation = _ACTIVATIONS[activation]
+        self._activation, self._silu = _ACTIVATIONS[activation], activation == "silu"
         self._out, self._in = weight.shape
         weight = weight.detach().float()
         self._bias = None if bias is None else bias.detach().float().contiguous()
@@ -164,7 +165,7 @@ class PackedLinear:
         rows = self._typed(rows)
         out = torch.empty(_count(rows), self._out, dtype=torch.bfloat16)
         self._compute(rows, out, _ROUNDED)
-        return out
+        return F.silu(out, inplace=True) if self._silu else out
 
     def add(self, rows: Rows, x: Tensor) -> Tensor:
         """Add the result to x (t, m) float32, in place; return x."""

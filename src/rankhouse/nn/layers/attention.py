@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import Any, Protocol, cast
 
@@ -29,6 +29,9 @@ Bias = Callable[["Group"], Tensor]
 """The (1, h, length, length) numbers added to a group's scores."""
 
 _SAFE = 2.0**-100  # a row sum below this has lost digits to underflow
+_USUAL = 512  # tokens of a row for which a bias by distance is kept ready
+_NEVER = -1e5  # added to a score in base 2: the weight is 0
+_BLOCKS = 4  # windows that a row must hold for blocks of one to cost less than all scores
 
 
 @dataclass(frozen=True)
@@ -88,45 +91,77 @@ class RowLayout:
 
 
 class SelfAttention:
-    """Softmax attention of every row over itself, in rectangles, as suits device and precision."""
+    """Softmax attention of every row over itself, in rectangles, as suits device and precision.
 
-    def __init__(self, heads: int, compute: Compute) -> None:
-        self.heads, self._compute = heads, compute
+    Args:
+        window: How far behind or before itself a token reads; None: the whole row.
+    """
+
+    def __init__(self, heads: int, compute: Compute, window: int | None = None) -> None:
+        self.heads, self._compute, self._window = heads, compute, window
         self._base2 = compute.device.type == "cpu" and compute.precision != "fp32"
         self.fold = math.log2(math.e) if self._base2 else 1.0
 
     def __call__(self, qkv: Tensor, layout: RowLayout, bias: Bias | None = None) -> Tensor:
         """Attend: (t, 3 * h * d), queries, keys, values side by side -> (t, h * d)."""
-        if qkv.is_cuda and bias is None and qkv.dtype is torch.bfloat16 and (flash := _varlen()) is not None:
+        plain = bias is None and self._window is None
+        if qkv.is_cuda and plain and qkv.dtype is torch.bfloat16 and (flash := _varlen()) is not None:
             return self._flash(qkv, layout, flash)
         out = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
         for g in layout.groups:
             parts = g.rectangle(qkv).view(g.rows, g.length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-            added = bias(g) if bias is not None else None
+            added = bias(g) if bias is not None else self._outside(g.length, qkv)
             if qkv.is_cuda:
                 q, k, v = parts.unbind(0)
                 heads = F.scaled_dot_product_attention(q, k, v, attn_mask=added, scale=1.0)
+            elif self._window and g.length >= _BLOCKS * self._window:
+                heads = self._in_blocks(parts, self._window)
             else:
-                heads = self._attend(parts.contiguous(), added)
+                q, k, v = parts.contiguous().flatten(1, 2).unbind(0)
+                heads = self._heard(q, k, v, added, rows=g.rows).view(g.rows, self.heads, g.length, -1)
             g.put(out, heads)
         return out
 
-    def _attend(self, parts: Tensor, added: Tensor | None) -> Tensor:
-        """Attend within a rectangle: (3, n, h, l, d), scores plus ``added`` -> (n, h, l, d)."""
+    def _outside(self, length: int, like: Tensor) -> Tensor | None:
+        """Return what keeps tokens from reading beyond their window: (1, 1, length, length), or None."""
+        if self._window is None or length <= self._window + 1:
+            return None
+        place = torch.arange(length, device=like.device)
+        far = (place[:, None] - place).abs() > self._window
+        return torch.zeros_like(far, dtype=like.dtype).masked_fill_(far, -torch.inf)[None, None]
+
+    def _in_blocks(self, parts: Tensor, window: int) -> Tensor:
+        """Attend within windows: (3, n, h, l, d) -> (n, h, l, d); a block reads itself and its neighbours."""
         _, n, h, length, d = parts.shape
-        q, k, v = parts.view(3, n * h, length, d).unbind(0)
-        scores = _scores(q, k, added, h)
+        blocks = -(-length // window)
+        filled = F.pad(parts, (0, 0, window, (blocks + 1) * window - length)).flatten(1, 2)
+        q = filled[0, :, window:-window].reshape(n * h * blocks, window, d)
+        around = filled[1:].unfold(2, 3 * window, window).transpose(3, 4)  # (2, n * h, blocks, 3 window, d)
+        k, v = around.reshape(2, n * h * blocks, 3 * window, d).unbind(0)
+        own = torch.arange(blocks * window).view(blocks, window, 1)
+        read = torch.arange(blocks)[:, None, None] * window + torch.arange(-window, 2 * window)
+        hidden = ((own - read).abs() > window) | (read < 0) | (read >= length)
+        added = torch.zeros(hidden.shape, dtype=parts.dtype).masked_fill_(hidden, -torch.inf)
+        return self._heard(q, k, v, added[None], rows=n).view(n, h, blocks * window, d)[:, :, :length]
+
+    def _heard(self, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, rows: int) -> Tensor:
+        """Attend within rectangles: m queries (m, l, d), keys and values (m, s, d), of n rows -> (m, l, d).
+
+        Args:
+            added: (1, m / any, l, s), added to scores.
+        """
+        scores = _scores(q, k, added)
         if not self._base2:
-            return torch.bmm(torch.softmax(scores, -1), v).view(n, h, length, d)
+            return torch.bmm(torch.softmax(scores, -1), v)
         weights = scores.exp2_()
         sums = weights.sum(-1, keepdim=True)
-        low, high = sums.view(n, -1).aminmax(dim=1)
-        heard = torch.bmm(weights, v).mul_(sums.reciprocal_()).view(n, h, length, d)
+        low, high = sums.view(rows, -1).aminmax(dim=1)
+        heard = torch.bmm(weights, v).mul_(sums.reciprocal_())
         unsafe = ~((low > _SAFE) & high.isfinite())
         if unsafe.any():  # such a row only: its neighbours' bits stay what they are
-            scores = _scores(q, k, added, h).float().mul_(math.log(2))
-            slowly = torch.bmm(torch.softmax(scores, -1).to(v.dtype), v).view(n, h, length, d)
-            heard = torch.where(unsafe.view(n, 1, 1, 1), slowly, heard)
+            scores = _scores(q, k, added).float().mul_(math.log(2))
+            slowly = torch.bmm(torch.softmax(scores, -1).to(v.dtype), v)
+            heard = torch.where(unsafe.repeat_interleave(len(q) // rows)[:, None, None], slowly, heard)
         return heard
 
     def _flash(self, qkv: Tensor, layout: RowLayout, flash: Callable[..., Tensor]) -> Tensor:
@@ -139,12 +174,22 @@ class SelfAttention:
 class FusedAttention:
     """The same by the compiled loops; needs no rectangles."""
 
-    def __init__(self, heads: int) -> None:
-        self.heads, self.fold = heads, math.log2(math.e)
+    def __init__(self, heads: int, window: int | None = None) -> None:
+        self.heads, self.fold, self._window = heads, math.log2(math.e), window
 
     def __call__(self, qkv: Tensor, layout: RowLayout, bias: Tensor | None = None) -> Tensor:
         """Attend: (t, 3 * h * d) -> (t, h * d); bias as ``infer.attend`` takes it."""
+        longest = int(layout.lengths.max())
+        if bias is None and self._window is not None and longest > self._window + 1:
+            bias = _by_distance(self.heads, self._window, -(-longest // _USUAL) * _USUAL)
         return infer.attend(qkv, layout.ends, self.heads, bias)
+
+
+@lru_cache(maxsize=8)
+def _by_distance(heads: int, window: int, longest: int) -> Tensor:
+    """Return the bias that keeps tokens from reading beyond their window, as ``infer.attend`` takes it."""
+    far = torch.arange(-longest - 64, longest + 65).abs() > window
+    return torch.zeros(heads, len(far)).masked_fill_(far, _NEVER)
 
 
 class Attention(Protocol):
@@ -161,9 +206,55 @@ class Attention(Protocol):
         ...
 
 
-def attention(heads: int, d: int, compute: Compute) -> Attention:
-    """Make the quickest attention of ``heads`` heads of width ``d`` there is."""
-    return FusedAttention(heads) if infer.fits(compute, d) else SelfAttention(heads, compute)
+def attention(heads: int, d: int, compute: Compute, window: int | None = None) -> Attention:
+    """Make the quickest attention of ``heads`` heads of width ``d``; within a window, if one is given."""
+    if infer.fits(compute, d):
+        return FusedAttention(heads, window)
+    return SelfAttention(heads, compute, window)
+
+
+def bucket(distance: Tensor, buckets: int, furthest: int) -> Tensor:
+    """Number the relative positions (int64, key minus query) of a bidirectional T5.
+
+    Half of the buckets is for keys behind the query, half for keys at or before it. In each half the nearer
+    part counts one by one, the rest is spread logarithmically up to ``furthest``.
+    """
+    half = buckets // 2
+    exact = half // 2
+    far = distance.abs()
+    ratio = torch.log(far.clamp(min=exact).float() / exact) / math.log(furthest / exact)
+    spread = (exact + (ratio * (half - exact)).long()).clamp(max=half - 1)
+    return (distance > 0).long() * half + torch.where(far < exact, far, spread)
+
+
+class RelativeBias:
+    """The position bias of a batch, the same in every layer: a table by distance, or rectangles cut of it."""
+
+    def __init__(self, table: Tensor, d: int, furthest: int, fold: float, compute: Compute) -> None:
+        self._table = (table.detach().float() * fold).to(compute.device)
+        self._furthest, self._compute = furthest, compute
+        self._by_distance = self._far(_USUAL) if infer.fits(compute, d) else None
+
+    def __call__(self, layout: RowLayout) -> Bias | Tensor:
+        """Return what ``attention`` adds: a table by distance (compiled loops) or a function of groups."""
+        if self._by_distance is not None:
+            longest = int(layout.lengths.max())
+            return self._by_distance if longest <= _USUAL else self._far(longest)
+        squares = {length: self._square(length) for length in {g.length for g in layout.groups}}
+        return lambda g: squares[g.length]
+
+    def _far(self, longest: int) -> Tensor:
+        """Return (h, 2 * c + 1) float32: column c + s is for keys s behind the query; c exceeds longest."""
+        return self._of(torch.arange(-longest - 64, longest + 65, device=self._table.device)).contiguous()
+
+    def _square(self, length: int) -> Tensor:
+        """Return (1, h, length, length) from the 2 * length - 1 distances there are."""
+        by_distance = self._of(torch.arange(1 - length, length, device=self._table.device))
+        rows = by_distance.unfold(1, length, 1).flip(1)
+        return rows.to(self._compute.dtype).contiguous()[None]
+
+    def _of(self, distances: Tensor) -> Tensor:
+        return self._table[bucket(distances, len(self._table), self._furthest)].T
 
 
 def attend_once(queries: Tensor, x: Tensor, layout: RowLayout) -> Tensor:
@@ -184,11 +275,11 @@ def attend_once(queries: Tensor, x: Tensor, layout: RowLayout) -> Tensor:
     return out
 
 
-def _scores(q: Tensor, k: Tensor, added: Tensor | None, heads: int) -> Tensor:
-    """Return q kᵀ + added, (n * h, l, l)."""
+def _scores(q: Tensor, k: Tensor, added: Tensor | None) -> Tensor:
+    """Return q kᵀ + added, (m, l, s)."""
     scores = torch.bmm(q, k.transpose(1, 2))
     if added is not None:
-        scores.view(-1, heads, *scores.shape[1:]).add_(added)
+        scores.view(-1, *added.shape[1:]).add_(added)
     return scores
 
 

@@ -1,7 +1,8 @@
 """The forward pass of BERT and its kin over rows that lie end to end; no padding, no gradients.
 
 Architecture: Devlin et al., "BERT", NAACL 2019; the same layers serve RoBERTa, XLM-R, CamemBERT, ELECTRA and
-DistilBERT. Numbers between layers stay in fp32, products are of the chosen precision.
+DistilBERT, and MPNet with a bias by distance. Numbers between layers stay in fp32, products are of the chosen
+precision.
 Shapes: n rows, t tokens of all rows together, w width, h heads, d = w / h.
 """
 
@@ -17,7 +18,7 @@ from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu.infer import Rows, require_int8
-from rankhouse.nn.layers.attention import RowLayout, attend_once, attention
+from rankhouse.nn.layers.attention import Bias, RelativeBias, RowLayout, attend_once, attention
 from rankhouse.nn.layers.linear import Linear, PerHead, layer_norm, linear
 from rankhouse.nn.layers.ragged import Packed
 
@@ -34,6 +35,7 @@ class PostNormSizes:
         eps: Added to variances.
         activation: Of the feed-forward part.
         first_position: Row of the position table that the first token takes (RoBERTa: 2).
+        furthest: Distance from which on all share a bias (MPNet); 0 for an encoder without.
     """
 
     layers: int
@@ -41,6 +43,7 @@ class PostNormSizes:
     eps: float
     activation: Activation
     first_position: int = 0
+    furthest: int = 0
 
 
 BERT_NAMES = {
@@ -53,6 +56,14 @@ BERT_NAMES = {
     "down": "encoder.layer.{}.output.dense",
     "norm2": "encoder.layer.{}.output.LayerNorm",
 }
+MPNET_NAMES = BERT_NAMES | {
+    "query": "encoder.layer.{}.attention.attn.q",
+    "key": "encoder.layer.{}.attention.attn.k",
+    "value": "encoder.layer.{}.attention.attn.v",
+    "mix": "encoder.layer.{}.attention.attn.o",
+    "norm1": "encoder.layer.{}.attention.LayerNorm",
+}
+DISTANCES = "encoder.relative_attention_bias.weight"  # MPNet's bias
 DISTILBERT_NAMES = {
     "query": "transformer.layer.{}.attention.q_lin",
     "key": "transformer.layer.{}.attention.k_lin",
@@ -133,13 +144,16 @@ class Layer:
     def __init__(self, part: LayerWeights, sizes: PostNormSizes, compute: Compute) -> None:
         (wq, bq), (wk, bk), (wv, bv) = part("query"), part("key"), part("value")
         self._attend = attention(sizes.heads, len(wq) // sizes.heads, compute)
-        scale = self._attend.fold / math.sqrt(len(wq) // sizes.heads)
+        self.fold = self._attend.fold
+        scale = self.fold / math.sqrt(len(wq) // sizes.heads)
         self._qkv = linear(torch.cat([wq * scale, wk, wv]), torch.cat([bq * scale, bk, bv]), compute)
         self._after = AfterAttention(part, sizes, compute)
 
-    def __call__(self, x: Tensor, rows: Rows, layout: RowLayout) -> tuple[Tensor, Rows]:
+    def __call__(
+        self, x: Tensor, rows: Rows, layout: RowLayout, bias: Bias | Tensor | None
+    ) -> tuple[Tensor, Rows]:
         """Transform t tokens: x (t, w) float32 and as products read it -> the same."""
-        return self._after(x, self._attend(self._qkv(rows), layout))
+        return self._after(x, self._attend(self._qkv(rows), layout, bias))
 
 
 class FirstTokenLayer:
@@ -185,9 +199,13 @@ class PostNormEncoder:
             LayerWeights(state, {part: name.format(i) for part, name in names.items()})
             for i in range(sizes.layers)
         ]
-        full = parts[:-1] if first_only else parts
-        self._layers = [Layer(part, sizes, compute) for part in full]
-        self._last = FirstTokenLayer(parts[-1], sizes, compute) if first_only else None
+        last_alone = first_only and not sizes.furthest
+        self._layers = [Layer(part, sizes, compute) for part in (parts[:-1] if last_alone else parts)]
+        self._last = FirstTokenLayer(parts[-1], sizes, compute) if last_alone else None
+        self._bias = None
+        if sizes.furthest:
+            fold, d = self._layers[0].fold, width // sizes.heads
+            self._bias = RelativeBias(state[DISTANCES], d, sizes.furthest, fold, compute=compute)
 
     def hidden(self, batch: Packed) -> Tensor:
         """Return every token's last state, (t, w) float32, rows end to end."""
@@ -195,13 +213,13 @@ class PostNormEncoder:
 
     def first(self, batch: Packed) -> Tensor:
         """Return the last state of every row's first token, (n, w) float32."""
-        assert self._last is not None
         layout = RowLayout(batch.lengths, self._compute)
-        x = self._through(batch, layout)
-        return self._last(x, layout.ends[:-1], layout)
+        x, first = self._through(batch, layout), layout.ends[:-1]
+        return x[first] if self._last is None else self._last(x, first, layout)
 
     def _through(self, batch: Packed, layout: RowLayout) -> Tensor:
         x, rows = self._embed(batch)
+        bias = None if self._bias is None else self._bias(layout)
         for layer in self._layers:
-            x, rows = layer(x, rows, layout)
+            x, rows = layer(x, rows, layout, bias)
         return x

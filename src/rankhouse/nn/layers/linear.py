@@ -39,6 +39,7 @@ _ONEDNN_NAMES = {
     "relu": ("relu", ""),
     "gelu": ("gelu", "none"),
     "gelu_tanh": ("gelu", "tanh"),
+    "silu": ("swish", ""),
 }
 
 
@@ -272,6 +273,8 @@ class _Affine(torch.autograd.Function):
 def _activate(x: Tensor, activation: Activation) -> Tensor:
     if activation == "relu":
         return x.relu_()
+    if activation == "silu":
+        return F.silu(x, inplace=True)
     if activation == "none":
         return x
     return F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")

@@ -21,6 +21,7 @@ from rankhouse.core.scores import base_of, is_probable
 from rankhouse.models.biencoder import BiEncoder, compare
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.dual_encoder import DualEncoder
 from rankhouse.models.pair_encoding import TextIds
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.ranking.pool import POOLS, Pool
@@ -127,7 +128,7 @@ class ServedRanker:
         match self.ranker.model:
             case TokenModel() as model:
                 return model.pair_reader.texts
-            case BiEncoder() as encoder:
+            case DualEncoder() as encoder:
                 return encoder.text_reader.texts
             case _:
                 return None
@@ -254,7 +255,7 @@ def open_served(
     threads = compute.threads or torch.get_num_threads()
     ranker = open_ranker(spec, ComputeOptions(compute.precision, compute.device, threads))
     use = use_of(spec)
-    by_tokens = isinstance(ranker.model, TokenModel | BiEncoder)
+    by_tokens = isinstance(ranker.model, TokenModel | DualEncoder)
     cut = split or use.get("split") or (LONG_SPLIT if by_tokens else "whole")
     thread = ModelWorker(name, capacity)
     return ServedRanker(

@@ -1,0 +1,255 @@
+"""Late-interaction checkpoints as published: Stanford's ColBERT, PyLate, sentence-transformers 6."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+from torch import nn
+
+from rankhouse.core.errors import BadModel
+from rankhouse.models.checkpoint import (
+    encoder_class,
+    find,
+    load_network,
+    load_tokenizer,
+    read_config,
+    read_json,
+    read_tensor,
+)
+from rankhouse.models.checkpoint_kinds import require
+from rankhouse.models.colbert import LateInteraction
+from rankhouse.models.sentence_transformers import read_layers
+from rankhouse.models.transformer_encoders import length_limit
+
+_USUAL_QUERY: Final = 32
+_PUNCTUATION: Final = tuple(string.punctuation)
+
+
+class _Settings(NamedTuple):
+    """What a folder says besides weights.
+
+    Attributes:
+        transformer: Folder of the transformer itself.
+        layers: Kind and folder of the layers behind it; empty where "linear.weight" stands beside its
+            weights.
+        marks: Put before queries and before passages.
+        known_marks: Whether the marks are single tokens of the vocabulary even if it does not say so.
+        query_length: Most tokens of a query; None: the tokenizer says.
+        filled: What queries are filled up to; 0: they are not.
+        attend: Whether all tokens read what fills a query up.
+        filler: The token that does; None: the mask.
+        document_length: Most tokens of a passage; None: the tokenizer says.
+        skipped: Tokens that do not count.
+        skipped_sides: "document", "query".
+        similarity: "maxsim" or "meanmaxsim".
+        normalised: Whether vectors are given length 1.
+    """
+
+    transformer: Path
+    layers: tuple[tuple[str, Path], ...] = ()
+    marks: tuple[str, str] = ("", "")
+    known_marks: bool = False
+    query_length: int | None = None
+    filled: int = 0
+    attend: bool = False
+    filler: str | None = None
+    document_length: int | None = None
+    skipped: Sequence[str] = ()
+    skipped_sides: Sequence[str] = ("document",)
+    similarity: str = "maxsim"
+    normalised: bool = True
+
+
+def open_colbert(
+    path: str,
+    max_length: int | None = None,
+    query_length: int | None = None,
+    tokenizer: str | None = None,
+    allow_pickle: bool = False,
+) -> LateInteraction:
+    """Open a published checkpoint: ``colbert("colbert-ir/colbertv2.0")``.
+
+    Args:
+        path: A folder or hub name, in the form of Stanford's code, of PyLate or of sentence-transformers 6.
+        max_length: Most tokens of a passage; None: what the folder says.
+        query_length: Most tokens of a query, also those that it is filled up to; None: what the folder says.
+        tokenizer: Folder of another tokenizer than the checkpoint's own.
+        allow_pickle: Whether weights may be read from pytorch_model.bin.
+
+    Raises:
+        BadModel: No late-interaction model, or one of a form that is not read here, or damaged.
+        WrongUse: More tokens than the network has positions.
+    """
+    folder = find(path, allow_pickle)
+    require(folder, "colbert")
+    settings = _read_settings(folder)
+    place, raw = settings.transformer, read_config(settings.transformer)
+    own_tokenizer, _, meant = load_tokenizer(place, tokenizer)
+    unread = ("linear.weight", "pooler", "position_ids") if not settings.layers else None
+    network: Any = load_network(place, encoder_class(raw), allow_pickle, ("pooler",), unread=unread)
+    shapes, dense = _layers(folder, settings, allow_pickle)
+    markers = [_marker(own_tokenizer, mark, settings.known_marks) for mark in settings.marks]
+    length = length_limit(network.config, settings.document_length or meant, max_length)
+    filled = settings.filled and (query_length or settings.filled)
+    longest = query_length or settings.query_length or meant
+    policy = {
+        "max_length": length,
+        "query_length": length_limit(network.config, longest, query_length),
+        "query_filled": filled,
+        "attend": settings.attend,
+        "filler": _filler(own_tokenizer, folder, settings.filler) if filled else None,
+        "markers": [marker.ids for marker in markers],
+        "query_prompt": markers[0].rest,
+        "passage_prompt": markers[1].rest,
+        "skipped": sorted(_ids_of(own_tokenizer, settings.skipped)),
+        "skipped_sides": list(settings.skipped_sides),
+        "similarity": settings.similarity,
+        "normalised": settings.normalised,
+        "dense": shapes,
+    }
+    return LateInteraction(network, dense, own_tokenizer, policy, config=raw)
+
+
+def _layers(
+    folder: Path, settings: _Settings, allow_pickle: bool
+) -> tuple[list[dict[str, Any]], nn.Sequential]:
+    """Read the layers behind the encoder; Stanford's one stands beside its weights."""
+    if settings.layers:
+        return read_layers(settings.layers, source="token_embeddings")
+    weight = read_tensor(folder, "linear.weight", allow_pickle)
+    if weight is None:
+        raise BadModel(
+            f'"{folder}" holds no tensor "linear.weight", which every ColBERT of Stanford\'s code has'
+        )
+    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+    shape = {"in": weight.shape[1], "out": weight.shape[0], "bias": False, "activation": "identity"}
+    return [shape], nn.Sequential(layer)
+
+
+def _read_settings(folder: Path) -> _Settings:
+    """Read a folder of any of the three forms.
+
+    Raises:
+        BadModel: A module that cannot be computed here.
+    """
+    if (folder / "modules.json").is_file():
+        return _of_modules(folder)
+    path = folder / "artifact.metadata"
+    said: Mapping[str, Any] = read_json(path) if path.is_file() else {}
+    return _Settings(
+        folder,
+        marks=(said.get("query_token_id") or "[unused0]", said.get("doc_token_id") or "[unused1]"),
+        known_marks=True,
+        query_length=int(said.get("query_maxlen") or _USUAL_QUERY),
+        filled=int(said.get("query_maxlen") or _USUAL_QUERY),
+        attend=bool(said.get("attend_to_mask_tokens")),
+        document_length=said.get("doc_maxlen"),
+        skipped=_PUNCTUATION if said.get("mask_punctuation", True) else (),
+    )
+
+
+def _of_modules(folder: Path) -> _Settings:
+    """Read a folder of PyLate, or of sentence-transformers 6."""
+    extra = folder / "config_sentence_transformers.json"
+    said: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
+    prompts: Mapping[str, str] = said.get("prompts") or {}
+    layers: list[tuple[str, Path]] = []
+    transformer, mask, normalised = folder, {}, False
+    for module in read_json(folder / "modules.json"):
+        kind, place = str(module["type"]).rsplit(".", 1)[-1], folder / module["path"]
+        if kind == "Transformer":
+            transformer = place
+        elif kind == "MultiVectorMask":
+            mask = read_json(place / "config.json")
+        elif kind == "Normalize":
+            normalised = True
+        elif kind in {"Dense", "LayerNorm"}:
+            layers.append((kind, place))
+        else:
+            raise BadModel(
+                f'"{folder}" has a module "{module["type"]}"; read here are Transformer, Dense, LayerNorm, '
+                "MultiVectorMask and Normalize"
+            )
+    if mask.get("keep_only_token_ids"):
+        raise BadModel(f'"{folder}" counts the tokens of pictures only; texts are ranked here')
+    own: Mapping[str, Any] = next(map(read_json, sorted(transformer.glob("sentence_*_config.json"))), {})
+    is_pylate = said.get("model_type") == "ColBERT"
+    expansion = _expansion(said if is_pylate or "query_expansion" not in own else own)
+    skipped = said.get("skiplist_words") if is_pylate else mask.get("skiplist_words")
+    lengths = [
+        own.get(f"{side}_length") or said.get(f"{side}_length") or own.get("max_seq_length")
+        for side in ("query", "document")
+    ]
+    filled = int(expansion.get("length") or _USUAL_QUERY) if expansion else 0
+    is_fixed = expansion is not None and expansion.get("strategy", "fixed") == "fixed"
+    longest = filled if is_fixed else max(lengths[0] or 0, filled) if lengths[0] else None
+    return _Settings(
+        transformer,
+        tuple(layers),
+        tuple(
+            (said.get(f"{side}_prefix") or "") + (prompts.get(side) or "") for side in ("query", "document")
+        ),  # type: ignore[arg-type]  # two
+        known_marks=is_pylate,
+        query_length=longest,
+        filled=filled,
+        attend=bool(expansion and expansion.get("attend")),
+        filler=expansion.get("token") if expansion else None,
+        document_length=lengths[1],
+        skipped=_PUNCTUATION if skipped is None and is_pylate else skipped or (),
+        skipped_sides=mask.get("skiplist_tasks") or ("document",),
+        similarity=said.get("similarity_fn_name") or "maxsim",
+        normalised=normalised or is_pylate,
+    )
+
+
+def _expansion(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return how queries are filled up: {"length", "attend", "strategy", "token"}; None: they are not."""
+    if "query_expansion" in said or said.get("do_query_expansion") is False:
+        return said.get("query_expansion")
+    marks = ("query_length", "attend_to_expansion_tokens", "query_prefix", "do_query_expansion")
+    if not any(name in said for name in marks):
+        return None
+    return {"length": said.get("query_length"), "attend": said.get("attend_to_expansion_tokens")}
+
+
+class _Marker(NamedTuple):
+    """What is put before a text: tokens, and the rest, which is read with the text."""
+
+    ids: list[int]
+    rest: str
+
+
+def _marker(tokenizer: Tokenizer, text: str, known: bool) -> _Marker:
+    """Part what is put before a text into its first token and the rest.
+
+    Args:
+        known: Whether it is a token of the vocabulary even if that does not call it special.
+    """
+    own = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+    for candidate in (text, *text.split()[:1]):
+        number = tokenizer.token_to_id(candidate)
+        if number is not None and (known or candidate in own):
+            return _Marker([number], text.removeprefix(candidate))
+    return _Marker([], text)
+
+
+def _filler(tokenizer: Tokenizer, folder: Path, named: str | None) -> int:
+    """Return the token that fills queries up."""
+    for name in (named, "[MASK]", "<mask>", "<|mask|>"):
+        if name and (number := tokenizer.token_to_id(name)) is not None:
+            return number
+    raise BadModel(f'"{folder}" fills queries up with masks, but its vocabulary has none of [MASK], <mask>')
+
+
+def _ids_of(tokenizer: Tokenizer, words: Sequence[str]) -> set[int]:
+    """Return the ids of words that are single tokens; others stand for nothing."""
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    numbers = {tokenizer.token_to_id(word) for word in words if word != unknown}
+    return {number for number in numbers if number is not None}

@@ -1,0 +1,333 @@
+"""Sparse encoders: a text becomes a weight for each word of the vocabulary; the score is the dot product.
+
+Papers: Formal, Piwowarski, Clinchant, "SPLADE", SIGIR 2021, eq. 1 (sum over tokens), and "SPLADE v2", 2021,
+eq. 6 (maximum): log(1 + relu(logit)) of a language model that predicts masked words; Geng et al., "Towards
+Competitive Search Relevance For Inference-Free Learned Sparse Retrievers", 2024 (the query's words by a table
+of weights; the logarithm twice).
+Deviations: none; special tokens that a text spells are read as text.
+Shapes: n texts, t tokens together, w width of the network, v words of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.models.biencoder import BiEncoder
+from rankhouse.models.checkpoint import (
+    find,
+    load_network,
+    load_tokenizer,
+    network_of,
+    read_assets,
+    read_config,
+    read_json,
+)
+from rankhouse.models.checkpoint_kinds import require
+from rankhouse.models.pair_encoding import Layout, TextIds, TextReader
+from rankhouse.models.transformer_encoders import by_length, by_rows, encoder_of, is_packable, length_limit
+from rankhouse.nn.compute import Compute
+from rankhouse.nn.cpu.infer import require_int8
+from rankhouse.nn.layers.linear import linear, packed_linears
+from rankhouse.nn.layers.ragged import Packed
+
+MASKED: Final = "AutoModelForMaskedLM"
+_TABLE: Final = "SparseStaticEmbedding"
+
+
+class SparseEncoder(BiEncoder):
+    """A language model whose vectors are weights of words.
+
+    Args:
+        network: transformers' ...ForMaskedLM.
+        tokenizer: The checkpoint's.
+        policy: max_length, pooling ("max" or "sum"), logarithms (1 or 2), query_table (whether a query's
+            words are weighed by a table), prompts: all JSON values.
+        config: The checkpoint's config.json as read.
+
+    Attributes:
+        table: (v,) the weight of each word in a query, where a table says it.
+    """
+
+    family = "sparse"
+
+    def __init__(
+        self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> None:
+        super().__init__(network, nn.Sequential(), tokenizer, policy, config=config)
+        self.table: nn.Parameter | None = None
+        if policy["query_table"]:
+            self.table = nn.Parameter(torch.zeros(int(config["vocab_size"])))
+            most = policy["max_length"]
+            self._words = TextReader(TextIds(self._tokenizer, most), Layout((), (), ()), most)
+
+    @classmethod
+    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
+        """Make the model of a bundle, weights apart."""
+        tokenizer, config = read_assets(assets)
+        return cls(network_of(config, MASKED), tokenizer, policy, config)
+
+    def encode_queries(self, texts: Sequence[str]) -> Packed:
+        """Turn n queries into ids, prompt before them; without the model's own tokens for a table."""
+        if self.table is None:
+            return super().encode_queries(texts)
+        return self._words(self.policy["query_prompt"] + text for text in texts)
+
+    def vectors(self, batch: Packed) -> Tensor:
+        """Return weights (n, v), with gradients where they are on."""
+
+        def pooled(answer: Any, mask: Tensor) -> Tensor:  # noqa: ANN401  # transformers has no common type
+            weights = self._weights(answer.logits).masked_fill(~mask[:, :, None], 0.0)
+            return weights.amax(1) if self.policy["pooling"] == "max" else weights.sum(1)
+
+        return by_rows(self.network, batch, pooled)
+
+    def query_vectors(self, batch: Packed) -> Tensor:
+        """Return weights of queries (n, v), with gradients where they are on."""
+        return self.vectors(batch) if self.table is None else _in_table(batch, self.table)
+
+    def vector_scorer(self, compute: Compute) -> Callable[[Packed], Tensor]:  # type: ignore[override]  # no states
+        """Return the quickest way from ids to weights (n, v)."""
+        states = _states_of(self.network, compute) if is_packable(self._net.config) else None
+        if states is None:
+            return self._by_length(compute)
+        head = _head(self._net)
+        fp32, plain = compute._replace(precision="fp32"), compute.unquantised
+        transform = packed_linears(deepcopy(head.transform).to(compute.device).eval(), fp32)
+        words = linear(head.words.weight, head.words.bias, plain)
+
+        def weigh(batch: Packed) -> Tensor:
+            x = transform(states(batch.to(compute.device))).to(plain.dtype)
+            rows = [self._pooled_text(words(row).float()) for row in x.split(batch.lengths.tolist())]
+            return torch.stack(rows)
+
+        return weigh
+
+    def query_scorer(
+        self, compute: Compute, passages: Callable[[Packed], Tensor]
+    ) -> Callable[[Packed], Tensor]:
+        """Return the quickest way from ids to weights of queries (n, v)."""
+        if self.table is None:
+            return passages
+        table = self.table.detach().float().to(compute.device)
+        return lambda batch: _in_table(batch, table)
+
+    @property
+    def _net(self) -> Any:  # noqa: ANN401  # transformers' networks have no common type
+        return self.network
+
+    def _weights(self, logits: Tensor) -> Tensor:
+        weights = logits.relu().log1p()
+        return weights.log1p() if self.policy["logarithms"] == 2 else weights
+
+    def _pooled_text(self, logits: Tensor) -> Tensor:
+        """Pool the logits (t, v) of one text: (v,). Logarithms rise, so that one of the maximum is enough."""
+        if self.policy["pooling"] == "max":
+            return self._weights(logits.amax(0))
+        return self._weights(logits).sum(0)
+
+    def _by_length(self, compute: Compute) -> Callable[[Packed], Tensor]:
+        """Return the whole network called with rows of one length only."""
+        require_int8(compute, type(self.network).__name__)
+        net = self._net.to(compute.device).eval()
+
+        def weigh(batch: Packed) -> Tensor:
+            logits = (net(**given).logits for given in by_length(batch.to(compute.device)))
+            return torch.stack([self._pooled_text(row.float()) for some in logits for row in some])
+
+        return weigh
+
+
+def _in_table(batch: Packed, table: Tensor) -> Tensor:
+    """Give each word of n texts its weight in the table, once: (n, v)."""
+    rows = torch.repeat_interleave(torch.arange(len(batch)), batch.lengths.cpu()).to(table.device)
+    ids = batch.ids.values.to(table.device)
+    present = torch.zeros(len(batch), len(table), device=table.device)
+    present[rows, ids] = 1.0
+    return present * table
+
+
+class _Head(NamedTuple):
+    """What makes logits of states.
+
+    Attributes:
+        transform: (t, w) -> (t, w).
+        words: (t, w) -> (t, v).
+    """
+
+    transform: nn.Module
+    words: nn.Linear
+
+
+def _head(net: Any) -> _Head:  # noqa: ANN401  # transformers' networks have no common type
+    """Return the output layer of a language model that predicts masked words."""
+    match net.config.model_type:
+        case "bert":
+            return _Head(net.cls.predictions.transform, net.cls.predictions.decoder)
+        case "distilbert":
+            layers = nn.Sequential(net.vocab_transform, net.activation, net.vocab_layer_norm)
+            return _Head(layers, net.vocab_projector)
+        case "modernbert":
+            return _Head(net.head, net.decoder)
+        case "electra":
+            return _Head(net.generator_predictions, net.generator_lm_head)
+    layers = nn.Sequential(net.lm_head.dense, nn.GELU(), net.lm_head.layer_norm)
+    return _Head(layers, net.lm_head.decoder)
+
+
+def _states_of(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor]:
+    net: Any = network
+    return encoder_of(net.base_model, compute, first_only=False).hidden
+
+
+class _Settings(NamedTuple):
+    """What a folder says besides weights.
+
+    Attributes:
+        network: Folder of the language model.
+        table: Folder of the query's weights; None where queries are read by the network.
+    """
+
+    network: Path
+    table: Path | None = None
+    pooling: str = "max"
+    logarithms: int = 1
+    prompts: tuple[str, str] = ("", "")
+
+
+def open_sparse(
+    path: str,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    prompts: tuple[str, str] | None = None,
+    tokenizer: str | None = None,
+    allow_pickle: bool = False,
+) -> SparseEncoder:
+    """Open a published checkpoint: ``sparse("naver/splade-v3")``.
+
+    Args:
+        path: A folder or hub name: of sentence-transformers, or a bare language model that predicts masked
+            words.
+        pooling: "max" or "sum"; None: what the folder says, for a bare one "max".
+        max_length: Most tokens of a text; None: what tokenizer and network were made for.
+        prompts: What is put before queries and before passages; None: what the folder says.
+        tokenizer: Folder of another tokenizer than the checkpoint's own.
+        allow_pickle: Whether weights may be read from pytorch_model.bin.
+
+    Raises:
+        BadModel: No sparse encoder, or damaged, or without tokenizer.
+        WrongUse: An unknown pooling; more tokens than the network has positions.
+    """
+    if pooling not in {None, "max", "sum"}:
+        raise WrongUse(f'pooling="{pooling}" is not known; choose from: max, sum')
+    folder = find(path, allow_pickle)
+    require(folder, "sparse", ("masked",))
+    settings = _read_settings(folder)
+    raw = read_config(settings.network)
+    own_tokenizer, _, meant = load_tokenizer(settings.network, tokenizer)
+    network = load_network(
+        settings.network, MASKED, allow_pickle, unread=("position_ids", "pooler", "seq_relationship")
+    )
+    own: Any = network.config
+    query_prompt, passage_prompt = settings.prompts if prompts is None else prompts
+    policy = {
+        "max_length": length_limit(own, _meant(settings.network, meant), max_length),
+        "pooling": pooling or settings.pooling,
+        "logarithms": settings.logarithms,
+        "query_table": settings.table is not None,
+        "normalised": False,
+        "similarity": "dot",
+        "query_prompt": query_prompt,
+        "passage_prompt": passage_prompt,
+        "dense": [],
+    }
+    model = SparseEncoder(network, own_tokenizer, policy, raw)
+    if settings.table is not None and model.table is not None:
+        with torch.no_grad():
+            model.table.copy_(_read_table(settings.table, own_tokenizer, len(model.table)))
+    return model
+
+
+def _meant(folder: Path, meant: int) -> int:
+    """Return the length that sentence-transformers cuts at."""
+    own: Mapping[str, Any] = next(map(read_json, sorted(folder.glob("sentence_*_config.json"))), {})
+    return int(own.get("max_seq_length") or meant)
+
+
+def _read_settings(folder: Path) -> _Settings:
+    """Read what sentence-transformers wrote; a bare language model is SPLADE as its makers publish it.
+
+    Raises:
+        BadModel: A module that cannot be computed here.
+    """
+    if not (folder / "modules.json").is_file():
+        return _Settings(folder)
+    modules = [
+        (str(one["type"]).rsplit(".", 1)[-1], folder / one["path"])
+        for one in read_json(folder / "modules.json")
+    ]
+    table = None
+    if modules[0][0] == "Router":
+        routes = read_json(modules[0][1] / "router_config.json")
+        place, kinds = (
+            modules[0][1],
+            {name: str(kind).rsplit(".", 1)[-1] for name, kind in routes["types"].items()},
+        )
+        sides = {
+            side: [(kinds[name], place / name) for name in names]
+            for side, names in routes["structure"].items()
+        }
+        modules, query = sides.get("document", []), sides.get("query", [])
+        if [kind for kind, _ in query] != [_TABLE]:
+            raise _unknown(folder, [kind for kind, _ in query], "the query's side: one SparseStaticEmbedding")
+        table = query[0][1]
+    if [kind for kind, _ in modules] not in (
+        ["Transformer", "SpladePooling"],
+        ["MLMTransformer", "SpladePooling"],
+    ):
+        raise _unknown(folder, [kind for kind, _ in modules], "Transformer and SpladePooling")
+    pooling = read_json(modules[1][1] / "config.json")
+    extra = folder / "config_sentence_transformers.json"
+    named: Mapping[str, str] = (read_json(extra) if extra.is_file() else {}).get("prompts") or {}
+    return _Settings(
+        modules[0][1],
+        table,
+        pooling=str(pooling.get("pooling_strategy", "max")),
+        logarithms=2 if pooling.get("activation_function") == "log1p_relu" else 1,
+        prompts=(named.get("query") or "", named.get("document") or ""),
+    )
+
+
+def _unknown(folder: Path, found: Sequence[str], wanted: str) -> BadModel:
+    return BadModel(f'"{folder}" is a chain of {", ".join(found) or "nothing"}; read here: {wanted}')
+
+
+def _read_table(folder: Path, tokenizer: Tokenizer, size: int) -> Tensor:
+    """Read a query's weights: of each word's id, (v,).
+
+    Raises:
+        BadModel: There are none, or they are of another vocabulary.
+    """
+    config = read_json(folder / "config.json")
+    if str(config.get("path") or "").endswith(".json"):
+        named: Mapping[str, float] = read_json(folder / Path(config["path"]).name)
+        table = torch.zeros(size)
+        for word, weight in named.items():
+            if (number := tokenizer.token_to_id(word)) is not None:
+                table[number] = weight
+        return table
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise BadModel(f'"{folder}" holds no model.safetensors; pickles are not read here')
+    table = load_file(path)["weight"].float()
+    if len(table) > size:
+        raise BadModel(f'"{path}" weighs {len(table)} words; the network has {size}')
+    return torch.nn.functional.pad(table, (0, size - len(table)))

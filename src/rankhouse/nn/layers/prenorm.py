@@ -1,0 +1,116 @@
+"""Layers with a norm before each half, over rows that lie end to end: T5, ModernBERT, and decoders.
+
+x stays in fp32 from layer to layer; each half reads x divided by its root mean square and adds its result to
+x. The gain of a norm is multiplied into the weights behind it. A layer norm differs from the root mean square
+by the mean that it subtracts: where all that writes to x has mean 0 (:func:`centred`), there is none.
+Shapes: t tokens of all rows together, w width, h heads, d width of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from rankhouse.nn.compute import Activation, Compute
+from rankhouse.nn.layers.attention import Attention, RowLayout
+from rankhouse.nn.layers.linear import linear, root_mean_square_norm
+
+Affine = tuple[Tensor, Tensor | None]
+"""A weight (out, in) and a bias (out,) or None."""
+
+
+class NormAffine(NamedTuple):
+    """The norm before a half of a layer.
+
+    Attributes:
+        gain: (w,).
+        shift: (w,), or None.
+        eps: Added to the mean square.
+    """
+
+    gain: Tensor
+    shift: Tensor | None
+    eps: float
+
+    def into(self, weight: Tensor, bias: Tensor | None = None) -> Affine:
+        """Return a weight (out, w) and bias with the norm's gain and shift multiplied into them."""
+        weight = weight.detach().float()
+        if self.shift is not None:
+            moved = weight @ self.shift.detach().float()
+            bias = moved if bias is None else bias.detach().float() + moved
+        return weight * self.gain.detach().float(), bias
+
+
+def centred(weight: Tensor, bias: Tensor | None = None) -> Affine:
+    """Take the mean over the outputs away: what such a product adds to a row has mean 0."""
+    weight = weight.detach().float()
+    bias = None if bias is None else bias.detach().float()
+    return weight - weight.mean(0), None if bias is None else bias - bias.mean()
+
+
+class FeedForward:
+    """Down(act(up x) * gate x), or without a gate; the norm before it is part of its weights.
+
+    Args:
+        gate: Its weight and bias; None for a plain feed-forward part.
+        few: Whether rows are few.
+    """
+
+    def __init__(
+        self,
+        norm: NormAffine,
+        up: Affine,
+        gate: Affine | None,
+        down: Affine,
+        compute: Compute,
+        activation: Activation,
+        few: bool = False,
+    ) -> None:
+        self._up = linear(*norm.into(*up), compute, activation, few=few)
+        self._gate = None if gate is None else linear(*norm.into(*gate), compute, few=few)
+        self._down = linear(*down, compute, few=few)
+        self._norm = root_mean_square_norm(len(norm.gain), norm.eps, compute)
+
+    def add(self, x: Tensor) -> Tensor:
+        """Add the result of x (t, w) float32 to x, in place."""
+        _, rows = self._norm(x)
+        up = self._up(rows)
+        return self._down.add(up if self._gate is None else self._gate.multiply(rows, up), x)
+
+
+class SelfAttentionHalf:
+    """Queries, keys and values, attention, mixing; the norm before it is part of its weights.
+
+    Args:
+        norm: None where the half reads what is given to ``add`` besides x.
+        qkv: Of all heads side by side; queries already carry the attention's factors.
+    """
+
+    def __init__(
+        self, norm: NormAffine | None, qkv: Affine, mix: Affine, attention: Attention, compute: Compute
+    ) -> None:
+        self.attention = attention
+        self._qkv = linear(*(qkv if norm is None else norm.into(*qkv)), compute)
+        self._mix = linear(*mix, compute)
+        self._norm = norm and root_mean_square_norm(len(norm.gain), norm.eps, compute)
+
+    def add(
+        self,
+        x: Tensor,
+        layout: RowLayout,
+        bias: Any = None,  # noqa: ANN401  # as the attention takes it
+        turn: Callable[[Tensor], object] | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Add the result of x (t, w) float32 to x, in place.
+
+        Args:
+            turn: What is done to (t, 3 * h * d) before attention, in place: rotary positions.
+            rows: What is read in place of x (t, w), in the precision of the computation; without a norm.
+        """
+        qkv = self._qkv(rows if self._norm is None else self._norm(x)[1])
+        if turn is not None:
+            turn(qkv)
+        return self._mix.add(self.attention(qkv, layout, bias), x)

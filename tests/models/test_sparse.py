@@ -1,0 +1,179 @@
+"""Sparse encoders against sentence-transformers: weights, scores, every form a folder has."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models import bundle
+from rankhouse.models.checkpoint_kinds import kind_of
+from rankhouse.models.families import open_model
+from rankhouse.models.sparse import open_sparse
+from rankhouse.models.sparse_ranker import SparseRanker
+
+from .conftest import SIZES, make_pairs, shaken, with_bert_vocabulary
+
+library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
+TEXTS = ["", "storm", "grain prices rose " * 30, *(pair.passage.text for pair in make_pairs(17, 5))]
+NETWORKS = ["BertForMaskedLM", "DistilBertForMaskedLM", "ModernBertForMaskedLM", "RobertaForMaskedLM",
+            "MPNetForMaskedLM", "DebertaV2ForMaskedLM"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory):
+    """From a name in transformers to a tiny language model."""
+    root = tmp_path_factory.mktemp("masked")
+
+    def make(name):
+        import transformers
+
+        if not (root / name).is_dir():
+            own = {"vocab_size": 271, "max_position_embeddings": 66, "pad_token_id": 0, **SIZES}
+            if name.startswith("Distil"):
+                own |= {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "activation": "gelu"}
+            if name.startswith(("MPNet", "Roberta")):
+                own |= {"pad_token_id": 1}
+            if name.startswith("ModernBert"):
+                own |= {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+            config = getattr(transformers, name.removesuffix("ForMaskedLM") + "Config")(**own)
+            torch.manual_seed(1)
+            shaken(getattr(transformers, name)(config)).save_pretrained(root / name)
+            with_bert_vocabulary(root / name, generic=not name.startswith("Bert"))
+        return str(root / name)
+
+    return make
+
+
+def splade(masked, name, folder, pooling="max", activation="relu", table=False):
+    """Save a sparse encoder as the library does."""
+    from sentence_transformers.sentence_transformer.modules import Router
+    from sentence_transformers.sparse_encoder import modules
+
+    reader = [
+        modules.Transformer(masked(name), transformer_task="fill-mask"),
+        modules.SpladePooling(pooling, activation_function=activation),
+    ]
+    if table:
+        torch.manual_seed(4)
+        words = modules.SparseStaticEmbedding(reader[0].tokenizer, torch.rand(271) * 3)
+        reader = [Router.for_query_document(query_modules=[words], document_modules=reader)]
+    prompts = {"query": "storm harbour ", "document": ""}
+    library.SparseEncoder(modules=reader, prompts=prompts, device="cpu").save_pretrained(str(folder))
+    return str(folder)
+
+
+def equals_the_library(folder, compute, model):
+    theirs = library.SparseEncoder(folder, device="cpu")
+    ranker = SparseRanker(model, compute)
+    for ours, expected in (
+        (ranker.query_weights(TEXTS), theirs.encode_query(TEXTS, convert_to_sparse_tensor=False)),
+        (ranker.passage_weights(TEXTS), theirs.encode_document(TEXTS, convert_to_sparse_tensor=False)),
+    ):
+        assert (expected > 0).any(1)[1:].all()
+        np.testing.assert_allclose(ours.toarray(), expected, atol=1e-5, rtol=1e-5)
+    pairs = make_pairs(20, 6)
+    queries, passages = ([side.text for side in sides] for sides in zip(*pairs, strict=True))
+    expected = theirs.similarity_pairwise(theirs.encode_query(queries), theirs.encode_document(passages))
+    scores = ranker.score(pairs)
+    np.testing.assert_allclose(scores, expected, atol=1e-4, rtol=1e-5)
+    np.testing.assert_array_equal(np.concatenate([ranker.score([pair]) for pair in pairs]), scores)
+    np.testing.assert_array_equal(SparseRanker(model, compute, budget=90).score(pairs[::-1])[::-1], scores)
+    with torch.inference_mode():  # as it learns: padded, in transformers' own code
+        np.testing.assert_allclose(model(model.encode(pairs)), expected, atol=1e-4, rtol=1e-5)
+        np.testing.assert_allclose(model.scorer(compute)(model.encode(pairs)), expected, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_weights_and_scores_equal_the_library(name, masked, fp32, tmp_path):
+    folder = splade(masked, name, tmp_path / "splade")
+    model = bundle.load(folder)
+    assert model.family == "sparse"
+    equals_the_library(folder, fp32, model)
+    bundle.save(model, tmp_path / "bundle")
+    again = SparseRanker(bundle.load(tmp_path / "bundle"), fp32)
+    np.testing.assert_array_equal(again.score(make_pairs(5)), SparseRanker(model, fp32).score(make_pairs(5)))
+
+
+@pytest.mark.parametrize(
+    ("pooling", "activation", "table"),
+    [
+        ("sum", "relu", False),
+        ("max", "log1p_relu", True),
+        ("sum", "log1p_relu", False),
+        ("max", "relu", True),
+    ],
+)
+def test_every_pooling_and_a_table_for_queries(pooling, activation, table, masked, fp32, tmp_path):
+    folder = splade(masked, "BertForMaskedLM", tmp_path / "splade", pooling, activation, table)
+    model = open_sparse(folder)
+    equals_the_library(folder, fp32, model)
+    if table:
+        bundle.save(model, tmp_path / "bundle")
+        again = SparseRanker(bundle.load(tmp_path / "bundle"), fp32)
+        np.testing.assert_array_equal(
+            again.query_weights(TEXTS).toarray(), SparseRanker(model, fp32).query_weights(TEXTS).toarray()
+        )
+
+
+def test_a_table_of_words_in_json_is_read(masked, fp32, tmp_path):
+    folder = tmp_path / "splade"
+    splade(masked, "BertForMaskedLM", folder, table=True)
+    place = next(folder.glob("query_0_*"))
+    (place / "model.safetensors").unlink()
+    (place / "idf.json").write_text(json.dumps({"storm": 2.5, "grain": 0.5, "no such word": 9.0}))
+    (place / "config.json").write_text(json.dumps({"path": "idf.json", "frozen": True}))
+    weights = SparseRanker(open_sparse(str(folder), prompts=("", "")), fp32).query_weights(
+        ["storm storm grain north"]
+    )
+    assert sorted(weights.data.tolist()) == [0.5, 2.5]
+
+
+def test_a_bare_language_model_is_a_splade_only_where_that_is_said(masked, fp32):
+    folder = masked("BertForMaskedLM")
+    assert kind_of(bundle.Path(folder)).key == "masked"
+    with pytest.raises(BadModel, match="if it is a SPLADE, open it as  sparse"):
+        bundle.load(folder)
+    ranker = SparseRanker(open_model(f'sparse("{folder}")'), fp32)
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    network, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    with torch.inference_mode():
+        logits = network.eval()(**tokenizer("grain prices rose", return_tensors="pt")).logits[0]
+    expected = logits.amax(0).relu().log1p()
+    np.testing.assert_allclose(
+        ranker.passage_weights(["grain prices rose"]).toarray()[0], expected, atol=1e-5
+    )
+
+
+def test_what_is_no_sparse_encoder_is_refused(masked, checkpoint, tmp_path):
+    with pytest.raises(BadModel, match="is a cross-encoder, no sparse"):
+        open_sparse(checkpoint("bert_one"))
+    with pytest.raises(WrongUse, match='pooling="mean" is not known; choose from: max, sum'):
+        open_sparse(masked("BertForMaskedLM"), pooling="mean")
+    folder = tmp_path / "splade"
+    splade(masked, "BertForMaskedLM", folder)
+    with pytest.raises(BadModel, match="no biencoder"):
+        open_model(f'biencoder("{folder}")')
+    modules = json.loads((folder / "modules.json").read_text())
+    shutil.copytree(folder, tmp_path / "third")
+    third = [
+        *modules,
+        {"idx": 2, "name": "2", "path": "2_Own", "type": "sentence_transformers.models.SparseAutoEncoder"},
+    ]
+    (tmp_path / "third" / "modules.json").write_text(json.dumps(third))
+    with pytest.raises(BadModel, match="a chain of Transformer, SpladePooling, SparseAutoEncoder"):
+        open_sparse(str(tmp_path / "third"))
+
+
+def test_special_tokens_in_texts_stay_text(masked, fp32):
+    ranker = SparseRanker(open_sparse(masked("BertForMaskedLM")), fp32)
+    plain, spelled = (
+        ranker.score([Pair(Query("q", "grain"), Passage("d", 0, text))]) for text in ("storm [SEP]", "storm")
+    )
+    assert plain != spelled
+    ids = ranker.model.encode_passages(["storm [SEP]"]).ids.values.tolist()
+    assert ids.count(3) == 1
