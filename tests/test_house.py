@@ -66,24 +66,25 @@ def test_functions_take_few_parameters():
 # the second. systems and io took work over from other packages (expressions; remote files, progress); jobs
 # and cli have one declaration a verb but still a report each; the others wait for near-duplicates. Of serve's
 # plan, 310 came with what keeps a served folder up to its files and chooses them.
+# models and nn: 2,500 for ModernBERT, MPNet, decoders, sparse encoders and late interaction.
 # core and io: 190 for rankings as sequences, data frames as input, answers to arguments of other names.
 BUDGETS = {
     "cli": (4_710, 4_020),
     "cluster": (1_700, 1_700),
     "api": (1_249, 1_100),
-    "serve": (12_128, 9_110),
+    "serve": (12_129, 9_110),
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_408, 2_500),
-    "systems": (2_511, 1_900),
-    "training explanation stores": (12_920, 11_700),
-    "index models ranking labels evaluation": (20_598, 19_100),
-    "text nn page": (6_177, 5_980),
+    "systems": (2_521, 1_900),
+    "training explanation stores": (12_921, 11_700),
+    "index models ranking labels evaluation": (22_265, 19_100),
+    "text nn page": (6_871, 5_980),
     "io": (5_159, 3_300),
     "core": (2_313, 1_850),
 }
-MOST_ALL, PLANNED_ALL = 76_103, 66_000
-MOST_FILES, PLANNED_FILES = 420, 400
+MOST_ALL, PLANNED_ALL = 78_480, 66_000
+MOST_FILES, PLANNED_FILES = 431, 400
 MOST_SHARED_NAMES = 15
 
 
