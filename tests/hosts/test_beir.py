@@ -11,7 +11,7 @@ from host_material import EXPRESSIONS, QRELS, QUERIES, TEXTS, TITLES, Broken, Ov
 
 from rankhouse.core.errors import BadData, BadModel
 from rankhouse.evaluation.measures import evaluate
-from rankhouse.hosts.beir import CrossEncoder, Retriever
+from rankhouse.hosts.beir import CrossEncoder, Search
 
 pytestmark = [pytest.mark.outside, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -21,7 +21,7 @@ CORPUS = {i: {"text": text, "title": TITLES.get(i, "")} for i, text in TEXTS.ite
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_beir_retrieves_and_measures_as_the_command_line_does(expression, searched):
     expected = searched(expression)
-    beir = EvaluateRetrieval(Retriever(expression), k_values=[1, 10])
+    beir = EvaluateRetrieval(Search(expression), k_values=[1, 10])
     found = beir.retrieve(CORPUS, QUERIES)
     assert found == expected.to_dict()
     assert beir.retrieve(CORPUS, QUERIES) == found  # indexed once
@@ -81,6 +81,6 @@ def test_other_faults_are_named():
     with pytest.raises(BadModel, match="not a number"):
         CrossEncoder(Broken()).predict([["a", "b"]])
     with pytest.raises(BadData, match='the "text" of document "d1" is 3'):
-        Retriever("bm25").search({"d1": {"text": 3}}, QUERIES, 3)
+        Search("bm25").search({"d1": {"text": 3}}, QUERIES, 3)
     with pytest.raises(BadData, match="the id of a document is 1"):
-        Retriever("bm25").search({1: {"text": "x"}}, QUERIES, 3)
+        Search("bm25").search({1: {"text": "x"}}, QUERIES, 3)

@@ -12,7 +12,7 @@ from rankhouse.core.errors import BadData, BadModel, DuplicateId, WrongUse  # no
 from rankhouse.core.run import Run  # noqa: E402
 from rankhouse.evaluation.measures import evaluate  # noqa: E402
 from rankhouse.hosts.adapters import OldHost  # noqa: E402
-from rankhouse.hosts.mteb import CrossEncoder, SearchModel  # noqa: E402
+from rankhouse.hosts.mteb import RerankModel, SearchModel  # noqa: E402
 from rankhouse.index.index import Index  # noqa: E402
 
 pytestmark = [pytest.mark.outside, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -60,7 +60,7 @@ def check(scores, run):
 def test_protocols_are_mtebs_own():
     assert isinstance(SearchModel("bm25"), mteb.SearchProtocol)
     assert not isinstance(SearchModel("bm25"), mteb.CrossEncoderProtocol)  # such ones it lets rerank only
-    assert isinstance(CrossEncoder(Overlap()), mteb.CrossEncoderProtocol)
+    assert isinstance(RerankModel(Overlap()), mteb.CrossEncoderProtocol)
     assert SearchModel("bm25 % 10").mteb_model_meta.name == "rankhouse/bm25-10"
     assert SearchModel("bm25", name="me/mine").mteb_model_meta.name == "me/mine"
     with pytest.raises(WrongUse, match="owner/name"):
@@ -84,7 +84,7 @@ def test_a_system_reranks_the_candidates_of_a_task(reranked, tmp_path):
 
 def test_a_ranker_reranks_the_candidates_of_a_task(reranked, tmp_path):
     expected = reranked(Run.of({q: {d: -i for i, d in enumerate(ids)} for q, ids in CANDIDATES.items()}))
-    scores, kept = scores_of(CrossEncoder("ranker"), NotesReranking, tmp_path)
+    scores, kept = scores_of(RerankModel("ranker"), NotesReranking, tmp_path)
     assert kept == expected.to_dict()
     check(scores, expected)
 
@@ -156,9 +156,9 @@ def test_other_faults_are_named(tmp_path):
     with pytest.raises(WrongUse, match="0 documents are asked for"):
         model.search(ASKED, top_k=0)
     with pytest.raises(BadModel, match="not a number"):
-        CrossEncoder(Broken()).predict([{"text": ["a"]}], [{"text": ["b"]}])
+        RerankModel(Broken()).predict([{"text": ["a"]}], [{"text": ["b"]}])
     with pytest.raises(WrongUse, match="without a depth"):
-        CrossEncoder('open("DIR", depth=3)').predict([{"text": ["a"]}], [{"text": ["b"]}])
+        RerankModel('open("DIR", depth=3)').predict([{"text": ["a"]}], [{"text": ["b"]}])
 
 
 def test_an_old_host_is_named_with_the_version_that_is_needed(old_host):

@@ -85,28 +85,28 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, released[0].split("."))) if released else ()
 
 
-class _HeldExecution(Execution):
+class _OngoingExecution(Execution):
     """An execution whose rankers and vectors were opened by earlier ones."""
 
-    def __init__(self, index: AnyIndex, queries: Sequence[Query], held: Held) -> None:
+    def __init__(self, index: AnyIndex, queries: Sequence[Query], open_parts: OpenParts) -> None:
         super().__init__(index, queries)
-        self._held = held
+        self._open = open_parts
 
     def ranker(self, stage: Stage) -> Any:  # noqa: ANN401 - as the base class
         """Open the ranker of a stage, once for all executions."""
         key = stage.ranker, stage.precision
-        if key not in self._held.rankers:
-            self._held.rankers[key] = super().ranker(stage)
-        return self._held.rankers[key]
+        if key not in self._open.rankers:
+            self._open.rankers[key] = super().ranker(stage)
+        return self._open.rankers[key]
 
     def searcher(self, stage: Dense) -> Searcher:
         """Open the vectors of a first stage, once for all executions."""
-        if stage not in self._held.searchers:
-            self._held.searchers[stage] = super().searcher(stage)
-        return self._held.searchers[stage]
+        if stage not in self._open.searchers:
+            self._open.searchers[stage] = super().searcher(stage)
+        return self._open.searchers[stage]
 
 
-class Held:
+class OpenParts:
     """What stays open between the calls of a host."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Held:
     def run(self, system: System, queries: Sequence[Query], index: AnyIndex) -> Run:
         """Rank by a system, as ``rankhouse search --system`` does."""
         with _ONE_AT_A_TIME:
-            return _HeldExecution(index, queries, self).run(system)
+            return _OngoingExecution(index, queries, self).run(system)
 
 
 class OpenSystem:
@@ -128,7 +128,7 @@ class OpenSystem:
     """
 
     def __init__(self, system: str | System, index: AnyIndex | PathLike) -> None:
-        self.system, self.index, self._held = as_system(system), as_any_index(index), Held()
+        self.system, self.index, self._held = as_system(system), as_any_index(index), OpenParts()
 
     def replaced(self, system: System) -> OpenSystem:
         """Return another system on the same index; what both have in common stays open."""
@@ -223,7 +223,7 @@ class OpenRanker:
     """
 
     def __init__(self, ranker: RankerLike, index: AnyIndex | PathLike | None = None) -> None:
-        self.stage, self._held = as_stage(ranker), Held()
+        self.stage, self._held = as_stage(ranker), OpenParts()
         self.index = None if index is None else as_any_index(index)
         if index is None and self.stage.stored:
             raise WrongUse(f"{self.stage}: stored=True reads what an index stores; give the index, too")

@@ -1,6 +1,6 @@
 """BEIR: a system as its retriever, a ranker as its reranker. Nothing of BEIR itself is imported.
 
->>> EvaluateRetrieval(Retriever("bm25")).retrieve(corpus, queries)  # doctest: +SKIP
+>>> EvaluateRetrieval(Search("bm25")).retrieve(corpus, queries)  # doctest: +SKIP
 >>> Rerank(CrossEncoder('crossencoder("DIR")')).rerank(corpus, queries, results, top_k=100)  # doctest: +SKIP
 """
 
@@ -52,7 +52,7 @@ def _pair(place: int, given: Sequence[str]) -> tuple[str, str]:
     )
 
 
-class Retriever:
+class Search:
     """A system as ``EvaluateRetrieval`` calls it; it indexes the corpus in a folder of its own.
 
     Args:

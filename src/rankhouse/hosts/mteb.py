@@ -67,7 +67,7 @@ class SearchModel:
         return found.to_dict()
 
 
-class CrossEncoder:
+class RerankModel:
     """A ranker as MTEB's CrossEncoderProtocol, for tasks of reranking.
 
     Args:

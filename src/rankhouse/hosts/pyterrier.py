@@ -155,12 +155,12 @@ class Reranker(pt.Transformer):
         needed = ["query"] if self.index is not None else ["query", "text"]
         _require(inp, self, "ranked documents", result_frame=needed)
         qids, docnos = inp["qid"].map(as_id).to_list(), inp["docno"].map(as_id).to_list()
+        rows = {key: row for row, key in enumerate(zip(qids, docnos, strict=True))}
         run, queries = _as_run(inp, qids, docnos), _queries(inp.drop_duplicates(["qid", "query"]))
         if self.index is not None:
             reranked = self._open.rerank(run, queries)
         else:
-            reranked = _without_query(self._open.rerank(*_own_texts(inp, run, queries, qids, docnos)))
-        rows = {key: row for row, key in enumerate(zip(qids, docnos, strict=True))}
+            reranked = _without_query(self._open.rerank(_with_query(run), queries, _own_texts(inp, rows)))
         order = [rows[query_id, doc_id] for query_id in reranked for doc_id in reranked[query_id].doc_ids]
         left = inp.drop(columns=[name for name in _RANKED if name in inp])
         return _ranked(left.iloc[order].reset_index(drop=True), reranked, list(reranked))
@@ -292,23 +292,31 @@ def _as_run(inp: pd.DataFrame, qids: list[Any], docnos: list[Any]) -> Run:
     return Run.from_columns(list(ids), list(ids.values()), scores)
 
 
-def _own_texts(
-    inp: pd.DataFrame, run: Run, queries: list[Query], qids: list[Any], docnos: list[Any]
-) -> tuple[Run, list[Query], dict[str, Document]]:
-    """Name each text by document and query, since a frame may show a document differently for each query.
+def _name(query_id: str, doc_id: str) -> str:
+    """Name a text by document and query, since a frame may show a document differently for each query.
 
     A null character is less than any other: documents with equal scores stay in the order of their ids.
     """
+    return f"{doc_id}\0{query_id}"
+
+
+def _own_texts(inp: pd.DataFrame, rows: Iterable[tuple[str, str]]) -> dict[str, Document]:
+    """Return the texts of a frame, whose rows are of these queries and documents."""
     titles = inp["title"] if "title" in inp else [""] * len(inp)
     documents = {}
-    for query_id, doc_id, *texts in zip(qids, docnos, inp["text"], titles, strict=True):
+    for (query_id, doc_id), *texts in zip(rows, inp["text"], titles, strict=True):
         named = zip(("text", "title"), texts, strict=True)
         where = f'of docno "{doc_id}", qid "{query_id}",'
-        name = f"{doc_id}\0{query_id}"
         text, title = (checked_text(one, f'the column "{column}" {where}') for column, one in named)
+        name = _name(query_id, doc_id)
         documents[name] = Document(name, text, title)
-    names = [[f"{doc_id}\0{query_id}" for doc_id in run[query_id].doc_ids] for query_id in run]
-    return Run.from_columns(list(run), names, [run[query_id].scores for query_id in run]), queries, documents
+    return documents
+
+
+def _with_query(run: Run) -> Run:
+    """Give documents the names of their texts."""
+    names = [[_name(query_id, doc_id) for doc_id in run[query_id].doc_ids] for query_id in run]
+    return Run.from_columns(list(run), names, [run[query_id].scores for query_id in run])
 
 
 def _without_query(run: Run) -> Run:
