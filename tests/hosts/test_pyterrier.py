@@ -1,19 +1,13 @@
 """PyTerrier: its own suite over the adapters, pipelines with the command line's numbers, bad frames."""
 
+import atexit
 import os
 import tempfile
 import zlib
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
-
-HOME = Path(tempfile.mkdtemp(prefix="rankhouse-pyterrier-"))
-(HOME / "documentation").mkdir()
-# Its schematics look classes up in an inventory of its documentation, here an empty one.
-INVENTORY = HOME / "documentation" / "objects.inv"
-INVENTORY.write_bytes(b"# \n" * 4 + zlib.compress(b""))
-os.utime(INVENTORY, (0, 0))  # of a younger one it asks the network whether there is a newer
-os.environ |= {"PYTERRIER_HOME": str(HOME), "PT_TEST_TRANSFORMER_REPORTS": "0"}  # read at import
 
 pt = pytest.importorskip("pyterrier", reason="PyTerrier is not installed; make hosts")
 pd = pytest.importorskip("pandas")
@@ -33,6 +27,14 @@ TOPICS = pd.DataFrame(QUERIES.items(), columns=["qid", "query"])
 LABELS = pd.DataFrame(
     [(q, d, g) for q, gs in QRELS.items() for d, g in gs.items()], columns=["qid", "docno", "label"]
 )
+HOME = Path(tempfile.mkdtemp(prefix="rankhouse-pyterrier-"))
+atexit.register(rmtree, HOME, ignore_errors=True)
+(HOME / "documentation").mkdir()
+# Its schematics look classes up in an inventory of its documentation, here an empty one.
+INVENTORY = HOME / "documentation" / "objects.inv"
+INVENTORY.write_bytes(b"# \n" * 4 + zlib.compress(b""))
+os.utime(INVENTORY, (0, 0))  # of a younger one it asks the network whether there is a newer
+os.environ |= {"PYTERRIER_HOME": str(HOME), "PT_TEST_TRANSFORMER_REPORTS": "0"}
 NOTES = Index.build([{"id": i, "text": text} for i, text in TEXTS.items()], HOME / "notes.index")
 
 suite = pt.testing.transformer_test_class

@@ -55,6 +55,20 @@ def test_its_evaluators_measure_a_ranker():
     assert CrossEncoderCorrelationEvaluator(pairs, labels)(model)["spearman"] > 0.9
 
 
+def test_rank_answers_as_its_own_does(bert):
+    checkpoint = bert("BertForSequenceClassification", num_labels=1)
+    theirs = st.CrossEncoder(str(checkpoint), activation_fn=torch.nn.Identity(), device="cpu")
+    ours, texts = CrossEncoder(checkpoint), list(TEXTS.values())
+    for options in ({}, {"top_k": 3}, {"top_k": 2, "return_documents": True}):
+        expected = theirs.rank(QUERIES["q1"], texts, **options)
+        found = ours.rank(QUERIES["q1"], texts, **options)
+        assert [one["score"] for one in found] == pytest.approx([one["score"] for one in expected], abs=2e-5)
+        assert [one.keys() for one in found] == [one.keys() for one in expected]
+    assert ours.rank("?", []) == []
+    with pytest.raises(rh.RankhouseError, match="document 1 is None"):
+        ours.rank("?", ["a", None])
+
+
 def test_its_evaluator_gives_a_ranker_and_its_checkpoint_the_same_numbers(bert, tmp_path):
     ranker = rh.open_ranker(f'crossencoder("{bert("BertForSequenceClassification", num_labels=1)}")')
     save(ranker, tmp_path / "saved")

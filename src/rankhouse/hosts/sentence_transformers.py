@@ -14,14 +14,15 @@ Texts that are too long are cut by each in its own way, so that such pairs have 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rankhouse.api.rankers import open_ranker
 from rankhouse.core.errors import WrongUse, needs
+from rankhouse.core.nouns import Document
 from rankhouse.hosts import beir
-from rankhouse.hosts.adapters import RankerLike
+from rankhouse.hosts.adapters import RankerLike, checked_text, own_or_numbered
 from rankhouse.io.inputs import PathLike, as_path
 from rankhouse.io.outputs import replacing_folder
 
@@ -51,7 +52,7 @@ _SPECIAL: Final = ("pad", "cls", "sep", "mask", "unk", "eos", "bos")
 
 
 class CrossEncoder(beir.CrossEncoder):
-    """A ranker as sentence-transformers' evaluators of cross-encoders call it.
+    """A ranker with ``predict`` and ``rank``, for sentence-transformers' evaluators and examples.
 
     >>> CrossEncoderRerankingEvaluator(samples)(CrossEncoder('crossencoder("DIR")'))  # doctest: +SKIP
 
@@ -68,6 +69,31 @@ class CrossEncoder(beir.CrossEncoder):
     def __init__(self, ranker: RankerLike) -> None:
         super().__init__(ranker)
         self.evaluations: dict[str, dict[str, float]] = {}
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        *,
+        return_documents: bool = False,
+        **options: object,
+    ) -> list[dict[str, Any]]:
+        """Order texts for a question: corpus_id (the place in what was given) and score, best first.
+
+        Args:
+            top_k: How many of the best are returned; None for all.
+            return_documents: Add each one's "text".
+            options: As for ``predict``.
+        """
+        del options
+        ids = own_or_numbered([None] * len(documents), "")
+        texts = [checked_text(text, f"document {place:,}") for place, text in enumerate(documents)]
+        order = self._open.order(query, list(map(Document, ids, texts)), top_k)
+        return [
+            {"corpus_id": place, "score": score, **({"text": texts[place]} if return_documents else {})}
+            for place, score in order
+        ]
 
     @property
     def model_card_data(self) -> CrossEncoder:
