@@ -107,5 +107,5 @@ def test_faults_are_named(folder):
 
 
 def test_an_old_host_is_named_with_the_version_that_is_needed(old_host):
-    with pytest.raises(OldHost, match=r"needs langchain-core 1\.0 or newer, and langchain-core 0\.3\.80"):
+    with pytest.raises(OldHost, match=r"needs langchain-core 1\.4 or newer, and langchain-core 0\.3\.80"):
         old_host("langchain", "0.3.80")

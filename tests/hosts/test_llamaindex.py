@@ -92,6 +92,6 @@ def test_faults_are_named(folder):
 
 def test_an_old_host_is_named_with_the_version_that_is_needed(old_host):
     with pytest.raises(
-        OldHost, match=r"needs llama-index-core 0\.14 or newer, and llama-index-core 0\.10\.68"
+        OldHost, match=r"needs llama-index-core 0\.14\.19 or newer, and llama-index-core 0\.10\.68"
     ):
         old_host("llamaindex", "0.10.68")

@@ -11,7 +11,7 @@ from typing import Any
 from rankhouse.core.nouns import Document
 from rankhouse.hosts.adapters import OpenRanker, OpenSystem, checked_text, host, own_or_numbered
 
-with host("langchain", "1.0", "langchain-core"):
+with host("langchain", "1.4", "langchain-core"):
     from langchain_core.callbacks import CallbackManagerForRetrieverRun, Callbacks
     from langchain_core.documents import BaseDocumentCompressor
     from langchain_core.documents import Document as LangChainDocument

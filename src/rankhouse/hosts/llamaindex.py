@@ -15,7 +15,7 @@ from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.io.inputs import PathLike
 from rankhouse.systems.system import System
 
-with host("llamaindex", "0.14", "llama-index-core"):
+with host("llamaindex", "0.14.19", "llama-index-core"):
     from llama_index.core.bridge.pydantic import PrivateAttr
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.retrievers import BaseRetriever
