@@ -213,7 +213,7 @@ def test_nothing_is_replaced_and_other_families_are_refused(bert, tmp_path, fold
         save(ranker, tmp_path / "there")
     assert [one.name for one in (tmp_path / "there").iterdir()] == ["mine.txt"]
     rh.train("knrm(width=8, min_count=1)", "notes.index", out="knrm", queries=QUERIES, qrels=JUDGED)
-    with pytest.raises(rh.RankhouseError, match="a knrm is no model of transformers"):
+    with pytest.raises(rh.RankhouseError, match="a knrm is not written for other libraries"):
         save("knrm", tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
     with pytest.raises(rh.RankhouseError, match="there is no such|no folder"):

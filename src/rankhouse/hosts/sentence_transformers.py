@@ -143,8 +143,8 @@ def save(ranker: PathLike | NeuralRanker, folder: PathLike) -> Path:
     model: Any = opened.model
     if model.family not in _FAMILIES:
         raise WrongUse(
-            f"a {model.family} is no model of transformers or sentence-transformers; what can be written for "
-            f"them is {', '.join(_FAMILIES)}; ranker.save(DIR) writes any"
+            f"a {model.family} is not written for other libraries; {', '.join(_FAMILIES)} are, and "
+            "ranker.save(DIR) writes any family for rankhouse"
         )
     checkpoint = _FAMILIES[model.family](model)
     assets = model.assets()
