@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice
 from numbers import Real
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,22 @@ class UnknownQuery(WrongUse, KeyError):
         )
 
 
+class RowIds(Protocol):
+    """The document ids of the rows of a run, wherever they lie."""
+
+    def names(self, start: int, stop: int) -> Sequence[str]:
+        """Return the ids of rows [start, stop)."""
+        ...
+
+    def taken(self, places: IntArray) -> RowIds:
+        """Return the ids of some rows, in this order."""
+        ...
+
+    def table(self) -> tuple[NDArray[np.object_], NDArray[np.int32]]:
+        """Return the distinct ids, sorted, and the place of each row's id among them."""
+        ...
+
+
 class Run(Mapping[str, Ranking]):
     """Immutable mapping of query id to Ranking, in the order the queries were given.
 
@@ -47,7 +63,7 @@ class Run(Mapping[str, Ranking]):
     no documents at all. Build one with :meth:`of`, :meth:`from_rankings` or :meth:`from_columns`.
     """
 
-    __slots__ = ("_codes", "_offsets", "_queries", "_scores", "_table")
+    __slots__ = ("_ids", "_offsets", "_queries", "_read", "_scores")
 
     def __init__(
         self,
@@ -57,10 +73,44 @@ class Run(Mapping[str, Ranking]):
         codes: NDArray[np.int32],
         scores: FloatArray,
     ) -> None:
-        self._queries, self._offsets, self._table = dict(queries), offsets, table
-        self._codes, self._scores = codes, scores
+        self._queries, self._offsets, self._scores = dict(queries), offsets, scores
+        self._read: tuple[NDArray[np.object_], NDArray[np.int32]] | None = (table, codes)
+        self._ids: RowIds | None = None
         for column in (offsets, table, codes, scores):
             column.flags.writeable = False
+
+    @classmethod
+    def pending(cls, queries: Mapping[str, int], offsets: IntArray, scores: FloatArray, ids: RowIds) -> Run:
+        """Build a run whose document ids are read when somebody asks for them.
+
+        Args:
+            queries: Query id -> its place.
+            offsets: Where the rows of each begin and those of the last end, (queries + 1,).
+            scores: Of every row, strictly falling within a query.
+            ids: Of every row.
+        """
+        run = cls(queries, offsets, np.empty(0, object), np.empty(0, np.int32), scores)
+        run._read, run._ids = None, ids
+        return run
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Run, (self._queries, self._offsets, self._table, self._codes, self._scores)
+
+    @property
+    def _columns(self) -> tuple[NDArray[np.object_], NDArray[np.int32]]:
+        """The distinct document ids, sorted, and the place of each row's id among them."""
+        if self._read is None:
+            assert self._ids is not None
+            self._read = self._ids.table()
+        return self._read
+
+    @property
+    def _table(self) -> NDArray[np.object_]:
+        return self._columns[0]
+
+    @property
+    def _codes(self) -> NDArray[np.int32]:
+        return self._columns[1]
 
     @classmethod
     def of(
@@ -180,6 +230,8 @@ class Run(Mapping[str, Ranking]):
         if (row := self._queries.get(query_id)) is None:
             raise UnknownQuery(query_id, self._queries)
         span = slice(self._offsets[row], self._offsets[row + 1])
+        if self._read is None and self._ids is not None:
+            return Ranking(tuple(self._ids.names(span.start, span.stop)), self._scores[span])
         return Ranking(tuple(self._table[self._codes[span]]), self._scores[span])
 
     def __iter__(self) -> Iterator[str]:
@@ -259,8 +311,10 @@ class Run(Mapping[str, Ranking]):
         sizes = sizes[places]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         rows = np.repeat(self._offsets[places] - offsets[:-1], sizes) + np.arange(offsets[-1])
-        queries = {q: i for i, q in enumerate(query_ids)}
-        return Run(queries, offsets, self._table, self._codes[rows], scores=self._scores[rows])
+        queries, scores = {q: i for i, q in enumerate(query_ids)}, self._scores[rows]
+        if self._read is None and self._ids is not None:
+            return Run.pending(queries, offsets, scores, self._ids.taken(rows))
+        return Run(queries, offsets, self._table, self._codes[rows], scores=scores)
 
 
 def triples(name: str, rows: Iterable[Sequence[Any]], number: str) -> Iterator[tuple[str, str, Any]]:

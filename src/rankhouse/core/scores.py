@@ -183,14 +183,25 @@ def from_ordinals(numbers: Ordinals) -> FloatArray:
     return bits.astype(np.uint32).view(np.float32)
 
 
-def strictly_falling(scores: FloatArray) -> FloatArray:
+def strictly_falling(scores: FloatArray, offsets: Ordinals | None = None) -> FloatArray:
     """Lower each of n scores that is not below its predecessor to the next float32 below that one: (n,).
 
     On ordinals, "one below the predecessor" is a running minimum.
+
+    Args:
+        offsets: Where each ranking begins and the last ends, (rankings + 1,); None for one of all scores.
     """
-    if len(scores) < 2 or (scores[1:] < scores[:-1]).all():
+    if len(scores) < 2:
         return scores
+    rises = scores[1:] >= scores[:-1]
     place = np.arange(len(scores))
+    if offsets is not None:
+        starts = offsets[1:-1]
+        rises[starts[(starts > 0) & (starts < len(scores))] - 1] = False
+        # Far below all of the ranking before, none is held down by it.
+        place -= np.repeat(np.arange(len(offsets) - 1) << 33, np.diff(offsets))
+    if not rises.any():
+        return scores
     return from_ordinals(np.minimum.accumulate(ordinals(scores) + place) - place)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property, lru_cache
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,17 @@ from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress
-from rankhouse.index.lexical import manifest
+from rankhouse.index.lexical import kernel, manifest
 from rankhouse.index.lexical.manifest import IndexManifest
 from rankhouse.index.lexical.segment import Segment, verify
 from rankhouse.index.lexical.weighting import Collection, TermCounts
 
 if TYPE_CHECKING:
     from rankhouse.text.analyze import Analyzer
+
+
+_KNOWN_TERMS: Final = 65_536
+"""Terms that stay looked up; then all are forgotten."""
 
 
 class IndexDocuments(Mapping[str, Document]):
@@ -67,7 +72,7 @@ class IndexDocuments(Mapping[str, Document]):
         first = 0
         for segment in self._segments:
             end = segment.documents if stop is None else min(segment.documents, stop - first)
-            yield from segment.store.stream(max(0, start - first), end)
+            yield from segment.stream(max(0, start - first), end)
             first += segment.documents
 
     def fetch(self, doc_ids: Iterable[str]) -> list[Document]:
@@ -84,6 +89,50 @@ class IndexDocuments(Mapping[str, Document]):
             segment, row = places[i]
             fetched[i] = segment.document(row)
         return [document for document in fetched if document is not None]
+
+
+class TermTable:
+    """Terms of an index that were looked up: a slot each, its number in every segment, its counts.
+
+    Attributes:
+        slots: Term -> place in the columns below.
+        counts: In the whole index, by slot.
+        numbers: In every segment, -1 where it does not occur, (slots or more, segments) int32.
+        highest: Largest count in one document, (slots or more,) int32.
+    """
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments, self._lock = segments, threading.Lock()
+        self.slots: dict[str, int] = {}
+        self.counts: list[TermCounts] = []
+        self.numbers = np.full((256, len(segments)), -1, np.int32)
+        self.highest = np.ones(256, np.int32)
+
+    def look_up(self, terms: Iterable[str]) -> None:
+        """Find terms, all at once those that were not looked up before."""
+        if fresh := [term for term in dict.fromkeys(terms) if term not in self.slots]:
+            with self._lock:
+                self._add([term for term in fresh if term not in self.slots])
+
+    def _add(self, fresh: list[str]) -> None:
+        start, end = len(self.counts), len(self.counts) + len(fresh)
+        if end > len(self.highest):
+            # New arrays: a search in another thread goes on with those that it has.
+            more = 2 * end - len(self.highest)
+            self.numbers = np.pad(self.numbers, ((0, more), (0, 0)), constant_values=-1)
+            self.highest = np.pad(self.highest, (0, more), constant_values=1)
+        documents, occurrences = np.zeros((2, len(fresh)), np.int64)
+        for column, segment in enumerate(self._segments):
+            numbers = segment.find(fresh)
+            self.numbers[start:end, column] = numbers
+            held = np.flatnonzero(numbers >= 0)
+            some = numbers[held]
+            in_segment, often = segment.counts(some)
+            documents[held] += in_segment
+            occurrences[held] += often
+            self.highest[start + held] = np.maximum(self.highest[start + held], segment.highest_tf(some))
+        self.counts += map(TermCounts, documents.tolist(), occurrences.tolist())
+        self.slots.update(zip(fresh, range(start, end), strict=True))
 
 
 class Index:
@@ -107,9 +156,7 @@ class Index:
             sum(entry.tokens for entry in manifest.segments),
         )
         self.starts: NDArray[np.int64] = np.cumsum([0, *(segment.documents for segment in segments)])
-        # Queries of a batch share words; one look-up of a word costs some tens of microseconds a segment.
-        self.numbers = lru_cache(maxsize=65_536)(self._numbers)
-        self.counts = lru_cache(maxsize=65_536)(self._counts)
+        self._terms = TermTable(segments)
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
@@ -159,18 +206,36 @@ class Index:
 
         return tell
 
-    def _numbers(self, term: str) -> tuple[int, ...]:
-        """Return a term's number in every segment, -1 where it does not occur."""
-        return tuple(segment.find_term(term) for segment in self.segments)
+    @cached_property
+    def opened(self) -> object:
+        """What the compiled kernel keeps open of the index."""
+        if len(self.segments) > 1 and not self.in_id_order:
+            for segment in self.segments:
+                segment.check_ids()  # the kernel compares ids of equal scores across segments
+        return kernel.open_segments([segment.opened() for segment in self.segments])
 
-    def _counts(self, term: str) -> TermCounts:
+    def among_alive(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return rows of the whole index, given with those of deleted documents counted in."""
+        if not any(len(segment.dead) for segment in self.segments):
+            return rows
+        firsts = np.cumsum([0, *(segment.rows for segment in self.segments)])
+        dead = np.concatenate([s.dead + first for s, first in zip(self.segments, firsts, strict=False)])
+        return rows - np.searchsorted(dead, rows)
+
+    def look_up(self, terms: Iterable[str]) -> TermTable:
+        """Return a table that has terms, found now where they were not before: some microseconds each."""
+        table = self._terms
+        if len(table.counts) > _KNOWN_TERMS:
+            table = self._terms = TermTable(self.segments)
+        table.look_up(terms)
+        return table
+
+    def counts(self, term: str) -> TermCounts:
         """Count the documents that hold a term, and its occurrences."""
-        documents = occurrences = 0
-        for segment, number in zip(self.segments, self.numbers(term), strict=True):
-            if number >= 0:
-                documents += segment.frequency(number)
-                occurrences += segment.occurrences(number)
-        return TermCounts(documents, occurrences)
+        table = self._terms
+        if term not in table.slots:
+            table = self.look_up((term,))
+        return table.counts[table.slots[term]]
 
     def row_of(self, doc_id: str) -> int:
         """Return the row of a document in the whole index.
@@ -239,8 +304,8 @@ class Index:
     def distinct_terms(self) -> int:
         """Count the distinct terms; merges the segments' sorted lists when there are several."""
         if len(self.segments) == 1:
-            return len(self.segments[0].terms)
-        return len(set().union(*(segment.terms for segment in self.segments)))
+            return len(self.segments[0].names())
+        return len(set().union(*(segment.names() for segment in self.segments)))
 
     def verify(self) -> None:
         """Read every file whole and compare it with the manifest.

@@ -51,7 +51,7 @@ def posting_weights(index: Index, model: Weighting, start: int, stop: int) -> li
     for place, row in enumerate(range(start, stop)):
         segment, there = index.place(row)
         lengths[place] = (
-            segment.lengths[there] if model.exact_lengths else DECODED[segment.columns.codes[there]]
+            segment.lengths[there] if model.exact_lengths else DECODED[segment.codes[there]]
         )
         for term, count in segment.terms_of(there):
             by_term.setdefault(term, []).append((place, count))

@@ -10,224 +10,8 @@
  * bit for bit; this file is optional. Only the limited C API is used.
  */
 #include <Python.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#define BLOCK 32768 /* documents scored at a time: their accumulators stay in the second-level cache */
-
-/* The best k so far, as one integer each: the score's bits above, the document's place in the order of ids
- * below, both so that greater is better. Scores may be negative; their bits are mirrored.
- *
- * Keys gather in a buffer of a bit more than 2k; when it is full, the better k stay and the worst of them
- * becomes the bar. That is cheaper than a heap, whose every insertion costs log k.
- */
-typedef struct {
-    uint64_t *keys, bar;
-    int64_t size, capacity, k;
-    const int32_t *id_rank;
-} Best;
-
-static inline uint32_t ordered_bits(float score) {
-    uint32_t bits;
-    memcpy(&bits, &score, 4);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-static inline float score_of(uint64_t key) {
-    uint32_t bits = (uint32_t)(key >> 32);
-    bits = bits & 0x80000000u ? bits & 0x7FFFFFFFu : ~bits;
-    float score;
-    memcpy(&score, &bits, 4);
-    return score;
-}
-
-static inline void swap(uint64_t *a, uint64_t *b) {
-    uint64_t t = *a;
-    *a = *b;
-    *b = t;
-}
-
-/* Split keys [low, high] at a middle value: returns i, j with keys[..j] >= pivot >= keys[i..], j < i. */
-static void split(uint64_t *keys, int64_t low, int64_t high, int64_t *left, int64_t *right) {
-    uint64_t a = keys[low], b = keys[low + (high - low) / 2], c = keys[high];
-    uint64_t pivot = a > b ? (b > c ? b : (a > c ? c : a)) : (a > c ? a : (b > c ? c : b));
-    int64_t i = low, j = high;
-    while (i <= j) {
-        while (keys[i] > pivot) i++;
-        while (keys[j] < pivot) j--;
-        if (i <= j) swap(&keys[i++], &keys[j--]);
-    }
-    *left = i;
-    *right = j;
-}
-
-/* Bring the greatest k of n keys to the front, in any order. */
-static void select_greatest(uint64_t *keys, int64_t n, int64_t k) {
-    int64_t low = 0, high = n - 1;
-    while (low < high) {
-        int64_t i, j;
-        split(keys, low, high, &i, &j);
-        if (k - 1 <= j) high = j;
-        else if (k - 1 >= i) low = i;
-        else return;
-    }
-}
-
-static void sort_falling(uint64_t *keys, int64_t low, int64_t high) {
-    while (high - low > 16) {
-        int64_t i, j;
-        split(keys, low, high, &i, &j);
-        if (j - low < high - i) {
-            sort_falling(keys, low, j);
-            low = i;
-        } else {
-            sort_falling(keys, i, high);
-            high = j;
-        }
-    }
-    for (int64_t i = low + 1; i <= high; i++) {
-        uint64_t key = keys[i];
-        int64_t j = i - 1;
-        for (; j >= low && keys[j] < key; j--) keys[j + 1] = keys[j];
-        keys[j + 1] = key;
-    }
-}
-
-static void raise_bar(Best *best) {
-    if (best->size <= best->k) return;
-    select_greatest(best->keys, best->size, best->k);
-    best->size = best->k;
-    uint64_t least = best->keys[0];
-    for (int64_t i = 1; i < best->k; i++) least = best->keys[i] < least ? best->keys[i] : least;
-    best->bar = least;
-}
-
-static inline void offer(Best *best, float score, int32_t row) {
-    uint64_t key = (uint64_t)ordered_bits(score) << 32 | (0xFFFFFFFFu - (uint32_t)best->id_rank[row]);
-    if (key <= best->bar) return;
-    best->keys[best->size++] = key;
-    if (best->size == best->capacity) raise_bar(best);
-}
-
-typedef struct {
-    const int32_t *rows;    /* documents of the term, ascending */
-    const void *tfs;        /* tf_bytes each */
-    const float *table;     /* [tf][code], or NULL */
-    const float *scores;    /* one a posting, or NULL */
-    int64_t table_rows, at, block_end, end;
-} Term;
-
-/* First position in [from, end) whose row is >= bound. */
-static int64_t advance(const int32_t *rows, int64_t from, int64_t end, int32_t bound) {
-    int64_t step = 1, low = from;
-    while (low + step < end && rows[low + step] < bound) {
-        low += step;
-        step *= 2;
-    }
-    int64_t high = low + step < end ? low + step : end;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (rows[middle] < bound) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
-
-/* The bounds hold for every sound index; they keep a damaged one from reading or writing elsewhere. */
-#define ADD_UP(TYPE)                                                                            \
-    for (int64_t i = term->at; i < term->block_end; i++) {                                      \
-        uint32_t local = (uint32_t)rows[i] - (uint32_t)start, tf = ((const TYPE *)term->tfs)[i]; \
-        if (local < width && tf < term->table_rows)                                             \
-            sums[local] += term->table[(int64_t)tf * n_codes + codes[rows[i]]];                 \
-    }
-
-/* A sum of -0.0 means "untouched": adding +0.0, a match worth nothing, makes it +0.0. */
-static void add_up(const Term *term, double *sums, int32_t start, uint32_t width, const uint8_t *codes,
-                   int n_codes, int tf_bytes) {
-    const int32_t *rows = term->rows;
-    if (term->scores != NULL) {
-        for (int64_t i = term->at; i < term->block_end; i++) {
-            uint32_t local = (uint32_t)rows[i] - (uint32_t)start;
-            if (local < width) sums[local] += term->scores[i];
-        }
-    } else if (tf_bytes == 1) {
-        ADD_UP(uint8_t)
-    } else if (tf_bytes == 2) {
-        ADD_UP(uint16_t)
-    } else {
-        ADD_UP(uint32_t)
-    }
-}
-
-static inline void settle(Best *best, double *sum, int32_t row, const double *prior) {
-    if (*sum == 0.0 && signbit(*sum)) return;
-    float score = (float)(prior == NULL ? *sum : *sum + prior[row]);
-    *sum = -0.0;
-    if ((uint64_t)ordered_bits(score) >= best->bar >> 32) offer(best, score, row);
-}
-
-static void collect(Best *best, const Term *terms, int n_terms, double *sums, int32_t start, int32_t width,
-                    const double *prior, int64_t touched) {
-    if (touched < width / 8) { /* few documents: go back to them only */
-        for (int t = 0; t < n_terms; t++)
-            for (int64_t i = terms[t].at; i < terms[t].block_end; i++) {
-                uint32_t local = (uint32_t)terms[t].rows[i] - (uint32_t)start;
-                if (local < (uint32_t)width) settle(best, &sums[local], start + (int32_t)local, prior);
-            }
-        return;
-    }
-    for (int32_t j = 0; j < width; j += 16) {
-        float bar = best->bar ? score_of(best->bar) : 0;
-        int32_t stop = j + 16 < width ? j + 16 : width;
-        if (prior == NULL && bar > 0 && stop == j + 16) {
-            /* Most stretches hold nothing good enough: one pass of maxima, which vectorises, tells. */
-            double top[4] = {sums[j], sums[j + 1], sums[j + 2], sums[j + 3]};
-            for (int32_t i = j + 4; i < stop; i += 4)
-                for (int lane = 0; lane < 4; lane++)
-                    top[lane] = sums[i + lane] > top[lane] ? sums[i + lane] : top[lane];
-            double one = top[0] > top[1] ? top[0] : top[1], two = top[2] > top[3] ? top[2] : top[3];
-            if ((float)(one > two ? one : two) < bar) continue;
-        }
-        for (int32_t i = j; i < stop; i++) settle(best, &sums[i], start + i, prior);
-    }
-    for (int32_t j = 0; j < width; j++) sums[j] = -0.0;
-}
-
-static void rank_all(Best *best, Term *terms, int n_terms, double *sums, int32_t n_rows,
-                     const uint8_t *codes, int n_codes, int tf_bytes, const double *prior) {
-    for (int64_t start = 0; start < n_rows; start += BLOCK) {
-        int32_t width = n_rows - start < BLOCK ? (int32_t)(n_rows - start) : BLOCK;
-        int64_t touched = 0;
-        int open = 0;
-        for (int t = 0; t < n_terms; t++) {
-            Term *term = &terms[t];
-            term->block_end = term->at < term->end && term->rows[term->at] < start + width
-                                  ? advance(term->rows, term->at, term->end, (int32_t)(start + width))
-                                  : term->at;
-            touched += term->block_end - term->at;
-            open |= term->block_end < term->end;
-            if (term->block_end > term->at)
-                add_up(term, sums, (int32_t)start, (uint32_t)width, codes, n_codes, tf_bytes);
-        }
-        if (touched) collect(best, terms, n_terms, sums, (int32_t)start, width, prior, touched);
-        for (int t = 0; t < n_terms; t++) terms[t].at = terms[t].block_end;
-        if (!open) break;
-    }
-}
-
-/* Write the best rows and scores, best first. */
-static int64_t unload(Best *best, const int32_t *id_order, int64_t n_rows, int32_t *rows, float *scores) {
-    raise_bar(best);
-    sort_falling(best->keys, 0, best->size - 1);
-    for (int64_t i = 0; i < best->size; i++) {
-        uint32_t place = 0xFFFFFFFFu - (uint32_t)best->keys[i];
-        rows[i] = place < n_rows ? id_order[place] : 0; /* always inside, unless the index is damaged */
-        scores[i] = score_of(best->keys[i]);
-    }
-    return best->size;
-}
+#include "_rank.h"
 
 /* The largest count of a term in one document. seen_at and counts are scratch, one a term. */
 static uint32_t highest_count(const int32_t *tokens, const int32_t *lengths, int64_t n_rows, int64_t *seen_at,
@@ -274,7 +58,7 @@ FORWARD_PASS(forward_pass_2, uint16_t)
 FORWARD_PASS(forward_pass_4, uint32_t)
 
 typedef struct {
-    Py_buffer views[16];
+    Py_buffer views[20];
     int taken;
 } Buffers;
 
@@ -288,6 +72,23 @@ static void *take(Buffers *buffers, PyObject *object, int writable, Py_ssize_t i
     }
     if (count != NULL) *count = view->len / item;
     return view->buf != NULL ? view->buf : (void *)"";
+}
+
+/* Take a run of bytes and its offsets, which are of the type that numpy gave them. */
+static const uint8_t *take_run(Buffers *buffers, PyObject *blob, PyObject *at, Offsets *offsets) {
+    const uint8_t *run = take(buffers, blob, 0, 1, &offsets->bytes);
+    if (run == NULL) return NULL;
+    Py_buffer *view = &buffers->views[buffers->taken];
+    if (PyObject_GetBuffer(at, view, PyBUF_ND) < 0) return NULL;
+    buffers->taken++;
+    offsets->at = view->buf;
+    offsets->width = view->itemsize;
+    offsets->n = view->len / view->itemsize;
+    if (offsets->width != 4 && offsets->width != 8) {
+        PyErr_SetString(PyExc_ValueError, "offsets are numbers of four or eight bytes");
+        return NULL;
+    }
+    return run;
 }
 
 static void give_back(Buffers *buffers) {
@@ -427,85 +228,415 @@ static PyObject *scatter(PyObject *self, PyObject *args) {
     return result;
 }
 
-PyDoc_STRVAR(rank_doc,
-             "rank(rows, tfs, tf_bytes, codes, n_codes, spans, tables, scores, id_rank, id_order, prior,\n"
-             "     floor, out_rows, out_scores) -> int\n\n"
-             "Best documents of one segment. rows int32 and tfs are the segment's postings; codes uint8 and\n"
-             "id_rank, id_order int32 one a document. spans (t, 5) int64: first posting, end, offset into tables\n"
-             "(float32) or -1, offset into scores (float32, one a posting) or -1, rows of the table.\n"
-             "prior float64 one a document, or empty. Scores below floor are left out. Fills out_rows int32 and out_scores float32 best first,\n"
-             "returns how many.");
+/* --- packing ---------------------------------------------------------------------------------------------- */
 
-/* Does every span lie inside the postings, its table and its scores? */
-static int spans_fit(const int64_t *spans, Py_ssize_t n_terms, Py_ssize_t n_postings, Py_ssize_t n_tables,
-                     Py_ssize_t n_scores, int n_codes) {
-    for (Py_ssize_t t = 0; t < n_terms; t++) {
-        const int64_t *span = &spans[5 * t];
-        if (span[0] < 0 || span[1] < span[0] || span[1] > n_postings) return 0;
-        if (span[2] >= 0 ? span[2] + span[4] * n_codes > n_tables
-                         : span[3] < 0 || span[3] + span[1] - span[0] > n_scores)
-            return 0;
+PyDoc_STRVAR(pack_doc,
+             "pack(starts, rows, payload, kind, codes, documents, lists, lists_at, areas) -> int\n\n"
+             "Pack postings: starts int64 (terms + 1), rows int32, payload counts of kind bytes, or float32 scores\n"
+             "where kind is 0; codes uint8 one of so many documents, or empty. Fills lists uint8, lists_at int64\n"
+             "(terms + 1) and areas uint16 of the first terms; returns the bytes of lists.");
+
+static PyObject *pack_postings(PyObject *self, PyObject *args) {
+    PyObject *o[7], *result = NULL;
+    Buffers buffers = {.taken = 0};
+    int kind;
+    Py_ssize_t n_starts, n_rows, n_payload, n_codes, n_lists, n_at, n_areas;
+    long long documents;
+    if (!PyArg_ParseTuple(args, "OOOiOLOOO", &o[0], &o[1], &o[2], &kind, &o[3], &documents, &o[4], &o[5], &o[6]))
+        return NULL;
+    int size = kind == SCORES ? 4 : kind;
+    const int64_t *starts = take(&buffers, o[0], 0, 8, &n_starts);
+    const int32_t *rows = starts ? take(&buffers, o[1], 0, 4, &n_rows) : NULL;
+    const void *payload = rows && size > 0 ? take(&buffers, o[2], 0, size, &n_payload) : NULL;
+    const uint8_t *codes = payload ? take(&buffers, o[3], 0, 1, &n_codes) : NULL;
+    uint8_t *lists = codes ? take(&buffers, o[4], 1, 1, &n_lists) : NULL;
+    int64_t *lists_at = lists ? take(&buffers, o[5], 1, 8, &n_at) : NULL;
+    Area *areas = lists_at ? take(&buffers, o[6], 1, 4, &n_areas) : NULL;
+    if (areas != NULL) {
+        int64_t n_terms = n_starts - 1, per_term = (documents + AREA - 1) / AREA, used = 0;
+        int sound = (size == 1 || size == 2 || size == 4) && n_terms >= 0 && n_payload == n_rows && n_at == n_starts &&
+                    (n_codes == 0 || n_codes == documents) && documents >= 0 && starts[0] == 0 && starts[n_terms] == n_rows &&
+                    (per_term == 0 ? n_areas == 0 : n_areas % per_term == 0 && n_areas / per_term <= n_terms);
+        for (int64_t t = 0; sound && t < n_terms; t++) sound = starts[t] < starts[t + 1];
+        for (int64_t i = 0; sound && i < n_rows; i++) sound = rows[i] >= 0 && rows[i] < documents;
+        if (sound) {
+            Postings from = {rows, payload, n_codes ? codes : NULL, kind};
+            Py_BEGIN_ALLOW_THREADS
+            memset(areas, 0, sizeof(Area) * (size_t)n_areas);
+            for (int64_t t = 0; sound && t < n_terms; t++) {
+                int64_t n = starts[t + 1] - starts[t];
+                lists_at[t] = used;
+                sound = used + HEAD + n * 8 + (n / PACK + 1) * (SKIP + 2) + PAD <= n_lists;
+                if (!sound) break;
+                used = pack_list(lists + used, &from, starts[t], starts[t + 1]) - lists;
+                if (per_term && t < n_areas / per_term) bound_areas(areas + t * per_term, &from, starts[t], starts[t + 1]);
+            }
+            lists_at[n_terms] = used;
+            Py_END_ALLOW_THREADS
+        }
+        if (sound) {
+            memset(lists + used, 0, PAD);
+            result = PyLong_FromLongLong(used + PAD);
+        } else {
+            PyErr_SetString(PyExc_ValueError, "the postings and the outputs do not fit each other");
+        }
+    }
+    give_back(&buffers);
+    return result;
+}
+
+/* --- ranking ---------------------------------------------------------------------------------------------- */
+
+#define VIEWS 11 /* buffers of a segment */
+
+/* The segments of an index, as long as it is open, and what searches keep between calls. */
+typedef struct {
+    int n_segments, n_views;
+    Segment *segments;
+    Py_buffer *views;
+    Scratch *free;
+} Opened;
+
+static const char *const OPENED = "rankhouse.index.lexical._kernel.Opened";
+
+static void free_scratch(Scratch *s) {
+    Room *rooms[] = {&s->terms, &s->keys, &s->sums, &s->touched, &s->candidates,
+                     &s->bounds, &s->area_bounds, &s->partial, &s->merged, &s->seeds};
+    for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) free(rooms[i]->at);
+    free(s);
+}
+
+static void close_opened(PyObject *capsule) {
+    Opened *opened = PyCapsule_GetPointer(capsule, OPENED);
+    if (opened == NULL) return;
+    while (opened->n_views > 0) PyBuffer_Release(&opened->views[--opened->n_views]);
+    for (Scratch *s = opened->free, *next; s != NULL; s = next) {
+        next = s->next;
+        free_scratch(s);
+    }
+    free(opened->views);
+    free(opened->segments);
+    free(opened);
+}
+
+/* Keep a buffer open; NULL with an error set where it is none, or does not hold whole items. */
+static const void *keep(Opened *opened, PyObject *arrays, int place, Py_ssize_t item, Py_ssize_t *count) {
+    PyObject *array = PyTuple_GetItem(arrays, place);
+    Py_buffer *view = &opened->views[opened->n_views];
+    if (array == NULL || PyObject_GetBuffer(array, view, item ? PyBUF_SIMPLE : PyBUF_ND) < 0) return NULL;
+    opened->n_views++;
+    if (item == 0) item = view->itemsize;
+    if (view->len % item) {
+        PyErr_Format(PyExc_ValueError, "a buffer of %zd bytes does not hold items of %zd", view->len, item);
+        return NULL;
+    }
+    *count = view->len / item;
+    return view->buf != NULL ? view->buf : (const void *)"";
+}
+
+/* Keep offsets, of four or eight bytes each. */
+static int keep_offsets(Opened *opened, PyObject *arrays, int place, Offsets *offsets) {
+    offsets->at = keep(opened, arrays, place, 0, &offsets->n);
+    offsets->width = offsets->at ? opened->views[opened->n_views - 1].itemsize : 0;
+    return offsets->width == 4 || offsets->width == 8;
+}
+
+static int keep_segment(Opened *opened, Segment *segment, PyObject *arrays) {
+    Py_ssize_t n_terms, n_areas, n_rows, n_lengths, n_rank, n_order, n_dead, n_lists, n_ids;
+    if ((segment->lists = keep(opened, arrays, 0, 1, &n_lists)) == NULL ||
+        !keep_offsets(opened, arrays, 1, &segment->lists_at) ||
+        (segment->frequencies = keep(opened, arrays, 2, 4, &n_terms)) == NULL ||
+        (segment->areas = keep(opened, arrays, 3, 4, &n_areas)) == NULL ||
+        (segment->codes = keep(opened, arrays, 4, 1, &n_rows)) == NULL ||
+        (segment->lengths = keep(opened, arrays, 5, 4, &n_lengths)) == NULL ||
+        (segment->id_rank = keep(opened, arrays, 6, 4, &n_rank)) == NULL ||
+        (segment->id_order = keep(opened, arrays, 7, 4, &n_order)) == NULL ||
+        (segment->dead = keep(opened, arrays, 8, 1, &n_dead)) == NULL ||
+        (segment->ids = keep(opened, arrays, 9, 1, &n_ids)) == NULL ||
+        !keep_offsets(opened, arrays, 10, &segment->ids_at))
+        return 0;
+    int64_t per_term = (n_rows + AREA - 1) / AREA;
+    if (n_lists < PAD || segment->lists_at.n != n_terms + 1 || n_lengths != n_rows || (n_rank && n_rank != n_rows) || n_order != n_rank || n_rows < 1 ||
+        n_rows > INT32_MAX - AREA || n_areas % per_term || n_areas / per_term > n_terms || (n_dead && n_dead < (n_rows + 7) / 8) ||
+        segment->ids_at.n != n_rows + 1) {
+        PyErr_SetString(PyExc_ValueError, "the segment's arrays do not fit each other");
+        return 0;
+    }
+    if (n_dead == 0) segment->dead = NULL;
+    if (n_rank == 0) segment->id_rank = segment->id_order = NULL;
+    segment->ids_at.bytes = n_ids;
+    segment->n_lists = n_lists;
+    segment->n_terms = n_terms;
+    segment->n_frequent = n_areas / per_term;
+    segment->n_rows = n_rows;
+    return 1;
+}
+
+PyDoc_STRVAR(open_doc,
+             "open(segments) -> capsule\n\n"
+             "Keep the arrays of segments for rank. Of each a tuple: lists uint8, lists_at, frequencies int32,\n"
+             "areas uint16, codes uint8, lengths, id_rank, id_order int32 (empty where ids are sorted), dead uint8 (a bit\n"
+             "a document, or empty), ids uint8, ids_at; lists_at and ids_at of four or eight bytes.");
+
+static PyObject *open_segments(PyObject *self, PyObject *segments) {
+    if (!PyList_Check(segments)) {
+        PyErr_SetString(PyExc_TypeError, "segments come in a list");
+        return NULL;
+    }
+    Py_ssize_t n = PyList_Size(segments);
+    Opened *opened = calloc(1, sizeof(Opened));
+    if (opened == NULL) return PyErr_NoMemory();
+    opened->segments = calloc((size_t)n + 1, sizeof(Segment));
+    opened->views = calloc((size_t)n * VIEWS + 1, sizeof(Py_buffer));
+    PyObject *capsule = PyCapsule_New(opened, OPENED, close_opened);
+    if (capsule == NULL) return NULL;
+    if (opened->segments == NULL || opened->views == NULL) {
+        Py_DECREF(capsule);
+        return PyErr_NoMemory();
+    }
+    int64_t first_row = 0;
+    for (; opened->n_segments < n; opened->n_segments++) {
+        Segment *segment = &opened->segments[opened->n_segments];
+        PyObject *arrays = PyList_GetItem(segments, opened->n_segments);
+        if (!PyTuple_Check(arrays) || PyTuple_Size(arrays) != VIEWS || !keep_segment(opened, segment, arrays)) {
+            if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "a segment is a tuple of %d arrays", VIEWS);
+            Py_DECREF(capsule);
+            return NULL;
+        }
+        segment->first_row = first_row;
+        first_row += segment->n_rows;
+    }
+    return capsule;
+}
+
+/* What is asked: terms of all queries, one after the other. */
+typedef struct {
+    const int64_t *ends, *at; /* end of each query's terms; where a term's own table begins */
+    const int32_t *numbers, *highest; /* of a term in every segment, -1 where it is not there; its highest count */
+    const double *weights, *facts, *priors; /* priors: two a query */
+    const int64_t *given; /* of lists scored in Python: term, segment, start, end */
+    const int32_t *given_rows;
+    const float *given_scores;
+    int64_t n_given, k;
+    int sorted; /* whether the segments' ids follow each other */
+} Asked;
+
+typedef struct {
+    uint32_t score; /* its ordered bits */
+    int32_t segment, row;
+} Hit;
+
+/* Whether hit a stands before b, of another segment, with the same score. */
+static int id_before(const Opened *opened, const Hit *a, const Hit *b) {
+    const Segment *one = &opened->segments[a->segment], *other = &opened->segments[b->segment];
+    int64_t i, j, m, n;
+    if (!span_of(&one->ids_at, a->row, &i, &m) || !span_of(&other->ids_at, b->row, &j, &n)) return 1; /* damaged */
+    m -= i;
+    n -= j;
+    int order = memcmp(one->ids + i, other->ids + j, (size_t)(m < n ? m : n));
+    return order ? order < 0 : m < n;
+}
+
+/* Join a segment's best to those of the segments before it; returns how many there are then. */
+static int64_t join(const Opened *opened, const Asked *asked, Best *best, int number, Hit *hits, int64_t n, Hit *joint) {
+    const Segment *segment = &opened->segments[number];
+    int64_t i = 0, j = 0, filled = 0;
+    while (filled < asked->k && (i < n || j < best->size)) {
+        Hit hit = {0, number, 0};
+        if (j < best->size) {
+            uint32_t place = 0xFFFFFFFFu - (uint32_t)best->keys[j];
+            hit.score = (uint32_t)(best->keys[j] >> 32);
+            hit.row = place >= segment->n_rows ? 0 : segment->id_order == NULL ? (int32_t)place : segment->id_order[place];
+            if (hit.row < 0 || hit.row >= segment->n_rows) hit.row = 0; /* a damaged index */
+        }
+        if (j == best->size || (i < n && (hits[i].score > hit.score ||
+                                          (hits[i].score == hit.score && (asked->sorted || id_before(opened, &hits[i], &hit)))))) {
+            joint[filled++] = hits[i++];
+        } else {
+            joint[filled++] = hit;
+            j++;
+        }
+    }
+    return filled;
+}
+
+/* Take a list that was scored in Python for a term's. */
+static void give_list(Term *term, const Asked *asked, const int64_t *given) {
+    *term = (Term){.given = asked->given_scores + given[2], .given_rows = asked->given_rows + given[2], .n = given[3] - given[2]};
+    term->n_blocks = (int)((term->n + PACK - 1) / PACK);
+}
+
+/* Find the lists of a query's terms in a segment. */
+static int open_terms(Search *search, const Opened *opened, const Asked *asked, int number, int64_t first, int64_t end) {
+    search->n_terms = 0;
+    for (int64_t t = first; t < end; t++) {
+        Term *term = &search->terms[search->n_terms];
+        int64_t in_segment = asked->numbers[t * opened->n_segments + number];
+        term->given = NULL;
+        term->n = 0;
+        for (const int64_t *given = asked->given; given < asked->given + 4 * asked->n_given; given += 4)
+            if (given[0] == t && given[1] == number) give_list(term, asked, given);
+        if (term->given == NULL) {
+            if (in_segment < 0) continue;
+            if (in_segment >= search->segment->n_terms || !open_list(search, term, in_segment)) return 0;
+        }
+        if (term->n == 0) continue;
+        term->place = search->n_terms++;
+        term->weight = asked->weights[t];
+        term->ratio_weight = (float)asked->weights[t] * (float)asked->facts[t];
+        term->highest = asked->highest[t];
+        term->rise = search->model->rises + asked->at[t];
+        term->table = search->model->tables + asked->at[t];
     }
     return 1;
 }
 
+/* Rank for one query; returns how many hits there are. */
+static int64_t rank_query(const Opened *opened, const Asked *asked, const Model *model, int64_t q, Scratch *s, Hit **found) {
+    int64_t first = q ? asked->ends[q - 1] : 0, end = asked->ends[q], n = 0, k = asked->k;
+    int64_t capacity = 2 * k + 64;
+    Hit *hits = room(s, &s->merged, 2 * sizeof(Hit) * (size_t)k), *joint = hits + k;
+    Best best = {.keys = room(s, &s->keys, sizeof(uint64_t) * (size_t)capacity), .capacity = capacity, .k = k};
+    Search search = {.scratch = s, .best = &best, .prior = asked->priors[2 * q], .prior_weight = asked->priors[2 * q + 1]};
+    search.terms = room(s, &s->terms, sizeof(Term) * (size_t)(end - first + 1));
+    if (s->failed) return 0;
+    best.bar = (uint64_t)ordered_bits(-INFINITY) << 32;
+    for (int number = 0; number < opened->n_segments; number++) {
+        Model own = *model;
+        search.segment = &opened->segments[number];
+        own.lengths = model->exact ? search.segment->lengths : NULL;
+        search.model = &own;
+        if (!open_terms(&search, opened, asked, number, first, end)) return 0;
+        if (search.n_terms == 0) continue;
+        best.size = best.placed = 0;
+        best.id_rank = search.segment->id_rank;
+        rank_segment(&search, s->sums.at, s->touched.at);
+        raise_bar(&best);
+        if (s->failed) return 0;
+        sort_falling(best.keys, 0, best.size);
+        n = join(opened, asked, &best, number, hits, n, joint);
+        Hit *swapped = hits;
+        hits = joint;
+        joint = swapped;
+        best.bar = (uint64_t)ordered_bits(-INFINITY) << 32;
+        if (n == k) best.bar = (uint64_t)hits[k - 1].score << 32; /* scores equal to it may have a better id */
+    }
+    *found = hits;
+    return n;
+}
+
+static Scratch *make_scratch(void) {
+    Scratch *s = calloc(1, sizeof(Scratch));
+    if (s == NULL) return NULL;
+    double *sums = room(s, &s->sums, sizeof(double) * WINDOW);
+    room(s, &s->touched, sizeof(int32_t) * (WINDOW + 1));
+    for (int i = 0; sums != NULL && i < WINDOW; i++) sums[i] = -0.0;
+    if (!s->failed) return s;
+    free_scratch(s);
+    return NULL;
+}
+
+/* The arrays of a search, each with the bytes of an item; the last three are filled. */
+enum {
+    RATIO_BY_LENGTH, RATIO_BY_CODE, FALL, PRIOR, RISES, TABLES, ENDS, NUMBERS, HIGHEST, WEIGHTS, FACTS, TABLES_AT, PRIORS,
+    GIVEN_LISTS, GIVEN_ROWS, GIVEN_SCORES, OUT_ROWS, OUT_SCORES, OUT_COUNTS, N_ARRAYS
+};
+static const Py_ssize_t item_bytes[N_ARRAYS] = {4, 4, 8, 8, 8, 4, 8, 4, 4, 8, 8, 8, 8, 8, 4, 4, 8, 4, 8};
+
+typedef struct {
+    void *at[N_ARRAYS];
+    Py_ssize_t n[N_ARRAYS];
+} Arrays;
+
+/* Do the arrays of a search fit each other? */
+static int arrays_fit(const Arrays *a, const Opened *opened, const Model *model, int64_t k) {
+    const Py_ssize_t *n = a->n;
+    int64_t lengths = model->exact ? 1 : 256;
+    if (n[RATIO_BY_LENGTH] < lengths || n[RATIO_BY_CODE] != 256 || n[FALL] < lengths || (n[PRIOR] && n[PRIOR] < model->n_lengths)) return 0;
+    Py_ssize_t queries = n[ENDS], terms = n[WEIGHTS];
+    if (n[NUMBERS] != terms * opened->n_segments || n[HIGHEST] != terms || n[FACTS] != terms || n[TABLES_AT] != terms ||
+        n[PRIORS] != 2 * queries || n[GIVEN_LISTS] % 4 || n[GIVEN_ROWS] != n[GIVEN_SCORES] || k < 1 || n[OUT_COUNTS] != queries ||
+        n[OUT_ROWS] != queries * k || n[OUT_SCORES] != queries * k)
+        return 0;
+    const int64_t *ends = a->at[ENDS], *at = a->at[TABLES_AT], *given = a->at[GIVEN_LISTS];
+    for (Py_ssize_t q = 0; q < queries; q++)
+        if (ends[q] < (q ? ends[q - 1] : 0) || ends[q] > terms) return 0;
+    for (Py_ssize_t t = 0; t < terms; t++) {
+        int64_t counts = ((const int32_t *)a->at[HIGHEST])[t] + (int64_t)1;
+        int64_t size = model->form == SUM ? n[RISES] : n[TABLES], needed = model->form == SUM ? counts : counts * model->n_codes;
+        if (counts < 1 || ((model->form == SUM || model->form == TABLE) && at[t] >= 0 && at[t] + needed > size)) return 0;
+    }
+    for (Py_ssize_t g = 0; g < n[GIVEN_LISTS]; g += 4)
+        if (given[g + 2] < 0 || given[g + 3] < given[g + 2] || given[g + 3] > n[GIVEN_ROWS]) return 0;
+    return 1;
+}
+
+PyDoc_STRVAR(rank_doc,
+             "rank(opened, form, rising, exact, codes, k, sorted, arrays) -> (postings, unpacked)\n\n"
+             "The best k documents for each of several queries, whose terms stand one after the other. arrays:\n"
+             "ratio float32 and fall, prior float64 by length code (true length where exact), ratio again by code;\n"
+             "rises float64 and tables float32 of all terms; ends int64 a query; numbers int32 (terms, segments),\n"
+             "highest int32, weights, facts float64, tables_at int64 a term; priors float64 (queries, 2);\n"
+             "lists of terms scored in Python: (term, segment, start, end) int64 into rows int32 and scores float32;\n"
+             "and what is filled: rows int64, scores float32 (queries, k), best first, counts int64 a query.\n"
+             "Returns how many postings the lists have and how many were unpacked.");
+
 static PyObject *rank(PyObject *self, PyObject *args) {
-    PyObject *o[11];
-    int tf_bytes, n_codes;
-    float floor;
-    Buffers buffers = {.taken = 0};
-    Py_ssize_t n_postings, n_tf, n_rows, n_spans, n_tables, n_scores, n_ids, n_order, n_prior, k,
-        k_scores;
-    if (!PyArg_ParseTuple(args, "OOiOiOOOOOOfOO", &o[0], &o[1], &tf_bytes, &o[2], &n_codes, &o[3], &o[4], &o[5],
-                          &o[6], &o[7], &o[8], &floor, &o[9], &o[10]))
+    PyObject *capsule, *objects, *result = NULL;
+    Model model = {0};
+    int sorted;
+    long long k;
+    if (!PyArg_ParseTuple(args, "OiiiiLiO", &capsule, &model.form, &model.rising, &model.exact, &model.n_codes, &k, &sorted, &objects))
         return NULL;
-    PyObject *result = NULL;
-    Term *terms = NULL;
-    uint64_t *keys = NULL;
-    double *sums = NULL;
-    const int32_t *rows = take(&buffers, o[0], 0, 4, &n_postings);
-    const char *tfs = rows ? take(&buffers, o[1], 0, tf_bytes, &n_tf) : NULL;
-    const uint8_t *codes = tfs ? take(&buffers, o[2], 0, 1, &n_rows) : NULL;
-    const int64_t *spans = codes ? take(&buffers, o[3], 0, 40, &n_spans) : NULL;
-    const float *tables = spans ? take(&buffers, o[4], 0, 4, &n_tables) : NULL;
-    const float *scores = tables ? take(&buffers, o[5], 0, 4, &n_scores) : NULL;
-    const int32_t *id_rank = scores ? take(&buffers, o[6], 0, 4, &n_ids) : NULL;
-    const int32_t *id_order = id_rank ? take(&buffers, o[7], 0, 4, &n_order) : NULL;
-    const double *prior = id_order ? take(&buffers, o[8], 0, 8, &n_prior) : NULL;
-    int32_t *out_rows = prior ? take(&buffers, o[9], 1, 4, &k) : NULL;
-    float *out_scores = out_rows ? take(&buffers, o[10], 1, 4, &k_scores) : NULL;
-    if (out_scores == NULL) goto done;
-    if (n_tf != n_postings || n_ids != n_rows || n_order != n_rows || (n_prior && n_prior != n_rows) || k != k_scores || k < 1 ||
-        n_rows > INT32_MAX || !spans_fit(spans, n_spans, n_postings, n_tables, n_scores, n_codes)) {
-        PyErr_SetString(PyExc_ValueError, "the segment's arrays and the query's spans do not fit each other");
+    Opened *opened = PyCapsule_GetPointer(capsule, OPENED);
+    if (opened == NULL) return NULL;
+    if (!PyTuple_Check(objects) || PyTuple_Size(objects) != N_ARRAYS) return PyErr_Format(PyExc_TypeError, "rank takes %d arrays", N_ARRAYS);
+    Buffers buffers = {.taken = 0};
+    Arrays a;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if ((a.at[i] = take(&buffers, PyTuple_GetItem(objects, i), i >= OUT_ROWS, item_bytes[i], &a.n[i])) == NULL) goto done;
+    model.ratio = a.at[RATIO_BY_LENGTH];
+    model.ratio_by_code = a.at[RATIO_BY_CODE];
+    model.fall = a.at[FALL];
+    model.prior = a.n[PRIOR] ? a.at[PRIOR] : NULL;
+    model.rises = a.at[RISES];
+    model.tables = a.at[TABLES];
+    model.n_lengths = model.form == RATIO ? a.n[RATIO_BY_LENGTH] : a.n[FALL];
+    if (model.form < RATIO || model.form > IMPACT || model.n_codes < 1 || model.n_codes > 256 || !arrays_fit(&a, opened, &model, k)) {
+        PyErr_SetString(PyExc_ValueError, "the arrays of the search do not fit each other");
         goto done;
     }
-    terms = malloc(sizeof(Term) * (n_spans ? n_spans : 1));
-    keys = malloc(sizeof(uint64_t) * (2 * k + 64));
-    sums = malloc(sizeof(double) * BLOCK);
-    if (terms == NULL || keys == NULL || sums == NULL) {
+    Asked asked = {.ends = a.at[ENDS], .at = a.at[TABLES_AT], .numbers = a.at[NUMBERS], .highest = a.at[HIGHEST], .weights = a.at[WEIGHTS],
+                   .facts = a.at[FACTS], .priors = a.at[PRIORS], .given = a.at[GIVEN_LISTS], .given_rows = a.at[GIVEN_ROWS],
+                   .given_scores = a.at[GIVEN_SCORES], .n_given = a.n[GIVEN_LISTS] / 4, .k = k, .sorted = sorted};
+    Scratch *s = opened->free;
+    if (s != NULL) opened->free = s->next;
+    else if ((s = make_scratch()) == NULL) {
         PyErr_NoMemory();
         goto done;
     }
-    for (Py_ssize_t t = 0; t < n_spans; t++) {
-        const int64_t *span = &spans[5 * t];
-        terms[t] = (Term){.rows = rows, .tfs = tfs, .at = span[0], .block_end = span[0], .end = span[1], .table_rows = span[4],
-                          .table = span[2] >= 0 ? tables + span[2] : NULL,
-                          .scores = span[2] >= 0 ? NULL : scores + span[3] - span[0]};
-    }
-    /* The low half of a key is never 0, so scores equal to the floor still pass. */
-    Best best = {keys, (uint64_t)ordered_bits(floor) << 32, 0, 2 * k + 64, k, id_rank};
+    s->postings = s->unpacked = s->failed = 0;
     Py_BEGIN_ALLOW_THREADS
-    for (int i = 0; i < BLOCK; i++) sums[i] = -0.0;
-    rank_all(&best, terms, (int)n_spans, sums, (int32_t)n_rows, codes, n_codes, tf_bytes,
-             n_prior ? prior : NULL);
-    k = unload(&best, id_order, n_rows, out_rows, out_scores);
+    for (Py_ssize_t q = 0; q < a.n[ENDS] && !s->failed; q++) {
+        Hit *hits = NULL;
+        int64_t n = rank_query(opened, &asked, &model, q, s, &hits);
+        for (int64_t i = 0; i < n; i++) {
+            ((int64_t *)a.at[OUT_ROWS])[q * k + i] = opened->segments[hits[i].segment].first_row + hits[i].row;
+            ((float *)a.at[OUT_SCORES])[q * k + i] = score_of((uint64_t)hits[i].score << 32);
+        }
+        ((int64_t *)a.at[OUT_COUNTS])[q] = n;
+    }
     Py_END_ALLOW_THREADS
-    result = PyLong_FromSsize_t(k);
+    if (s->failed) {
+        if (s->failed == 1) PyErr_NoMemory();
+        else PyErr_SetString(PyExc_ValueError, "a list of postings is damaged");
+        free_scratch(s); /* its sums may be touched */
+    } else {
+        result = Py_BuildValue("LL", (long long)s->postings, (long long)s->unpacked);
+        s->next = opened->free;
+        opened->free = s;
+    }
 done:
-    free(terms);
-    free(keys);
-    free(sums);
     give_back(&buffers);
     return result;
 }
@@ -517,20 +648,17 @@ PyDoc_STRVAR(strings_doc,
 static PyObject *strings(PyObject *self, PyObject *args) {
     PyObject *objects[3], *result = NULL;
     Buffers buffers = {.taken = 0};
-    Py_ssize_t n_bytes, n_offsets, n_rows;
+    Offsets offsets;
+    Py_ssize_t n_rows;
     if (!PyArg_ParseTuple(args, "OOO", &objects[0], &objects[1], &objects[2])) return NULL;
-    const char *blob = take(&buffers, objects[0], 0, 1, &n_bytes);
-    const int64_t *offsets = blob ? take(&buffers, objects[1], 0, 8, &n_offsets) : NULL;
-    const int64_t *rows = offsets ? take(&buffers, objects[2], 0, 8, &n_rows) : NULL;
+    const char *blob = (const char *)take_run(&buffers, objects[0], objects[1], &offsets);
+    const int64_t *rows = blob ? take(&buffers, objects[2], 0, 8, &n_rows) : NULL;
     if (rows != NULL) result = PyList_New(n_rows);
     for (Py_ssize_t i = 0; result != NULL && i < n_rows; i++) {
         PyObject *text = NULL;
-        int64_t row = rows[i];
-        if (row >= 0 && row + 1 < n_offsets && offsets[row] >= 0 && offsets[row] <= offsets[row + 1] &&
-            offsets[row + 1] <= n_bytes)
-            text = PyUnicode_DecodeUTF8(blob + offsets[row], offsets[row + 1] - offsets[row], "strict");
-        else
-            PyErr_Format(PyExc_ValueError, "row %lld has no string", (long long)row);
+        int64_t start, end;
+        if (span_of(&offsets, rows[i], &start, &end)) text = PyUnicode_DecodeUTF8(blob + start, end - start, "strict");
+        else PyErr_Format(PyExc_ValueError, "row %lld has no string", (long long)rows[i]);
         if (text == NULL || PyList_SetItem(result, i, text) < 0) {
             Py_DECREF(result);
             result = NULL;
@@ -538,6 +666,15 @@ static PyObject *strings(PyObject *self, PyObject *args) {
     }
     give_back(&buffers);
     return result;
+}
+
+static PyObject *none_if(int sound, const char *complaint) {
+    if (!sound) {
+        PyErr_SetString(PyExc_ValueError, complaint);
+        return NULL;
+    }
+    Py_INCREF(Py_None);
+    return Py_None;
 }
 
 PyDoc_STRVAR(prefixes_doc,
@@ -548,31 +685,204 @@ PyDoc_STRVAR(prefixes_doc,
 static PyObject *prefixes(PyObject *self, PyObject *args) {
     PyObject *objects[4], *result = NULL;
     Buffers buffers = {.taken = 0};
-    Py_ssize_t n_bytes, n_offsets, n_rows, n_out;
+    Offsets offsets;
+    Py_ssize_t n_rows, n_out;
     if (!PyArg_ParseTuple(args, "OOOO", &objects[0], &objects[1], &objects[2], &objects[3])) return NULL;
-    const unsigned char *blob = take(&buffers, objects[0], 0, 1, &n_bytes);
-    const int64_t *offsets = blob ? take(&buffers, objects[1], 0, 8, &n_offsets) : NULL;
-    const int64_t *rows = offsets ? take(&buffers, objects[2], 0, 8, &n_rows) : NULL;
+    const uint8_t *blob = take_run(&buffers, objects[0], objects[1], &offsets);
+    const int64_t *rows = blob ? take(&buffers, objects[2], 0, 8, &n_rows) : NULL;
     uint64_t *out = rows ? take(&buffers, objects[3], 1, 16, &n_out) : NULL;
     if (out != NULL) {
         int sound = n_out == n_rows;
         for (Py_ssize_t i = 0; sound && i < n_rows; i++) {
-            int64_t row = rows[i];
-            sound = row >= 0 && row + 1 < n_offsets && offsets[row] >= 0 && offsets[row] <= offsets[row + 1] &&
-                    offsets[row + 1] <= n_bytes;
-            int64_t length = sound ? offsets[row + 1] - offsets[row] : 0;
-            for (int half = 0; half < 2; half++) {
+            int64_t start = 0, end = 0;
+            sound = span_of(&offsets, rows[i], &start, &end);
+            for (int half = 0; sound && half < 2; half++) {
                 uint64_t number = 0;
                 for (int byte = 8 * half; byte < 8 * half + 8; byte++)
-                    number = number << 8 | (byte < length ? blob[offsets[row] + byte] : 0);
+                    number = number << 8 | (byte < end - start ? blob[start + byte] : 0);
                 out[2 * i + half] = number;
             }
         }
+        result = none_if(sound, "a row has no string, or the output does not fit");
+    }
+    give_back(&buffers);
+    return result;
+}
+
+PyDoc_STRVAR(places_doc,
+             "places(blob, offsets, order, strings, out)\n\n"
+             "Find strings among those of a blob by bisection: order (int32) lists these as they are sorted by\n"
+             "their bytes, or is empty where they are sorted. Fills out (int64) with their numbers, -1 for none.");
+
+static PyObject *places(PyObject *self, PyObject *args) {
+    PyObject *objects[4], *list, *result = NULL;
+    Buffers buffers = {.taken = 0};
+    Offsets offsets;
+    Py_ssize_t n_order, n_out;
+    if (!PyArg_ParseTuple(args, "OOOOO", &objects[0], &objects[1], &objects[2], &list, &objects[3])) return NULL;
+    const uint8_t *blob = take_run(&buffers, objects[0], objects[1], &offsets);
+    const int32_t *order = blob ? take(&buffers, objects[2], 0, 4, &n_order) : NULL;
+    int64_t *out = order ? take(&buffers, objects[3], 1, 8, &n_out) : NULL;
+    if (out == NULL) goto done;
+    if (!PyList_Check(list) || PyList_Size(list) != n_out || offsets.n < 1 || (n_order && n_order != offsets.n - 1)) {
+        PyErr_SetString(PyExc_ValueError, "the strings, their order and the output do not fit each other");
+        goto done;
+    }
+    for (Py_ssize_t i = 0; i < n_out; i++) {
+        Py_ssize_t size;
+        const char *wanted = PyUnicode_AsUTF8AndSize(PyList_GetItem(list, i), &size);
+        out[i] = -1;
+        if (wanted == NULL) { /* no string of a blob holds half of a surrogate pair */
+            if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) goto done;
+            PyErr_Clear();
+            continue;
+        }
+        int64_t low = 0, high = offsets.n - 1, start, end;
+        while (low < high) {
+            int64_t middle = low + (high - low) / 2, number = n_order ? order[middle] : middle;
+            if (!span_of(&offsets, number, &start, &end)) break;
+            int64_t least = end - start < size ? end - start : size;
+            int compared = memcmp(blob + start, wanted, (size_t)least);
+            if (compared == 0 && end - start == size) {
+                out[i] = number;
+                break;
+            }
+            if (compared < 0 || (compared == 0 && end - start < size)) low = middle + 1;
+            else high = middle;
+        }
+    }
+    result = none_if(1, "");
+done:
+    give_back(&buffers);
+    return result;
+}
+
+/* --- forward index ---------------------------------------------------------------------------------------- */
+
+static inline uint8_t *put_varint(uint8_t *out, uint32_t value) {
+    for (; value >= 128; value >>= 7) *out++ = (uint8_t)(value | 128);
+    *out++ = (uint8_t)value;
+    return out;
+}
+
+/* Read a number; behind the end it is 0. */
+static inline uint32_t get_varint(const uint8_t **in, const uint8_t *end) {
+    uint32_t value = 0;
+    for (int shift = 0; *in < end && shift < 35; shift += 7) {
+        uint8_t byte = *(*in)++;
+        value |= (uint32_t)(byte & 127) << shift;
+        if (byte < 128) break;
+    }
+    return value;
+}
+
+static inline uint32_t sized(const void *counts, int bytes, int64_t i) {
+    return bytes == 1 ? ((const uint8_t *)counts)[i] : bytes == 2 ? ((const uint16_t *)counts)[i] : ((const uint32_t *)counts)[i];
+}
+
+PyDoc_STRVAR(pack_forward_doc,
+             "pack_forward(ends, terms, tfs, tf_bytes, out, offsets) -> int\n\n"
+             "Pack a forward index (ends int64, terms int32, tfs): of each document how many terms it has, the gaps\n"
+             "between their sorted numbers, twice each and one more where the term occurs again, and these counts\n"
+             "less 2, as numbers of 7 bits a byte. Fills out uint8 (9 bytes an entry and 5 a document at most) and\n"
+             "offsets int64 (documents + 1); returns the bytes. Terms and tfs are sorted.");
+
+static PyObject *pack_forward(PyObject *self, PyObject *args) {
+    PyObject *o[5], *result = NULL;
+    Buffers buffers = {.taken = 0};
+    int bytes;
+    Py_ssize_t n_ends, n_terms, n_tfs, n_out, n_at;
+    if (!PyArg_ParseTuple(args, "OOOiOO", &o[0], &o[1], &o[2], &bytes, &o[3], &o[4])) return NULL;
+    const int64_t *ends = take(&buffers, o[0], 0, 8, &n_ends);
+    const int32_t *terms = ends ? take(&buffers, o[1], 0, 4, &n_terms) : NULL;
+    const void *tfs = terms && bytes > 0 ? take(&buffers, o[2], 0, bytes, &n_tfs) : NULL;
+    uint8_t *out = tfs ? take(&buffers, o[3], 1, 1, &n_out) : NULL;
+    int64_t *at = out ? take(&buffers, o[4], 1, 8, &n_at) : NULL;
+    if (at != NULL) {
+        int sound = n_ends > 0 && n_at == n_ends && n_tfs == n_terms && n_out >= 9 * n_terms + 5 * n_ends &&
+                    (bytes == 1 || bytes == 2 || bytes == 4) && ends[0] == 0 && ends[n_ends - 1] == n_terms;
+        uint64_t *keys = sound ? malloc(sizeof(uint64_t) * (size_t)(n_terms + 1)) : NULL;
+        uint8_t *next = out;
+        if (sound && keys == NULL) {
+            give_back(&buffers);
+            return PyErr_NoMemory();
+        }
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t row = 0; sound && row + 1 < n_ends; row++) {
+            int64_t n = ends[row + 1] - ends[row];
+            sound = n >= 0;
+            for (int64_t i = 0; sound && i < n; i++) /* falling order of the complement is rising order */
+                keys[i] = ~((uint64_t)(uint32_t)terms[ends[row] + i] << 32 | sized(tfs, bytes, ends[row] + i));
+            if (!sound) break;
+            sort_falling(keys, 0, n);
+            at[row] = next - out;
+            next = put_varint(next, (uint32_t)n);
+            uint32_t before = 0;
+            for (int64_t i = 0; i < n; i++) {
+                uint32_t term = (uint32_t)(~keys[i] >> 32), count = (uint32_t)~keys[i], gap = term - before;
+                uint64_t value = (uint64_t)gap << 1 | (count > 1);
+                for (; value >= 128; value >>= 7) *next++ = (uint8_t)(value | 128);
+                *next++ = (uint8_t)value;
+                before = term + 1;
+            }
+            for (int64_t i = 0; i < n; i++)
+                if ((uint32_t)~keys[i] > 1) next = put_varint(next, (uint32_t)~keys[i] - 2);
+        }
+        at[n_ends - 1] = next - out;
+        Py_END_ALLOW_THREADS
+        free(keys);
+        if (sound) result = PyLong_FromLongLong(next - out);
+        else PyErr_SetString(PyExc_ValueError, "the forward index and the outputs do not fit each other");
+    }
+    give_back(&buffers);
+    return result;
+}
+
+PyDoc_STRVAR(unpack_forward_doc,
+             "unpack_forward(blob, offsets, rows, ends, terms, tfs) -> int\n\n"
+             "Unpack documents: fills ends int64 (rows + 1), terms int32 and tfs uint32, which have room for as\n"
+             "many entries as these documents have bytes; returns how many there are.");
+
+static PyObject *unpack_forward(PyObject *self, PyObject *args) {
+    PyObject *o[6], *result = NULL;
+    Buffers buffers = {.taken = 0};
+    Offsets offsets;
+    Py_ssize_t n_rows, n_ends, n_terms, n_tfs;
+    if (!PyArg_ParseTuple(args, "OOOOOO", &o[0], &o[1], &o[2], &o[3], &o[4], &o[5])) return NULL;
+    const uint8_t *blob = take_run(&buffers, o[0], o[1], &offsets);
+    const int64_t *rows = blob ? take(&buffers, o[2], 0, 8, &n_rows) : NULL;
+    int64_t *ends = rows ? take(&buffers, o[3], 1, 8, &n_ends) : NULL;
+    int32_t *terms = ends ? take(&buffers, o[4], 1, 4, &n_terms) : NULL;
+    uint32_t *tfs = terms ? take(&buffers, o[5], 1, 4, &n_tfs) : NULL;
+    if (tfs != NULL) {
+        int sound = n_ends == n_rows + 1 && n_tfs == n_terms;
+        int64_t filled = 0, start, end;
+        for (Py_ssize_t i = 0; sound && i < n_rows; i++) {
+            ends[i] = filled;
+            if (!(sound = span_of(&offsets, rows[i], &start, &end))) break;
+            const uint8_t *in = blob + start, *stop = blob + end;
+            uint32_t n = get_varint(&in, stop), next = 0;
+            if (!(sound = n <= end - start && filled + n <= n_terms)) break;
+            for (uint32_t j = 0; j < n; j++) {
+                uint64_t value = 0;
+                for (int shift = 0; in < stop && shift < 42; shift += 7) {
+                    uint8_t byte = *in++;
+                    value |= (uint64_t)(byte & 127) << shift;
+                    if (byte < 128) break;
+                }
+                next += (uint32_t)(value >> 1);
+                terms[filled + j] = (int32_t)next++;
+                tfs[filled + j] = 1 + (uint32_t)(value & 1);
+            }
+            for (uint32_t j = 0; j < n; j++)
+                if (tfs[filled + j] > 1) tfs[filled + j] += get_varint(&in, stop);
+            filled += n;
+        }
         if (sound) {
-            Py_INCREF(Py_None);
-            result = Py_None;
+            ends[n_rows] = filled;
+            result = PyLong_FromLongLong(filled);
         } else {
-            PyErr_SetString(PyExc_ValueError, "a row has no string, or the output does not fit");
+            PyErr_SetString(PyExc_ValueError, "a document has no terms here, or the output does not fit");
         }
     }
     give_back(&buffers);
@@ -670,9 +980,14 @@ static PyMethodDef methods[] = {{"highest", highest, METH_VARARGS, highest_doc},
                                 {"invert", invert, METH_VARARGS, invert_doc},
                                 {"scatter", scatter, METH_VARARGS, scatter_doc},
                                 {"strings", strings, METH_VARARGS, strings_doc},
+                                {"places", places, METH_VARARGS, places_doc},
+                                {"pack_forward", pack_forward, METH_VARARGS, pack_forward_doc},
+                                {"unpack_forward", unpack_forward, METH_VARARGS, unpack_forward_doc},
                                 {"find", find, METH_VARARGS, find_doc},
                                 {"put", put, METH_VARARGS, put_doc},
                                 {"prefixes", prefixes, METH_VARARGS, prefixes_doc},
+                                {"pack", pack_postings, METH_VARARGS, pack_doc},
+                                {"open", open_segments, METH_O, open_doc},
                                 {"rank", rank, METH_VARARGS, rank_doc},
                                 {NULL, NULL, 0, NULL}};
 

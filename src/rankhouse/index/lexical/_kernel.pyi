@@ -23,19 +23,32 @@ def strings(blob: Buffer, offsets: Buffer, rows: Buffer) -> list[str]: ...
 def prefixes(blob: Buffer, offsets: Buffer, rows: Buffer, out: Buffer) -> None: ...
 def find(words: list[str], hashes: Buffer, numbers: Buffer, out: Buffer, unknown: Buffer) -> int: ...
 def put(keys: Buffer, values: Buffer, hashes: Buffer, numbers: Buffer) -> None: ...
-def rank(
+def places(blob: Buffer, offsets: Buffer, order: Buffer, strings: list[str], out: Buffer) -> None: ...
+def pack(
+    starts: Buffer,
     rows: Buffer,
-    tfs: Buffer,
-    tf_bytes: int,
+    payload: Buffer,
+    kind: int,
     codes: Buffer,
-    n_codes: int,
-    spans: Buffer,
-    tables: Buffer,
-    scores: Buffer,
-    id_rank: Buffer,
-    id_order: Buffer,
-    prior: Buffer,
-    floor: float,
-    out_rows: Buffer,
-    out_scores: Buffer,
+    documents: int,
+    lists: Buffer,
+    lists_at: Buffer,
+    areas: Buffer,
 ) -> int: ...
+def pack_forward(
+    ends: Buffer, terms: Buffer, tfs: Buffer, tf_bytes: int, out: Buffer, offsets: Buffer
+) -> int: ...
+def unpack_forward(
+    blob: Buffer, offsets: Buffer, rows: Buffer, ends: Buffer, terms: Buffer, tfs: Buffer
+) -> int: ...
+def open(segments: list[tuple[Buffer, ...]]) -> object: ...
+def rank(
+    opened: object,
+    form: int,
+    rising: int,
+    exact: int,
+    codes: int,
+    k: int,
+    sorted: int,
+    arrays: tuple[Buffer, ...],
+) -> tuple[int, int]: ...

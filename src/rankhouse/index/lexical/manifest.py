@@ -17,9 +17,8 @@ from rankhouse.io.scratch import recover
 
 FILE = "manifest.json"
 FORMAT = "rankhouse-index"
-VERSION = 2
-# Indexes of version 1 have no checksums of blocks: a large file of theirs is read whole when first touched.
-READABLE = (1, 2)
+VERSION = 3
+READABLE = (3,)
 
 
 def index_folders(paths: Iterable[Path]) -> list[Path]:

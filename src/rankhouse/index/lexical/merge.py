@@ -25,7 +25,7 @@ from rankhouse.index.lexical.build import BuildOptions, BuildReport, ends_chunk,
 from rankhouse.index.lexical.growing import GrowingSegments, OpenSegment
 from rankhouse.index.lexical.kernel import Forward, Int32s, counts_up_to
 from rankhouse.index.lexical.manifest import SegmentEntry
-from rankhouse.index.lexical.segment import Segment, write_joint_arrays
+from rankhouse.index.lexical.segment import Segment, write_counted
 from rankhouse.index.lexical.store import Stored
 
 _AT_ONCE = 1 << 20  # numpy looks up by copies of the numbers in 8 bytes each
@@ -71,14 +71,14 @@ class JointSegment(OpenSegment):
             (group[0][0], np.concatenate([rows for _, rows in group]))
             for group in (list(pairs) for _, pairs in groupby(self._rows, lambda pair: id(pair[0])))
         ]
-        lengths = np.concatenate([segment.lengths[rows] for segment, rows in sources])
+        lengths = np.concatenate([s.lengths_among_all(exact=True)[rows] for s, rows in sources])
         (one, rows), *others = sources
-        if not others and len(rows) == one.documents:
+        if not others and len(rows) == one.rows and not len(one.dead):
             one.copy_arrays(self.path)
         else:
-            ids = list(chain.from_iterable(segment.ids.take(rows) for segment, rows in sources))
-            terms, forward = _joined([(segment, segment.bags(rows)) for segment, rows in sources])
-            write_joint_arrays(self.path, ids, terms, forward, lengths=lengths)
+            ids = list(chain.from_iterable(segment.ids_among_all(rows) for segment, rows in sources))
+            terms, forward = _joined([(segment, segment.bags_among_all(rows)) for segment, rows in sources])
+            write_counted(self.path, ids, terms, forward, lengths=lengths)
         return lengths, len(lengths) - self._blank
 
 
@@ -182,9 +182,10 @@ def _taken(indexes: Sequence[Index], rule: IdRule) -> _Taken:
     repeated = np.unique(every[1:][every[1:] == every[:-1]])
     taken: _Taken = []
     for (index, segment), own in zip(segments, keys, strict=True):
-        takes = np.ones(len(own), bool)
-        for row in np.flatnonzero(np.isin(own, repeated)).tolist():
-            takes[row] = rule.takes(segment.document(row), index)
+        takes = np.ones(segment.rows, bool)
+        takes[segment.dead] = False
+        for row in np.flatnonzero(np.isin(own, repeated)):
+            takes[segment.among_all(row)] = rule.takes(segment.document(int(row)), index)
         taken.append((segment, takes))
     rule.check()
     return taken
@@ -200,7 +201,7 @@ def _chunks(taken: _Taken) -> Iterator[list[BlockRows]]:
     """Gather what a build analyses together, and so puts into one segment."""
     chunk, documents, characters = list[BlockRows](), 0, 0
     for segment, takes in taken:
-        lengths = segment.lengths
+        lengths = segment.lengths_among_all(exact=True)
         for first, texts, packed in segment.store.blocks():
             wanted = np.flatnonzero(takes[first : first + len(texts)])
             some = texts if len(wanted) == len(texts) else [texts[place] for place in wanted.tolist()]
@@ -231,4 +232,5 @@ def _note(report: BuildReport, chunk: Sequence[BlockRows]) -> None:
     for block in chunk:
         for place in np.flatnonzero(block.lengths == 0).tolist():
             title, text, _ = block.texts[place]
-            report.note(Document(block.segment.ids[int(block.rows[place])], text, title), 0)
+            [doc_id] = block.segment.ids_among_all(block.rows[place : place + 1])
+            report.note(Document(doc_id, text, title), 0)

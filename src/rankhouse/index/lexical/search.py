@@ -25,7 +25,7 @@ from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
-from rankhouse.core.run import Run
+from rankhouse.core.run import RowIds, Run
 from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 Table = NDArray[np.object_]
 Codes = NDArray[np.int32]
 
-_AT_ONCE: Final = 8
+_AT_ONCE: Final = 64
+"""Queries that one call of the kernel answers at most; another thread waits for none of them."""
 
 
 class SearchSource(Protocol):
@@ -78,8 +79,8 @@ class SearchSource(Protocol):
         """List the terms of each of several documents, with their counts."""
         ...
 
-    def table(self, answers: Sequence[Hits]) -> tuple[Table, Codes]:
-        """Return the distinct ids of all hits, sorted, and the place of each hit's id among them."""
+    def ids_of(self, answers: Sequence[Hits]) -> RowIds:
+        """Return the ids of all hits."""
         ...
 
 
@@ -92,11 +93,12 @@ class IndexSource:
         self._scorers: dict[str, Scorer] = {}
 
     def together(self, queries: int, threads: int) -> int:
-        """Return a few: a small search costs little more than handing it over, of large ones none waits."""
+        """Return some: a small search costs little more than handing it over, of large ones none waits."""
         return max(1, min(_AT_ONCE, queries // (4 * threads)))
 
     def look_up(self, terms: Iterable[str]) -> None:
-        """Do nothing: counts are at hand."""
+        """Find terms, all at once."""
+        self._index.look_up(terms)
 
     def scorer(self, model: Weighting) -> Scorer:
         """Return what scores with a model; made once."""
@@ -106,8 +108,7 @@ class IndexSource:
 
     def hits(self, model: Weighting, queries: Sequence[Weighted], k: int) -> list[Hits]:
         """Find the best k documents for each query."""
-        scorer = self.scorer(model)
-        return [scorer.hits(terms, k) for terms in queries]
+        return self.scorer(model).hits(queries, k)
 
     def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
         """Score one document."""
@@ -117,18 +118,58 @@ class IndexSource:
         """List the terms of each of several documents, with their counts."""
         return terms_of(self._index, rows)
 
-    def table(self, answers: Sequence[Hits]) -> tuple[Table, Codes]:
-        """Decode each document's id once."""
+    def ids_of(self, answers: Sequence[Hits]) -> RowIds:
+        """Return the ids of all hits, which are read when somebody asks for them."""
+        return IndexIds(self._index, np.concatenate([NO_HITS.rows, *(hits.rows for hits in answers)]))
+
+
+class IndexIds:
+    """The ids of documents of an index, by row; read when somebody asks for them."""
+
+    def __init__(self, index: Index, rows: NDArray[np.int64]) -> None:
+        self._index, self._rows = index, rows
+
+    def names(self, start: int, stop: int) -> list[str]:
+        """Read the ids of rows [start, stop)."""
+        return self._index.ids(self._rows[start:stop])
+
+    def taken(self, places: NDArray[np.int64]) -> IndexIds:
+        """Return the ids of some rows."""
+        return IndexIds(self._index, self._rows[places])
+
+    def table(self) -> tuple[Table, Codes]:
+        """Read each distinct id once."""
         index = self._index
-        rows, where = _distinct(np.concatenate([NO_HITS.rows, *(h.rows for h in answers)]), len(index))
+        rows, where = _distinct(self._rows, len(index))
         ids = np.array(index.ids(rows), dtype=object)
         if len(index.segments) == 1:
-            by_id = np.argsort(index.segments[0].columns.id_rank[rows])
+            by_id = index.segments[0].by_id(rows)
         else:
             by_id = np.argsort(ids, kind="stable") if len(ids) else np.empty(0, np.int64)
         code = np.empty(len(ids), np.int32)
         code[by_id] = np.arange(len(ids), dtype=np.int32)
         return ids[by_id], code[where]
+
+
+class KnownIds:
+    """Ids that are here already."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._ids = ids
+
+    def names(self, start: int, stop: int) -> Sequence[str]:
+        """Return the ids of rows [start, stop)."""
+        return self._ids[start:stop]
+
+    def taken(self, places: NDArray[np.int64]) -> KnownIds:
+        """Return the ids of some rows."""
+        return KnownIds([self._ids[place] for place in places.tolist()])
+
+    def table(self) -> tuple[Table, Codes]:
+        """Return the distinct ids and the rows' places among them."""
+        names = sorted(set(self._ids))
+        code = {name: number for number, name in enumerate(names)}
+        return np.array(names, dtype=object), np.array([code[name] for name in self._ids], np.int32)
 
 
 def terms_of(index: Index, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
@@ -205,11 +246,10 @@ def retrieve(
             answers += hits
             if progress is not None:
                 progress(len(answers))
-    table, codes = engine.source.table(answers)
     offsets = np.cumsum([0, *(len(hits.rows) for hits in answers)])
-    scores = np.concatenate([NO_HITS.scores, *(strictly_falling(h.scores) for h in answers)])
+    scores = np.concatenate([NO_HITS.scores, *(hits.scores for hits in answers)])
     names = {query.id: number for number, query in enumerate(queries)}
-    return Run(names, offsets, table, codes, scores=scores)
+    return Run.pending(names, offsets, strictly_falling(scores, offsets), engine.source.ids_of(answers))
 
 
 @contextmanager

@@ -1,15 +1,18 @@
 """A segment: an immutable folder of arrays over consecutive documents.
 
-    terms.blob, terms_at         the distinct terms, sorted by their UTF-8 bytes
-    postings_at, rows, tfs       term -> documents, ascending, and counts
-    term_occurrences             occurrences of each term
-    highest_tf                   largest count of each term
-    lengths, codes               true length and Lucene's one-byte length of each document
-    forward_at, forward_terms, forward_tfs   document -> terms, for feedback
-    ids.blob, ids_at, id_order, id_rank      document ids and their sorted order
-    store.zst, block_rows, block_starts      the texts
+    terms.bin, terms_at, terms_order    the distinct terms, those in most documents first; their numbers by name
+    lists.bin, lists_at                 the terms' packed postings (``_postings.h``)
+    frequencies, occurrences, highest_tf   of each term: documents, occurrences, largest count in a document
+    areas.bin                           bounds of the frequent terms, for every 64 documents
+    lengths, codes                      true length and Lucene's one-byte length of each document
+    forward.bin, forward_at             document -> terms, for feedback
+    ids.bin, ids_at, id_order, id_rank  document ids and their sorted order; the latter two not where they are sorted
+    store.bin, block_rows, block_starts the texts
+    dead-N                              the rows that were deleted, the only file that comes later
 
-Files are ``.npy`` (arrays, opened memory-mapped) and ``.bin`` (bytes).
+Files are ``.npy`` (arrays, opened memory-mapped) and ``.bin`` (bytes), little-endian. Deleted documents stay in
+the arrays until the next append merges the segment; everything here that takes or gives a row counts the others
+only, as if the segment had been built without them.
 """
 
 from __future__ import annotations
@@ -17,22 +20,24 @@ from __future__ import annotations
 import io
 import shutil
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
-from rankhouse.index.lexical.kernel import Forward, Postings, RankColumns, invert, scatter, tally
-from rankhouse.index.lexical.store import DocumentStore, Strings, find_id, id_orders
+from rankhouse.index.lexical import kernel
+from rankhouse.index.lexical.kernel import AREA, Bytes, Forward, Int32s, Int64s, Postings, invert, scatter, tally
+from rankhouse.index.lexical.store import DocumentStore, Strings
 from rankhouse.io.checksums import BLOCK, CheckedArray, FileSum, Guard, differs, file_sum
 
 # Lucene's one-byte document length, SmallFloat.intToByte4: a length below 24 is its own code; above, what
 # exceeds 24 is coded by an exponent and three bits after the leading one. Exact to 40, then rounded down.
-_FREE = 24  # the codes left over once the largest 32-bit length has one
+_FREE: Final = 24  # the codes left over once the largest 32-bit length has one
 
 
 def _decode(code: int) -> int:
@@ -47,80 +52,107 @@ DECODED: NDArray[np.float64] = np.array([_decode(code) for code in range(256)], 
 """Length that each of the 256 codes stands for."""
 
 
-def codes_of(lengths: NDArray[np.int32]) -> NDArray[np.uint8]:
+def codes_of(lengths: Int32s) -> Bytes:
     """Code true lengths, (rows,) -> (rows,), each by the largest code that does not exceed it."""
     return (np.searchsorted(DECODED, lengths, side="right") - 1).astype(np.uint8)
 
 
-_COUNTS = ("|u1", "<u2", "<u4")
+_OFFSETS, _COUNTS = ("<u4", "<i8"), ("|u1", "<u2", "<u4")
 # The types an array may have; a damaged header cannot make another array of a file's bytes.
 ARRAYS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("terms_at", "postings_at", "term_occurrences", "forward_at", "ids_at"), ("<i8",)),
+    **dict.fromkeys(("terms_at", "lists_at", "forward_at", "ids_at"), _OFFSETS),
     **dict.fromkeys(("block_rows", "block_starts"), ("<i8",)),
-    **dict.fromkeys(("rows", "lengths", "forward_terms", "id_order", "id_rank"), ("<i4",)),
-    **dict.fromkeys(("tfs", "highest_tf", "forward_tfs"), _COUNTS),
+    **dict.fromkeys(("terms_order", "frequencies", "lengths", "id_order", "id_rank"), ("<i4",)),
+    **dict.fromkeys(("occurrences", "highest_tf"), _COUNTS),
     "codes": ("|u1",),
+    "dead": ("<i4",),
 }
-BLOBS = ("terms", "ids", "store")
+OPTIONAL: Final = ("id_order", "id_rank")
+DEAD: Final = "dead-"
+BLOBS: Final = ("terms", "lists", "areas", "forward", "ids", "store")
 # Small files are compared whole when opened, large ones block by block as they are read (`verify`: whole).
 CHECKED_AT_OPEN = BLOCK
+_NONE: Int32s = np.empty(0, np.int32)
 
 
-def write_arrays(
-    folder: Path, ids: list[str], terms: list[str], tokens: NDArray[np.int32], lengths: NDArray[np.int32]
-) -> None:
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def write_arrays(folder: Path, ids: list[str], terms: Sequence[str], tokens: Int32s, lengths: Int32s) -> None:
     """Write everything of a segment but its store.
 
     Args:
         tokens: Term numbers of all documents, one after the other; overwritten.
     """
-    # Strings sort by code point, which is the order of their UTF-8 bytes too.
-    order = sorted(range(len(terms)), key=terms.__getitem__)
-    sorted_number = np.empty(len(terms), np.int32)
-    sorted_number[order] = np.arange(len(terms), dtype=np.int32)
-    for start in range(0, len(tokens), 1 << 20):
-        # In blocks, since numpy looks up by copies of the numbers in 8 bytes each.
-        tokens[start : start + (1 << 20)] = sorted_number[tokens[start : start + (1 << 20)]]
-    _save(folder, term_occurrences=tally(tokens, len(terms)))
-    forward = invert(tokens, lengths, len(terms))
-    _write_counted(folder, ids, [terms[i] for i in order], forward, lengths=lengths)
+    write_counted(folder, ids, terms, invert(tokens, lengths, len(terms)), lengths=lengths)
 
 
-def write_joint_arrays(
-    folder: Path, ids: list[str], terms: list[str], forward: Forward, lengths: NDArray[np.int32]
-) -> None:
+def write_counted(folder: Path, ids: list[str], terms: Sequence[str], forward: Forward, lengths: Int32s) -> None:
     """Write what :func:`write_arrays` writes, where the terms of all documents are counted already."""
-    _save(folder, term_occurrences=tally(forward.terms, len(terms), forward.tfs))
-    _write_counted(folder, ids, terms, forward, lengths=lengths)
-
-
-def _write_counted(
-    folder: Path, ids: list[str], terms: list[str], forward: Forward, lengths: NDArray[np.int32]
-) -> None:
-    _save(folder, forward_at=forward.ends, forward_terms=forward.terms, forward_tfs=forward.tfs)
-    _write_postings(folder, scatter(forward, len(terms)))
-    _write_strings(folder, "terms", terms)
+    terms, forward = _by_frequency(terms, forward)
+    packed, at = kernel.pack_forward(forward)
+    _save(folder, forward=packed, forward_at=at)
+    _save(folder, occurrences=_small(tally(forward.terms, len(terms), forward.tfs)))
+    codes = codes_of(lengths)
+    write_lists(folder, scatter(forward, len(terms)), codes, len(lengths))
+    write_terms(folder, terms)
     _write_strings(folder, "ids", ids)
-    id_order, id_rank = id_orders(ids)
-    _save(folder, id_order=id_order, id_rank=id_rank, lengths=lengths, codes=codes_of(lengths))
+    if any(one >= other for one, other in zip(ids, ids[1:], strict=False)):
+        order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int32)
+        rank = np.empty(len(ids), np.int32)
+        rank[order] = np.arange(len(ids), dtype=np.int32)
+        _save(folder, id_order=order, id_rank=rank)
+    _save(folder, lengths=lengths, codes=codes)
 
 
-def _write_postings(folder: Path, postings: Postings) -> None:
-    starts, terms = postings.starts, len(postings.starts) - 1
-    highest = np.maximum.reduceat(postings.tfs, starts[:-1]) if terms else np.empty(0, np.uint8)
-    _save(folder, postings_at=starts, rows=postings.rows, tfs=postings.tfs)
-    _save(folder, highest_tf=highest)
+def _by_frequency(terms: Sequence[str], forward: Forward) -> tuple[list[str], Forward]:
+    """Number terms by how many documents hold them, the most frequent first; equals by name."""
+    frequencies = tally(forward.terms, len(terms))
+    by_name = np.array(sorted(range(len(terms)), key=terms.__getitem__), np.int64)
+    order = by_name[np.argsort(-frequencies[by_name], kind="stable")]
+    number = np.empty(len(terms), np.int32)
+    number[order] = np.arange(len(terms), dtype=np.int32)
+    numbers = forward.terms
+    for start in range(0, len(numbers), 1 << 20):
+        # In blocks, since numpy looks up by copies of the numbers in 8 bytes each.
+        numbers[start : start + (1 << 20)] = number[numbers[start : start + (1 << 20)]]
+    return [terms[i] for i in order.tolist()], forward
 
 
-def _write_strings(folder: Path, name: str, strings: list[str]) -> None:
+def write_lists(folder: Path, postings: Postings, codes: Bytes, documents: int) -> None:
+    """Write packed postings, of terms by falling frequency."""
+    starts, payload = postings.starts, postings.payload
+    packed = kernel.pack(postings, codes, documents)
+    _save(folder, lists=packed.lists, lists_at=packed.lists_at, areas=packed.areas)
+    highest = np.maximum.reduceat(payload, starts[:-1]) if len(starts) > 1 else np.empty(0, payload.dtype)
+    _save(folder, frequencies=np.diff(starts).astype(np.int32), highest_tf=highest)
+
+
+def write_terms(folder: Path, terms: Sequence[str]) -> None:
+    """Write the names of terms, and their numbers as the names are sorted."""
+    order = np.array(sorted(range(len(terms)), key=terms.__getitem__), np.int32)
+    _write_strings(folder, "terms", terms)
+    _save(folder, terms_order=order)
+
+
+def _write_strings(folder: Path, name: str, strings: Iterable[str]) -> None:
+    # Strings sort by code point, which is the order of their UTF-8 bytes too.
     blob, offsets = Strings.pack(strings)
-    (folder / f"{name}.bin").write_bytes(blob.tobytes())
-    _save(folder, **{f"{name}_at": offsets})
+    _save(folder, **{name: blob, f"{name}_at": offsets})
+
+
+def _small(numbers: Int64s) -> NDArray[Any]:
+    """Return numbers in the smallest type for counts."""
+    return numbers.astype(kernel.counts_up_to(int(numbers.max(initial=0))))
 
 
 def _save(folder: Path, **arrays: NDArray[Any]) -> None:
     for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        if name in BLOBS:
+            array.tofile(folder / f"{name}.bin")
+        else:
+            offsets = name.endswith("_at") and array[-1] < 1 << 32
+            np.save(folder / f"{name}.npy", array.astype("<u4") if offsets else array, allow_pickle=False)
 
 
 def sums_of(folder: Path) -> dict[str, FileSum]:
@@ -128,120 +160,238 @@ def sums_of(folder: Path) -> dict[str, FileSum]:
     return {path.name: file_sum(path) for path in sorted(folder.iterdir())}
 
 
-class Segment:
-    """A segment opened for reading; arrays stay on disk until touched.
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+class TermLists:
+    """Terms with packed postings in a folder; arrays stay on disk until touched.
+
+    Attributes:
+        terms: Their names, by number.
+        rows: How many documents the postings are of.
 
     Raises:
         BadIndex: A file is missing, has another size, or (small files) another checksum.
     """
 
-    def __init__(self, folder: Path, sums: dict[str, FileSum]) -> None:
-        self.folder, self._sums = folder, sums
-        for name, expected in sums.items():
-            _check_file(folder / name, expected, whole=expected.bytes <= CHECKED_AT_OPEN)
-        self._arrays: dict[str, CheckedArray[Any]] = {name: self._map(f"{name}.npy") for name in ARRAYS}
-        blobs = {name: self._map(f"{name}.bin") for name in BLOBS}
-        arrays = self._arrays
-        self.documents = len(arrays["lengths"])
-        self.terms = Strings(blobs["terms"], arrays["terms_at"])
-        self.ids = Strings(blobs["ids"], arrays["ids_at"])
-        store, blocks = blobs["store"], (arrays["block_rows"], arrays["block_starts"])
-        # Since there are checksums of blocks, the blocks of texts have their own, which are cheaper.
-        sealed = bool(sums["store.bin"].blocks)
-        self.store = DocumentStore(
-            folder / "store.bin",
-            CheckedArray(store.unchecked) if sealed else store,
-            *blocks,
-            self.ids,
-            sealed=sealed,
-        )
+    scores = False
+
+    def __init__(self, folder: Path, sums: dict[str, FileSum], rows: int) -> None:
+        self.folder, self.rows, self._sums = folder, rows, sums
+        self.terms = Strings(self._map("terms.bin"), self._map("terms_at.npy"))
+        self._order = self._map("terms_order.npy")
+        self._lists, self._areas = self._map("lists.bin"), self._map("areas.bin")
+        self._lists_at, self._frequencies = self._map("lists_at.npy"), self._map("frequencies.npy")
+        self._frequent = len(self._areas) // (4 * -(-rows // AREA)) if rows else 0
 
     def _map(self, name: str) -> CheckedArray[Any]:
         """Map a file; where it is large, with the guard that compares its blocks."""
-        path = self.folder / name
-        expected = self._sums.get(name)
-        if expected is None:
-            raise BadIndex(f"{path}: is not named in the manifest; the index is damaged, build it again")
-        try:
-            content: NDArray[np.uint8] = (
-                np.asarray(np.memmap(path, np.uint8, "r")) if expected.bytes else np.empty(0, np.uint8)
-            )
-            array, offset = _array_in(name, content)
-        except (OSError, ValueError, EOFError) as error:
-            raise BadIndex(
-                f"{path}: cannot be opened as an array ({error}); build the index again"
-            ) from error
-        if expected.bytes <= CHECKED_AT_OPEN:
-            return CheckedArray(array)
-        return CheckedArray(array, Guard(content, expected, lambda: _damaged(path)), offset)
+        return map_file(self.folder / name, self._sums.get(name))
 
-    @cached_property
-    def columns(self) -> RankColumns:
-        """What ranking needs: of the postings only spans that :meth:`span` gave may be read."""
-        rows, tfs = (self._arrays[name].unchecked for name in ("rows", "tfs"))
-        return RankColumns(
-            rows, tfs, *(self._arrays[name].whole() for name in ("codes", "id_rank", "id_order"))
-        )
-
-    @property
-    def lengths(self) -> NDArray[np.int32]:
-        """True length of every document, in tokens."""
-        return self._arrays["lengths"].whole()
-
-    def find_term(self, term: str) -> int:
-        """Find a term's number by bisection; -1 when the segment does not have it."""
-        raw = term.encode()
-        place = bisect_left(range(len(self.terms)), raw, key=self.terms.raw)
-        return place if place < len(self.terms) and self.terms.raw(place) == raw else -1
-
-    def span(self, number: int) -> tuple[int, int]:
-        """Return the first and the end position of a term's postings, which may be read then."""
-        first, end = self._arrays["postings_at"].part(number, number + 2)
-        for name in ("rows", "tfs"):
-            self._arrays[name].check(first, end)
-        return first, end
+    def find(self, terms: list[str]) -> Int64s:
+        """Find the numbers of terms, -1 where there is none, and see to it that their lists may be read."""
+        blob, at = self.terms.blob.whole(), self.terms.offsets.whole()
+        numbers = kernel.places(blob, at, self._order.whole(), terms)
+        held = numbers[numbers >= 0]
+        ends = self._lists_at.whole()
+        self._lists.check_many(ends[held].astype(np.int64), ends[held + 1].astype(np.int64))
+        size = 4 * -(-self.rows // AREA)
+        frequent = held[held < self._frequent]
+        self._areas.check_many(frequent * size, (frequent + 1) * size)
+        return numbers
 
     def frequency(self, number: int) -> int:
-        """Count the documents of this segment that hold a term."""
-        first, end = self._arrays["postings_at"].part(number, number + 2)
-        return int(end - first)
+        """Count the documents that hold a term."""
+        return int(self._frequencies.item(number))
 
-    def occurrences(self, number: int) -> int:
-        """Count a term's occurrences in this segment."""
-        return int(self._arrays["term_occurrences"].item(number))
+    def postings(self, number: int) -> tuple[Int32s, NDArray[Any]]:
+        """Return the rows of a term's documents, and its count, or score, in each."""
+        start, n = int(self._lists_at.item(number)), self.frequency(number)
+        return kernel.unpack(self._lists.unchecked[start:], n, scores=self.scores)
 
-    def highest_tf(self, number: int) -> int:
-        """Return the largest count of a term in one document of this segment."""
-        return int(self._arrays["highest_tf"].item(number))
+    def opened(self) -> tuple[NDArray[Any], ...]:
+        """Return the arrays of lists that the compiled kernel keeps open."""
+        areas = self._areas.unchecked.view("<u2")
+        return self._lists.unchecked, self._lists_at.whole(), self._frequencies.whole(), areas
+
+
+class Segment(TermLists):
+    """A segment opened for reading.
+
+    Attributes:
+        documents: How many it has, deleted ones left out.
+        dead: The rows of deleted documents among all, ascending, (n,) int32.
+        ids: Ids of the documents.
+    """
+
+    def __init__(self, folder: Path, sums: dict[str, FileSum]) -> None:
+        for name, expected in sums.items():
+            check_file(folder / name, expected, whole=expected.bytes <= CHECKED_AT_OPEN)
+        lengths = map_file(folder / "lengths.npy", sums.get("lengths.npy"))
+        super().__init__(folder, sums, len(lengths))
+        self._lengths, self._codes = lengths, self._map("codes.npy")
+        self._occurrences, self._highest = self._map("occurrences.npy"), self._map("highest_tf.npy")
+        self._forward, self._forward_at = self._map("forward.bin"), self._map("forward_at.npy")
+        is_sorted = "id_order.npy" not in sums
+        self._id_order, self._id_rank = (
+            CheckedArray(_NONE) if is_sorted else self._map(f"{name}.npy") for name in OPTIONAL
+        )
+        marked = next((name for name in sums if name.startswith(DEAD)), "")
+        self.dead: Int32s = self._map(marked).whole() if marked else _NONE
+        self.documents = self.rows - len(self.dead)
+        every = Strings(self._map("ids.bin"), self._map("ids_at.npy"))
+        self.ids, self._every_id = Strings(every.blob, every.offsets, self._alive), every
+        store, blocks = self._map("store.bin"), (self._map("block_rows.npy"), self._map("block_starts.npy"))
+        # Since there are checksums of blocks, the blocks of texts have their own, which are cheaper.
+        sealed = bool(sums["store.bin"].blocks)
+        unchecked = CheckedArray(store.unchecked) if sealed else store
+        self.store = DocumentStore(folder / "store.bin", unchecked, *blocks, every, sealed=sealed)
+
+    @cached_property
+    def _alive(self) -> Int64s | None:
+        """The rows that were not deleted, among all; None where none was."""
+        if not len(self.dead):
+            return None
+        return np.delete(np.arange(self.rows), self.dead)
+
+    def among_all(self, rows: Int64s) -> Int64s:
+        """Return rows among all documents, deleted ones included."""
+        return rows if self._alive is None else self._alive[rows]
+
+    def among_alive(self, rows: Int64s) -> Int64s:
+        """Return rows, given among all documents, none of them deleted."""
+        return rows - np.searchsorted(self.dead, rows) if len(self.dead) else rows
+
+    @cached_property
+    def lengths(self) -> Int32s:
+        """True length of every document, in tokens."""
+        lengths = self._lengths.whole()
+        return lengths if self._alive is None else lengths[self._alive]
+
+    @cached_property
+    def codes(self) -> Bytes:
+        """Lucene's one-byte length of every document."""
+        codes = self._codes.whole()
+        return codes if self._alive is None else codes[self._alive]
+
+    @cached_property
+    def length_codes(self) -> int:
+        """How many length codes a score table needs: the highest one in use, plus one."""
+        return int(self._codes.whole().max(initial=0)) + 1
+
+    # --- terms --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _gone(self) -> tuple[Int64s, Int64s]:
+        """Documents and occurrences that each term lost with deleted documents."""
+        bags, terms = self.bags_among_all(self.dead.astype(np.int64)), len(self.terms)
+        return tally(bags.terms, terms), tally(bags.terms, terms, bags.tfs)
+
+    def counts(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        """Return how many documents hold each of some terms, and how often each occurs, (n,) each."""
+        documents = self._frequencies[numbers].astype(np.int64)
+        occurrences = self._occurrences[numbers].astype(np.int64)
+        if len(self.dead):
+            documents -= self._gone[0][numbers]
+            occurrences -= self._gone[1][numbers]
+        return documents, occurrences
+
+    def highest_tf(self, numbers: Int64s) -> Int64s:
+        """Return the largest count of each of some terms in one document, deleted ones included."""
+        return self._highest[numbers].astype(np.int64)
+
+    def names(self) -> list[str]:
+        """List the terms that documents hold."""
+        names = list(self.terms)
+        if not len(self.dead):
+            return names
+        held, _ = self.counts(np.arange(len(names)))
+        return [name for name, n in zip(names, held.tolist(), strict=True) if n]
+
+    def postings_among_alive(self, number: int) -> tuple[Int32s, NDArray[Any]]:
+        """Return the rows of a term's documents, and its count in each."""
+        rows, counts = self.postings(number)
+        if len(self.dead):
+            alive = ~np.isin(rows, self.dead)
+            rows, counts = self.among_alive(rows[alive].astype(np.int64)).astype(np.int32), counts[alive]
+        return rows, counts
+
+    # --- documents ----------------------------------------------------------------------------------------
 
     def find_document(self, doc_id: str) -> int:
         """Find the row of a document id; -1 when the segment does not have it."""
-        return find_id(doc_id, self.ids, self._arrays["id_order"])
+        ids, order = self._every_id, self._id_order if len(self._id_order) else None
+        place = bisect_left(range(self.rows), doc_id, key=lambda i: ids[i if order is None else order.item(i)])
+        if place == self.rows:
+            return -1
+        row = place if order is None else int(order.item(place))
+        if ids[row] != doc_id or (len(self.dead) and self.dead[np.searchsorted(self.dead, row) % len(self.dead)] == row):
+            return -1
+        return int(self.among_alive(np.int64(row)))
 
     def edges(self) -> tuple[str, str]:
         """Return the first and the last document id, in their order."""
-        order = self._arrays["id_order"]
-        return self.ids[order.item(0)], self.ids[order.item(len(order) - 1)]
+        ends = (0, self.rows - 1)
+        if len(self._id_order):
+            ends = tuple(self._id_order.item(end) for end in ends)
+        return self._every_id[ends[0]], self._every_id[ends[1]]
+
+    def by_id(self, rows: Int64s) -> Int64s:
+        """Sort rows by document id: their places, (n,)."""
+        some = self.among_all(rows)
+        return np.argsort(self._id_rank[some] if len(self._id_rank) else some)
+
+    def bags(self, rows: Int64s) -> Forward:
+        """Return the distinct terms of some documents, sorted, and how often each occurs."""
+        return self.bags_among_all(self.among_all(rows))
+
+    def bags_among_all(self, rows: Int64s) -> Forward:
+        """Return what :meth:`bags` does, of rows among all documents."""
+        at = self._forward_at.whole()
+        self._forward.check_many(at[rows].astype(np.int64), at[rows + 1].astype(np.int64))
+        return kernel.unpack_forward(self._forward.unchecked, at, rows)
 
     def terms_of(self, row: int) -> list[tuple[str, int]]:
         """List the terms of a document with their counts."""
-        span = slice(*self._arrays["forward_at"].part(row, row + 2))
-        names = self.terms.take(self._arrays["forward_terms"][span].astype(np.int64))
-        return list(zip(names, self._arrays["forward_tfs"][span].tolist(), strict=True))
+        bag = self.bags(np.array([row]))
+        return list(zip(self.terms.take(bag.terms.astype(np.int64)), bag.tfs.tolist(), strict=True))
 
-    def bags(self, rows: NDArray[np.int64]) -> Forward:
-        """Return the distinct terms of some documents, and how often each occurs."""
-        first, end = int(rows[0]), int(rows[-1]) + 1
-        ends = self._arrays["forward_at"][first : end + 1]
-        span = slice(int(ends[0]), int(ends[-1]))
-        terms, tfs = self._arrays["forward_terms"][span], self._arrays["forward_tfs"][span]
-        if end - first > len(rows):
-            wanted = np.zeros(end - first, bool)
-            wanted[rows - first] = True
-            entries = np.repeat(wanted, np.diff(ends))
-            ends = np.concatenate([[0], np.cumsum(np.diff(ends)[wanted])])
-            terms, tfs = terms[entries], tfs[entries]
-        return Forward(ends - ends[0], terms, tfs)
+    def document(self, row: int) -> Document:
+        """Fetch a document's text."""
+        return self.store[int(self.among_all(np.int64(row)))]
+
+    def stream(self, start: int, stop: int) -> Iterator[Document]:
+        """Read documents in order, each block of texts once."""
+        if self._alive is None:
+            yield from self.store.stream(start, stop)
+        elif start < stop:
+            first, last = int(self._alive[start]), int(self._alive[stop - 1])
+            dead = set(self.dead.tolist())
+            for row, document in enumerate(self.store.stream(first, last + 1), first):
+                if row not in dead:
+                    yield document
+
+    # --- what ranking needs -------------------------------------------------------------------------------
+
+    def opened(self) -> tuple[NDArray[Any], ...]:
+        """Return the arrays that the compiled kernel keeps open; of the lists only those that were found may be read."""
+        dead = np.zeros(-(-self.rows // 8) if len(self.dead) else 0, np.uint8)
+        np.bitwise_or.at(dead, self.dead >> 3, np.left_shift(1, self.dead & 7).astype(np.uint8))
+        ids = (self._every_id.blob.unchecked, self._every_id.offsets.whole())
+        arrays = (self._codes, self._lengths, self._id_rank, self._id_order)
+        return *super().opened(), *(array.whole() for array in arrays), dead, *ids
+
+    def lengths_among_all(self, *, exact: bool) -> NDArray[Any]:
+        """Return the length of every document, deleted ones included: true ones, or those of Lucene's codes."""
+        return self._lengths.whole() if exact else DECODED[self._codes.whole()]
+
+    def id_rank(self) -> Int32s:
+        """Return the place of every document, deleted ones included, in the order of ids."""
+        return self._id_rank.whole() if len(self._id_rank) else np.arange(self.rows, dtype=np.int32)
+
+    def ids_among_all(self, rows: Int64s) -> list[str]:
+        """Return the ids of rows among all documents."""
+        return self._every_id.take(rows)
 
     def copy_arrays(self, folder: Path) -> None:
         """Copy what a folder does not have: the arrays, to a segment that has its own copy of the texts.
@@ -252,16 +402,31 @@ class Segment:
         for name, expected in self._sums.items():
             if not (copy := folder / name).exists():
                 shutil.copyfile(self.folder / name, copy)
-                _check_file(copy, expected, whole=True)
+                check_file(copy, expected, whole=True)
 
-    def document(self, row: int) -> Document:
-        """Fetch a document's text."""
-        return self.store[row]
+    def check_ids(self) -> None:
+        """See to it that all ids are as they were written."""
+        self._every_id.blob.whole()
 
-    @cached_property
-    def length_codes(self) -> int:
-        """How many length codes a score table needs: the highest one in use, plus one."""
-        return int(self.columns.codes.max(initial=0)) + 1
+
+def map_file(path: Path, expected: FileSum | None) -> CheckedArray[Any]:
+    """Map a file of a segment; where it is large, with the guard that compares its blocks.
+
+    Raises:
+        BadIndex: It is not named, missing, or no array of its kind.
+    """
+    if expected is None:
+        raise BadIndex(f"{path}: is not named in the manifest; the index is damaged, build it again")
+    try:
+        content: NDArray[np.uint8] = (
+            np.asarray(np.memmap(path, np.uint8, "r")) if expected.bytes else np.empty(0, np.uint8)
+        )
+        array, offset = _array_in(path.name, content)
+    except (OSError, ValueError, EOFError) as error:
+        raise BadIndex(f"{path}: cannot be opened as an array ({error}); build the index again") from error
+    if expected.bytes <= CHECKED_AT_OPEN:
+        return CheckedArray(array)
+    return CheckedArray(array, Guard(content, expected, lambda: _damaged(path)), offset)
 
 
 def _array_in(name: str, content: NDArray[np.uint8]) -> tuple[NDArray[Any], int]:
@@ -272,7 +437,7 @@ def _array_in(name: str, content: NDArray[np.uint8]) -> tuple[NDArray[Any], int]
     version = np.lib.format.read_magic(head)
     shape, _, kind = np.lib.format.read_array_header_1_0(head)
     size = kind.itemsize * (shape[0] if len(shape) == 1 else -1)
-    if version != (1, 0) or kind.str not in ARRAYS[name.removesuffix(".npy")]:
+    if version != (1, 0) or kind.str not in ARRAYS[name.removesuffix(".npy").partition("-")[0]]:
         raise ValueError(f"it holds {kind.str} in version {version}")
     if head.tell() + size != len(content):
         raise ValueError(f"it is of shape {shape}, which does not fill its {len(content):,} bytes")
@@ -285,7 +450,12 @@ def _damaged(path: Path) -> BadIndex:
     )
 
 
-def _check_file(path: Path, expected: FileSum, *, whole: bool) -> None:
+def check_file(path: Path, expected: FileSum, *, whole: bool) -> None:
+    """Compare a file's size, and where ``whole`` its content, with the manifest.
+
+    Raises:
+        BadIndex: It differs, or is missing.
+    """
     try:
         actual = file_sum(path) if whole else FileSum(path.stat().st_size, expected.crc32)
     except OSError as error:
@@ -303,4 +473,4 @@ def verify(folder: Path, sums: dict[str, FileSum]) -> None:
         BadIndex: One of them differs.
     """
     for name, expected in sums.items():
-        _check_file(folder / name, expected, whole=True)
+        check_file(folder / name, expected, whole=True)

@@ -8,7 +8,6 @@ sorted order of them finds a document by its id.
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -43,38 +42,44 @@ _decode = msgspec.msgpack.Decoder(list[Stored]).decode
 
 
 class Strings(Sequence[str]):
-    """Strings in one memory-mapped blob: string i is blob[offsets[i] : offsets[i + 1]], UTF-8."""
+    """Strings in one memory-mapped blob: string i is blob[offsets[i] : offsets[i + 1]], UTF-8.
 
-    def __init__(self, blob: CheckedArray[np.uint8], offsets: CheckedArray[np.int64]) -> None:
-        self._blob, self._offsets = blob, offsets
+    Args:
+        chosen: The numbers of those that count; None for all.
+    """
+
+    def __init__(
+        self,
+        blob: CheckedArray[np.uint8],
+        offsets: CheckedArray[np.int64],
+        chosen: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.blob, self.offsets, self._chosen = blob, offsets, chosen
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    def raw(self, i: int) -> bytes:
-        """Return string i as its UTF-8 bytes."""
-        return bytes(self._blob.part(*self._offsets.part(i, i + 2)))
+        return len(self.offsets) - 1 if self._chosen is None else len(self._chosen)
 
     def __getitem__(self, i: int) -> str:  # type: ignore[override]  # one string at a time is all there is
-        if i >= len(self._offsets) - 1:
+        if i >= len(self):
             raise IndexError(i)
-        return str(self._blob.part(*self._offsets.part(i, i + 2)), "utf-8")
+        number = i if self._chosen is None else int(self._chosen[i])
+        return str(self.blob.part(*self.offsets.part(number, number + 2)), "utf-8")
 
     def take(self, rows: NDArray[np.int64]) -> list[str]:
         """Return many strings at once."""
-        self._check(rows)
-        return kernel.strings(self._blob.unchecked, self._offsets.unchecked, rows)
+        return kernel.strings(self.blob.unchecked, self.offsets.unchecked, self._checked(rows))
 
     def heads(self, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         """Return the first 16 bytes of many strings as numbers in the same order, (rows, 2)."""
-        self._check(rows)
-        return kernel.prefixes(self._blob.unchecked, self._offsets.unchecked, rows)
+        return kernel.prefixes(self.blob.unchecked, self.offsets.unchecked, self._checked(rows))
 
-    def _check(self, rows: NDArray[np.int64]) -> None:
-        if not (self._blob.complete and self._offsets.complete):
-            self._offsets.check_many(rows, rows + 2)
-            ends = self._offsets.unchecked
-            self._blob.check_many(ends[rows], ends[rows + 1])
+    def _checked(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        numbers = rows if self._chosen is None else self._chosen[rows]
+        if not (self.blob.complete and self.offsets.complete):
+            self.offsets.check_many(numbers, numbers + 2)
+            ends = self.offsets.unchecked
+            self.blob.check_many(ends[numbers].astype(np.int64), ends[numbers + 1].astype(np.int64))
+        return numbers
 
     @staticmethod
     def pack(strings: Iterable[str]) -> tuple[Bytes, NDArray[np.int64]]:
@@ -216,19 +221,3 @@ class DocumentStore:
                 f"{self._path}: a block of texts is damaged ({error}); build the index again"
             ) from error
         return documents
-
-
-def id_orders(ids: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Sort ids: rows in order of id (rank -> row), and the place of every row (row -> rank)."""
-    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int32)
-    rank = np.empty(len(ids), np.int32)
-    rank[order] = np.arange(len(ids), dtype=np.int32)
-    return order, rank
-
-
-def find_id(doc_id: str, ids: Strings, order: CheckedArray[np.int32]) -> int:
-    """Find the row of an id by bisection; -1 when the segment does not have it."""
-    place = bisect_left(range(len(order)), doc_id, key=lambda rank: ids[order.item(rank)])
-    if place < len(order) and ids[row := int(order.item(place))] == doc_id:
-        return row
-    return -1

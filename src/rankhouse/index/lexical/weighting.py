@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -63,7 +64,51 @@ class TermFormula(Protocol):
         ...
 
 
-PriorFormula = Callable[[Floats, list[tuple[float, TermCounts]], Collection], Floats]
+class Ratio(NamedTuple):
+    """A term formula as the kernel computes it: float32 w - w / (1 + tf g), with w the boost times a fact.
+
+    Attributes:
+        by_length: (lengths, collection) -> g, float32.
+        fact: (counts of the term, collection) -> the fact.
+    """
+
+    by_length: Callable[[Floats, Collection], Floats]
+    fact: Callable[[TermCounts, Collection], float]
+
+
+class Sum(NamedTuple):
+    """A term formula as the kernel computes it: max(0, boost (rise + fall)), in float64, then float32.
+
+    Attributes:
+        rise: (tf, p) -> what rises with the count, of terms that occur with probability p.
+        probability: (counts of the term, collection) -> p.
+        fall: lengths -> what falls with the length; None for nothing.
+    """
+
+    rise: Callable[[Floats, Floats], Floats]
+    probability: Callable[[TermCounts, Collection], float]
+    fall: Callable[[Floats], Floats] | None
+
+
+class Prior(NamedTuple):
+    """What each document that matched gets once: a constant of the query, and a weight times a norm.
+
+    Attributes:
+        parts: ((boost, counts) of all query terms, collection) -> the constant and the weight.
+        norm: lengths -> the norm.
+    """
+
+    parts: Callable[[list[tuple[float, TermCounts]], Collection], tuple[float, float]]
+    norm: Callable[[Floats], Floats]
+
+    def __call__(
+        self, length: Floats, boosts: list[tuple[float, TermCounts]], collection: Collection
+    ) -> Floats:
+        """Return what documents of these lengths get."""
+        constant, weight = self.parts(boosts, collection)
+        return np.asarray(constant + weight * self.norm(length))
+
+
 LeafFormula = Callable[[int, float, TermCounts, Collection], dict[str, float]]
 
 
@@ -74,8 +119,8 @@ class Weighting:
     Attributes:
         notation: How it is written: ``bm25(k1=0.9, b=0.4)``.
         term: Scores the occurrences of one term.
-        prior: (length, (boost, counts) of all query terms, collection) -> what each document that matched
-            gets once; None for nothing.
+        prior: What each document that matched gets once; None for nothing.
+        form: The same as ``term``, as the compiled kernel computes it; None makes a table of counts and lengths.
         exact_lengths: True lengths instead of Lucene's one-byte ones.
         log_scores: Scores are log probabilities; feedback weighs documents by their exponential.
         mean: Boosts are divided by their sum before anything else.
@@ -87,7 +132,8 @@ class Weighting:
 
     notation: str
     term: TermFormula
-    prior: PriorFormula | None = None
+    prior: Prior | None = None
+    form: Ratio | Sum | None = None
     exact_lengths: bool = False
     log_scores: bool = False
     mean: bool = False
@@ -103,12 +149,17 @@ def bm25(tf: Floats, length: Floats, idf: float, boost: float, k1: float, b: flo
 
     idf * tf / (tf + k1 (1 - b + b length / mean)), in Lucene's float32 form w - w / (1 + tf / norm).
     """
-    one, k1_, b_ = np.float32(1), np.float32(k1), np.float32(b)
     weight = np.float32(boost) * np.float32(idf)
-    with np.errstate(divide="ignore", invalid="ignore"):  # norm is 0 with k1 = 0, or b = 1 and no length
-        inverse = one / (k1_ * ((one - b_) + b_ * length.astype(np.float32) / np.float32(mean)))
-        scores = weight - weight / (one + tf.astype(np.float32) * inverse)
+    with np.errstate(invalid="ignore"):  # infinite times 0
+        scores = weight - weight / (np.float32(1) + tf.astype(np.float32) * bm25_inverse(length, k1, b, mean))
     return np.where(tf == 0, np.float32(0), scores)
+
+
+def bm25_inverse(length: Floats, k1: float, b: float, mean: float) -> Floats:
+    """1 / (k1 (1 - b + b length / mean)), in float32."""
+    one, k1_, b_ = np.float32(1), np.float32(k1), np.float32(b)
+    with np.errstate(divide="ignore"):  # the norm is 0 with k1 = 0, or b = 1 and no length
+        return np.asarray(one / (k1_ * ((one - b_) + b_ * length.astype(np.float32) / np.float32(mean))))
 
 
 def lucene_idf(counts: TermCounts, collection: Collection) -> float:
@@ -125,7 +176,7 @@ def dirichlet(tf: Floats, length: Floats, p: float, boost: float, mu: float) -> 
     return np.maximum(0.0, boost * (_dirichlet_weight(tf, p, mu) + _dirichlet_norm(length, mu)))
 
 
-def _dirichlet_weight(tf: Floats, p: float, mu: float) -> Floats:
+def _dirichlet_weight(tf: Floats, p: Floats | float, mu: float) -> Floats:
     return np.asarray(np.log(1 + tf / (mu * p)))
 
 
@@ -160,9 +211,12 @@ def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene") -> Weighting
         facts = {"idf": idf, "saturation": float(saturation[0])}
         return facts | {"k1": k1, "b": b, "length": length, "mean length": mean}
 
+    def by_length(length: Floats, collection: Collection) -> Floats:
+        return bm25_inverse(length, k1, b, collection.mean_length)
+
     exact = {"lengths": "exact"} if lengths == "exact" else {}
-    notation = write("bm25", k1=k1, b=b, **exact)
-    return Weighting(notation, term, exact_lengths=bool(exact), leaves=leaves)
+    notation, form = write("bm25", k1=k1, b=b, **exact), Ratio(by_length, lucene_idf)
+    return Weighting(notation, term, form=form, exact_lengths=bool(exact), leaves=leaves)
 
 
 def _ql(mu: float | None = None, form: str = "lucene", combine: str = "mean") -> Weighting:
@@ -184,8 +238,9 @@ def _ql(mu: float | None = None, form: str = "lucene", combine: str = "mean") ->
         named = {"term weight": float(weight), "document norm": float(norm)}
         return named | {"p": p, "mu": chosen, "length": length}
 
+    form = Sum(partial(_dirichlet_weight, mu=chosen), lucene_probability, partial(_dirichlet_norm, mu=chosen))
     addends = ("term weight", "document norm")
-    return Weighting(write("ql", mu=chosen), term, leaves=leaves, addends=addends)
+    return Weighting(write("ql", mu=chosen), term, form=form, leaves=leaves, addends=addends)
 
 
 def _indri(mu: float, combine: str) -> Weighting:
@@ -197,22 +252,29 @@ def _indri(mu: float, combine: str) -> Weighting:
     """
 
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
-        gain = boost * _dirichlet_weight(tf, counts.occurrences / collection.tokens, mu)
+        gain = boost * _dirichlet_weight(tf, share(counts, collection), mu)
         return np.broadcast_to(gain, np.broadcast_shapes(tf.shape, length.shape))
 
-    def prior(length: Floats, boosts: list[tuple[float, TermCounts]], collection: Collection) -> Floats:
-        constant = sum(boost * math.log(c.occurrences / collection.tokens) for boost, c in boosts)
-        return constant + sum(boost for boost, _ in boosts) * _dirichlet_norm(length, mu)
+    def share(counts: TermCounts, collection: Collection) -> float:
+        return counts.occurrences / collection.tokens
+
+    def parts(boosts: list[tuple[float, TermCounts]], collection: Collection) -> tuple[float, float]:
+        constant = sum(boost * math.log(share(counts, collection)) for boost, counts in boosts)
+        return constant, sum(boost for boost, _ in boosts)
 
     def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
         del length  # it is all in the prior
-        p = counts.occurrences / collection.tokens
+        p = share(counts, collection)
         return {"term weight": float(_dirichlet_weight(np.array(tf), p, mu)), "p": p, "mu": mu}
 
     is_mean = combine == "mean"
     named = {} if is_mean else {"combine": combine}
     notation = write("ql", form="indri", mu=mu, **named)
-    return Weighting(notation, term, prior, True, log_scores=True, mean=is_mean, leaves=leaves)
+    form = Sum(partial(_dirichlet_weight, mu=mu), share, None)
+    prior = Prior(parts, partial(_dirichlet_norm, mu=mu))
+    return Weighting(
+        notation, term, prior, form, exact_lengths=True, log_scores=True, mean=is_mean, leaves=leaves
+    )
 
 
 def _jm(lambda_: float = 0.1) -> Weighting:

@@ -85,12 +85,13 @@ class IndexShard:
 
     def count(self, terms: Sequence[str]) -> list[TermCounts]:
         """Count how often terms occur, in their order."""
+        self.index.look_up(terms)
         return [self.index.counts(term) for term in terms]
 
     def rank(self, model: str, collection: Collection, queries: Sequence[Weighted], k: int) -> list[Hits]:
         """Find the best k documents of each query, with their ids, by the statistics of all shards."""
         scorer = self._scorer(model, collection)
-        found = [scorer.hits(terms, k) for terms in queries]
+        found = scorer.hits(queries, k)
         return [hits._replace(ids=tuple(self.index.ids(hits.rows))) for hits in found]
 
     def score(self, model: str, collection: Collection, terms: Weighted, row: int) -> DocumentScore:

@@ -22,7 +22,7 @@ from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.lexical.scorer import DocumentScore, Hits, Weighted
-from rankhouse.index.lexical.search import Codes, Table
+from rankhouse.index.lexical.search import KnownIds
 from rankhouse.index.lexical.weighting import Collection, TermCounts, Weighting
 from rankhouse.index.sharded.shard import IndexShard, LocalShards, Request, ShardFailed, ShardInfo, Shards
 
@@ -240,12 +240,9 @@ class ShardedIndex:
         """List the terms of each of several documents, with their counts."""
         return self._ask_owners(rows, IndexShard.terms)
 
-    def table(self, answers: Sequence[Hits]) -> tuple[Table, Codes]:
-        """Return the distinct ids of all hits, sorted, and the place of each hit's id among them."""
-        ids = list(chain.from_iterable(hits.ids for hits in answers))
-        names = sorted(set(ids))
-        code = {name: number for number, name in enumerate(names)}
-        return np.array(names, dtype=object), np.array([code[name] for name in ids], np.int32)
+    def ids_of(self, answers: Sequence[Hits]) -> KnownIds:
+        """Return the ids of all hits, which came with them."""
+        return KnownIds(list(chain.from_iterable(hits.ids for hits in answers)))
 
     # --- documents ------------------------------------------------------------------------------------
 
