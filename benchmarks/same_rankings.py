@@ -3,10 +3,11 @@
     python benchmarks/same_rankings.py write   COLLECTIONS RUNS     # with the version to be held to
     python benchmarks/same_rankings.py compare COLLECTIONS RUNS     # with the version to be tried
 
-COLLECTIONS has folders NAME with corpus.jsonl.gz and queries[.SPLIT].jsonl. For each of five: five models, RM3
-on and off, k 10, 100 and 1000, one segment and several; of the first four fifths of the documents, of all
-(the last fifth appended), and after a seventh was deleted and an eleventh replaced. ``write`` builds that last
-state anew, so it needs no version that can delete; ``compare`` appends, deletes and replaces in place.
+COLLECTIONS has folders NAME with corpus.jsonl.gz and queries[.SPLIT].jsonl. For each of five: five models,
+RM3 on and off, k 10, 100 and 1000, one segment and several; of the first four fifths of the documents, of
+all (the last fifth appended), and after a seventh was deleted and an eleventh replaced. ``write`` builds
+that last state anew, so it needs no version that can delete; ``compare`` appends, deletes and replaces in
+place.
 """
 
 from __future__ import annotations

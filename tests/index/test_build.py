@@ -298,7 +298,7 @@ def test_missing_and_foreign_folders_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["rows.npy", "tfs.npy", "terms.bin", "store.bin", "id_order.npy", "codes.npy"]
+    "name", ["lists.bin", "forward.bin", "terms.bin", "store.bin", "id_order.npy", "codes.npy"]
 )
 def test_damage_is_found_when_opening(sound, name):
     path = segment_file(sound, name)
@@ -320,7 +320,7 @@ def test_damage_in_a_large_file_is_found_by_verify(sound, monkeypatch):
 
     monkeypatch.setattr(segment, "CHECKED_AT_OPEN", 0)
     Index.open(sound).verify()
-    path = segment_file(sound, "rows.npy")
+    path = segment_file(sound, "lists.bin")
     raw = bytearray(path.read_bytes())
     raw[-1] ^= 0xFF
     path.write_bytes(bytes(raw))
@@ -342,7 +342,7 @@ def test_a_changed_manifest_and_another_version_are_refused(sound):
     inner = json.dumps({"format": "rankhouse-index", "version": 99, "made_by": "rankhouse 9.9"})
     path.write_text(f'{{"crc32": {crc32(inner.encode())}, "manifest": {inner}}}')
     with pytest.raises(
-        BadIndex, match=r'version 99 by rankhouse 9\.9; this program reads "rankhouse-index" version 1'
+        BadIndex, match=r'version 99 by rankhouse 9\.9; this program reads "rankhouse-index" version 3'
     ):
         Index.open(sound)
 
@@ -371,7 +371,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 def test_opening_does_not_read_the_arrays(tmp_path, documents):
     build(documents, tmp_path / "index", ALONE)
     index = Index.open(tmp_path / "index")
-    assert isinstance(index.segments[0].columns.rows.base.base, np.memmap)
+    assert isinstance(index.segments[0]._lists.unchecked.base, np.memmap)
     shutil.rmtree(tmp_path / "index")
     assert os.listdir(tmp_path) == []
 

@@ -118,9 +118,9 @@ def test_blocks_of_texts_are_copied_wherever_they_are_the_same(tmp_path, monkeyp
 def test_segments_that_begin_and_end_alike_are_copied(tmp_path, monkeypatch):
     texts = documents(400)
     build(texts, tmp_path / "whole", OPTIONS)
-    written, write = [], merging.write_joint_arrays
+    written, write = [], merging.write_counted
     monkeypatch.setattr(
-        merging, "write_joint_arrays", lambda *given, **named: (written.append(1), write(*given, **named))
+        merging, "write_counted", lambda *given, **named: (written.append(1), write(*given, **named))
     )
     merge(parts_of(texts, [], tmp_path), tmp_path / "one", OPTIONS, Rule())
     assert not written

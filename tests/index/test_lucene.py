@@ -61,7 +61,7 @@ def test_tokens_and_lengths_are_lucenes(index):
         part, row = index.place(rows[said["docid"]])
         assert sorted(t for t, tf in part.terms_of(row) for _ in range(tf)) == sorted(said["tokens"])
         assert part.lengths[row] == said["length"]
-        assert DECODED[part.columns.codes[row]] == said["length_decoded_from_norm"]
+        assert DECODED[part.codes[row]] == said["length_decoded_from_norm"]
 
 
 def test_length_codes_are_lucenes():

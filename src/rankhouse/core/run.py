@@ -89,7 +89,7 @@ class Run(Mapping[str, Ranking]):
             scores: Of every row, strictly falling within a query.
             ids: Of every row.
         """
-        run = cls(queries, offsets, np.empty(0, object), np.empty(0, np.int32), scores)
+        run = cls(queries, offsets, np.empty(0, object), np.empty(0, np.int32), scores=scores)
         run._read, run._ids = None, ids
         return run
 

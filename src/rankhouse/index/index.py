@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _KNOWN_TERMS: Final = 65_536
 """Terms that stay looked up; then all are forgotten."""
+_MANY: Final = 100
+"""Part of all ids; once more were asked for, their files are compared whole instead of block by block."""
 
 
 class IndexDocuments(Mapping[str, Document]):
@@ -157,6 +159,7 @@ class Index:
         )
         self.starts: NDArray[np.int64] = np.cumsum([0, *(segment.documents for segment in segments)])
         self._terms = TermTable(segments)
+        self._asked, self._ids_checked = 0, False
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
@@ -210,17 +213,23 @@ class Index:
     def opened(self) -> object:
         """What the compiled kernel keeps open of the index."""
         if len(self.segments) > 1 and not self.in_id_order:
-            for segment in self.segments:
-                segment.check_ids()  # the kernel compares ids of equal scores across segments
+            self._check_ids()  # the kernel compares ids of equal scores across segments
         return kernel.open_segments([segment.opened() for segment in self.segments])
+
+    @cached_property
+    def _dead(self) -> NDArray[np.int64]:
+        """The rows of deleted documents among all, ascending."""
+        firsts = np.cumsum([0, *(segment.rows for segment in self.segments)])
+        return np.concatenate([s.dead + first for s, first in zip(self.segments, firsts, strict=False)])
 
     def among_alive(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return rows of the whole index, given with those of deleted documents counted in."""
-        if not any(len(segment.dead) for segment in self.segments):
-            return rows
-        firsts = np.cumsum([0, *(segment.rows for segment in self.segments)])
-        dead = np.concatenate([s.dead + first for s, first in zip(self.segments, firsts, strict=False)])
-        return rows - np.searchsorted(dead, rows)
+        return rows - np.searchsorted(self._dead, rows) if len(self._dead) else rows
+
+    def among_all(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return rows of the whole index with those of deleted documents counted in."""
+        before = self._dead - np.arange(len(self._dead))  # documents alive before each deleted one
+        return rows + np.searchsorted(before, rows, side="right") if len(self._dead) else rows
 
     def look_up(self, terms: Iterable[str]) -> TermTable:
         """Return a table that has terms, found now where they were not before: some microseconds each."""
@@ -271,6 +280,10 @@ class Index:
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
         """Return the document ids of rows of the whole index."""
+        self._asked += len(rows)
+        if kernel.COMPILED and self._asked > len(self) // _MANY:
+            self._check_ids()
+            return kernel.ids_in(self.opened, self.among_all(rows))
         if len(self.segments) == 1:
             return self.segments[0].ids.take(rows)
         owner = np.searchsorted(self.starts, rows, side="right") - 1
@@ -279,6 +292,13 @@ class Index:
             mine = np.flatnonzero(owner == number)
             names[mine] = self.segments[number].ids.take(rows[mine] - self.starts[number])
         return names.tolist()
+
+    def _check_ids(self) -> None:
+        """See to it that all ids are as they were written: once, where many are read."""
+        if not self._ids_checked:
+            for segment in self.segments:
+                segment.check_ids()
+            self._ids_checked = True
 
     @cached_property
     def in_id_order(self) -> bool:

@@ -50,9 +50,7 @@ def posting_weights(index: Index, model: Weighting, start: int, stop: int) -> li
     lengths = np.empty(stop - start, np.float64)
     for place, row in enumerate(range(start, stop)):
         segment, there = index.place(row)
-        lengths[place] = (
-            segment.lengths[there] if model.exact_lengths else DECODED[segment.codes[there]]
-        )
+        lengths[place] = segment.lengths[there] if model.exact_lengths else DECODED[segment.codes[there]]
         for term, count in segment.terms_of(there):
             by_term.setdefault(term, []).append((place, count))
     weights: list[dict[str, float]] = [{} for _ in range(stop - start)]

@@ -373,7 +373,7 @@ static int keep_segment(Opened *opened, Segment *segment, PyObject *arrays) {
 }
 
 PyDoc_STRVAR(open_doc,
-             "open(segments) -> capsule\n\n"
+             "open_segments(segments) -> capsule\n\n"
              "Keep the arrays of segments for rank. Of each a tuple: lists uint8, lists_at, frequencies int32,\n"
              "areas uint16, codes uint8, lengths, id_rank, id_order int32 (empty where ids are sorted), dead uint8 (a bit\n"
              "a document, or empty), ids uint8, ids_at; lists_at and ids_at of four or eight bytes.");
@@ -478,7 +478,8 @@ static int open_terms(Search *search, const Opened *opened, const Asked *asked, 
             if (given[0] == t && given[1] == number) give_list(term, asked, given);
         if (term->given == NULL) {
             if (in_segment < 0) continue;
-            if (in_segment >= search->segment->n_terms || !open_list(search, term, in_segment)) return 0;
+            if (in_segment >= search->segment->n_terms) search->scratch->failed = 2;
+            if (search->scratch->failed || !open_list(search, term, in_segment)) return 0;
         }
         if (term->n == 0) continue;
         term->place = search->n_terms++;
@@ -572,7 +573,7 @@ static int arrays_fit(const Arrays *a, const Opened *opened, const Model *model,
 }
 
 PyDoc_STRVAR(rank_doc,
-             "rank(opened, form, rising, exact, codes, k, sorted, arrays) -> (postings, unpacked)\n\n"
+             "rank(opened, form, pruning, exact, codes, k, sorted, arrays) -> (postings, unpacked)\n\n"
              "The best k documents for each of several queries, whose terms stand one after the other. arrays:\n"
              "ratio float32 and fall, prior float64 by length code (true length where exact), ratio again by code;\n"
              "rises float64 and tables float32 of all terms; ends int64 a query; numbers int32 (terms, segments),\n"
@@ -586,7 +587,7 @@ static PyObject *rank(PyObject *self, PyObject *args) {
     Model model = {0};
     int sorted;
     long long k;
-    if (!PyArg_ParseTuple(args, "OiiiiLiO", &capsule, &model.form, &model.rising, &model.exact, &model.n_codes, &k, &sorted, &objects))
+    if (!PyArg_ParseTuple(args, "OiiiiLiO", &capsule, &model.form, &model.pruning, &model.exact, &model.n_codes, &k, &sorted, &objects))
         return NULL;
     Opened *opened = PyCapsule_GetPointer(capsule, OPENED);
     if (opened == NULL) return NULL;
@@ -637,6 +638,40 @@ static PyObject *rank(PyObject *self, PyObject *args) {
         opened->free = s;
     }
 done:
+    give_back(&buffers);
+    return result;
+}
+
+PyDoc_STRVAR(ids_doc,
+             "ids(opened, rows) -> list of str\n\n"
+             "Decode the ids of documents by rows (int64) of all segments, deleted ones counted in.");
+
+static PyObject *ids(PyObject *self, PyObject *args) {
+    PyObject *capsule, *object, *result = NULL;
+    Buffers buffers = {.taken = 0};
+    Py_ssize_t n;
+    if (!PyArg_ParseTuple(args, "OO", &capsule, &object)) return NULL;
+    const Opened *opened = PyCapsule_GetPointer(capsule, OPENED);
+    const int64_t *rows = opened ? take(&buffers, object, 0, 8, &n) : NULL;
+    if (rows != NULL) result = PyList_New(n);
+    for (Py_ssize_t i = 0; result != NULL && i < n; i++) {
+        PyObject *text = NULL;
+        int64_t start, end;
+        int low = 0, high = opened->n_segments - 1;
+        while (low < high) {
+            int middle = (low + high + 1) / 2;
+            if (opened->segments[middle].first_row <= rows[i]) low = middle;
+            else high = middle - 1;
+        }
+        const Segment *segment = &opened->segments[low];
+        if (opened->n_segments && span_of(&segment->ids_at, rows[i] - segment->first_row, &start, &end))
+            text = PyUnicode_DecodeUTF8((const char *)segment->ids + start, end - start, "strict");
+        else PyErr_Format(PyExc_ValueError, "row %lld has no id", (long long)rows[i]);
+        if (text == NULL || PyList_SetItem(result, i, text) < 0) {
+            Py_DECREF(result);
+            result = NULL;
+        }
+    }
     give_back(&buffers);
     return result;
 }
@@ -987,7 +1022,8 @@ static PyMethodDef methods[] = {{"highest", highest, METH_VARARGS, highest_doc},
                                 {"put", put, METH_VARARGS, put_doc},
                                 {"prefixes", prefixes, METH_VARARGS, prefixes_doc},
                                 {"pack", pack_postings, METH_VARARGS, pack_doc},
-                                {"open", open_segments, METH_O, open_doc},
+                                {"open_segments", open_segments, METH_O, open_doc},
+                                {"ids", ids, METH_VARARGS, ids_doc},
                                 {"rank", rank, METH_VARARGS, rank_doc},
                                 {NULL, NULL, 0, NULL}};
 

@@ -41,14 +41,15 @@ def pack_forward(
 def unpack_forward(
     blob: Buffer, offsets: Buffer, rows: Buffer, ends: Buffer, terms: Buffer, tfs: Buffer
 ) -> int: ...
-def open(segments: list[tuple[Buffer, ...]]) -> object: ...
+def open_segments(segments: list[tuple[Buffer, ...]]) -> object: ...
+def ids(opened: object, rows: Buffer) -> list[str]: ...
 def rank(
     opened: object,
     form: int,
-    rising: int,
+    pruning: int,
     exact: int,
     codes: int,
     k: int,
-    sorted: int,
+    is_sorted: int,
     arrays: tuple[Buffer, ...],
 ) -> tuple[int, int]: ...

@@ -162,7 +162,7 @@ static inline void set_floor(Best *best, float score) {
 enum { RATIO, SUM, TABLE, GIVEN, IMPACT };
 
 typedef struct {
-    int form, rising, exact; /* rising: values rise with counts and fall with lengths; exact: by true lengths */
+    int form, pruning, exact; /* pruning: 0 never, 1 where it is worth it, 2 always; exact: by true lengths */
     const int32_t *lengths;  /* of this segment where lengths are exact, else NULL: then codes */
     int64_t n_lengths;       /* entries of the tables by length */
     const float *ratio, *ratio_by_code;
@@ -907,14 +907,15 @@ damaged:
 /* Gather a segment's best; sums are untouched before and after. */
 static void rank_segment(Search *search, double *sums, int32_t *touched) {
     int64_t postings = 0;
-    int can_prune = search->model->rising && search->model->prior == NULL;
+    int can_prune = search->model->pruning && search->model->prior == NULL;
     for (int t = 0; t < search->n_terms; t++) {
         Term *term = &search->terms[t];
         postings += term->n;
         can_prune &= term->weight > 0;
     }
     search->scratch->postings += postings;
-    can_prune &= postings >= WORTH_PRUNING && search->best->k * PRUNED_SHARE <= search->segment->n_rows;
+    if (search->model->pruning == 1)
+        can_prune &= postings >= WORTH_PRUNING && search->best->k * PRUNED_SHARE <= search->segment->n_rows;
     if (!can_prune) {
         rank_exhaustive(search, sums, touched, postings);
         return;

@@ -6,37 +6,47 @@ Lavrenko & Croft 2001 (relevance models), Abdul-Jaleel et al. 2004 (mixed with t
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import write
 
-_PLAIN = re.compile(r"[a-z0-9]+")
-
 
 class FeedbackDocument(NamedTuple):
-    """A document of the first pass: its score, and its terms with their counts."""
+    """A document of the first pass: its score, and what :meth:`RM3.ranked` leaves of its terms."""
 
     score: float
     terms: Sequence[tuple[str, int]]
 
 
-class Expansion(NamedTuple):
+@dataclass(frozen=True)
+class Expansion:
     """A query and its feedback, mixed, and what each weight came from.
 
     Attributes:
         weights: Term -> weight, the sum of the two below.
         original: Term -> what the query gave it.
-        sources: Term -> place among the feedback documents -> what that document gave it.
+        shares: Of the terms that feedback gave, the place of each document that holds it among the feedback
+            documents, and what it gave, before weights are scaled.
+        scale: What shares are multiplied by.
     """
 
     weights: dict[str, float]
     original: dict[str, float]
-    sources: dict[str, dict[int, float]]
+    shares: Mapping[str, Sequence[tuple[int, float]]]
+    scale: Callable[[float], float]
+
+    @property
+    def sources(self) -> dict[str, dict[int, float]]:
+        """Term -> place among the feedback documents -> what that document gave it."""
+        return {
+            term: {place: self.scale(share) for place, share in shares}
+            for term, shares in self.shares.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -96,43 +106,44 @@ class RM3:
             is_common: Whether too many documents hold a term.
         """
         model: dict[str, float] = {}
-        by_document: dict[str, dict[int, float]] = {}
+        shares: dict[str, list[tuple[int, float]]] = {}
         for place, document in enumerate(hits):
-            weighted = self._kept(document.terms, is_common)
-            total = sum(tf for _, tf in weighted)
-            for term, tf in weighted:
+            # One by one, so that few terms have to be looked up in the whole index.
+            kept = list(islice((item for item in document.terms if not is_common(item[0])), self.terms))
+            total = sum(tf for _, tf in kept)
+            for term, tf in kept:
                 share = document.score * tf / total
-                model[term] = model.get(term, 0.0) + share
-                by_document.setdefault(term, {})[place] = share
+                if term in model:
+                    model[term] += share
+                    shares[term].append((place, share))
+                else:
+                    model[term], shares[term] = share, [(place, share)]
         best = sorted(model.items(), key=_by_weight)[: self.terms]
         norm, length = sum(weight for _, weight in best), sum(query.values())
         original = {term: self.weight * count / length for term, count in query.items()}
-        mixed, sources = dict(original), dict[str, dict[int, float]]()
-        for term, weight in best:
-            if norm:
-                mixed[term] = mixed.get(term, 0.0) + (1 - self.weight) * weight / norm
-                shares = by_document[term].items()
-                sources[term] = {place: (1 - self.weight) * share / norm for place, share in shares}
-        return Expansion(mixed, original, sources)
+        mixed = dict(original)
+        for term, weight in best if norm else ():
+            mixed[term] = mixed.get(term, 0.0) + (1 - self.weight) * weight / norm
+        given = {term: shares[term] for term, _ in best} if norm else {}
+        return Expansion(mixed, original, given, lambda share: (1 - self.weight) * share / norm)
+
+    def ranked(self, terms: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Return a document's terms that may be kept, from the most frequent down, equals by name."""
+        # Sorted twice, which is quicker than once by a key of Python's.
+        kept = sorted(
+            item for item in terms if 2 <= len(item[0]) <= 20 and (not self.filter or _is_plain(item[0]))
+        )
+        kept.sort(key=itemgetter(1), reverse=True)
+        return kept
 
     def frequent(self, terms: Sequence[tuple[str, int]]) -> list[str]:
-        """Return terms of a document that will be looked up, most often all: twice as many as are kept."""
-        return [term for term, _ in islice(self._candidates(terms), 2 * self.terms)]
+        """Return the ranked terms of a document that are probably looked up: twice as many as are kept."""
+        return [term for term, _ in terms[: 2 * self.terms]]
 
-    def _candidates(self, terms: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-        """Yield a document's terms that may be kept, from the most frequent down."""
-        return (
-            (term, tf)
-            for term, tf in sorted(terms, key=_by_weight)
-            if 2 <= len(term) <= 20 and (not self.filter or _PLAIN.fullmatch(term))
-        )
 
-    def _kept(
-        self, terms: Sequence[tuple[str, int]], is_common: Callable[[str], bool]
-    ) -> list[tuple[str, int]]:
-        # One by one, so that few terms have to be looked up in the whole index.
-        good = ((term, tf) for term, tf in self._candidates(terms) if not is_common(term))
-        return list(islice(good, self.terms))
+def _is_plain(term: str) -> bool:
+    """Return whether a term is of letters a-z and digits."""
+    return term.isascii() and term.isalnum() and (term.islower() or term.isdigit())
 
 
 def _by_weight(item: tuple[str, float]) -> tuple[float, str]:

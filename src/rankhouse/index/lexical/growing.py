@@ -15,8 +15,8 @@ from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.analysis import AnalysedTexts
 from rankhouse.index.lexical.manifest import SegmentEntry
-from rankhouse.index.lexical.segment import sums_of, write_arrays
 from rankhouse.index.lexical.store import StoreWriter
+from rankhouse.index.lexical.write import sums_of, write_arrays
 
 
 def is_blank(document: Document) -> bool:

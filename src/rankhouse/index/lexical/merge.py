@@ -25,8 +25,9 @@ from rankhouse.index.lexical.build import BuildOptions, BuildReport, ends_chunk,
 from rankhouse.index.lexical.growing import GrowingSegments, OpenSegment
 from rankhouse.index.lexical.kernel import Forward, Int32s, counts_up_to
 from rankhouse.index.lexical.manifest import SegmentEntry
-from rankhouse.index.lexical.segment import Segment, write_counted
+from rankhouse.index.lexical.segment import Segment
 from rankhouse.index.lexical.store import Stored
+from rankhouse.index.lexical.write import write_counted
 
 _AT_ONCE = 1 << 20  # numpy looks up by copies of the numbers in 8 bytes each
 
@@ -185,7 +186,7 @@ def _taken(indexes: Sequence[Index], rule: IdRule) -> _Taken:
         takes = np.ones(segment.rows, bool)
         takes[segment.dead] = False
         for row in np.flatnonzero(np.isin(own, repeated)):
-            takes[segment.among_all(row)] = rule.takes(segment.document(int(row)), index)
+            takes[segment.among_all(np.array(row))] = rule.takes(segment.document(int(row)), index)
         taken.append((segment, takes))
     rule.check()
     return taken

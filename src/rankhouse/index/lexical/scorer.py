@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rankhouse.core.nouns import FloatArray
 from rankhouse.index.index import Index, TermTable
 from rankhouse.index.lexical import kernel
-from rankhouse.index.lexical.kernel import Float32s, Float64s, Int64s, Scored
+from rankhouse.index.lexical.kernel import Float32s, Float64s, Int64s, TermScores
 from rankhouse.index.lexical.segment import DECODED
 from rankhouse.index.lexical.weighting import Collection, Ratio, Sum, TermCounts, Weighting
 
@@ -26,11 +26,13 @@ Weighted = Mapping[str, tuple[float, TermCounts]]
 """The terms of a query in the order of the sum, with their weights as they are scored and their counts."""
 
 LARGEST_TABLE_TF: Final = 255
-"""Highest count up to which a term has a table of scores [tf][length code]; above, postings are scored one by one."""
+"""Highest count up to which a term has a table of scores [tf][length code]; above, each posting is scored."""
 _LARGEST_RISE: Final = 4095
 _AT_ONCE: Final = 1 << 20
 """Hits that one call of the kernel may give."""
 _FORMS: Final = {Ratio: 0, Sum: 1, type(None): 2}
+PRUNING = 1
+"""What cannot be among the best is left out: 0 never, 1 where it is worth it, 2 always."""
 
 
 class Hits(NamedTuple):
@@ -136,7 +138,7 @@ class Scorer:
         counts, form = np.empty(len(queries), np.int64), _FORMS[type(self._model.form)]
         self.postings += kernel.search(
             self._index.opened,
-            (form, 1, self._model.exact_lengths, self._length_codes, k, self._index.in_id_order),
+            (form, PRUNING, self._model.exact_lengths, self._length_codes, k, self._index.in_id_order),
             (
                 *self._by_length,
                 *(facts.rises, tables, ends, numbers, highest, weights, facts.facts[slots], at),
@@ -212,14 +214,14 @@ class Scorer:
     def _tables(
         self, queries: Sequence[Weighted], numbers: NDArray[np.int32], highest: NDArray[np.int32], at: Int64s
     ) -> tuple[Float32s, Int64s, tuple[Int64s, NDArray[np.int32], Float32s]]:
-        """Return tables of scores where the kernel has no formula, and scores of postings where no table fits."""
+        """Return tables where the kernel has no formula, and scores of postings where no table fits."""
         limit = _LARGEST_RISE if isinstance(self._model.form, Sum) else LARGEST_TABLE_TF
         large = highest > limit if not isinstance(self._model.form, Ratio) else np.zeros(len(highest), bool)
         tables, lists, rows, scores = list[Float32s](), list[int](), list[Any](), list[Float32s]()
         filled = 0
         if self._model.form is None or large.any():
-            every = ((term, *one) for terms in queries for term, one in terms.items())
-            for place, (term, boost, counts) in enumerate(every):
+            every = (one for terms in queries for one in terms.values())
+            for place, (boost, counts) in enumerate(every):
                 if large[place]:
                     highest[place], at[place] = 0, -1
                     for position in np.flatnonzero(numbers[place] >= 0).tolist():
@@ -250,13 +252,13 @@ class Scorer:
 
     # --- by numpy -------------------------------------------------------------------------------------------
 
-    def _score_postings(self, position: int, number: int, boost: float, counts: TermCounts) -> Scored:
+    def _score_postings(self, position: int, number: int, boost: float, counts: TermCounts) -> TermScores:
         """Score a term's postings in one segment."""
         segment = self._index.segments[position]
         rows, tf = segment.postings(number)
         length = segment.lengths_among_all(exact=self._model.exact_lengths)[rows]
         scores = self._model.term(tf, length.astype(np.float64), counts, self._collection, boost=boost)
-        return Scored(rows, scores.astype(np.float32).astype(np.float64))
+        return TermScores(rows, scores.astype(np.float32).astype(np.float64))
 
     def _rank_plainly(self, terms: Weighted, k: int) -> Hits:
         """Find the best k documents by adding up all postings."""
@@ -268,7 +270,7 @@ class Scorer:
             if scored:
                 lengths = segment.lengths_among_all(exact=self._model.exact_lengths)
                 prior = self._prior(lengths, terms)
-                rows, scores = kernel.rank(scored, prior, segment.id_rank(), segment.dead, k)
+                rows, scores = kernel.rank(scored, prior, segment.id_rank(), segment.dead, k=k)
                 alive = segment.among_alive(rows.astype(np.int64))
                 of_segments.append(Hits(alive + self._index.starts[position], scores))
         return self._merge(of_segments, k)

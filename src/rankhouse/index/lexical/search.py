@@ -174,8 +174,15 @@ class KnownIds:
 
 def terms_of(index: Index, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
     """List the terms of documents of an index, with their counts."""
-    places = (index.place(row) for row in rows)
-    return [segment.terms_of(there) for segment, there in places]
+    some = np.asarray(rows, np.int64)
+    owner = np.searchsorted(index.starts, some, side="right") - 1
+    listed: list[list[tuple[str, int]]] = [[] for _ in some]
+    for number in np.unique(owner).tolist():
+        mine = np.flatnonzero(owner == number)
+        lists = index.segments[number].terms_of_all(some[mine] - index.starts[number])
+        for place, terms in zip(mine.tolist(), lists, strict=True):
+            listed[place] = terms
+    return listed
 
 
 def _distinct(rows: NDArray[np.int64], documents: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -320,7 +327,7 @@ class Retriever:
             scores = hits.scores.tolist()
             if self.model.log_scores:
                 scores = as_likelihoods(scores)
-            documents.append([FeedbackDocument(score, next(read)) for score in scores])
+            documents.append([FeedbackDocument(score, feedback.ranked(next(read))) for score in scores])
         self.source.look_up(
             term for one in chain.from_iterable(documents) for term in feedback.frequent(one.terms)
         )

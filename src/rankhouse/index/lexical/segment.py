@@ -1,18 +1,18 @@
 """A segment: an immutable folder of arrays over consecutive documents.
 
-    terms.bin, terms_at, terms_order    the distinct terms, those in most documents first; their numbers by name
+    terms.bin, terms_at, terms_order    the terms, those in most documents first; their numbers by name
     lists.bin, lists_at                 the terms' packed postings (``_postings.h``)
     frequencies, occurrences, highest_tf   of each term: documents, occurrences, largest count in a document
     areas.bin                           bounds of the frequent terms, for every 64 documents
     lengths, codes                      true length and Lucene's one-byte length of each document
     forward.bin, forward_at             document -> terms, for feedback
-    ids.bin, ids_at, id_order, id_rank  document ids and their sorted order; the latter two not where they are sorted
+    ids.bin, ids_at, id_order, id_rank  document ids and their order; the last two where they are not sorted
     store.bin, block_rows, block_starts the texts
     dead-N                              the rows that were deleted, the only file that comes later
 
-Files are ``.npy`` (arrays, opened memory-mapped) and ``.bin`` (bytes), little-endian. Deleted documents stay in
-the arrays until the next append merges the segment; everything here that takes or gives a row counts the others
-only, as if the segment had been built without them.
+Files are ``.npy`` (arrays, opened memory-mapped) and ``.bin`` (bytes), little-endian. Deleted documents stay
+in the arrays until the next append merges the segment; everything here that takes or gives a row counts the
+others only, as if the segment had been built without them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from __future__ import annotations
 import io
 import shutil
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,8 +31,9 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
-from rankhouse.index.lexical import kernel
-from rankhouse.index.lexical.kernel import AREA, Bytes, Forward, Int32s, Int64s, Postings, invert, scatter, tally
+from rankhouse.index.lexical import kernel, packing
+from rankhouse.index.lexical.kernel import Bytes, Forward, Int32s, Int64s, tally
+from rankhouse.index.lexical.packing import AREA
 from rankhouse.index.lexical.store import DocumentStore, Strings
 from rankhouse.io.checksums import BLOCK, CheckedArray, FileSum, Guard, differs, file_sum
 
@@ -62,10 +64,9 @@ _OFFSETS, _COUNTS = ("<u4", "<i8"), ("|u1", "<u2", "<u4")
 ARRAYS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("terms_at", "lists_at", "forward_at", "ids_at"), _OFFSETS),
     **dict.fromkeys(("block_rows", "block_starts"), ("<i8",)),
-    **dict.fromkeys(("terms_order", "frequencies", "lengths", "id_order", "id_rank"), ("<i4",)),
+    **dict.fromkeys(("terms_order", "frequencies", "lengths", "id_order", "id_rank", "dead"), ("<i4",)),
     **dict.fromkeys(("occurrences", "highest_tf"), _COUNTS),
     "codes": ("|u1",),
-    "dead": ("<i4",),
 }
 OPTIONAL: Final = ("id_order", "id_rank")
 DEAD: Final = "dead-"
@@ -73,94 +74,6 @@ BLOBS: Final = ("terms", "lists", "areas", "forward", "ids", "store")
 # Small files are compared whole when opened, large ones block by block as they are read (`verify`: whole).
 CHECKED_AT_OPEN = BLOCK
 _NONE: Int32s = np.empty(0, np.int32)
-
-
-# --- writing ----------------------------------------------------------------------------------------------
-
-
-def write_arrays(folder: Path, ids: list[str], terms: Sequence[str], tokens: Int32s, lengths: Int32s) -> None:
-    """Write everything of a segment but its store.
-
-    Args:
-        tokens: Term numbers of all documents, one after the other; overwritten.
-    """
-    write_counted(folder, ids, terms, invert(tokens, lengths, len(terms)), lengths=lengths)
-
-
-def write_counted(folder: Path, ids: list[str], terms: Sequence[str], forward: Forward, lengths: Int32s) -> None:
-    """Write what :func:`write_arrays` writes, where the terms of all documents are counted already."""
-    terms, forward = _by_frequency(terms, forward)
-    packed, at = kernel.pack_forward(forward)
-    _save(folder, forward=packed, forward_at=at)
-    _save(folder, occurrences=_small(tally(forward.terms, len(terms), forward.tfs)))
-    codes = codes_of(lengths)
-    write_lists(folder, scatter(forward, len(terms)), codes, len(lengths))
-    write_terms(folder, terms)
-    _write_strings(folder, "ids", ids)
-    if any(one >= other for one, other in zip(ids, ids[1:], strict=False)):
-        order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int32)
-        rank = np.empty(len(ids), np.int32)
-        rank[order] = np.arange(len(ids), dtype=np.int32)
-        _save(folder, id_order=order, id_rank=rank)
-    _save(folder, lengths=lengths, codes=codes)
-
-
-def _by_frequency(terms: Sequence[str], forward: Forward) -> tuple[list[str], Forward]:
-    """Number terms by how many documents hold them, the most frequent first; equals by name."""
-    frequencies = tally(forward.terms, len(terms))
-    by_name = np.array(sorted(range(len(terms)), key=terms.__getitem__), np.int64)
-    order = by_name[np.argsort(-frequencies[by_name], kind="stable")]
-    number = np.empty(len(terms), np.int32)
-    number[order] = np.arange(len(terms), dtype=np.int32)
-    numbers = forward.terms
-    for start in range(0, len(numbers), 1 << 20):
-        # In blocks, since numpy looks up by copies of the numbers in 8 bytes each.
-        numbers[start : start + (1 << 20)] = number[numbers[start : start + (1 << 20)]]
-    return [terms[i] for i in order.tolist()], forward
-
-
-def write_lists(folder: Path, postings: Postings, codes: Bytes, documents: int) -> None:
-    """Write packed postings, of terms by falling frequency."""
-    starts, payload = postings.starts, postings.payload
-    packed = kernel.pack(postings, codes, documents)
-    _save(folder, lists=packed.lists, lists_at=packed.lists_at, areas=packed.areas)
-    highest = np.maximum.reduceat(payload, starts[:-1]) if len(starts) > 1 else np.empty(0, payload.dtype)
-    _save(folder, frequencies=np.diff(starts).astype(np.int32), highest_tf=highest)
-
-
-def write_terms(folder: Path, terms: Sequence[str]) -> None:
-    """Write the names of terms, and their numbers as the names are sorted."""
-    order = np.array(sorted(range(len(terms)), key=terms.__getitem__), np.int32)
-    _write_strings(folder, "terms", terms)
-    _save(folder, terms_order=order)
-
-
-def _write_strings(folder: Path, name: str, strings: Iterable[str]) -> None:
-    # Strings sort by code point, which is the order of their UTF-8 bytes too.
-    blob, offsets = Strings.pack(strings)
-    _save(folder, **{name: blob, f"{name}_at": offsets})
-
-
-def _small(numbers: Int64s) -> NDArray[Any]:
-    """Return numbers in the smallest type for counts."""
-    return numbers.astype(kernel.counts_up_to(int(numbers.max(initial=0))))
-
-
-def _save(folder: Path, **arrays: NDArray[Any]) -> None:
-    for name, array in arrays.items():
-        if name in BLOBS:
-            array.tofile(folder / f"{name}.bin")
-        else:
-            offsets = name.endswith("_at") and array[-1] < 1 << 32
-            np.save(folder / f"{name}.npy", array.astype("<u4") if offsets else array, allow_pickle=False)
-
-
-def sums_of(folder: Path) -> dict[str, FileSum]:
-    """Measure every file of a segment, reading each once."""
-    return {path.name: file_sum(path) for path in sorted(folder.iterdir())}
-
-
-# --- reading ----------------------------------------------------------------------------------------------
 
 
 class TermLists:
@@ -207,7 +120,7 @@ class TermLists:
     def postings(self, number: int) -> tuple[Int32s, NDArray[Any]]:
         """Return the rows of a term's documents, and its count, or score, in each."""
         start, n = int(self._lists_at.item(number)), self.frequency(number)
-        return kernel.unpack(self._lists.unchecked[start:], n, scores=self.scores)
+        return packing.unpack(self._lists.unchecked[start:], n, scores=self.scores)
 
     def opened(self) -> tuple[NDArray[Any], ...]:
         """Return the arrays of lists that the compiled kernel keeps open."""
@@ -321,13 +234,17 @@ class Segment(TermLists):
     def find_document(self, doc_id: str) -> int:
         """Find the row of a document id; -1 when the segment does not have it."""
         ids, order = self._every_id, self._id_order if len(self._id_order) else None
-        place = bisect_left(range(self.rows), doc_id, key=lambda i: ids[i if order is None else order.item(i)])
+        place = bisect_left(
+            range(self.rows), doc_id, key=lambda i: ids[i if order is None else order.item(i)]
+        )
         if place == self.rows:
             return -1
         row = place if order is None else int(order.item(place))
-        if ids[row] != doc_id or (len(self.dead) and self.dead[np.searchsorted(self.dead, row) % len(self.dead)] == row):
+        if ids[row] != doc_id or (
+            len(self.dead) and self.dead[np.searchsorted(self.dead, row) % len(self.dead)] == row
+        ):
             return -1
-        return int(self.among_alive(np.int64(row)))
+        return row - int(np.searchsorted(self.dead, row))
 
     def edges(self) -> tuple[str, str]:
         """Return the first and the last document id, in their order."""
@@ -349,16 +266,23 @@ class Segment(TermLists):
         """Return what :meth:`bags` does, of rows among all documents."""
         at = self._forward_at.whole()
         self._forward.check_many(at[rows].astype(np.int64), at[rows + 1].astype(np.int64))
-        return kernel.unpack_forward(self._forward.unchecked, at, rows)
+        return packing.unpack_forward(self._forward.unchecked, at, rows)
+
+    def terms_of_all(self, rows: Int64s) -> list[list[tuple[str, int]]]:
+        """List the terms of several documents with their counts."""
+        bags = self.bags(rows)
+        numbers, where = np.unique(bags.terms, return_inverse=True)
+        names = np.array(self.terms.take(numbers.astype(np.int64)), object)[where].tolist()
+        entries = list(zip(names, bags.tfs.tolist(), strict=True))
+        return [entries[start:end] for start, end in pairwise(bags.ends.tolist())]
 
     def terms_of(self, row: int) -> list[tuple[str, int]]:
         """List the terms of a document with their counts."""
-        bag = self.bags(np.array([row]))
-        return list(zip(self.terms.take(bag.terms.astype(np.int64)), bag.tfs.tolist(), strict=True))
+        return self.terms_of_all(np.array([row]))[0]
 
     def document(self, row: int) -> Document:
         """Fetch a document's text."""
-        return self.store[int(self.among_all(np.int64(row)))]
+        return self.store[int(self.among_all(np.array(row)))]
 
     def stream(self, start: int, stop: int) -> Iterator[Document]:
         """Read documents in order, each block of texts once."""
@@ -374,7 +298,7 @@ class Segment(TermLists):
     # --- what ranking needs -------------------------------------------------------------------------------
 
     def opened(self) -> tuple[NDArray[Any], ...]:
-        """Return the arrays that the compiled kernel keeps open; of the lists only those that were found may be read."""
+        """Return the arrays that the compiled kernel keeps open; only lists that were found may be read."""
         dead = np.zeros(-(-self.rows // 8) if len(self.dead) else 0, np.uint8)
         np.bitwise_or.at(dead, self.dead >> 3, np.left_shift(1, self.dead & 7).astype(np.uint8))
         ids = (self._every_id.blob.unchecked, self._every_id.offsets.whole())
@@ -382,7 +306,7 @@ class Segment(TermLists):
         return *super().opened(), *(array.whole() for array in arrays), dead, *ids
 
     def lengths_among_all(self, *, exact: bool) -> NDArray[Any]:
-        """Return the length of every document, deleted ones included: true ones, or those of Lucene's codes."""
+        """Return the length of every document, deleted ones included: the true one, or that of its code."""
         return self._lengths.whole() if exact else DECODED[self._codes.whole()]
 
     def id_rank(self) -> Int32s:

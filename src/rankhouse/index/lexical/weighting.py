@@ -120,7 +120,7 @@ class Weighting:
         notation: How it is written: ``bm25(k1=0.9, b=0.4)``.
         term: Scores the occurrences of one term.
         prior: What each document that matched gets once; None for nothing.
-        form: The same as ``term``, as the compiled kernel computes it; None makes a table of counts and lengths.
+        form: The same as ``term``, as the compiled kernel computes it; None has it look up a table.
         exact_lengths: True lengths instead of Lucene's one-byte ones.
         log_scores: Scores are log probabilities; feedback weighs documents by their exponential.
         mean: Boosts are divided by their sum before anything else.
@@ -158,7 +158,8 @@ def bm25(tf: Floats, length: Floats, idf: float, boost: float, k1: float, b: flo
 def bm25_inverse(length: Floats, k1: float, b: float, mean: float) -> Floats:
     """1 / (k1 (1 - b + b length / mean)), in float32."""
     one, k1_, b_ = np.float32(1), np.float32(k1), np.float32(b)
-    with np.errstate(divide="ignore"):  # the norm is 0 with k1 = 0, or b = 1 and no length
+    # The norm is 0 with k1 = 0, or b = 1 and no length; the mean is 0 where no document has terms.
+    with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(one / (k1_ * ((one - b_) + b_ * length.astype(np.float32) / np.float32(mean))))
 
 
@@ -238,9 +239,10 @@ def _ql(mu: float | None = None, form: str = "lucene", combine: str = "mean") ->
         named = {"term weight": float(weight), "document norm": float(norm)}
         return named | {"p": p, "mu": chosen, "length": length}
 
-    form = Sum(partial(_dirichlet_weight, mu=chosen), lucene_probability, partial(_dirichlet_norm, mu=chosen))
+    weight, norm = partial(_dirichlet_weight, mu=chosen), partial(_dirichlet_norm, mu=chosen)
     addends = ("term weight", "document norm")
-    return Weighting(write("ql", mu=chosen), term, form=form, leaves=leaves, addends=addends)
+    formula = Sum(weight, lucene_probability, norm)
+    return Weighting(write("ql", mu=chosen), term, form=formula, leaves=leaves, addends=addends)
 
 
 def _indri(mu: float, combine: str) -> Weighting:
