@@ -87,8 +87,8 @@ class AdaptOptions:
             least=0,
         ),
     ] = 0
-    steps: Annotated[int, Option("Of the training.  [default: 4000, or by --minutes]", least=0)] = 0
-    minutes: Annotated[float, Option("How long all of it may take.  [default: no limit]")] = 0.0
+    steps: Annotated[int, Option("Of the training.", least=0, default="4000, or by --minutes")] = 0
+    minutes: Annotated[float, Option("How long all of it may take.", default="no limit")] = 0.0
     settings: Mapping[str, object] = field(default_factory=dict)
     seed: Annotated[int, Option("Of all that is drawn.", least=0, most=2**32 - 1)] = 0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -20,7 +20,7 @@ from rankhouse.core.errors import RankhouseWarning, as_called, visible
 from rankhouse.io.files import Skips
 from rankhouse.io.outputs import indented_json
 from rankhouse.page.bars import terminal_bar
-from rankhouse.page.tables import Table
+from rankhouse.page.tables import CommandResult, Table
 
 if TYPE_CHECKING:
     from rankhouse.models.duot5 import DuoT5Ranker
@@ -125,26 +125,10 @@ def print_table(table: Table, title: str = "") -> None:
         results.print(table.legend, style="dim", markup=False, soft_wrap=True)
 
 
-class CommandResult(NamedTuple):
-    """What a command answers.
-
-    Attributes:
-        facts: What ``--json`` says.
-        shown: What a person reads instead: a sentence, or what prints more than one.
-        tables: What a person reads first.
-        notes: Remarks behind either.
-        code: The exit code.
-    """
-
-    facts: object
-    shown: str | Callable[[], object] = ""
-    tables: Sequence[Table] = ()
-    notes: Sequence[str] = ()
-    code: int = 0
-
-
 def show(answer: CommandResult, *, as_json: bool) -> None:
     """Show an answer: to a machine on standard output, or to a person."""
+    for warning in answer.warnings:
+        warn(warning)
     if as_json:
         emit_json(answer.facts)
     else:

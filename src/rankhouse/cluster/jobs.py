@@ -13,15 +13,16 @@ from rankhouse.core import progress
 from rankhouse.core.errors import BadData, RankhouseError, WrongUse, name_few, warn
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import SHARD_MANIFEST, is_stream, real_path, writing_failures
-from rankhouse.jobs.jobs import Job, JobResult, MergeOptions, Survey, manifest_of, merge, pack
+from rankhouse.jobs.jobs import Job, MergeOptions, Survey, manifest_of, merge, pack
 from rankhouse.jobs.shards import Shard, difference, gaps, load_shard, read_shards
+from rankhouse.page.tables import CommandResult
 
 _DOING: Final = {"index": "indexing", "encode": "encoding", "rerank": "reranking", "label": "labelling"}
 
 
 def run_on_cluster(
     job: Job, out: Path, cluster: ClusterOptions, options: MergeOptions, device: str = "cpu"
-) -> JobResult:
+) -> CommandResult:
     """Do a job on a cluster and write what the command would have written by itself, to the last byte.
 
     Shards are kept in ``OUT.parts`` until the whole is written: a command that was killed goes on with what

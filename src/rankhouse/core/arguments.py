@@ -10,7 +10,8 @@ are its annotation:
     class RerankOptions:
         depth: Annotated[int, Option("Documents read a query.", least=0)] = 1000
 
-Commands, :mod:`rankhouse.api`, recipes and the shards of a job all fill the same record.
+Commands, :mod:`rankhouse.api`, recipes and the shards of a job all fill the same record. What only a command
+has is declared in the same way, at the arguments of its function.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import math
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache, partial, wraps
 from numbers import Integral, Real
@@ -241,16 +242,25 @@ def _short(value: object) -> str:
     return shown if len(shown) <= 80 else f"{shown[:60]} ... ({len(shown):,} signs)"
 
 
-Kind = Literal["value", "input", "inputs", "index", "source", "local"]
-"""A plain value; a file or folder that is read; those without an option's name; an index that is added to; a
-text that names files, by itself or in a notation; a path of this machine alone."""
+Kind = Literal[
+    "value",  # a plain value
+    "input",  # a file or folder that is read; a Path is one without saying so
+    "index",  # an index that is added to
+    "source",  # a text that names files, by itself or in a notation
+    "local",  # a path of this machine alone
+    "output",  # a file that is written
+    "folder",  # a folder that is made
+    "growing",  # a folder that is made or resumed
+    "place",  # a file or a folder that is written, as the work has it
+    "bytes",  # a size in bytes
+]
 
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is given on the command line."""
+    """How a field, or an argument of a command, is given on the command line."""
 
-    help: str  # what it means, in a line
+    help: str = ""  # what it means, in a line
     kind: Kind = "value"  # what its text is
     flag: str = ""  # its name there, where it is not -- and the field's
     choices: Sequence[str] = ()  # the values there are, where its type does not list them
@@ -259,6 +269,9 @@ class Option:
     most: int = 2**31 - 1
     metavar: str | None = None  # what stands for its value in the help
     neutral: bool = False  # it changes how fast, or what is shown, and never what is computed
+    positional: bool = False  # it has no name there, and stands by itself
+    eager: bool = False  # it is read before the others
+    reader: Any = None  # click's type, where neither kind nor type says which
 
 
 class OptionField(NamedTuple):
@@ -271,19 +284,23 @@ class OptionField(NamedTuple):
     option: Option
 
 
-def option_fields(record: type) -> list[OptionField]:
-    """Return the fields of a record that have an option: its own first, then those of its bases."""
-    hints = get_type_hints(record, include_extras=True)
-    held: dict[str, Field[Any]] = {field.name: field for field in fields(record)}
-    names = dict.fromkeys(name for one in record.__mro__ for name in vars(one).get("__annotations__", ()))
+def option_fields(declared: type | Callable[..., object]) -> list[OptionField]:
+    """Return the fields of a record that have an option, its own first, or the arguments of a function."""
+    hints = get_type_hints(declared, include_extras=True)
+    if isinstance(declared, type):
+        held = {field.name: field.default for field in fields(declared)}
+        names = dict.fromkeys(
+            name for one in declared.__mro__ for name in vars(one).get("__annotations__", ())
+        )
+    else:
+        held = {name: one.default for name, one in inspect.signature(declared).parameters.items()}
+        names = dict.fromkeys(held)
     found = []
     for name in names:
         if name in held and get_origin(hint := hints[name]) is Annotated:
             kind, *notes = get_args(hint)
-            default = held[name].default
-            found += [
-                OptionField(name, kind, default, default is MISSING, option=note)
-                for note in notes
-                if isinstance(note, Option)
-            ]
+            default = held[name]
+            is_required = default is MISSING or default is inspect.Parameter.empty
+            options = (note for note in notes if isinstance(note, Option))
+            found += [OptionField(name, kind, default, is_required, option=one) for one in options]
     return found

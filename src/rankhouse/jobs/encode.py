@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +24,9 @@ from rankhouse.index.precomputed.read import (
 )
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 from rankhouse.jobs.identity import computed_by, identity_of
-from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, write_report
+from rankhouse.jobs.jobs import MergeOptions, Survey
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
+from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pool import POOLS
 from rankhouse.systems.rankers import ComputeOptions, as_encoder, open_ranker
 from rankhouse.text.split import SPLITTERS
@@ -73,7 +73,7 @@ class EncodeJob(ComputeOptions):
             )
         return worker
 
-    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Put what was encoded into an index."""
         index = Index.open(out)
         if all((shard.folder / _VECTORS).exists() for shard in shards):
@@ -88,14 +88,14 @@ class EncodeJob(ComputeOptions):
             warnings = (
                 [f"{none:,} of {len(index):,} documents have no text, so they have no vector"] if none else []
             )
-            return JobResult(facts, sentence, warnings)
+            return CommandResult(facts, sentence, warnings=warnings)
         sources = [next((shard.folder / PASSAGES).iterdir()) for shard in shards]
         state = STORED.load(sources[0] / MANIFEST)
         folder = out / PASSAGES / state.name
         merge_logs(sources, folder, STORED, index, overwrite=options.overwrite, progress=options.progress)
         kept = PrecomputedPassages.open(folder)
         facts, sentence = passages_facts(kept)
-        return JobResult(facts, sentence, losses(kept))
+        return CommandResult(facts, sentence, warnings=losses(kept))
 
 
 class EncodeWorker:
@@ -131,7 +131,7 @@ class EncodeWorker:
         """The ranker, and what it computes on."""
         return computed_by(self._ranker)
 
-    def encode(self, progress: Progress) -> JobResult:
+    def encode(self, progress: Progress) -> CommandResult:
         """Encode all documents into the index."""
         index, job = self._index, self._job
         documents, show = index.documents.stream(), index.by_text(progress)
@@ -139,20 +139,18 @@ class EncodeWorker:
             return self._vectors(documents, len(index), vectors_folder(index.path, job.name), show)
         return self._passages(documents, len(index), index.path / PASSAGES, show)
 
-    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Encode the documents of a shard."""
-        started, documents = time.perf_counter(), self._index.documents.stream(shard.start, shard.stop)
+        documents = self._index.documents.stream(shard.start, shard.stop)
         if self.is_dense:
-            done = self._vectors(documents, len(shard), folder / _VECTORS, progress)
-        else:
-            done = self._passages(documents, len(shard), folder / PASSAGES, progress)
-            del done.facts["kept"]  # a folder that the shard is not in when it is done
-        seconds = round(time.perf_counter() - started, 3)
-        write_report(folder, done.facts | {"seconds": seconds, "warnings": list(done.warnings)})
+            return self._vectors(documents, len(shard), folder / _VECTORS, progress)
+        done = self._passages(documents, len(shard), folder / PASSAGES, progress)
+        del done.facts["kept"]  # a folder that the shard is not in when it is done
+        return done
 
     def _vectors(
         self, documents: Iterable[Document], count: int, folder: Path, progress: Progress
-    ) -> JobResult:
+    ) -> CommandResult:
         job, encoder = self._job, self._ranker
         if job.dtype == "int8":
             raise WrongUse(
@@ -164,11 +162,11 @@ class EncodeWorker:
         )
         stored = encode(as_encoder(encoder, job.ranker), documents, folder, job=options, progress=progress)
         self.vectors = stored
-        return JobResult(*vectors_facts(stored))
+        return CommandResult(*vectors_facts(stored))
 
     def _passages(
         self, documents: Iterable[Document], count: int, parent: Path, progress: Progress
-    ) -> JobResult:
+    ) -> CommandResult:
         from rankhouse.models.precomputing import TokenPrecomputer, VectorPrecomputer
 
         job, ranker = self._job, self._ranker
@@ -178,7 +176,7 @@ class EncodeWorker:
             count, self._index.fingerprint, splitter, job.pool, chunk=maker.chunk, overwrite=self._overwrite
         )
         stored = precompute(maker, documents, parent, job=options, progress=progress)
-        return JobResult(*passages_facts(stored), losses(stored, ranker.max_length))
+        return CommandResult(*passages_facts(stored), warnings=losses(stored, ranker.max_length))
 
 
 def vectors_facts(stored: Vectors) -> tuple[dict[str, Any], str]:

@@ -22,8 +22,9 @@ from rankhouse.io.corpus_shards import CorpusFile, CorpusShards
 from rankhouse.io.duplicate_ids import RULES, Repeats, SeenIds
 from rankhouse.io.files import Skips
 from rankhouse.jobs.identity import content_hash, digest, identity_of
-from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, write_report
+from rankhouse.jobs.jobs import MergeOptions, Survey, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
+from rankhouse.page.tables import CommandResult
 from rankhouse.text.analyze import ANALYZERS
 
 INDEX: Final = "index"
@@ -38,7 +39,7 @@ class IndexJob:
     command: ClassVar[str] = "index"
     unit: ClassVar[str] = "bytes"
 
-    corpus: Annotated[tuple[str, ...], Option("Corpora.", kind="inputs")]
+    corpus: Annotated[tuple[str, ...], Option("Corpora.", kind="source", positional=True)]
     analyzer: Annotated[str, Option("english, tweet or whitespace.")] = "english"
     duplicates: Annotated[
         str,
@@ -86,7 +87,7 @@ class IndexJob:
         """Find the corpora's files."""
         return IndexWorker(self)
 
-    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Build one index."""
         started = time.perf_counter()
         reports = read_reports(shards)
@@ -102,7 +103,7 @@ class IndexJob:
         repeated = joined.passed + sum(report["repeated"] for report in reports)
         counts = f"{report.documents:,} documents, {report.tokens:,} terms of {len(shards):,} shards"
         warnings = [*index_warnings(report), *skip_warnings(facts["skipped"])]
-        return JobResult(facts | {"repeated": repeated}, f"{counts} indexed in {out}", warnings)
+        return CommandResult(facts | {"repeated": repeated}, f"{counts} indexed in {out}", warnings=warnings)
 
 
 class IndexWorker:
@@ -116,7 +117,7 @@ class IndexWorker:
         """Nothing that the options do not say."""
         return {}
 
-    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Index a shard."""
         job, started = self._job, time.perf_counter()
         line, skips = CorpusShards(job.sources), Skips(job.skip_bad)
@@ -135,7 +136,7 @@ class IndexWorker:
         facts = index_facts(report, skipped, Path(INDEX), time.perf_counter() - started)
         warnings = [*index_warnings(report), *skip_warnings(skipped)]
         repeated = 0 if repeats is None else repeats.passed
-        write_report(folder, facts | {"repeated": repeated, "warnings": warnings})
+        return CommandResult(facts | {"repeated": repeated}, warnings=warnings)
 
 
 class _IdCheck:

@@ -7,6 +7,7 @@ holds what is loaded once a process: the model, the index.
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
@@ -22,7 +23,7 @@ from rankhouse.io.outputs import SHARD_MANIFEST, others, real_path, replacing_fo
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.staging import fetched
 from rankhouse.jobs.shards import Found, Shard, ShardFolder, ShardManifest, difference, load_shard, sum_of
-from rankhouse.page.tables import Table
+from rankhouse.page.tables import CommandResult
 
 JOBS: Final = {"index": "IndexJob", "encode": "EncodeJob", "label": "LabelJob", "rerank": "RerankJob"}
 """Command -> class of its job, in the module of the command's name; imported when needed."""
@@ -32,77 +33,46 @@ REPORT: Final = "report.json"
 
 
 class Survey(NamedTuple):
-    """What has to be read of the inputs before anything can be cut.
+    """What has to be read of the inputs before anything can be cut."""
 
-    Attributes:
-        total: How many units there are.
-        identity: What the result depends on: option -> its value, or a hash of what it names.
-    """
-
-    total: int
-    identity: dict[str, str]
+    total: int  # units
+    identity: dict[str, str]  # what the result depends on: option -> its value, or a hash of what it names
 
 
 class MergeOptions(NamedTuple):
-    """What ``rankhouse merge`` says about the whole.
+    """What ``rankhouse merge`` says about the whole."""
 
-    Attributes:
-        overwrite: Replace an index or vectors that are there.
-        report: Where the page of a labelling goes.
-    """
-
-    overwrite: bool = False
-    report: Path | None = None
+    overwrite: bool = False  # replace an index or vectors that are there
+    report: Path | None = None  # where the page of a labelling goes
     progress: Progress | None = None
 
 
-class JobResult(NamedTuple):
-    """What came of a job, here or of its shards: facts for ``--json``, or tables and a sentence."""
-
-    facts: dict[str, Any]
-    sentence: str
-    warnings: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-
-
 class ShardResult(NamedTuple):
-    """What became of a shard.
-
-    Attributes:
-        made: Its folder.
-        kept: Whether it was there already, sound and of this very job and shard.
-        reason: Why one that was there was made again; "" where there was none.
-    """
+    """What became of a shard."""
 
     made: ShardFolder
-    kept: bool
-    reason: str = ""
+    kept: bool  # whether it was there already, sound and of this very job and shard
+    reason: str = ""  # why one that was there was made again; "" where there was none
 
 
 class Worker(Protocol):
-    """Does the work of shards, one after the other, with everything loaded once.
-
-    Attributes:
-        found: What the result depends on and is known only now (a ranker's fingerprint).
-    """
+    """Does the work of shards, one after the other, with everything loaded once."""
 
     @property
-    def found(self) -> Found: ...  # noqa: D102 - said above
+    def found(self) -> Found:
+        """What the result depends on and is known only now (a ranker's fingerprint)."""
+        ...
 
-    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Do the work of a shard and write its files; the same units give the same bytes in any shard."""
         ...
 
 
 class Job(Protocol):
-    """The work of one command; a plain dataclass of its options, which are JSON values.
-
-    Attributes:
-        unit: What is cut: queries, documents, bytes.
-    """
+    """The work of one command; a plain dataclass of its options, which are JSON values."""
 
     command: ClassVar[str]
-    unit: ClassVar[str]
+    unit: ClassVar[str]  # what is cut: queries, documents, bytes
 
     def survey(self) -> Survey:
         """Read of the inputs what says how many units there are, and which job this is."""
@@ -116,7 +86,7 @@ class Job(Protocol):
         """Load models and index; once a process."""
         ...
 
-    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Write what the command would have written without shards."""
         ...
 
@@ -199,7 +169,10 @@ def make_shard(
         with replacing_folder(folder, _foreign) as scratch:
             scratch.mkdir()
             worker = open_worker()
-            worker.run(wanted.shard, scratch, progress)
+            began = time.perf_counter()
+            done = worker.run(wanted.shard, scratch, progress)
+            seconds = round(time.perf_counter() - began, 3)
+            write_json(scratch / REPORT, {"seconds": seconds, **done.facts, "warnings": list(done.warnings)})
             files = {str(path.relative_to(scratch)): sum_of(path) for path in _written(scratch)}
             manifest = msgspec.structs.replace(wanted, found=dict(worker.found), files=files)
             (scratch / SHARD_MANIFEST).write_bytes(sealed(msgspec.json.encode(manifest)))
@@ -229,7 +202,7 @@ def _written(folder: Path) -> list[Path]:
     return [path for path in files if not path.name.endswith(".lock")]
 
 
-def merge(shards: Sequence[ShardFolder], out: Path, options: MergeOptions | None = None) -> JobResult:
+def merge(shards: Sequence[ShardFolder], out: Path, options: MergeOptions | None = None) -> CommandResult:
     """Write the whole of shards that :func:`rankhouse.jobs.shards.read_shards` gave.
 
     Raises:
@@ -241,15 +214,6 @@ def merge(shards: Sequence[ShardFolder], out: Path, options: MergeOptions | None
     result = job.merge(shards, out, options or MergeOptions())
     facts = {"command": first.command, "out": str(out), "parts": len(shards)}
     return result._replace(facts=facts | result.facts)
-
-
-def write_report(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write how the work of a shard went.
-
-    Args:
-        facts: Plain values; "warnings" are what the user should know, in sentences.
-    """
-    write_json(folder / REPORT, facts)
 
 
 def read_reports(shards: Sequence[ShardFolder]) -> list[dict[str, Any]]:

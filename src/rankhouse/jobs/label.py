@@ -25,7 +25,7 @@ from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.jobs.identity import identity_of
-from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, write_report
+from rankhouse.jobs.jobs import MergeOptions, Survey, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.labels import report
 from rankhouse.labels.candidates import PassageFile, Split, candidates, check_passages, read_passages
@@ -35,7 +35,7 @@ from rankhouse.labels.leakage import Overlap, QuerySet, keep_apart, overlap
 from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
-from rankhouse.page.tables import Table
+from rankhouse.page.tables import CommandResult, Table
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.systems.teachers import Join
@@ -109,7 +109,7 @@ class LabelJob(ComputeOptions):
         """Load the teachers, the run and the index."""
         return LabelWorker(self)
 
-    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Write PAIRS."""
         started = time.perf_counter()
         self._refuse_changed_inputs(shards[0])
@@ -162,9 +162,9 @@ class LabelWorker:
             }
         return found
 
-    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Ask about the pairs of a shard."""
-        started, (truncated, lost) = time.perf_counter(), self._unread()
+        truncated, lost = self._unread()
         mine = list(self._rows.run)[shard.start : shard.stop]
         pairs = collect(
             self._ready.rule,
@@ -175,12 +175,10 @@ class LabelWorker:
             progress=progress,
         )
         now = self._unread()
-        facts = {"queries": len(mine), "pairs": pairs, "truncated": now[0] - truncated}
-        warnings = self._ready.leaks
-        if facts["truncated"]:
-            warnings.append(_truncation(facts["truncated"], now[1] - lost))
-        seconds = round(time.perf_counter() - started, 3)
-        write_report(folder, facts | {"tokens_lost": now[1] - lost, "seconds": seconds, "warnings": warnings})
+        truncated, lost = now[0] - truncated, now[1] - lost
+        facts = {"queries": len(mine), "pairs": pairs, "truncated": truncated, "tokens_lost": lost}
+        cut = [_truncation(truncated, lost)] if truncated else []
+        return CommandResult(facts, warnings=[*self._ready.leaks, *cut])
 
     def _unread(self) -> tuple[int, int]:
         reports = [ranker.report for ranker in self._teachers.neural.values()]
@@ -238,7 +236,7 @@ class Inputs:
 
     def label(
         self, out: Path, plan: LabelPlan, page: Path | None, progress: Progress | None = None
-    ) -> tuple[LabelResult, JobResult]:
+    ) -> tuple[LabelResult, CommandResult]:
         """Label, and write the page if one is wanted."""
         started, documents = time.perf_counter(), self.index.documents
         done = label(
@@ -255,7 +253,7 @@ class Inputs:
             facts["overlap"] = self.shared._asdict()
             rows = tuple((what, f"{count:,}", some) for what, count, some in self.shared.rows())
             tables.append(Table(("shared with the test data", "", ""), rows))
-        return done, JobResult(facts, _sentence(done), self.leaks, tables)
+        return done, CommandResult(facts, _sentence(done), tables, self.leaks)
 
 
 class Teachers:

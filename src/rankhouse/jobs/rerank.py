@@ -21,8 +21,9 @@ from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import writing
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.jobs.identity import computed_by, identity_of
-from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, write_report
+from rankhouse.jobs.jobs import MergeOptions, Survey, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
+from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pairwise import comparisons
 from rankhouse.systems.pairwise import open_pairwise
 from rankhouse.systems.rankers import ComputeOptions, is_pairwise, open_ranker
@@ -86,7 +87,7 @@ class RerankJob(RerankOptions, ComputeOptions):
         """Load the ranker, the run and the index."""
         return RerankWorker(self)
 
-    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Write one run."""
         del options
         with only_writer(out), writing(out) as file:
@@ -101,7 +102,7 @@ class RerankJob(RerankOptions, ComputeOptions):
         warnings = _losses(facts, _read_of(facts, self.read))
         if missing := facts["unknown"] + facts["without_text"]:
             warnings.append(f"{missing:,} rows of the run name documents without text, or not in the index")
-        return JobResult({"run": str(out)} | facts, told, warnings)
+        return CommandResult({"run": str(out)} | facts, told, warnings=warnings)
 
 
 class RerankWorker:
@@ -145,7 +146,7 @@ class RerankWorker:
         """The ranker, what it computes on, and what was kept for it."""
         return computed_by(self.ranker) | self._chooser | {"kept by encode": self._store}
 
-    def whole(self, out: Path, progress: Progress) -> JobResult:
+    def whole(self, out: Path, progress: Progress) -> CommandResult:
         """Rerank the whole run, and write it."""
         job, done = self._job, self._rerank(self._run, self._queries, progress)
         self._write(done, out)
@@ -172,7 +173,7 @@ class RerankWorker:
                 f"{scorer.store.folder}; --no-stored does without"
             )
         warnings = _losses(facts, f"{seen.seen:,} {job.read}", limit, advice)
-        return JobResult({"run": str(out)} | facts, told, warnings)
+        return CommandResult({"run": str(out)} | facts, told, warnings=warnings)
 
     def _write(self, done: RerankResult, out: Path) -> None:
         write_run(done.run, out, self._job.tag or ranker_tag(self.ranker))
@@ -184,7 +185,7 @@ class RerankWorker:
         lost = {"truncated": read.truncated - truncated, "tokens_lost": read.tokens_lost - tokens_lost}
         return facts | lost
 
-    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Rerank the queries of a shard."""
         mine = list(self._run)[shard.start : shard.stop]
         wanted = set(mine)
@@ -199,7 +200,7 @@ class RerankWorker:
             self._store = f"{state.name}, {state.documents} documents"
         self._write(done, folder / _ROWS)
         facts = self._report(done, *before)
-        write_report(folder, facts | {"warnings": _losses(facts, _read_of(facts, self._job.read))})
+        return CommandResult(facts, warnings=_losses(facts, _read_of(facts, self._job.read)))
 
 
 def _spread(times: dict[str, float]) -> dict[str, float]:

@@ -1,11 +1,14 @@
-"""One type of table, and every form it is shown in: text, Markdown, HTML, tab-separated, a DataFrame."""
+"""One type of table, and every form it is shown in: text, Markdown, HTML, tab-separated, a DataFrame.
+
+Beside it, what a command answers: tables and sentences for people, facts for machines.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankhouse.core.frames import frame, html_table
 
@@ -118,3 +121,14 @@ class Table(NamedTuple):
     def to_frame(self) -> pd.DataFrame:
         """Return the texts as a pandas DataFrame (needs pandas)."""
         return frame([dict(zip(self.columns, row, strict=True)) for row in self.rows], self.columns)
+
+
+class CommandResult(NamedTuple):
+    """What a command, or the work of one, answers."""
+
+    facts: Any  # what ``--json`` says
+    shown: str | Callable[[], object] = ""  # what a person reads instead: a sentence, or what prints more
+    tables: Sequence[Table] = ()  # what a person reads first
+    warnings: Sequence[str] = ()  # what the user should know
+    notes: Sequence[str] = ()  # remarks behind all of it
+    code: int = 0  # the exit code

@@ -193,5 +193,4 @@ class SearchOptions(ComputeOptions):
 
     def work(self, index: AnyIndex, queries: Sequence[Query], progress: Progress = ignore) -> Execution:
         """Return what runs systems for these queries, computing as the options say."""
-        compute = ComputeOptions(self.precision, self.device, self.threads)
-        return Execution(index, queries, compute, progress)
+        return Execution(index, queries, self, progress)

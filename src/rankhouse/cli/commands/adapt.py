@@ -6,19 +6,18 @@ import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import click
+from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.adaptation.options import AdaptJob
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
 from rankhouse.cli.given import read_change
-from rankhouse.cli.options import GROWING_FOLDER, idle, options_of, verb
+from rankhouse.cli.options import idle, verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import needs
 from rankhouse.core.nouns import TextEncoder
 from rankhouse.core.progress import Progress
 from rankhouse.labels.soft_scores import members_of
+from rankhouse.page.tables import CommandResult
 
 if TYPE_CHECKING:
     from rankhouse.adaptation.report import AdaptResult
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     "rankhouse adapt --index my.index --ranker tk --teacher 'biencoder(\"DIR\")' "
     "--minutes 20 --out mine && rankhouse rerank --ranker mine ...",
 )
-@options_of(AdaptJob)
-@click.option(
-    "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
-)
-def command(job: AdaptJob, out: Path) -> CommandResult:
+def command(
+    *,
+    job: AdaptJob,
+    out: Annotated[Path, Option("The folder to make; given again, goes on from there.", "growing")],
+) -> CommandResult:
     """Teach a ranker on questions that the documents ask; a teacher's scores are the judgements."""
     with needs("neural", "training"):
         from rankhouse.adaptation.adapt import adapt_with

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
-import click
 from rich.text import Text
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
 from rankhouse.cli.doctor import check_cache, check_kept, check_ranker, check_vectors, is_cache
-from rankhouse.cli.options import PATH, SOURCE, verb
+from rankhouse.cli.options import verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import RankhouseError, WrongUse, name_few, visible
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel, manifest
@@ -22,6 +22,7 @@ from rankhouse.io.corpora import CORPUS_KINDS, read_documents, read_queries
 from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines
 from rankhouse.io.pairs import Contradictions, numbered_pairs
 from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.page.tables import CommandResult
 from rankhouse.systems.checkpoints import DEFAULT, default_ranker
 
 MOST_FAULTS = 1_000_000
@@ -45,10 +46,12 @@ class Finding:
 
 
 @verb("doctor", "rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run")
-@click.argument("things", nargs=-1, type=SOURCE)
-@click.option("--qrels", type=PATH, help="Judgements to hold runs against.")
-@click.option("--corpus", type=PATH, help="Documents on which to measure what a ranker cuts off.")
-def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None) -> CommandResult:
+def command(
+    *,
+    things: Annotated[tuple[str, ...], Option(kind="source", positional=True)] = (),
+    qrels: Annotated[Path | None, Option("Judgements to hold runs against.")] = None,
+    corpus: Annotated[Path | None, Option("Documents on which to measure what a ranker cuts off.")] = None,
+) -> CommandResult:
     """Check runs, qrels, queries, corpora, PAIRS, indexes, caches and rankers; each by its content.
 
     A ranker is a bundle folder, or a checkpoint by its family: 'monot5("DIR")'.

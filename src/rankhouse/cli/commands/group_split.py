@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import click
 import msgspec
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import NEW_FOLDER, PATH, SEED, SOURCE, relevant_from, skip_bad, verb
+from rankhouse.cli.options import (
+    RelevantFrom,
+    SkipBad,
+    verb,
+)
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels, from_grade, restrict
@@ -23,7 +27,7 @@ from rankhouse.io.files import Skips
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, writing
 from rankhouse.io.trec import read_qrels, write_qrels
-from rankhouse.page.tables import Table
+from rankhouse.page.tables import CommandResult, Table
 from rankhouse.text.characters import WIDTHS
 
 SHARES = "first=0.25, second=0.25, third=0.25, test=0.25"
@@ -50,43 +54,31 @@ _MARK = ".group-split"
     "rankhouse group-split --corpus corpus.jsonl --queries queries.jsonl --qrels qrels.txt "
     '--shares "first=0.3, second=0.3, third=0.3, test=0.1" --seed 1 --out parts',
 )
-@click.option(
-    "--corpus", type=SOURCE, multiple=True, required=True, help="The catalogue's entries; may be repeated."
-)
-@click.option("--queries", type=SOURCE, required=True, help="Entries to find matches for.")
-@click.option("--qrels", type=PATH, required=True, help="The matches that are known.")
-@click.option("--shares", default=SHARES, show_default=True, help="Part=share of the queries, with commas.")
-@click.option("--field", default="title", show_default=True, help="Which text of an entry: title or all.")
-@click.option("--width", default="as-is", show_default=True, help="Characters' width: as-is, full or half.")
-@click.option(
-    "--matched", is_flag=True, help="Leave out queries without a match (by default they are dealt as well)."
-)
-@click.option("--by", metavar="KEY", help="A key of queries or entries that says the product: product_id ...")
-@click.option(
-    "--test-queries",
-    type=SOURCE,
-    help="Queries of your own as the part named test; none of the others shares",
-)
-@click.option("--test-qrels", type=PATH, help="a product with them. Their matches.")
-@click.option("--seed", type=SEED, default=0, show_default=True)
-@click.option("--out", type=NEW_FOLDER, required=True, help="The folder to write into.")
-@relevant_from
-@skip_bad
 def command(
-    corpus: tuple[str, ...],
-    queries: str,
-    qrels: Path,
-    shares: str,
-    field: str,
-    width: str,
-    matched: bool,
-    by: str | None,
-    test_queries: str | None,
-    test_qrels: Path | None,
-    seed: int,
-    out: Path,
-    relevant_from: int,
-    skip_bad: int,
+    *,
+    corpus: Annotated[tuple[str, ...], Option("The catalogue's entries; may be repeated.", "source")],
+    queries: Annotated[str, Option("Entries to find matches for.", "source")],
+    qrels: Annotated[Path, Option("The matches that are known.")],
+    shares: Annotated[str, Option("Part=share of the queries, with commas.")] = SHARES,
+    field: Annotated[str, Option("Which text of an entry: title or all.")] = "title",
+    width: Annotated[str, Option("Characters' width: as-is, full or half.")] = "as-is",
+    matched: Annotated[
+        bool, Option("Leave out queries without a match (by default they are dealt as well).")
+    ] = False,
+    by: Annotated[
+        str | None, Option("A key of queries or entries that says the product: product_id ...", metavar="KEY")
+    ] = None,
+    test_queries: Annotated[
+        str | None,
+        Option(
+            "Queries of your own as the part named test; no other part shares a product with them.", "source"
+        ),
+    ] = None,
+    test_qrels: Annotated[Path | None, Option("Their matches.")] = None,
+    seed: Annotated[int, Option(least=0, most=2**32 - 1)] = 0,
+    out: Annotated[Path, Option("The folder to write into.", "folder")],
+    relevant_from: RelevantFrom = 1,
+    skip_bad: SkipBad = 0,
 ) -> CommandResult:
     """Deal the queries of a catalogue into parts that share no product, and write its titles as a corpus.
 

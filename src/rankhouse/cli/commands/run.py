@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 from rich.text import Text
 
 from rankhouse.cli import console, main
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import LOCAL, OUTPUT_FILE, PATH, PLANNED, verb
-from rankhouse.cli.shards import ClusterChoice, clustered
+from rankhouse.cli.options import OUTPUT_FILE, PLANNED, verb
+from rankhouse.cli.shards import ClusterChoice
 from rankhouse.cluster.session import ClusterOptions
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import MissingInput
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, real_path
 from rankhouse.io.scratch import tidy
+from rankhouse.page.tables import CommandResult
 from rankhouse.recipes.execute.execute import HASHES, State, carry_out, standing
 from rankhouse.recipes.execute.manifest import write_manifest
 from rankhouse.recipes.read.file_hashes import Contents
@@ -50,27 +51,21 @@ class Program:
 
 
 @verb("run", "rankhouse run recipes/first-stage.toml --set data.root=~/collections --dry-run")
-@click.argument("recipe", type=PATH)
-@click.option(
-    "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change an entry: loop.seed=[1,2] ..."
-)
-@click.option("--smallest", is_flag=True, help="Lay the recipe's table [smallest] over it.")
-@click.option("--out", type=LOCAL, help="The result's folder.  [default: the recipe's name with .out]")
-@click.option("--dry-run", is_flag=True, help="Show every command and what is done already; run nothing.")
-@click.option("--partial", is_flag=True, help="Pass over what needs absent data, and do the rest.")
-@click.option("--download", is_flag=True, help="Public collections and checkpoints may be fetched.")
-@click.option("--strict", is_flag=True, help="Exit with 1 if an expected number is not met.")
-@clustered
 def command(
+    *,
+    recipe: Annotated[Path, Option(positional=True)],
+    changes: Annotated[
+        tuple[str, ...], Option("Change an entry: loop.seed=[1,2] ...", flag="--set", metavar="KEY=VALUE")
+    ] = (),
+    smallest: Annotated[bool, Option("Lay the recipe's table [smallest] over it.")] = False,
+    out: Annotated[
+        Path | None, Option("The result's folder.", "local", default="the recipe's name with .out")
+    ] = None,
+    dry_run: Annotated[bool, Option("Show every command and what is done already; run nothing.")] = False,
+    partial: Annotated[bool, Option("Pass over what needs absent data, and do the rest.")] = False,
+    download: Annotated[bool, Option("Public collections and checkpoints may be fetched.")] = False,
+    strict: Annotated[bool, Option("Exit with 1 if an expected number is not met.")] = False,
     cluster: ClusterChoice,
-    recipe: Path,
-    changes: tuple[str, ...],
-    smallest: bool,
-    out: Path | None,
-    dry_run: bool,
-    partial: bool,
-    download: bool,
-    strict: bool,
 ) -> CommandResult:
     """Carry out RECIPE, a TOML file of data, steps, loops, tables and expected numbers.
 

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-import click
 from rich.text import Text
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import OUTPUT_FILE, SOURCE, idle, options_of, verb
+from rankhouse.cli.options import idle, verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few, visible
 from rankhouse.core.nouns import Query
 from rankhouse.core.results import Hit, SearchResult
@@ -27,6 +26,7 @@ from rankhouse.io.files import Skips
 from rankhouse.io.trec import write_run
 from rankhouse.jobs.search import SearchJob
 from rankhouse.jobs.shards import refuse_incomplete, with_documents
+from rankhouse.page.tables import CommandResult
 from rankhouse.systems.exclude_self import own_entries, without
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.pairwise import PairwiseSystem
@@ -37,10 +37,16 @@ T = TypeVar("T")
 
 
 @verb("search", "rankhouse search --index my.index --queries queries.tsv --feedback rm3 --out rm3.run")
-@click.argument("words", nargs=-1, type=SOURCE, metavar='[INDEX] ["TEXT"]')
-@options_of(SearchJob)
-@click.option("--out", type=OUTPUT_FILE, help="The run file to write (TREC; .gz and .zst compress).")
-def command(job: SearchJob, words: tuple[str, ...], out: Path | None) -> CommandResult:
+def command(
+    *,
+    words: Annotated[
+        tuple[str, ...], Option(kind="source", positional=True, metavar='[INDEX] ["TEXT"]')
+    ] = (),
+    job: SearchJob,
+    out: Annotated[
+        Path | None, Option("The run file to write (TREC; .gz and .zst compress).", "output")
+    ] = None,
+) -> CommandResult:
     """Rank the documents of an index for many queries (a TREC run) or for one (a table with snippets).
 
     A --system is written in Python's precedence: a >> RANKER reranks, a % k keeps the best k, a + 0.7 * b

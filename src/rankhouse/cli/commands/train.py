@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import click
+from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
 from rankhouse.cli.given import with_changes
-from rankhouse.cli.options import GROWING_FOLDER, idle, options_of, verb
+from rankhouse.cli.options import idle, verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.jobs.train import TrainJob
+from rankhouse.page.tables import CommandResult
 
 if TYPE_CHECKING:
     from rankhouse.training.folder import TrainingOutcome
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     "rankhouse train --ranker 'knrm(vectors=\"glove.txt\")' --index i --queries q.tsv "
     "--qrels q.qrels --run q.run --valid-queries v.tsv --valid-qrels v.qrels --valid-run v.run --out mine",
 )
-@options_of(TrainJob)
-@click.option(
-    "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
-)
-def command(job: TrainJob, out: Path) -> CommandResult:
+def command(
+    *,
+    job: TrainJob,
+    out: Annotated[Path, Option("The folder to make; given again, goes on from there.", "growing")],
+) -> CommandResult:
     """Train a ranker on judgements or a teacher's scores; the folder made is one that rerank takes."""
     _check(job)
     settings = with_changes(job.changes, epochs=job.epochs, seed=job.seed, loss=job.loss)
