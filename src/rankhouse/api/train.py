@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from rankhouse.adaptation.options import AdaptJob
 from rankhouse.api.index import as_index
-from rankhouse.api.progress import stages, working
+from rankhouse.api.progress import working
 from rankhouse.api.rankers import open_ranker
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.progress import OnProgress, OnStep, heard_by
+from rankhouse.core.progress import OnProgress, OnStep, heard_by, stages
 from rankhouse.index.index import Index
 from rankhouse.io.inputs import (
     PathLike,

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
@@ -248,6 +248,17 @@ def shown(label: str, total: int | None, unit: str = "") -> Iterator[Progress]:
     else:
         with _display.shown(label, total, unit) as show:
             yield show
+
+
+def stages(stack: ExitStack) -> Callable[[str], Progress]:
+    """Return what begins to show a part of the work, and ends the part before."""
+    part = stack.enter_context(ExitStack())
+
+    def show(label: str) -> Progress:
+        part.close()
+        return part.enter_context(shown(label, None))
+
+    return show
 
 
 def say(text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
@@ -16,12 +17,16 @@ import msgspec
 
 from rankhouse.core.errors import BadData, WrongUse, as_called
 from rankhouse.core.progress import Progress
+from rankhouse.core.run import Run
+from rankhouse.index.index import Index
 from rankhouse.io.checksums import sealed
 from rankhouse.io.decoding import read_own
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import SHARD_MANIFEST, others, real_path, replacing_folder, write_json
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.staging import fetched
+from rankhouse.io.trec import read_run
+from rankhouse.jobs.identity import identity_of
 from rankhouse.jobs.shards import Found, Shard, ShardFolder, ShardManifest, difference, load_shard, sum_of
 from rankhouse.page.tables import CommandResult
 
@@ -89,6 +94,27 @@ class Job(Protocol):
     def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Write what the command would have written without shards."""
         ...
+
+
+class OfQueries:
+    """A job whose units are the queries of a run."""
+
+    unit: ClassVar[str] = "queries"
+    run: str
+    index: str
+
+    @cached_property
+    def first_stage(self) -> Run:
+        """The run, read once: it may have millions of rows."""
+        return read_run(self.run)
+
+    def survey(self) -> Survey:
+        """Count the queries of the run, and hash the inputs."""
+        return Survey(len(self.first_stage), identity_of(self, index=Index.open(self.index).fingerprint))
+
+    def unit_name(self, unit: int) -> str:
+        """Return a query's id."""
+        return list(self.first_stage)[unit]
 
 
 def pack(job: Job) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
@@ -23,9 +22,8 @@ from rankhouse.core.run import Run
 from rankhouse.core.scores import scale_of
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
-from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.jobs.identity import identity_of
-from rankhouse.jobs.jobs import MergeOptions, Survey, read_reports
+from rankhouse.io.trec import read_qrels
+from rankhouse.jobs.jobs import MergeOptions, OfQueries, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.labels import report
 from rankhouse.labels.candidates import PassageFile, Split, candidates, check_passages, read_passages
@@ -48,11 +46,10 @@ _ANSWERS: Final = "answers"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelJob(ComputeOptions):
+class LabelJob(OfQueries, ComputeOptions):
     """The options of ``rankhouse label``."""
 
     command: ClassVar[str] = "label"
-    unit: ClassVar[str] = "queries"
 
     rule: Annotated[
         str, Option("judged(QRELS), taught(RANKER), ranked(RUN, k); join by & | ~.", kind="source")
@@ -90,20 +87,6 @@ class LabelJob(ComputeOptions):
     cache: Annotated[
         Path | None, Option("Keep the teacher's scores in this folder.", kind="local", neutral=True)
     ] = None
-
-    @cached_property
-    def first_stage(self) -> Run:
-        """The run, read once: it may have millions of rows."""
-        return read_run(self.run)
-
-    def survey(self) -> Survey:
-        """Count the queries of the run, and hash the inputs."""
-        identity = identity_of(self, index=Index.open(self.index).fingerprint)
-        return Survey(len(self.first_stage), identity)
-
-    def unit_name(self, unit: int) -> str:
-        """Return a query's id."""
-        return list(self.first_stage)[unit]
 
     def open(self) -> LabelWorker:
         """Load the teachers, the run and the index."""

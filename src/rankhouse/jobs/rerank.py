@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,21 +19,26 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import writing
-from rankhouse.io.trec import read_run, write_run
-from rankhouse.jobs.identity import computed_by, identity_of
-from rankhouse.jobs.jobs import MergeOptions, Survey, read_reports
+from rankhouse.io.trec import write_run
+from rankhouse.jobs.identity import computed_by
+from rankhouse.jobs.jobs import MergeOptions, OfQueries, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pairwise import comparisons
-from rankhouse.systems.pairwise import open_pairwise
-from rankhouse.systems.rankers import ComputeOptions, is_pairwise, open_ranker
-from rankhouse.systems.reranking import RerankOptions, RerankResult, ranker_tag, rerank_with
+from rankhouse.systems.rankers import ComputeOptions, is_pairwise
+from rankhouse.systems.reranking import (
+    PairwiseSystem,
+    RerankOptions,
+    RerankResult,
+    open_reranker,
+    ranker_tag,
+    rerank_with,
+)
 
 if TYPE_CHECKING:
     from rankhouse.models.duot5 import DuoT5Ranker
     from rankhouse.models.ranker import NeuralRanker
 
-_Rerank = Callable[[Run, Sequence[Query], Progress], RerankResult]
 _ROWS: Final = "rows.run"
 _ADVICE: Final = "cut smaller passages with --split"
 _COUNTS: Final = (
@@ -43,11 +48,10 @@ _COUNTS: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class RerankJob(RerankOptions, ComputeOptions):
+class RerankJob(OfQueries, RerankOptions, ComputeOptions):
     """The options of ``rankhouse rerank``."""
 
     command: ClassVar[str] = "rerank"
-    unit: ClassVar[str] = "queries"
 
     run: Annotated[str, Option("The first stage's run.", kind="input")]
     queries: Annotated[str, Option("The texts of its queries.", kind="source")]
@@ -68,20 +72,6 @@ class RerankJob(RerankOptions, ComputeOptions):
     def read(self) -> str:
         """What the ranker reads one at a time."""
         return "comparisons" if self.is_pairwise else "passages"
-
-    @cached_property
-    def first_stage(self) -> Run:
-        """The run, read once: it may have millions of rows."""
-        return read_run(self.run)
-
-    def survey(self) -> Survey:
-        """Count the queries of the run, and hash the inputs."""
-        identity = identity_of(self, index=Index.open(self.index).fingerprint)
-        return Survey(len(self.first_stage), identity)
-
-    def unit_name(self, unit: int) -> str:
-        """Return a query's id."""
-        return list(self.first_stage)[unit]
 
     def open(self) -> RerankWorker:
         """Load the ranker, the run and the index."""
@@ -121,25 +111,18 @@ class RerankWorker:
         self._queries = read_queries(job.queries, field=job.field)
         require_texts([q for q in self._run if len(self._run[q].scores)], by_id(self._queries))
         self._chooser: dict[str, str] = {}
-        self._rerank = self._open_pairwise() if job.is_pairwise else self._open()
+        self._opened = opened = open_reranker(job.ranker, job)
+        if isinstance(opened, PairwiseSystem):
+            self.ranker, self.total = opened.ranker, comparisons(self._run, job.depth)
+            if (chooser := opened.plan(job).chooser) is not None:  # what is wrong is said before any work
+                self._chooser = {"weights of the passages' ranker": fingerprint_of(chooser)}
+        else:
+            self.ranker = opened
+            self.total = sum(min(job.depth, len(ranking.doc_ids)) for ranking in self._run.values())
         self._store = ""
 
-    def _open(self) -> _Rerank:
-        job, index = self._job, self._index
-        self.ranker = ranker = open_ranker(job.ranker, job)
-        self.total = sum(min(job.depth, len(ranking.doc_ids)) for ranking in self._run.values())
-        return lambda run, asked, show: rerank_with(
-            ranker, run, asked, index=index, options=job, progress=show
-        )
-
-    def _open_pairwise(self) -> _Rerank:
-        job, index = self._job, self._index
-        system = open_pairwise(job.ranker, job)
-        plan, self.ranker = system.plan(job), system.ranker
-        self.total = comparisons(self._run, job.depth)
-        if plan.chooser is not None:
-            self._chooser = {"weights of the passages' ranker": fingerprint_of(plan.chooser)}
-        return lambda run, asked, show: system.rerank(run, asked, index.documents, plan, progress=show)
+    def _rerank(self, run: Run, asked: Sequence[Query], show: Progress) -> RerankResult:
+        return rerank_with(self._opened, run, asked, self._index, options=self._job, progress=show)
 
     @property
     def found(self) -> Found:

@@ -69,7 +69,7 @@ def as_ranker(given: PathLike | Ranker) -> Ranker:
 
 
 def is_pairwise(spec: object) -> bool:
-    """Return whether a ranker's notation names one that compares passages two by two."""
+    """Return whether this is the notation of a ranker that compares passages two by two."""
     from rankhouse.models.families import PAIRWISE
 
     return isinstance(spec, str) and spec.partition("(")[0].strip() in PAIRWISE

@@ -1,4 +1,7 @@
-"""Reranking with everything that goes with it: stored passages, a cache of scores, what was not read."""
+"""Reranking with everything that goes with it: stored passages, a cache of scores, what was not read.
+
+By a ranker that scores pairs, or by one that compares passages two by two.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,25 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.precomputed.read import PASSAGES, PrecomputedState, find, open_all
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
+from rankhouse.io.inputs import PathLike
 from rankhouse.ranking.cache import CachedRanker
+from rankhouse.ranking.pairwise import PairwisePlan, rerank_pairwise
 from rankhouse.ranking.pool import POOLS, Pool
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan, Report
+from rankhouse.systems.rankers import ComputeOptions, as_ranker, is_pairwise, open_ranker
 from rankhouse.text.split import SPLITTERS, Splitter, Whole
 
 if TYPE_CHECKING:
@@ -188,7 +194,7 @@ def with_cache(
 
 
 def rerank_with(
-    ranker: Ranker,
+    ranker: Ranker | PairwiseSystem,
     run: Run,
     queries: Sequence[Query],
     index: AnyIndex,
@@ -198,13 +204,82 @@ def rerank_with(
     """Rerank a run.
 
     Raises:
-        WrongUse: An unknown splitter or pool, or nothing is stored where it is insisted on.
+        WrongUse: An unknown splitter or pool; nothing is stored where it is insisted on; documents are cut
+            for a ranker that compares, and none is named that chooses a passage.
         BadData: A query of the run has no text.
     """
-    plan, scorer = reading_plan(ranker, index, options)
-    report, started = Report(), time.perf_counter()
+    report, scorer, documents = Report(), None, index.documents
     with ExitStack() as stack:
-        ranker = with_cache(ranker, scorer, options.cache, stack)
-        reranked = rerank(ranker, run, queries, index.documents, plan=plan, report=report, progress=progress)
-    seconds = time.perf_counter() - started
-    return RerankResult(reranked, report, seconds, scorer)
+        if isinstance(ranker, PairwiseSystem):
+            compared, started = ranker.plan(options), time.perf_counter()
+            reranked = rerank_pairwise(
+                ranker.ranker, run, queries, documents, plan=compared, report=report, progress=progress
+            )
+        else:
+            plan, scorer = reading_plan(ranker, index, options)
+            started, ranker = time.perf_counter(), with_cache(ranker, scorer, options.cache, stack)
+            reranked = rerank(ranker, run, queries, documents, plan=plan, report=report, progress=progress)
+    return RerankResult(reranked, report, time.perf_counter() - started, scorer)
+
+
+# --- rankers that compare passages two by two ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairwiseSystem:
+    """What ``duot5("DIR", aggregate="sym-sum", passages="")`` says, opened."""
+
+    ranker: DuoT5Ranker
+    aggregate: str = "sym-sum"  # how preferences become scores
+    passages: str = ""  # the ranker that chooses the passage of a long document, in notation; "" for none
+    compute: ComputeOptions | None = None  # how the latter computes
+
+    @cached_property
+    def chooser(self) -> NeuralRanker | None:
+        """The ranker that chooses passages."""
+        return open_ranker(self.passages, self.compute or ComputeOptions()) if self.passages else None
+
+    def plan(self, options: RerankOptions) -> PairwisePlan:
+        """Settle how documents are read and compared; errors as in :func:`rerank_with`."""
+        split = notation.make(options.split or "whole", SPLITTERS, "splitter")
+        return PairwisePlan(options.depth, self.aggregate, split, self.chooser, tail=options.tail)
+
+
+def open_reranker(spec: str, compute: ComputeOptions) -> NeuralRanker | PairwiseSystem:
+    """Open a ranker that scores or one that compares, ``duot5("DIR")``, by its notation.
+
+    Raises:
+        MissingExtra: torch or transformers is not installed.
+        BadModel: The checkpoint cannot be used.
+        WrongUse: Arguments it does not take.
+    """
+    if not is_pairwise(spec):
+        return open_ranker(spec, compute)
+    try:
+        from rankhouse.models.duot5 import DuoT5Ranker
+        from rankhouse.models.families import PAIRWISE
+        from rankhouse.nn.compute import choose
+    except ImportError as error:
+        raise MissingExtra(f"the ranker {spec}", "neural") from error
+    named = notation.parse(spec)
+    own = dict(named.kwargs)
+    aggregate, passages = own.pop("aggregate", "sym-sum"), own.pop("passages", "")
+    if not isinstance(aggregate, str) or not isinstance(passages, str):
+        raise WrongUse(f"{spec}: aggregate and passages are texts in quotes")
+    PairwisePlan(aggregate=aggregate)  # a wrong word is refused before anything is opened
+    model = notation.make(named._replace(kwargs=own), PAIRWISE, "family of rankers that compare")
+    device = choose(compute.precision, compute.device, compute.threads or None)
+    return PairwiseSystem(DuoT5Ranker(model, device), aggregate, passages, compute)
+
+
+def as_reranker(given: PathLike | Ranker) -> Ranker | PairwiseSystem:
+    """Return what can be put behind a run: of an object, or opened from its notation.
+
+    Raises:
+        WrongUse: It is neither a ranker nor its notation.
+    """
+    if isinstance(given, str) and is_pairwise(given):
+        return open_reranker(given, ComputeOptions())
+    if callable(getattr(given, "preferences", None)) and not hasattr(given, "score"):
+        return PairwiseSystem(cast(Any, given))
+    return as_ranker(given)

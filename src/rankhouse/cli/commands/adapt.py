@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +14,7 @@ from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import needs
 from rankhouse.core.nouns import TextEncoder
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import stages
 from rankhouse.labels.soft_scores import members_of
 from rankhouse.page.tables import CommandResult
 
@@ -44,22 +43,11 @@ def command(
     if job.steps:
         idle("--steps says how long the training is", "minutes")
     with ExitStack() as stack:
-        work = job.adaptation(out, settings, _stages(stack), stack)
+        work = job.adaptation(out, settings, stages(stack), stack)
         if all(isinstance(one, TextEncoder) for one in members_of(work.teacher)):
             idle("vectors of a bi-encoder are kept in --out", "cache")
         result = adapt_with(work)
     return CommandResult(result, lambda: _tell(result, out))
-
-
-def _stages(stack: ExitStack) -> Callable[[str], Progress]:
-    """Return what begins to show a part of the work, and ends the one before."""
-    bar = stack.enter_context(ExitStack())
-
-    def show(what: str) -> Progress:
-        bar.close()
-        return bar.enter_context(console.progress(what, None))
-
-    return show
 
 
 def _tell(result: AdaptResult, out: Path) -> None:

@@ -29,7 +29,6 @@ from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.exclude_self import own_entries, without
 from rankhouse.systems.execution import with_snippets
-from rankhouse.systems.pairwise import PairwiseSystem
 from rankhouse.systems.system import Dense, Fused, Lexical, Reranked
 from rankhouse.text.analyze import Analyzer
 
@@ -143,8 +142,9 @@ def _find(job: SearchJob, index: AnyIndex, queries: list[Query], k: int) -> Run:
         work = job.work(index, queries, show)
         run = work.run(job.best(k))
     for name, ranker in work.rankers.items():
-        if not isinstance(ranker, PairwiseSystem):
-            console.warn_of_truncation(ranker, name)
+        console.warn_of_truncation(
+            getattr(ranker, "ranker", ranker), name
+        )  # of what compares, the one that reads
     return run
 
 
