@@ -44,9 +44,8 @@ PLAN, TRAINING, RANKER, RESULT = "plan.json", "training", "ranker", "adapted.jso
 def adapt_with(job: Adaptation) -> AdaptResult:
     """Adapt a ranker to a collection; given again, a killed adaptation resumes.
 
-    Raises:
-        WrongUse: The folder holds another adaptation.
-        BadData: The documents ask no question that comes back.
+    Raises WrongUse where the folder holds another adaptation, BadData where the documents ask no question
+    that comes back.
     """
     began, options = time.monotonic(), job.options
     family = _family_of(options.ranker)
@@ -110,8 +109,7 @@ def _check_plan(job: Adaptation) -> None:
 def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetable) -> tuple[int, list[Mined]]:
     """Teach the student in one part, or in several with mining between them; keep the last part's best.
 
-    Returns:
-        The steps taken, and what was mined.
+    Returns the steps taken, and what was mined.
     """
     validation = work.apart.few(settled.validation).validation(job.index)
     parts = min(job.options.mine + 1, settled.steps)

@@ -34,17 +34,11 @@ _PORTION, _ALL = 32, 1_000_000
 
 
 class Mined(msgspec.Struct, frozen=True, kw_only=True):
-    """What was mined.
+    """What was mined."""
 
-    Attributes:
-        questions: Whose candidates were ordered by the student.
-        candidates: Of them, how many are learned from now.
-        false_negatives: How many were left out, since the teacher likes them as much as the own document.
-    """
-
-    questions: int
-    candidates: int
-    false_negatives: int
+    questions: int  # whose candidates were ordered by the student
+    candidates: int  # of them, how many are learned from now
+    false_negatives: int  # how many were left out, since the teacher likes them as much as the own document
 
 
 def mine(job: Adaptation, student: Ranker, found: Questions, part: int, seconds: float) -> tuple[Run, Mined]:

@@ -53,19 +53,12 @@ _FEWEST: Final = 5
 
 
 class Questions(NamedTuple):
-    """What is learned from.
+    """What is learned from."""
 
-    Attributes:
-        queries: Pseudo-queries that came back, and people's own questions.
-        own: Each pseudo-query's own document.
-        first: What the first stage finds for those that are held out.
-        candidates: What it finds for all, with the neighbours that the teacher's vectors find.
-    """
-
-    queries: list[Query]
-    own: Qrels
-    first: Run
-    candidates: Run
+    queries: list[Query]  # pseudo-queries that came back, and people's own questions
+    own: Qrels  # each pseudo-query's own document
+    first: Run  # what the first stage finds for those that are held out
+    candidates: Run  # what it finds for all, with the neighbours that the teacher's vectors find
     teacher: Ranker
 
 
@@ -167,8 +160,7 @@ def _make(job: Adaptation, folder: Path) -> None:
 def ask_documents(job: Adaptation) -> PseudoQueries:
     """Have documents ask, and a model write questions about some of them if one is given.
 
-    Raises:
-        WrongUse: Questions shall be written, and no model is named.
+    Raises WrongUse where questions shall be written, and no model is named.
     """
     index, options, pseudo, writer = job.index, job.options, job.options.pseudo, None
     words = WordCounts(index.documents.stream())
@@ -276,9 +268,7 @@ class _Asked(msgspec.Struct):
 class KeptWriter:
     """Writes about the documents that are drawn, each once; what is written is kept in a file.
 
-    Args:
-        path: The file, JSON lines: how many documents are drawn of how many, then id and
-            questions of each.
+    Its lines are JSON: how many documents are drawn of how many, then id and questions of each.
     """
 
     def __init__(self, write: Callable[[Document], Sequence[str]], path: Path, progress: Progress) -> None:

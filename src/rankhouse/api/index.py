@@ -249,11 +249,7 @@ class ShardedIndex(_Searched, sharded_index.ShardedIndex):
 
 
 def as_index(given: stored.Index | str | os.PathLike[str]) -> stored.Index:
-    """Return an index: itself, or opened from its folder.
-
-    Raises:
-        WrongUse: It is neither.
-    """
+    """Return an index: itself, or opened from its folder; WrongUse for anything else."""
     if isinstance(given, stored.Index):
         return given
     if not isinstance(given, str | os.PathLike):

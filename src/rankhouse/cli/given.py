@@ -12,11 +12,7 @@ _DEEPEST = 50  # brackets in brackets of a --set
 
 
 def read_change(text: str) -> tuple[str, object]:
-    """Read NAME=VALUE; a value that is no literal is a text.
-
-    Raises:
-        WrongUse: Not of that form, or brackets in brackets without end.
-    """
+    """Read NAME=VALUE, else WrongUse; a value that is no literal is a text."""
     name, equals, value = text.partition("=")
     if not equals:
         raise WrongUse(f"--set {text[:80]}: write NAME=VALUE, like rate=1e-4")
@@ -29,11 +25,7 @@ def read_change(text: str) -> tuple[str, object]:
 
 
 def read_numbers(option: str, text: str) -> tuple[float, ...]:
-    """Read what was given to an option as numbers with commas between them.
-
-    Raises:
-        WrongUse: Something is no number.
-    """
+    """Read what was given to an option as numbers with commas between them; WrongUse for anything else."""
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -43,8 +35,7 @@ def read_numbers(option: str, text: str) -> tuple[float, ...]:
 def with_changes(changes: Sequence[str], **options: object) -> dict[str, object]:
     """Lay ``--set NAME=VALUE`` over options of the same names; None is an option that was not given.
 
-    Raises:
-        WrongUse: A setting given in two ways, with two values.
+    Raises WrongUse for a setting given in two ways, with two values.
     """
     wanted: dict[str, object] = {}
     for name, value in map(read_change, changes):

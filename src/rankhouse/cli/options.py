@@ -120,11 +120,9 @@ def _refused(url: str, _: click.Context) -> Path:
 def _uploaded(
     url: str, ctx: click.Context, *, reads: Sequence[str] = ("",), is_folder: bool | None = True
 ) -> Path:
-    """Return where what is to be uploaded is written.
+    """Return where what is to be uploaded is written; ``is_folder`` None: it may be either.
 
-    Args:
-        reads: Options with which the command needs what a folder holds already; "" stands for always.
-        is_folder: None where it may be either.
+    ``reads`` are options with which the command needs what a folder holds already; "" stands for always.
     """
     from rankhouse.cli import transfers
 
@@ -178,11 +176,7 @@ class FileCommand(click.Command):
     """A command that reads or writes files: none may be both, and each may be remote."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as in click
-        """Refuse to write over an input, then carry the command out, remote files fetched and uploaded.
-
-        Raises:
-            WrongUse: An output is a file that another option names.
-        """
+        """Carry the command out, remote files fetched and uploaded; WrongUse for an output that is read."""
         written = [
             p for p in self.params if p.type is OUTPUT_FILE and ctx.params.get(p.name or "") is not None
         ]
@@ -311,11 +305,7 @@ def was_given(name: str) -> bool:
 
 
 def idle(reason: str, *names: str) -> None:
-    """Refuse options that were given and change nothing here.
-
-    Raises:
-        WrongUse: One was given.
-    """
+    """Refuse options that were given and change nothing here: WrongUse."""
     if given := _given(names):
         raise WrongUse(f"{given} would change nothing here: {reason}")
 

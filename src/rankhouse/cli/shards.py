@@ -61,11 +61,7 @@ class ClusterChoice:
 
     @property
     def options(self) -> ClusterOptions | None:
-        """Where the job of the command at work is to be done; None for here, without Ray.
-
-        Raises:
-            WrongUse: No cluster of that name, or options that go with another one.
-        """
+        """Where the job is done, None for here; WrongUse for no cluster, or options of another place."""
         if self.cluster is None:
             idle("only a --cluster has workers of its own", "cluster_workers", "worker_cpus")
             return None
@@ -79,14 +75,7 @@ class ClusterChoice:
 def run_clustered(
     job: Job, out: Path, cluster: ClusterOptions, *, device: str = "cpu", options: MergeOptions | None = None
 ) -> CommandResult:
-    """Do a job on a cluster.
-
-    Args:
-        device: The value of ``--device``.
-
-    Raises:
-        WrongUse: A GPU is named by its number, which each machine of a cluster has its own of.
-    """
+    """Do a job on a cluster; WrongUse for a GPU by its number, of which each machine has its own."""
     from rankhouse.cluster.jobs import run_on_cluster
 
     if cluster.address != LOCAL:

@@ -31,9 +31,8 @@ class Transfers:
     def input(self, url: str) -> Path:
         """Return where the copy of a file or folder will stand.
 
-        Raises:
-            MissingInput: It is not there, or may not be read.
-            WrongUse: No file system is known for it, or the command writes it.
+        Raises MissingInput where it is not there or may not be read, WrongUse where no file system is known
+        for it, or the command writes it.
         """
         remote = Remote.at(url)
         if remote.path in self._outputs:
@@ -49,12 +48,11 @@ class Transfers:
     ) -> Path:
         """Return where a file or folder is to be written before it is uploaded; it is locked.
 
+        Raises WrongUse where the place cannot be written to, or the command reads it.
+
         Args:
             is_folder: A folder is to be written; None where it may be either.
             reads: Options with which the command needs what the folder holds already; "" stands for always.
-
-        Raises:
-            WrongUse: The place cannot be written to, or the command reads it.
         """
         remote = Remote.at(url)
         remote.require_writable()
@@ -70,12 +68,7 @@ class Transfers:
 
     @contextmanager
     def carried_out(self, params: Mapping[str, Any]) -> Iterator[None]:
-        """Fetch, let the block work, and upload if it ends well.
-
-        Raises:
-            MissingInput: Something cannot be fetched.
-            OutputFailed: Something cannot be uploaded.
-        """
+        """Fetch, let the block work, upload if it ends well; MissingInput, OutputFailed where that fails."""
         with ExitStack() as stack:
             for remote, files in self._inputs.values():
                 stack.enter_context(staging.staged(remote, files))

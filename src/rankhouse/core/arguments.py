@@ -134,11 +134,7 @@ def fault(
     """Return what is wrong with the first argument that a factory's annotations do not allow, or "".
 
     For example ``k1='x', but it takes a finite number``. Raises TypeError where the signature itself does not
-    take the arguments.
-
-    Args:
-        factory: A function, a class, or a ``functools.partial`` of one.
-        written: Whether all of them stood in a notation: literals, and texts that may become names of files.
+    take the arguments. ``written``: all of them stood in a notation, literals, and texts that may name files.
     """
     signature = inspect.signature(factory)
     hints = _hints(factory)

@@ -198,11 +198,6 @@ def switch(on: bool) -> None:
     _is_on = on
 
 
-def is_on() -> bool:
-    """Whether progress is shown."""
-    return _is_on
-
-
 @contextmanager
 def heard_by(on_progress: OnProgress | None, on_step: OnStep | None = None) -> Iterator[None]:
     """Let a program hear how far the work of a block is; nothing is shown then.
@@ -236,18 +231,19 @@ def shown(label: str, total: int | None, unit: str = "") -> Iterator[Progress]:
     >>> with shown("encoding", 2) as show:
     ...     show(1)
     """
-    on_progress, lines = _listeners.get()[0], Lines(label, total, unit, say)
+    if (on_progress := _listeners.get()[0]) is not None:
+        lines = Lines(label, total, unit, say)
 
-    def report(done: float, total: int | None = total) -> None:
-        lines.tell(done, total)
-        if on_progress is not None:
+        def report(done: float, total: int | None = total) -> None:
+            lines.tell(done, total)
             on_progress(ProgressReport(label, done, total, unit, seconds_left=lines.left(lines.seconds)))
 
-    if on_progress is not None or not _is_on:
         yield report
-    else:
+    elif _is_on:
         with _display.shown(label, total, unit) as show:
             yield show
+    else:
+        yield ignore
 
 
 def stages(stack: ExitStack) -> Callable[[str], Progress]:

@@ -133,9 +133,8 @@ class _UnpackedStream(io.RawIOBase):
 def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed by what it holds, not by its name; the meter counts packed bytes.
 
-    Raises:
-        MissingInput: There is no such file, it is a folder, or it may not be read.
-        BadData: The compressed data is damaged, ends too early or unpacks to absurdly much.
+    Raises MissingInput where there is no such file, it is a folder, or it may not be read; BadData where the
+    compressed data is damaged, ends too early or unpacks to absurdly much.
     """
     try:
         with io.BufferedReader(_MeteredFile(path, meter or Meter()), _BUFFER) as raw:

@@ -68,13 +68,11 @@ class CalibrateJob(ComputeOptions):
     def judged(self, ranker: Ranker, use: Mapping[str, str], progress: Progress) -> JudgedScores:
         """Score the judged pairs, or the judged documents of the run.
 
+        Raises WrongUse where neither pairs nor all that a run needs were given, and for a pool that makes a
+        new number of several passages' scores; BadData where a query of the run has no text.
+
         Args:
             use: How documents are passed to the ranker: "split" and "pool".
-
-        Raises:
-            WrongUse: Neither pairs nor all that a run needs were given, or a pool that makes a new number of
-                several passages' scores.
-            BadData: A query of the run has no text.
         """
         if self.pairs:
             pairs = (pair for path in self.pairs for pair in read_pairs(path))
@@ -113,11 +111,7 @@ class CalibrateJob(ComputeOptions):
 def judged_pairs(ranker: Ranker, pairs: Iterable[LabelledPair], relevant_from: int = 1) -> JudgedScores:
     """Score labelled pairs, each once; those that nobody decided are left out.
 
-    Raises:
-        BadData: A pair is labelled both relevant and not.
-
-    Warns:
-        RankhouseWarning: A pair is given twice.
+    Raises BadData where a pair is labelled both relevant and not; warns of a pair that is given twice.
     """
     decided = (pair for pair in pairs if pair.label != UNDECIDED)
     rows = list(distinct(decided, lambda pair: int(pair.label >= relevant_from), "labels"))

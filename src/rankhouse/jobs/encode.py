@@ -99,12 +99,7 @@ class EncodeJob(ComputeOptions):
 
 
 class EncodeWorker:
-    """Encodes documents of a job's index.
-
-    Args:
-        index: The job's index, where it is open already.
-        ranker: Its ranker likewise.
-        overwrite: Replace vectors that another encoder made.
+    """Encodes documents of a job's index; ``overwrite`` replaces vectors that another encoder made.
 
     Attributes:
         is_dense: Whether each passage gets one vector; else something is stored of each of its words.
@@ -205,8 +200,7 @@ def passages_facts(stored: PrecomputedPassages) -> tuple[dict[str, Any], str]:
 def losses(stored: PrecomputedPassages, most_tokens: int | None = None) -> list[str]:
     """Return what the user should know of passages that were not stored whole.
 
-    Args:
-        most_tokens: The most that the ranker reads; None where it is not at hand.
+    ``most_tokens`` is the most that the ranker reads; None where it is not at hand.
     """
     state, said = stored.state, []
     if state.cut:

@@ -140,11 +140,7 @@ class IndexWorker:
 
 
 class _IdCheck:
-    """Compares the ids of all shards as one build does.
-
-    Attributes:
-        passed: Documents that the rule skips.
-    """
+    """Compares the ids of all shards as one build does; ``passed`` counts those that the rule skips."""
 
     def __init__(self, indexes: Sequence[Index], rule: str, skips: Skips) -> None:
         self._indexes, self._skips = indexes, skips

@@ -131,8 +131,7 @@ def _with(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - an
 def unpack(command: str, options: Mapping[str, Any], *, fetch: bool = True) -> Job:
     """Make a job again; remote files that it names are fetched.
 
-    Raises:
-        BadData: They are of no job that this version knows.
+    Raises BadData where they are of no job that this version knows.
     """
     try:
         name = JOBS[command]
@@ -147,11 +146,7 @@ def unpack(command: str, options: Mapping[str, Any], *, fetch: bool = True) -> J
 
 
 def manifest_of(job: Job, survey: Survey, shard: Shard, number: str = "") -> ShardManifest:
-    """Return what a shard says of itself before it is made.
-
-    Args:
-        number: i/n, where ``--shard`` said it.
-    """
+    """Return what a shard says of itself before it is made; ``number`` is i/n, where ``--shard`` said it."""
     return ShardManifest(
         command=job.command, unit=job.unit, options=pack(job), identity=survey.identity, found={},
         shard=shard, number=number, files={},
@@ -168,13 +163,12 @@ def make_shard(
 ) -> ShardResult:
     """Do the work of a shard, unless its folder is there already; whole or not at all.
 
+    Raises WrongUse where something else is there, or another process is writing it; OutputFailed where it
+    cannot be written.
+
     Args:
         open_worker: Called only if there is work, as loading takes time.
         overwrite: Whether another one that is there is replaced; None: if it is damaged or of this number.
-
-    Raises:
-        WrongUse: Something else is there, or another process is writing it.
-        OutputFailed: It cannot be written.
     """
     with only_writer(folder):
         reason = ""
@@ -231,8 +225,7 @@ def _written(folder: Path) -> list[Path]:
 def merge(shards: Sequence[ShardFolder], out: Path, options: MergeOptions | None = None) -> CommandResult:
     """Write the whole of shards that :func:`rankhouse.jobs.shards.read_shards` gave.
 
-    Raises:
-        RankhouseError: What the command itself would raise.
+    Raises what the command itself would raise.
     """
     first = shards[0].manifest
     # Only labels read the inputs again.

@@ -261,9 +261,8 @@ class Teachers:
 def prepared(options: LabelJob, teachers: Callable[[str], Ranker]) -> Inputs:
     """Read and check everything that a labelling needs.
 
-    Raises:
-        WrongUse: A notation that is none, or a teacher that would label test queries.
-        RankhouseError: A file cannot be read.
+    Raises WrongUse for a notation that is none, and for a teacher that would label test queries;
+    RankhouseError where a file cannot be read.
     """
     test = QuerySet(
         read_queries(options.test_queries) if options.test_queries else (),

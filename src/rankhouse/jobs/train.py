@@ -76,14 +76,11 @@ class TrainJob:
     def train(
         self, out: Path, settings: Mapping[str, object], progress: Progress | None = None
     ) -> TrainingOutcome:
-        """Train, or go on with a training.
+        """Train, or go on with a training; MissingExtra where torch is not installed.
 
         Args:
             out: The folder of the training.
             settings: What differs from the family's defaults.
-
-        Raises:
-            MissingExtra: torch is not installed.
         """
         try:
             from rankhouse.training.teaching import TrainingData, TrainOptions, begin, train_with

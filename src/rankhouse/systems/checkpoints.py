@@ -16,23 +16,14 @@ NEEDED: Final = ("torch", "transformers", "tokenizers", "safetensors", "blingfir
 
 
 class Checkpoint(NamedTuple):
-    """A published checkpoint.
+    """A published checkpoint."""
 
-    Attributes:
-        name: On the Hugging Face hub.
-        family: Which reads it.
-        uses: What it can serve for here.
-        tokens: How many it reads of query and passage.
-        licence: What its model card says.
-        prompt: Of a decoder: the name of its prompt.
-    """
-
-    name: str
-    family: str
-    uses: str
-    tokens: int
-    licence: str
-    prompt: str = ""
+    name: str  # on the Hugging Face hub
+    family: str  # which reads it
+    uses: str  # what it can serve for here
+    tokens: int  # how many it reads of query and passage
+    licence: str  # what its model card says
+    prompt: str = ""  # of a decoder: the name of its prompt
 
     @property
     def spec(self) -> str:
@@ -78,10 +69,8 @@ def default_ranker() -> str:
     """Return the notation of what ``default`` stands for on this machine, whether or not there is a network.
 
     That is all-MiniLM where its package is installed, which needs no hub and serves for everything; else a
-    published cross-encoder from the hub, or from its cache.
-
-    Raises:
-        WrongUse: What either needs is not installed.
+    published cross-encoder from the hub, or from its cache. Raises WrongUse where what either needs is not
+    installed.
     """
     if (folder := minilm()) is not None:
         return f"{_ENCODER.family}({str(folder)!r})"

@@ -39,9 +39,8 @@ class Execution:
     says where rankers come from and what becomes of stages that are late.
 
     Args:
-        index: The index, several as one, or a folder.
         compute: How to compute, where a stage does not say.
-        progress: Told how many (query, stage) are done.
+        progress: Takes how many (query, stage) are done.
     """
 
     def __init__(
@@ -59,11 +58,7 @@ class Execution:
         self._done, self._stages = 0, 0
 
     def run(self, system: System) -> Run:
-        """Rank by a system.
-
-        Raises:
-            WrongUse: A stage cannot be run on this index.
-        """
+        """Rank by a system; WrongUse where a stage cannot be run on this index."""
         return self.run_all({"": system})[""]
 
     def run_all(self, systems: Mapping[str, System]) -> dict[str, Run]:

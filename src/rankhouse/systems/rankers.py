@@ -34,15 +34,10 @@ class ComputeOptions:
 
 
 def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
-    """Open a bundle folder, or a checkpoint by its family: ``crossencoder("DIR")``.
+    """Open a bundle folder, or a checkpoint by its family: ``crossencoder("DIR")``; or "default".
 
-    Args:
-        spec: A folder, a notation, or "default": see :func:`~rankhouse.systems.checkpoints.default_ranker`.
-
-    Raises:
-        MissingExtra: torch or transformers is not installed.
-        BadModel: The folder holds no ranker.
-        WrongUse: An unknown family.
+    Raises MissingExtra without torch or transformers, BadModel where the folder holds no ranker, WrongUse for
+    an unknown family.
     """
     try:
         from rankhouse.models import bundle
@@ -58,8 +53,7 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
 def as_ranker(given: PathLike | Ranker) -> Ranker:
     """Return a ranker: itself, or opened from its notation with everything chosen by default.
 
-    Raises:
-        WrongUse: It is neither a ranker nor its notation.
+    Raises WrongUse where it is neither.
     """
     if isinstance(given, str | os.PathLike):
         return open_ranker(str(as_path(given, "the ranker")), ComputeOptions())
@@ -90,11 +84,7 @@ def bundle_folder(spec: str) -> str:
 
 
 def as_encoder(ranker: Ranker | TextEncoder, name: object) -> Encoder:
-    """Return a ranker as an encoder of texts.
-
-    Raises:
-        WrongUse: It encodes no texts.
-    """
+    """Return a ranker as an encoder of texts; WrongUse where it encodes none."""
     if not isinstance(ranker, TextEncoder):
         raise WrongUse(f"{name}: is no encoder of texts; dense search needs a bi-encoder")
     return cast(Encoder, ranker)
@@ -103,9 +93,8 @@ def as_encoder(ranker: Ranker | TextEncoder, name: object) -> Encoder:
 def dense_searcher(index: AnyIndex, model: Dense) -> Searcher:
     """Open the vectors of an index, exact or by a structure.
 
-    Raises:
-        MissingInput: Nothing was encoded under this name.
-        BadIndex: The vectors do not cover the index as it is now.
+    Raises MissingInput where nothing was encoded under this name, BadIndex where the vectors do not cover the
+    index as it is now.
     """
     if isinstance(index, ShardedIndex):
         return ShardedSearcher(index, open_vectors(index, model.name), model.vectors)

@@ -63,19 +63,12 @@ class RerankOptions:
 
 
 class RerankResult(NamedTuple):
-    """A reranked run, and how it came about.
+    """A reranked run, and how it came about."""
 
-    Attributes:
-        run: The new order.
-        report: What happened on the way.
-        seconds: How long it took.
-        stored: What scored by precomputed passages; None where nothing is stored for the ranker.
-    """
-
-    run: Run
-    report: Report
-    seconds: float
-    stored: PrecomputedScorer | None
+    run: Run  # the new order
+    report: Report  # what happened on the way
+    seconds: float  # how long it took
+    stored: PrecomputedScorer | None  # what scored by precomputed passages; None where nothing is stored
 
 
 def split_and_pool(
@@ -83,8 +76,7 @@ def split_and_pool(
 ) -> tuple[Splitter, Pool]:
     """Settle how documents are cut and pooled: as asked, else as is stored, else as is usual for the ranker.
 
-    Raises:
-        WrongUse: An unknown splitter or pool.
+    Raises WrongUse for an unknown splitter or pool.
     """
     if stored is not None:
         split, pool = split or stored.split, pool or stored.pool
@@ -100,8 +92,7 @@ def reading_plan(
 ) -> tuple[Plan, PrecomputedScorer | None]:
     """Settle how documents are read, and find what is stored for the ranker.
 
-    Raises:
-        WrongUse: An unknown splitter or pool, or nothing is stored where it is insisted on.
+    Raises WrongUse for an unknown splitter or pool, and where nothing is stored that is insisted on.
     """
     cut = str(notation.make(options.split, SPLITTERS, "splitter")) if options.split else ""
     scorer = None
@@ -122,18 +113,14 @@ def reading_plan(
 def open_precomputed(
     index: AnyIndex, ranker: Ranker, split: str = "", *, required: bool = False
 ) -> PrecomputedScorer | None:
-    """Find what an index stores for a ranker; neither of them is changed.
+    """Find what an index stores for a ranker, None where that is nothing; neither of them is changed.
+
+    Raises WrongUse where nothing is stored and it is required, BadIndex where what is stored is of other
+    documents, or damaged.
 
     Args:
         ranker: A TK, or a model that reads token ids; for any other ranker nothing can be stored.
         split: How documents are to be cut, in notation; "" takes what there is.
-
-    Returns:
-        None where nothing is stored for it.
-
-    Raises:
-        WrongUse: Nothing is stored, and it is required.
-        BadIndex: What is stored is of other documents, or damaged.
     """
     if isinstance(index, ShardedIndex):
         if required:
@@ -203,10 +190,9 @@ def rerank_with(
 ) -> RerankResult:
     """Rerank a run.
 
-    Raises:
-        WrongUse: An unknown splitter or pool; nothing is stored where it is insisted on; documents are cut
-            for a ranker that compares, and none is named that chooses a passage.
-        BadData: A query of the run has no text.
+    Raises WrongUse for an unknown splitter or pool, where nothing is stored that is insisted on, and where
+    documents are cut for a ranker that compares and none is named that chooses a passage; BadData where a
+    query of the run has no text.
     """
     report, scorer, documents = Report(), None, index.documents
     with ExitStack() as stack:
@@ -248,10 +234,7 @@ class PairwiseSystem:
 def open_reranker(spec: str, compute: ComputeOptions) -> NeuralRanker | PairwiseSystem:
     """Open a ranker that scores or one that compares, ``duot5("DIR")``, by its notation.
 
-    Raises:
-        MissingExtra: torch or transformers is not installed.
-        BadModel: The checkpoint cannot be used.
-        WrongUse: Arguments it does not take.
+    Errors are those of :func:`~rankhouse.systems.rankers.open_ranker`.
     """
     if not is_pairwise(spec):
         return open_ranker(spec, compute)
@@ -273,11 +256,7 @@ def open_reranker(spec: str, compute: ComputeOptions) -> NeuralRanker | Pairwise
 
 
 def as_reranker(given: PathLike | Ranker) -> Ranker | PairwiseSystem:
-    """Return what can be put behind a run: of an object, or opened from its notation.
-
-    Raises:
-        WrongUse: It is neither a ranker nor its notation.
-    """
+    """Return what can be put behind a run: an object, or one opened from its notation; else WrongUse."""
     if isinstance(given, str) and is_pairwise(given):
         return open_reranker(given, ComputeOptions())
     if callable(getattr(given, "preferences", None)) and not hasattr(given, "score"):

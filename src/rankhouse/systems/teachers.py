@@ -27,15 +27,12 @@ def open_teacher(
 ) -> Ranker:
     """Open what is learned from: the only teacher, or all of them joined.
 
+    Raises MissingExtra without torch or transformers, BadModel where a folder holds no ranker, WrongUse for
+    what is no ranker or run, an unknown family, and an unknown way to join scores.
+
     Args:
-        given: One or more.
         cache: Where to keep the scores of rankers; None: nowhere.
         encoders: Whether the scores of those that have vectors are kept, too.
-
-    Raises:
-        MissingExtra: torch or transformers is not installed.
-        BadModel: A folder holds no ranker.
-        WrongUse: No ranker or run, an unknown family, or a way to join scores that does not exist.
     """
     teachers = [_open(one) for one in given]
     if cache is not None:

@@ -30,19 +30,12 @@ MOST_FAULTS = 1_000_000
 
 @dataclass
 class Finding:
-    """What the doctor says of one thing.
+    """What the doctor says of one thing."""
 
-    Attributes:
-        name: Its path, or the notation of a ranker.
-        kind: What it was taken for.
-        facts: Counts and other plain facts.
-        faults: What is wrong; empty for a healthy thing.
-    """
-
-    name: str
-    kind: str
-    facts: dict[str, str] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
+    name: str  # its path, or the notation of a ranker
+    kind: str  # what it was taken for
+    facts: dict[str, str] = field(default_factory=dict)  # counts and other plain facts
+    faults: list[str] = field(default_factory=list)  # what is wrong; empty for a healthy thing
 
 
 @verb("doctor", "rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run")
@@ -94,11 +87,7 @@ def _is_ranker(thing: str) -> bool:
 
 
 def recognise(path: Path) -> str:
-    """Return what a file or folder is: index, score cache, run, qrels, queries, corpus or pairs.
-
-    Raises:
-        WrongUse: It is none of these.
-    """
+    """Return what a file or folder is, a key of the checks below; WrongUse where it is none of these."""
     if is_cache(path):
         return "score cache"
     if path.is_dir():

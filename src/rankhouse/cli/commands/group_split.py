@@ -151,11 +151,7 @@ class Entries(NamedTuple):
 
 
 def read_shares(text: str) -> dict[str, float]:
-    """Read ``first=0.5, test=0.5``.
-
-    Raises:
-        WrongUse: Not of that form, a name given twice, or one that is no name of a file.
-    """
+    """Read ``first=0.5, test=0.5``; WrongUse for another form, a name given twice or no name of a file."""
     shares: dict[str, float] = {}
     for piece in text.split(","):
         name, equals, share = (word.strip() for word in piece.partition("="))

@@ -82,10 +82,8 @@ def command(
 def opened(job: SearchJob) -> Iterator[AnyIndex]:
     """Yield an index, or several as one: opened here, or held by a cluster as long as the block runs.
 
-    Raises:
-        ShardFailed: A part does not answer.
-        BadData: A folder of shards lacks one.
-        RankhouseError: An index cannot be opened, or nobody answers at the address.
+    Raises ShardFailed where a part does not answer, BadData where a folder of shards lacks one,
+    RankhouseError where an index cannot be opened, or nobody answers at the address.
     """
     paths: Sequence[Path] = job.index
     if not all((path / FILE).is_file() for path in paths):  # else they are indexes, not parts of one

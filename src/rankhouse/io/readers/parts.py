@@ -20,17 +20,12 @@ _space = re.compile(r"\s+")
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a file; a file that is one document is one part without a place.
-
-    Attributes:
-        place: Where it is, for people: "page 12", "slides 3–4"; "" for the whole file.
-        key: The same for ids: "page=12".
-    """
+    """A part of a file; a file that is one document is one part without a place."""
 
     text: str
     title: str = ""
-    place: str = ""
-    key: str = ""
+    place: str = ""  # where it is, for people: "page 12", "slides 3–4"; "" for the whole file
+    key: str = ""  # the same for ids: "page=12"
 
 
 ALIVE = Part("")

@@ -71,13 +71,9 @@ class ReaderProcess:
             process.communicate()
 
     def parts(self, path: Path, reader: str) -> Iterator[Part]:
-        """Read a file.
+        """Read a file by module:function of this package.
 
-        Args:
-            reader: module:function of this package.
-
-        Raises:
-            BadData: It cannot be read, or takes too long or too much memory.
+        Raises BadData where it cannot be read, or takes too long or too much memory.
         """
         (process, requests, answers), is_over, size = self._running(), False, 0
         try:
