@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankhouse.text import word_breaks as breaks
-from rankhouse.text.characters import RANGES, lower
+from rankhouse.text.analyze import lower
+from rankhouse.text.characters import RANGES
 
 LUCENE = json.loads(
     (Path(__file__).parents[1] / "golden" / "text_lucene_tokens.json").read_text(encoding="utf-8")

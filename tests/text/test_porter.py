@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.stem.porter import PorterStemmer
 
-from rankhouse.text.porter import stem
+from rankhouse.text.analyze import stem
 from rankhouse.text.word_breaks import words
 
 ORACLE = PorterStemmer(PorterStemmer.MARTIN_EXTENSIONS)

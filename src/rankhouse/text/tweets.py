@@ -24,8 +24,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from rankhouse.text.characters import lower
-from rankhouse.text.porter import stem
+from rankhouse.text.analyze import lower, stem
 from rankhouse.text.word_breaks import MAX_WORD_UNITS
 
 _NAMES = (
