@@ -24,13 +24,13 @@ from rankhouse.core.errors import MissingInput, RankhouseError, WrongUse, warn
 from rankhouse.recipes.execute.execute import Call, State, call, conclude, of_step, standing
 from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.loops import Pass
-from rankhouse.recipes.read.plan import Plan, Task, TaskInputs
+from rankhouse.recipes.read.plan import RecipePlan, Task, TaskInputs
 
 _TURN: Final = 1.0  # seconds between two looks at whether something has become possible
 
 
 def carry_out_on_cluster(
-    plan: Plan, out: Path, contents: Contents, say: Callable[[str], None], cluster: ClusterOptions
+    plan: RecipePlan, out: Path, contents: Contents, say: Callable[[str], None], cluster: ClusterOptions
 ) -> list[State]:
     """Do every task that is not done, each as soon as what it needs is there.
 
@@ -94,7 +94,7 @@ class _Passes:
         self,
         ray: Any,  # noqa: ANN401 - Ray's own types change
         cluster: ClusterOptions,
-        plan: Plan,
+        plan: RecipePlan,
         left: dict[Pass, Task],
         place: tuple[Path, str],
         contents: Contents,

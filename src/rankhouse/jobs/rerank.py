@@ -28,8 +28,8 @@ from rankhouse.ranking.pairwise import comparisons
 from rankhouse.systems.rankers import ComputeOptions, is_pairwise
 from rankhouse.systems.reranking import (
     PairwiseSystem,
+    RerankedRun,
     RerankOptions,
-    RerankResult,
     open_reranker,
     ranker_tag,
     rerank_with,
@@ -121,7 +121,7 @@ class RerankWorker:
             self.total = sum(min(job.depth, len(ranking.doc_ids)) for ranking in self._run.values())
         self._store = ""
 
-    def _rerank(self, run: Run, asked: Sequence[Query], show: Progress) -> RerankResult:
+    def _rerank(self, run: Run, asked: Sequence[Query], show: Progress) -> RerankedRun:
         return rerank_with(self._opened, run, asked, self._index, options=self._job, progress=show)
 
     @property
@@ -158,10 +158,10 @@ class RerankWorker:
         warnings = _losses(facts, f"{seen.seen:,} {job.read}", limit, advice)
         return CommandResult({"run": str(out)} | facts, told, warnings=warnings)
 
-    def _write(self, done: RerankResult, out: Path) -> None:
+    def _write(self, done: RerankedRun, out: Path) -> None:
         write_run(done.run, out, self._job.tag or ranker_tag(self.ranker))
 
-    def _report(self, done: RerankResult, truncated: int = 0, tokens_lost: int = 0) -> dict[str, Any]:
+    def _report(self, done: RerankedRun, truncated: int = 0, tokens_lost: int = 0) -> dict[str, Any]:
         """Return how a rerank went; truncated and lost were texts before it."""
         read, by_store = self.ranker.report, done.stored.scored if done.stored else 0
         facts = {"seconds": round(done.seconds, 3), "stored": by_store} | vars(done.report)

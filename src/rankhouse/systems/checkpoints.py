@@ -15,7 +15,7 @@ PASSAGE_WORDS: Final = 100
 NEEDED: Final = ("torch", "transformers", "tokenizers", "safetensors", "blingfire")
 
 
-class Checkpoint(NamedTuple):
+class HubModel(NamedTuple):
     """A published checkpoint."""
 
     name: str  # on the Hugging Face hub
@@ -31,24 +31,24 @@ class Checkpoint(NamedTuple):
         return f'{self.family}("{self.name}")'
 
 
-_ENCODER: Final = Checkpoint(
+_ENCODER: Final = HubModel(
     "sentence-transformers/all-MiniLM-L6-v2", "biencoder", "rerank, dense, teacher", 256, licence="Apache-2.0"
 )
 _READER: Final = "rerank, teacher"
 
 
-def _decoder(name: str, tokens: int, licence: str, prompt: str) -> Checkpoint:
-    return Checkpoint(name, "causal", _READER, tokens, licence=licence, prompt=prompt)
+def _decoder(name: str, tokens: int, licence: str, prompt: str) -> HubModel:
+    return HubModel(name, "causal", _READER, tokens, licence=licence, prompt=prompt)
 
 
 CHECKPOINTS: Final = (
     _ENCODER,
-    Checkpoint("cross-encoder/ms-marco-MiniLM-L6-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
-    Checkpoint("cross-encoder/ms-marco-MiniLM-L2-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
-    Checkpoint("cross-encoder/ettin-reranker-17m-v1", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
-    Checkpoint("cross-encoder/ettin-reranker-32m-v1", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
-    Checkpoint("BAAI/bge-reranker-v2-m3", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
-    Checkpoint("castorini/monot5-base-msmarco", "monot5", _READER, 512, licence="none stated"),
+    HubModel("cross-encoder/ms-marco-MiniLM-L6-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
+    HubModel("cross-encoder/ms-marco-MiniLM-L2-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
+    HubModel("cross-encoder/ettin-reranker-17m-v1", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
+    HubModel("cross-encoder/ettin-reranker-32m-v1", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
+    HubModel("BAAI/bge-reranker-v2-m3", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
+    HubModel("castorini/monot5-base-msmarco", "monot5", _READER, 512, licence="none stated"),
     _decoder("Qwen/Qwen3-Reranker-0.6B", 8_192, licence="Apache-2.0", prompt="qwen3-reranker"),
     _decoder("mixedbread-ai/mxbai-rerank-base-v2", 8_192, licence="Apache-2.0", prompt="mxbai-rerank-v2"),
     _decoder("BAAI/bge-reranker-v2-gemma", 550, licence="Gemma", prompt="bge-reranker-v2-gemma"),

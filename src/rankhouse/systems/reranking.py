@@ -62,7 +62,7 @@ class RerankOptions:
     ] = None
 
 
-class RerankResult(NamedTuple):
+class RerankedRun(NamedTuple):
     """A reranked run, and how it came about."""
 
     run: Run  # the new order
@@ -187,7 +187,7 @@ def rerank_with(
     index: AnyIndex,
     options: RerankOptions,
     progress: Progress | None = None,
-) -> RerankResult:
+) -> RerankedRun:
     """Rerank a run.
 
     Raises WrongUse for an unknown splitter or pool, where nothing is stored that is insisted on, and where
@@ -205,7 +205,7 @@ def rerank_with(
             plan, scorer = reading_plan(ranker, index, options)
             started, ranker = time.perf_counter(), with_cache(ranker, scorer, options.cache, stack)
             reranked = rerank(ranker, run, queries, documents, plan=plan, report=report, progress=progress)
-    return RerankResult(reranked, report, time.perf_counter() - started, scorer)
+    return RerankedRun(reranked, report, time.perf_counter() - started, scorer)
 
 
 # --- rankers that compare passages two by two ------------------------------------------------------------

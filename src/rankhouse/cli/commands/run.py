@@ -23,7 +23,7 @@ from rankhouse.recipes.execute.execute import HASHES, State, carry_out, standing
 from rankhouse.recipes.execute.manifest import write_manifest
 from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.parse import read_recipe
-from rankhouse.recipes.read.plan import Plan, make_plan
+from rankhouse.recipes.read.plan import RecipePlan, make_plan
 from rankhouse.recipes.read.sources import Sources
 from rankhouse.recipes.show.figures import check_figures, make_figures
 from rankhouse.recipes.show.report import Result, checks_table, record, write_results
@@ -31,7 +31,7 @@ from rankhouse.recipes.show.tables import check_tables, make_tables
 from rankhouse.recipes.show.values import Results
 
 
-class Program:
+class ProgramCommands:
     """The commands of this program, for recipes."""
 
     names = tuple(main.COMMANDS)
@@ -75,7 +75,7 @@ def command(
     folder = real_path(out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out"))
     file = read_recipe(recipe, changes, smallest=smallest)
     contents = Contents(folder / HASHES)
-    plan = make_plan(file, Sources(file, contents, download=download), folder, Program())
+    plan = make_plan(file, Sources(file, contents, download=download), folder, ProgramCommands())
     check_tables(plan)
     check_figures(plan)
     if dry_run:
@@ -96,7 +96,9 @@ def command(
     return CommandResult(facts, lambda: show(result, files), code=int(strict and bool(result.differing)))
 
 
-def _carried_out(plan: Plan, folder: Path, contents: Contents, where: ClusterOptions | None) -> list[State]:
+def _carried_out(
+    plan: RecipePlan, folder: Path, contents: Contents, where: ClusterOptions | None
+) -> list[State]:
     if where is None:
         return carry_out(plan, folder, contents, console.say)
     from rankhouse.cluster.recipes import carry_out_on_cluster
@@ -104,7 +106,7 @@ def _carried_out(plan: Plan, folder: Path, contents: Contents, where: ClusterOpt
     return carry_out_on_cluster(plan, folder, contents, say=console.say, cluster=where)
 
 
-def _absent(plan: Plan) -> str:
+def _absent(plan: RecipePlan) -> str:
     """Say what is not there, and how to go on."""
     reasons = "\n  ".join(plan.absent)
     return (
@@ -113,7 +115,7 @@ def _absent(plan: Plan) -> str:
     )
 
 
-def show_plan(plan: Plan, folder: Path, contents: Contents) -> CommandResult:
+def show_plan(plan: RecipePlan, folder: Path, contents: Contents) -> CommandResult:
     """Show every command in order, and how it stands."""
     states = [standing(task, folder, contents) for task in plan.tasks.values()]
     steps = [

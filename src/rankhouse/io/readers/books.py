@@ -17,7 +17,7 @@ from rankhouse.io.readers.html import html_part
 from rankhouse.io.readers.parts import (
     ALIVE,
     LONGEST_TITLE,
-    Part,
+    FilePart,
     Piece,
     file_title,
     joined,
@@ -40,7 +40,7 @@ _NO_NAME = re.compile(
 )
 
 
-def pdf(path: Path) -> Iterator[Part]:
+def pdf(path: Path) -> Iterator[FilePart]:
     """Read the pages of a PDF; lines that most pages begin or end with are left out."""
     try:
         import pypdf  # noqa: PLC0415 - an optional package
@@ -65,7 +65,7 @@ def pdf(path: Path) -> Iterator[Part]:
     title = title or _first_line(path, pages)
     pieces = (Piece(number, text) for number, text in enumerate(_without_running_lines(pages), 1))
     for part in joined(pieces, "page", least=_LEAST):
-        yield Part(part.text, title, part.place, part.key)
+        yield FilePart(part.text, title, part.place, part.key)
 
 
 def _pdf_title(read: PdfReader) -> str:
@@ -116,7 +116,7 @@ _CONTAINER = "{urn:oasis:names:tc:opendocument:xmlns:container}"
 _CIPHER = "{http://www.w3.org/2001/04/xmlenc#}CipherReference"
 
 
-def epub(path: Path) -> Iterator[Part]:
+def epub(path: Path) -> Iterator[FilePart]:
     """Read the chapters of a book in their order."""
     with opened_zip(path) as (archive, _):
         try:
@@ -125,7 +125,7 @@ def epub(path: Path) -> Iterator[Part]:
             raise BadData(f"is no EPUB ({squeezed(str(error))}); copy or export it again", path) from error
 
 
-def _chapters(archive: ZipFile, path: Path) -> Iterator[Part]:
+def _chapters(archive: ZipFile, path: Path) -> Iterator[FilePart]:
     package = _xml(archive, "META-INF/container.xml").find(f".//{_CONTAINER}rootfile")
     name = "" if package is None else package.get("full-path", "")
     root = _xml(archive, name)
@@ -143,7 +143,7 @@ def _chapters(archive: ZipFile, path: Path) -> Iterator[Part]:
         if part.text:
             number += 1
             title = f"{book}: {part.title}" if part.title and part.title != book else book
-            yield Part(part.text, title, f"chapter {number}", f"chapter={number}")
+            yield FilePart(part.text, title, f"chapter {number}", f"chapter={number}")
 
 
 def _locked(archive: ZipFile) -> set[str]:

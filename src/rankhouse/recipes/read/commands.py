@@ -28,7 +28,7 @@ _REFUSED = {
 }
 
 
-class Program(Protocol):
+class CommandSet(Protocol):
     """The commands that steps may call, handed in by the command line; pickled for other machines."""
 
     @property
@@ -87,7 +87,7 @@ class StepCommand:
     or is no step.
     """
 
-    def __init__(self, program: Program, name: str) -> None:
+    def __init__(self, program: CommandSet, name: str) -> None:
         known = [other for other in program.names if other not in _NOT_STEPS]
         command = None if name in _NOT_STEPS else program.command(name)
         if command is None:
