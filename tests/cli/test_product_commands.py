@@ -84,7 +84,7 @@ def test_a_test_set_of_ones_own_takes_its_part_and_its_products_with_it(catalogu
     assert sorted(dealt) == ["1", "2", "3", "4", "5", "6", "99"]
     refused = call_parts(run, *mine[:2])
     assert refused.returncode == 2
-    assert "--test-qrels FILE together" in refused.stderr
+    assert "needs both --test-queries FILE and --test-qrels FILE" in refused.stderr
 
 
 def test_parts_are_dealt_by_a_key_where_wrong_matches_chain(catalogue, run):

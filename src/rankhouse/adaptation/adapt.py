@@ -15,7 +15,7 @@ import msgspec
 from rankhouse.adaptation.mining import Mined, mine
 from rankhouse.adaptation.options import ELSEWHERE, Adaptation, design_of
 from rankhouse.adaptation.questions import Questions, questions
-from rankhouse.adaptation.report import AdaptResult, system_of, weigh_student, write_report
+from rankhouse.adaptation.report import AdaptResult, system_of, weigh, write_report
 from rankhouse.adaptation.student import (
     Remaining,
     Timetable,
@@ -62,7 +62,8 @@ def adapt_with(job: Adaptation) -> AdaptResult:
         settled = timetable(job, work, began)
         steps, mined = _teach(job, work, found, settled)
         student = open_ranker(str(job.folder), ComputeOptions(work.settings.precision))
-        weights = weigh_student(job, student, apart.few(settled.weighing))
+        some, show = apart.few(settled.weighing), job.show("weighing the student")
+        weights = weigh(student, some, job.index, depth=options.depth, progress=show)
         result = AdaptResult(
             ranker=str(job.folder),
             system=str(system_of(job, weights.student)),

@@ -29,9 +29,8 @@ from rankhouse.core.run import Run
 from rankhouse.core.sampling import order, short_lot
 from rankhouse.index.index import Index
 from rankhouse.io.checksums import write_checked
-from rankhouse.io.corpora import read_queries
+from rankhouse.io.corpora import read_queries, write_queries
 from rankhouse.io.decoding import decode_own, read_own, read_own_bytes
-from rankhouse.io.outputs import writing
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery, WordCounts, ask
 from rankhouse.labels.round_trip import PseudoReport, Round, round_trip, write_pseudo_report
@@ -220,9 +219,7 @@ def _write(
             one.write_queries(queries, path)
             nearest = one.nearest(queries, options.neighbours, job.show("finding the teacher's neighbours"))
             candidates = _joined(candidates, nearest)
-    with writing(folder / QUERIES) as out:
-        for query in queries:
-            out.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
+    write_queries(queries, folder / QUERIES)
     write_qrels({query_id: {query.doc_id: 1} for query_id, query in kept.items()}, folder / OWN)
     write_run(first.restrict(_held_out(kept, options)).top(options.depth), folder / FIRST, "first")
     write_run(candidates, folder / CANDIDATES, "candidates")

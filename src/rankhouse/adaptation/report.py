@@ -53,12 +53,6 @@ class Weight(NamedTuple):
     values: dict[str, float]
 
 
-def weigh_student(job: Adaptation, student: Ranker, apart: HeldOut) -> Weight:
-    """Choose the student's weight on some of the held-out questions; see :func:`weigh`."""
-    progress = job.show("weighing the student")
-    return weigh(student, apart, job.index, depth=job.options.depth, progress=progress)
-
-
 def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: Progress) -> Weight:
     """Choose the student's weight on held-out pseudo-queries.
 

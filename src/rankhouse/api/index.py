@@ -212,9 +212,9 @@ class Index(_Searched, stored.Index):
             ranker: A bi-encoder, or what :func:`open_ranker` opens.
             split: How documents are cut into passages, for example ``sentences(10, 5)``.
             structure: A FAISS structure to build over the vectors: ``flat``, ``sq8``, ``hnsw`` ... or "".
-            name: Keeps several encoders' vectors apart.
+            name: Name of these vectors; it keeps those of several encoders apart.
             dtype: Number format.
-            overwrite: Throw away vectors of this name that another encoder made.
+            overwrite: Replace vectors of this name that another encoder made.
             on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
 
         Raises:

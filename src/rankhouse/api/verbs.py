@@ -95,7 +95,7 @@ def rerank(
     pairwise = is_pairwise(ranker)
     if pairwise and (pool or cache or alone or stored is not None):
         raise WrongUse(
-            f"{ranker}: compares documents two by two; stored, alone, pool and cache have no meaning for it"
+            f"{ranker}: compares documents two by two; stored, alone, pool and cache do not apply to it"
         )
     options = RerankOptions(
         depth=(PAIRWISE_DEPTH if pairwise else 1000) if depth is None else depth,

@@ -68,7 +68,10 @@ GROUPS = {
         "combine": ("combine", "Combine runs, queries or judgements of different queries into one file."),
         "group-split": ("group_split", "Split a catalogue's queries into parts that share no product."),
         "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
-        "label-noise": ("label_noise", "Make a known share of judgements wrong, to see what a method bears."),
+        "label-noise": (
+            "label_noise",
+            "Make a known share of judgements wrong, to see how much a method tolerates.",
+        ),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

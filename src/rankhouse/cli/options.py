@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
@@ -162,9 +164,7 @@ _TYPES: dict[Kind, click.ParamType[Any]] = {
     "place": _Path(partial(_uploaded, is_folder=None)),
 }
 
-Queries = Annotated[str, Option("Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.", kind="source")]
-SkipBad = Annotated[int, Option("Pass over up to N malformed records and report them.", least=0, metavar="N")]
-RelevantFrom = Annotated[int, Option("The lowest grade that means relevant.", least=1, metavar="GRADE")]
+SkipBad = Annotated[int, Option("Skip up to N malformed records and report them.", least=0, metavar="N")]
 
 
 # --- commands -------------------------------------------------------------------------------------------
@@ -177,23 +177,15 @@ class FileCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as in click
         """Carry the command out, remote files fetched and uploaded; WrongUse for an output that is read."""
-        written = [
-            p for p in self.params if p.type is OUTPUT_FILE and ctx.params.get(p.name or "") is not None
-        ]
-        for output in written:
-            path: Path = ctx.params[output.name or ""]
-            for other in self.params:
-                if (
-                    path.is_file()
-                    and other not in written
-                    and _reads(other, ctx.params.get(other.name or ""), path)
-                ):
-                    named = (
-                        other.opts[0] if isinstance(other, click.Option) else str(other.metavar or other.name)
-                    )
-                    raise WrongUse(
-                        f"{output.opts[0]} {path}: is read by {named}; it would be lost: name another file"
-                    )
+        given = {one: ctx.params.get(one.name or "") for one in self.params}
+        written = {one: path for one, path in given.items() if one.type is OUTPUT_FILE and path is not None}
+        for output, path in written.items():
+            others = (one for one in given if one not in written and path.is_file())
+            if other := next((one for one in others if _reads(one, given[one], path)), None):
+                named = other.opts[0] if isinstance(other, click.Option) else other.metavar or other.name
+                raise WrongUse(
+                    f"{output.opts[0]} {path}: is read by {named}; it would be lost: name another file"
+                )
         if TRANSFERS not in ctx.meta:
             return super().invoke(ctx)
         from rankhouse.cli import transfers
@@ -206,9 +198,8 @@ def _reads(parameter: click.Parameter, value: object, path: Path) -> bool:
     """Return whether a parameter's value names a file, by itself or in quotes (a rule's)."""
     if parameter.name in _NO_FILES:
         return False
-    words = [
-        str(one) for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str | Path)
-    ]
+    several = value if isinstance(value, tuple) else (value,)
+    words = [str(one) for one in several if isinstance(one, str | Path)]
     return any(_is_same(name, path) for word in words for name in (word, *quoted(word)))
 
 
@@ -250,7 +241,7 @@ def verb(name: str, example: str) -> Callable[[Callable[..., CommandResult | Non
 def _plain(held: OptionField, value: Any) -> Any:  # noqa: ANN401 - an option's value
     """Return what is declared: texts for paths where its type says so, its default where none was given."""
     if value is None:
-        return None if held.is_required else held.default
+        return None if held.default is MISSING else held.default
     if get_origin(held.type) is tuple:
         return tuple(_plain(held._replace(type=get_args(held.type)[0]), one) for one in value)
     return value if Path in (held.type, *get_args(held.type)) or not isinstance(value, Path) else str(value)
@@ -262,12 +253,13 @@ def _parameter(held: OptionField) -> click.Parameter:
     flag = option.flag or f"--{held.name.replace('_', '-')}"
     several, kind = get_origin(kinds[0]) is tuple, kinds[0]
     of = _click_type(held, get_args(kind)[0] if several else kind)
+    is_required = held.default is MISSING
     if option.positional:
-        count, is_required = -1 if several else 1, held.is_required
+        count = -1 if several else 1
         return click.Argument([held.name], type=of, nargs=count, required=is_required, metavar=option.metavar)
     words = f"{option.help}  [default: {option.default}]" if option.default else option.help
-    more: dict[str, Any] = {"help": words, "required": held.is_required, "metavar": option.metavar}
-    if not held.is_required:  # to click, None is a default that is there
+    more: dict[str, Any] = {"help": words, "required": is_required, "metavar": option.metavar}
+    if not is_required:  # to click, None is a default that is there
         more["default"] = None if option.default else held.default
     if kind is bool:
         both = len(_kinds(held.type)) > 1 or held.default is True  # not given is a third answer
@@ -320,3 +312,43 @@ def _given(names: Sequence[str]) -> str:
     context = click.get_current_context()
     flags = {p.name: max(p.opts, key=len) for p in context.command.params if isinstance(p, click.Option)}
     return ", ".join(flags[name] for name in names if was_given(name))
+
+
+# --- values that options take as text -------------------------------------------------------------------
+
+_DEEPEST = 50  # brackets in brackets of a --set
+
+
+def read_change(text: str) -> tuple[str, object]:
+    """Read NAME=VALUE, else WrongUse; a value that is no literal is a text."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise WrongUse(f"--set {text[:80]}: write NAME=VALUE, like rate=1e-4")
+    if any(value.count(bracket) > _DEEPEST for bracket in "[{("):
+        raise WrongUse(f"--set {text[:60]} ...: is nested too deeply; no setting is")
+    try:
+        return name.strip(), ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return name.strip(), value
+
+
+def read_numbers(option: str, text: str) -> tuple[float, ...]:
+    """Read what was given to an option as numbers with commas between them; WrongUse for anything else."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise WrongUse(f"{option} {text}: write numbers with commas between them, like 0.7,0.3") from None
+
+
+def with_changes(changes: Sequence[str], **options: object) -> dict[str, object]:
+    """Lay ``--set NAME=VALUE`` over options of the same names; None is an option that was not given.
+
+    Raises WrongUse for a setting given in two ways, with two values.
+    """
+    wanted: dict[str, object] = {}
+    for name, value in map(read_change, changes):
+        other = wanted.get(name, options[name] if name in options and was_given(name) else value)
+        if other != value:
+            raise WrongUse(f"{name} was given twice, as {other} and by --set {name}={value}; give it once")
+        wanted[name] = value
+    return {name: value for name, value in options.items() if value is not None} | wanted

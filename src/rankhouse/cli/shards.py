@@ -19,7 +19,7 @@ from rankhouse.page.tables import CommandResult
 ShardChoice = Annotated[
     ShardNumber | None,
     Option(
-        "Do the I-th of N shards only; --out is that shard, for  rankhouse merge.",
+        "Do only shard I of N; --out is that shard, for  rankhouse merge.",
         metavar="I/N",
         eager=True,  # an output is a folder then, which --out has to know
         reader=WordType("i/n", lambda text, _: ShardNumber.parse(text)),

@@ -8,7 +8,7 @@ are its annotation:
 
     @dataclass(frozen=True)
     class RerankOptions:
-        depth: Annotated[int, Option("Documents read a query.", least=0)] = 1000
+        depth: Annotated[int, Option("Documents read per query.", least=0)] = 1000
 
 Commands, :mod:`rankhouse.api`, recipes and the shards of a job all fill the same record. What only a command
 has is declared in the same way, at the arguments of its function.
@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache, partial, wraps
+from itertools import chain
 from numbers import Integral, Real
 from typing import (
     Annotated,
@@ -240,7 +241,7 @@ def _short(value: object) -> str:
 
 Kind = Literal[
     "value",  # a plain value
-    "input",  # a file or folder that is read; a Path is one without saying so
+    "input",  # a file or folder that is read; a command's own Path is one without saying so
     "index",  # an index that is added to
     "source",  # a text that names files, by itself or in a notation
     "local",  # a path of this machine alone
@@ -275,8 +276,7 @@ class OptionField(NamedTuple):
 
     name: str
     type: Any
-    default: Any
-    is_required: bool
+    default: Any  # MISSING where it must be given
     option: Option
 
 
@@ -285,18 +285,16 @@ def option_fields(declared: type | Callable[..., object]) -> list[OptionField]:
     hints = get_type_hints(declared, include_extras=True)
     if isinstance(declared, type):
         held = {field.name: field.default for field in fields(declared)}
-        names = dict.fromkeys(
-            name for one in declared.__mro__ for name in vars(one).get("__annotations__", ())
-        )
+        own_first = (vars(one).get("__annotations__", ()) for one in declared.__mro__)
+        names = dict.fromkeys(chain.from_iterable(own_first))
     else:
-        held = {name: one.default for name, one in inspect.signature(declared).parameters.items()}
-        names = dict.fromkeys(held)
-    found = []
-    for name in names:
-        if name in held and get_origin(hint := hints[name]) is Annotated:
-            kind, *notes = get_args(hint)
-            default = held[name]
-            is_required = default is MISSING or default is inspect.Parameter.empty
-            options = (note for note in notes if isinstance(note, Option))
-            found += [OptionField(name, kind, default, is_required, option=one) for one in options]
-    return found
+        taken = inspect.signature(declared).parameters
+        held = {name: MISSING if one.default is one.empty else one.default for name, one in taken.items()}
+        names = dict.fromkeys(taken)
+    return [
+        OptionField(name, get_args(hints[name])[0], held[name], option=note)
+        for name in names
+        if name in held and get_origin(hints[name]) is Annotated
+        for note in get_args(hints[name])[1:]
+        if isinstance(note, Option)
+    ]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rankhouse.text.word_breaks import spans
+from rankhouse.text.lucene import spans
 from rankhouse.text.words import blingfire_sentences, places
 
 NO_WORDS = "no words"

@@ -17,11 +17,7 @@ from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import VECTORS, Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.merge_logs import merge_logs
-from rankhouse.index.precomputed.read import (
-    PASSAGES,
-    STORED,
-    PrecomputedPassages,
-)
+from rankhouse.index.precomputed.read import PASSAGES, STORED, PrecomputedPassages
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 from rankhouse.jobs.identity import computed_by, identity_of
 from rankhouse.jobs.jobs import MergeOptions, Survey
@@ -41,22 +37,24 @@ class EncodeJob(ComputeOptions):
     command: ClassVar[str] = "encode"
     unit: ClassVar[str] = "documents"
 
-    index: Annotated[str, Option("The index folder.", kind="index")]
-    ranker: Annotated[
-        str, Option('A bundle folder of a TK or bi-encoder, or biencoder("DIR").', kind="source")
-    ]
+    index: Annotated[str, Option("The index folder.", "index")]
+    ranker: Annotated[str, Option('A bundle folder of a TK or bi-encoder, or biencoder("DIR").', "source")]
     tokens: Annotated[bool, Option("Keep the token ids that a cross-encoder or monoT5 reads.")] = False
     split: Annotated[str, Option("How documents are cut into passages.")] = "whole"
     pool: Annotated[str, Option("TK: how rerank is to pool passages.")] = "max"
     dtype: Annotated[
         Storage | None, Option("Number format of vectors; int8 for TK only.", default="float32; TK: float16")
     ] = None
-    name: Annotated[str, Option("Keeps several encoders' vectors apart.")] = "default"
+    name: Annotated[str, Option("Name of these vectors; it keeps those of several encoders apart.")] = (
+        "default"
+    )
+
+    def __post_init__(self) -> None:
+        notation.make(self.split, SPLITTERS, "splitter")
+        notation.make(self.pool, POOLS, "pool")
 
     def survey(self) -> Survey:
         """Count the documents, and hash the ranker."""
-        notation.make(self.split, SPLITTERS, "splitter")
-        notation.make(self.pool, POOLS, "pool")
         index = Index.open(self.index)
         return Survey(len(index), identity_of(self, index=index.fingerprint))
 

@@ -26,7 +26,7 @@ def identity_of(options: object, **known: str) -> dict[str, str]:
     What is neutral is left out; ``known`` stands for options in place of their values.
     """
     identity = {}
-    for name, _, _, _, option in option_fields(type(options)):
+    for name, _, _, option in option_fields(type(options)):
         value = getattr(options, name)
         if name in known or not option.neutral:
             names_files = option.kind in ("input", "source") and value is not None

@@ -39,21 +39,21 @@ class IndexJob:
     command: ClassVar[str] = "index"
     unit: ClassVar[str] = "bytes"
 
-    corpus: Annotated[tuple[str, ...], Option("Corpora.", kind="source", positional=True)]
+    corpus: Annotated[tuple[str, ...], Option("Corpora.", "source", positional=True)]
     analyzer: Annotated[str, Option("english, tweet or whitespace.")] = "english"
     duplicates: Annotated[
         str,
         Option(
-            "A second document with an id: refuse it, or skip it: same, if its text is the same; first.",
+            "A repeated id: refuse it; skip it if its text is the same, too; or keep the first.",
             choices=RULES,
         ),
     ] = "refuse"
     prefix_ids: Annotated[
         bool, Option("Put each corpus's name and a colon before its ids; NAME=PATH names it.")
     ] = False
-    workers: Annotated[int, Option("Analysis processes; by default one a core.", least=0, neutral=True)] = 0
+    workers: Annotated[int, Option("Analysis processes; 0 for one per core.", least=0, neutral=True)] = 0
     segment_tokens: Annotated[
-        int, Option("Tokens a segment; bounds the memory used (about 15 bytes each).", least=1)
+        int, Option("Tokens per segment; bounds the memory used (about 15 bytes each).", least=1)
     ] = BuildOptions().segment_tokens
     skip_bad: Annotated[
         int, Option("Skip up to N malformed records and report them.", least=0, metavar="N")

@@ -51,41 +51,43 @@ class LabelJob(OfQueries, ComputeOptions):
 
     command: ClassVar[str] = "label"
 
-    rule: Annotated[
-        str, Option("judged(QRELS), taught(RANKER), ranked(RUN, k); join by & | ~.", kind="source")
-    ]
-    queries: Annotated[str, Option("The texts of the run's queries.", kind="source")]
-    field: Annotated[str, Option("Which text of the queries, where they have several.")] = ""
-    index: Annotated[str, Option("The index that holds the documents.", kind="input")]
-    run: Annotated[str, Option("The candidates.", kind="input")]
-    depth: Annotated[int, Option("Documents a query.", least=1)] = 1000
+    rule: Annotated[str, Option("judged(QRELS), taught(RANKER), ranked(RUN, k); join by & | ~.", "source")]
+    queries: Annotated[str, Option("The texts of the run's queries.", "source")]
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
+    index: Annotated[str, Option("The index that holds the documents.", "input")]
+    run: Annotated[str, Option("The candidates.", "input")]
+    depth: Annotated[int, Option("Documents per query.", least=1)] = 1000
     split: Annotated[str, Option('whole, "words(100)", "sentences(10, 5)" ...')] = "whole"
     passages: Annotated[
-        str | None, Option('Passages cut already, JSON lines of {"doc_id", "index", "text"}.', kind="input")
+        str | None, Option('Passages already cut: JSON lines of {"doc_id", "index", "text"}.', "input")
     ] = None
     negatives: Annotated[
         str, Option('none, all, "all(depths=(1, 50))", "random(2, depths=(10, 100), seed=1)" ...')
     ] = "random(1)"
     negative_rule: Annotated[
         str | None,
-        Option("Which pairs may be negatives; by default what no judge calls relevant.", kind="source"),
+        Option("Which pairs may be negatives; by default what no judge calls relevant.", "source"),
     ] = None
     scores: Annotated[bool, Option("Write every pair that was scored, with score and scale.")] = False
     join: Join = "z-score"
     truth: Annotated[
-        str | None, Option('Judgements of passages ("d#3" is passage 3 of d), to measure by.', kind="input")
+        str | None, Option('Judgements of passages ("d#3" is passage 3 of d), to measure by.', "input")
     ] = None
-    ask_all: Annotated[bool, Option("The teacher reads every pair: a whole comparison, same labels.")] = False
-    shown: Annotated[int, Option("Changed pairs in page and JSON.", least=0, neutral=True)] = 25
+    ask_all: Annotated[
+        bool, Option("Let the teacher read every pair: a full comparison, the same labels.")
+    ] = False
+    shown: Annotated[int, Option("Changed pairs to show in the page and in JSON.", least=0, neutral=True)] = (
+        25
+    )
     test_queries: Annotated[
-        str | None, Option("Queries kept for testing: a teacher must not label them.", kind="source")
+        str | None, Option("Queries kept for testing: a teacher must not label them.", "source")
     ] = None
     test_qrels: Annotated[
-        str | None, Option("Their judgements, to find relevant pairs on both sides.", kind="input")
+        str | None, Option("Their judgements, to find relevant pairs on both sides.", "input")
     ] = None
-    allow_test: Annotated[bool, Option("Let the teacher label test queries all the same.")] = False
+    allow_test: Annotated[bool, Option("Let the teacher label test queries anyway.")] = False
     cache: Annotated[
-        Path | None, Option("Keep the teacher's scores in this folder.", kind="local", neutral=True)
+        Path | None, Option("Keep the teacher's scores in this folder.", "local", neutral=True)
     ] = None
 
     def open(self) -> LabelWorker:

@@ -53,11 +53,11 @@ class RerankJob(OfQueries, RerankOptions, ComputeOptions):
 
     command: ClassVar[str] = "rerank"
 
-    run: Annotated[str, Option("The first stage's run.", kind="input")]
-    queries: Annotated[str, Option("The texts of its queries.", kind="source")]
-    field: Annotated[str, Option("Which text of the queries, where they have several.")] = ""
-    index: Annotated[str, Option("The index that holds the documents.", kind="input")]
-    ranker: Annotated[str, Option('A bundle folder, monot5("DIR"), crossencoder("DIR") ...', kind="source")]
+    run: Annotated[str, Option("The first stage's run.", "input")]
+    queries: Annotated[str, Option("The texts of its queries.", "source")]
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
+    index: Annotated[str, Option("The index that holds the documents.", "input")]
+    ranker: Annotated[str, Option('A bundle folder, monot5("DIR"), crossencoder("DIR") ...', "source")]
     tag: Annotated[
         str | None,
         Option("Name of the run, in its last column.", default="the ranker's family and fingerprint"),

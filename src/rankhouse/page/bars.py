@@ -23,13 +23,11 @@ def drawn(console: Any, label: str, total: int | None, unit: str) -> Iterator[pr
     columns = [rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TaskProgressColumn()]
     counts = [] if unit in progress.UNCOUNTED else [rich.MofNCompleteColumn()]
     left = [rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn()]
-    lines = progress.Lines(label, total, unit, progress.say)
     with rich.Progress(*columns, *counts, *left, console=console, transient=True) as bar:
         task = bar.add_task(visible(label), total=total)
 
         def show(done: float, total: int | None = total) -> None:
-            lines.tell(done, total)
-            bar.update(task, completed=done, total=lines.total)
+            bar.update(task, completed=done, total=total)
 
         yield show
 

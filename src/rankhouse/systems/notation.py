@@ -188,7 +188,7 @@ class _Reader:
         weights: Any = named.pop("weights", None)
         if weights is not None and not _are_numbers(weights):
             raise self._at(
-                kwargs["weights"], "is no list of weights; expected a number a system, like [0.3, 0.7]"
+                kwargs["weights"], "is no list of weights; expected a number per system, like [0.3, 0.7]"
             )
         if "norm" in named:
             named["normalise"] = named.pop("norm")

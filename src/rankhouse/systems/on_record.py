@@ -14,6 +14,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.io.files import as_text, numbered_lines
+from rankhouse.io.trec import read_run
 from rankhouse.systems.names import unknown
 from rankhouse.systems.system import FirstStage, System
 
@@ -23,6 +24,11 @@ CLOSE: Final = 1e-3
 USUAL: Final = "rankhouse"
 """The tag of a run whose maker says nothing else."""
 _RERANKED: Final = re.compile(r"[a-z][a-z0-9_]*-([0-9a-f]{8})").fullmatch
+
+
+def read_record(path: Path) -> OnRecord:
+    """Return a run in a file, with its name and tag."""
+    return OnRecord(read_run(path), path.name, read_tag(path))
 
 
 def read_tag(path: Path) -> str:

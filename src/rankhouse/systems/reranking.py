@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class RerankOptions:
     """How to rerank; what ``rankhouse rerank`` says of each, too."""
 
-    depth: Annotated[int, Option("Documents read a query; 50 by default for duot5.", least=0)] = 1000
+    depth: Annotated[int, Option("Documents read per query; 50 by default for duot5.", least=0)] = 1000
     split: Annotated[
         str,
         Option('"sentences(10, 5)", "words(100)" ...', default="whole; as kept, where encode kept it"),
@@ -50,15 +50,15 @@ class RerankOptions:
         str, Option('first, max, sum, mean, "top(3)" ...', default="max; as kept, where encode kept it")
     ] = ""
     stored: Annotated[
-        bool | None, Option("Insist on, or refuse, what encode kept.", default="used if there")
+        bool | None, Option("Require, or ignore, what encode stored.", default="used if there")
     ] = None
     tail: Annotated[Literal["keep", "drop"], Option("What becomes of documents below the depth.")] = "keep"
     alone: Annotated[
-        bool, Option("Queries one by one, as people ask them, and the time of each.", neutral=True)
+        bool, Option("Rerank queries one by one, as people ask them, and time each.", neutral=True)
     ] = False
     cache: Annotated[
         Path | None,
-        Option("Keep scores in this folder, and go on from there after a kill.", kind="local", neutral=True),
+        Option("Keep scores in this folder, and resume from them after a kill.", "local", neutral=True),
     ] = None
 
 
@@ -124,7 +124,7 @@ def open_precomputed(
     """
     if isinstance(index, ShardedIndex):
         if required:
-            raise WrongUse(f"{index.path}: what parts store for rankers is not read; leave out --stored")
+            raise WrongUse(f"{index.path}: what the parts of an index store is not read; leave out --stored")
         return None
     if not required and not (index.path / PASSAGES).exists():
         return None
@@ -159,7 +159,7 @@ def _precomputer(ranker: Ranker) -> VectorPrecomputer | TokenPrecomputer:
     except ImportError as error:  # without torch nobody has one
         raise WrongUse(nothing) from error
     if not isinstance(ranker, NeuralRanker):
-        raise WrongUse(f"{nothing}; TK, crossencoder and monot5 have something")
+        raise WrongUse(f"{nothing}; only for TK, crossencoder and monot5")
     return precomputer_of(ranker)
 
 

@@ -157,23 +157,23 @@ class SearchOptions(ComputeOptions):
 
     system: Annotated[
         str | None,
-        Option("\"bm25 % 100 >> crossencoder('DIR')\": what ranks, as one expression.", kind="source"),
+        Option("\"bm25 % 100 >> crossencoder('DIR')\": what ranks, as one expression.", "source"),
     ] = None
     models: Annotated[
         tuple[str, ...],
         Option(
             "Short for a --system: bm25, ql, jm, dense(RANKER); several are fused.",
-            kind="source",
+            "source",
             flag="--model",
         ),
     ] = ("bm25",)
-    feedback: Annotated[str, Option('Of the --model: "rm3(terms=10, docs=10, weight=0.5)".')] = ""
+    feedback: Annotated[str, Option('Expands queries of --model: "rm3(terms=10, docs=10, weight=0.5)".')] = ""
     fusion: Annotated[
         str,
         Option("How several models are fused: rrf, linear ...", default="z-scores, 0.3 words, 0.7 vectors"),
     ] = ""
     k: Annotated[
-        int | None, Option("Documents a query.", flag="-k", least=1, default="1000; 10 with --query")
+        int | None, Option("Documents per query.", flag="-k", least=1, default="1000; 10 with --query")
     ] = None
 
     def best(self, k: int | None = None) -> System:

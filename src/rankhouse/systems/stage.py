@@ -128,7 +128,7 @@ def as_stage(given: object) -> Stage:
         callable(getattr(given, name, None)) for name in ("score", "preferences")
     ):
         raise WrongUse(
-            f"behind >> stands a {type(given).__name__} ({given!s:.60}); give a ranker: an object with "
+            f">> is followed by a {type(given).__name__} ({given!s:.60}); give a ranker: an object with "
             "score(pairs), a folder, or a notation"
         )
     return Stage(Live(cast(Ranker, given)))

@@ -17,7 +17,7 @@ from rankhouse.labels.soft_scores import JOINS, JoinedTeachers, RunTeacher
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.systems.rankers import as_ranker
 
-Join = Annotated[str, Option("What makes one score of several teachers'.", choices=tuple(JOINS))]
+Join = Annotated[str, Option("How the scores of several teachers become one.", choices=tuple(JOINS))]
 TeacherLike = PathLike | Ranker | Run
 """A ranker or what opens one, or a run with scores or its file."""
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.adaptation.options import AdaptJob
 from rankhouse.cli import console
-from rankhouse.cli.given import read_change
-from rankhouse.cli.options import idle, verb
+from rankhouse.cli.options import idle, read_change, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import needs
 from rankhouse.core.nouns import TextEncoder
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
 def command(
     *,
     job: AdaptJob,
-    out: Annotated[Path, Option("The folder to make; given again, goes on from there.", "growing")],
+    out: Annotated[Path, Option("The folder to make; given again, the work resumes.", "growing")],
 ) -> CommandResult:
-    """Teach a ranker on questions that the documents ask; a teacher's scores are the judgements."""
+    """Teach a ranker with questions made from the documents; a teacher's scores serve as judgements."""
     with needs("neural", "training"):
         from rankhouse.adaptation.adapt import adapt_with
     settings = dict(map(read_change, job.changes))
     if job.test_queries is None:
-        idle("there are no --test-queries that it is for", "test_run")
+        idle("it is for --test-queries, which are not given", "test_run")
     if len(job.teachers) < 2:
         idle("it joins the scores of several teachers", "join")
     if job.steps:

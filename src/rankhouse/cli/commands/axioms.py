@@ -24,9 +24,9 @@ from rankhouse.page.tables import CommandResult
 )
 def command(
     *,
-    runs: Annotated[tuple[Path, ...], Option("A run of any system; again for more.", flag="--run")],
+    runs: Annotated[tuple[Path, ...], Option("A run of any system; repeat for more.", flag="--run")],
     queries: Annotated[str, Option("The texts of the runs' queries.", "source")],
-    field: Annotated[str, Option("Which text of the queries, where they have several.")] = "",
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
     index: Annotated[Path, Option("The index that holds the documents.")],
     vectors: Annotated[
         str,
@@ -36,7 +36,7 @@ def command(
         ),
     ] = "",
     depth: Annotated[int, Option("Documents of each ranking that are paired.", least=2, most=DEEPEST)] = 50,
-    tolerance: Annotated[float, Option("Numbers that differ by this share are about equal.")] = 0.1,
+    tolerance: Annotated[float, Option("Numbers that differ by at most this share count as equal.")] = 0.1,
     seed: Annotated[int, Option("Of the intervals' bootstrap.", least=0, most=2**32 - 1)] = 0,
     out: Annotated[
         Path | None, Option("Write a page (.html) or a chart (.png, .svg) here.", "output")

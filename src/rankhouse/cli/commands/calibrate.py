@@ -42,7 +42,7 @@ def command(
 ) -> CommandResult:
     """Fit the probability that a score stands for, and keep it in the ranker's bundle.
 
-    Scores and rankings stay as they are; thresholds and relevance scores become probabilities that come true.
+    Scores and rankings stay as they are; thresholds and relevance scores become probabilities that hold.
     """
     if chart is not None:
         chart_kind(chart)  # another ending is refused before any work is done
@@ -75,6 +75,6 @@ def command(
 def _warn_of_few(result: CalibrationResult) -> None:
     if result.method == "isotonic" and result.pairs < ISOTONIC_LEAST:
         console.warn(
-            f"isotonic regression on {result.pairs:,} pairs follows chance; it is worth a try from "
-            f"{ISOTONIC_LEAST:,} on, below that take --method platt"
+            f"isotonic regression on {result.pairs:,} pairs fits noise; try it from "
+            f"{ISOTONIC_LEAST:,} on, and use --method platt below that"
         )

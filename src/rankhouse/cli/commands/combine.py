@@ -10,7 +10,6 @@ from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData
 from rankhouse.core.qrels import judgements
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.io.corpora import read_queries, write_queries
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
@@ -27,7 +26,7 @@ def command(
     tag: Annotated[str, Option("Name of a run, in its last column.")] = "rankhouse",
     out: Annotated[Path, Option("The file to write, of the same kind.", "output")],
 ) -> CommandResult:
-    """Join RUNS of different queries, as folds or years have, or queries, or judgements.
+    """Join RUNS of different queries, such as those of folds or years; also queries or judgements.
 
     A query in two of them is refused.
     To join rankings of the same queries, use  rankhouse fuse.
@@ -43,17 +42,12 @@ def command(
         write_qrels(qrels, out)
         queries, rows = dict(qrels), judgements(qrels)
     else:
-        rankings = _joined((path, _rankings(path)) for path in runs)
+        rankings = _joined((path, read_run(path)) for path in runs)
         whole = Run.from_rankings(rankings)
         write_run(whole, out, tag)
         queries, rows = dict(rankings), whole.rows
     facts = {kind: str(out), "queries": len(queries), "rows": rows}
     return CommandResult(facts, f"{len(queries):,} queries, {rows:,} rows written to {out}")
-
-
-def _rankings(path: Path) -> dict[str, Ranking]:
-    run = read_run(path)
-    return {query_id: run[query_id] for query_id in run}
 
 
 def _joined(parts: Iterable[tuple[Path, Mapping[str, T]]]) -> dict[str, T]:

@@ -50,7 +50,7 @@ def command(
 
     def show() -> None:
         show_result(result)
-        console.say(f"\nall of this took {seconds:.0f} s and lies in {out}")
+        console.say(f"\nall of this took {seconds:.0f} s and is in {out}")
         show_next_steps(out, has_pages=result.has_pages, has_teacher="dense" in result.runs)
 
     return CommandResult(counts | facts, show)

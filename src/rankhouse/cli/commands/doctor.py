@@ -42,14 +42,14 @@ class Finding:
 def command(
     *,
     things: Annotated[tuple[str, ...], Option(kind="source", positional=True)] = (),
-    qrels: Annotated[Path | None, Option("Judgements to hold runs against.")] = None,
+    qrels: Annotated[Path | None, Option("Judgements to compare runs with.")] = None,
     corpus: Annotated[Path | None, Option("Documents on which to measure what a ranker cuts off.")] = None,
 ) -> CommandResult:
     """Check runs, qrels, queries, corpora, PAIRS, indexes, caches and rankers; each by its content.
 
     A ranker is a bundle folder, or a checkpoint by its family: 'monot5("DIR")'.
 
-    Without arguments, says how this installation is. Exits with 1 if anything is wrong.
+    Without arguments, reports on this installation. Exits with 1 if anything is wrong.
     """
     if not things:
         return _installation()
@@ -214,7 +214,7 @@ def _pairs(path: Path, finding: Finding, skips: Skips, _: Path | None) -> None:
     ]
     if grades := sum(count for label, count in labels.items() if label > 1):
         finding.faults.append(
-            f"{grades:,} labels are neither 0 nor 1; training takes all from 1 up for relevant"
+            f"{grades:,} labels are neither 0 nor 1; training counts all from 1 up as relevant"
         )
 
 

@@ -8,12 +8,7 @@ from typing import Annotated
 
 from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
-from rankhouse.cli.shards import (
-    ClusterChoice,
-    ShardChoice,
-    run_clustered,
-    run_shard,
-)
+from rankhouse.cli.shards import ClusterChoice, ShardChoice, run_clustered, run_shard
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
@@ -23,8 +18,6 @@ from rankhouse.index.index import Index
 from rankhouse.jobs.encode import EncodeJob, EncodeWorker
 from rankhouse.jobs.jobs import MergeOptions
 from rankhouse.page.tables import CommandResult
-from rankhouse.ranking.pool import POOLS
-from rankhouse.text.split import SPLITTERS
 
 
 @verb(
@@ -38,7 +31,7 @@ def command(
     vectors: Annotated[
         str, Option('Also build a FAISS structure: flat, sq8, "hnsw(m=32)", "ivf(lists=100)".')
     ] = "",
-    overwrite: Annotated[bool, Option("Throw away vectors of this name that another encoder made.")] = False,
+    overwrite: Annotated[bool, Option("Replace vectors of this name that another encoder made.")] = False,
     out: Annotated[Path | None, Option("With --shard: the folder to write.", "growing")] = None,
     shard: ShardChoice = None,
     cluster: ClusterChoice,
@@ -50,8 +43,6 @@ def command(
     monoT5 are kept for  rerank.
     """
     Index.open(job.index)
-    notation.make(job.split, SPLITTERS, "splitter")
-    notation.make(job.pool, POOLS, "pool")
     if vectors:
         notation.make(vectors, STRUCTURES, "vector structure")
     if shard is not None:

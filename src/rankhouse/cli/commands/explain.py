@@ -9,12 +9,7 @@ from typing import Annotated
 from rich.text import Text
 
 from rankhouse.cli import console
-from rankhouse.cli.given import read_numbers
-from rankhouse.cli.options import (
-    idle,
-    verb,
-    was_given,
-)
+from rankhouse.cli.options import idle, read_numbers, verb, was_given
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, visible
 from rankhouse.explanation import report
@@ -22,13 +17,12 @@ from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.show import LEGEND, MarkedText, TitledTable, blocks
 from rankhouse.index.index import Index
-from rankhouse.io.trec import read_run
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.names import find_query
 from rankhouse.systems.notation import system
-from rankhouse.systems.on_record import OnRecord, read_tag
+from rankhouse.systems.on_record import OnRecord, read_record
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.short_forms import asked_form
 from rankhouse.systems.stage import as_stage
@@ -102,7 +96,8 @@ def command(*, given: ExplainChoices) -> CommandResult:
         report.check_target(given.out)
     runs = (given.run, given.first_stage, given.before)
     query = find_query(given.query, given.queries, given.field, runs=runs)
-    work, run, first, earlier = Execution(Index.open(given.index), [query], given), *map(_on_file, runs)
+    work = Execution(Index.open(given.index), [query], given)
+    run, first, earlier = (None if path is None else read_record(path) for path in runs)
     whole = _system(given, first) if given.system is None else system(given.system)
     found = before_ranker(whole)
     if earlier is not None and found is not None and first is None and (given.models or given.system):
@@ -129,20 +124,16 @@ def _system(given: ExplainChoices, first: OnRecord | None) -> System:
     )
 
 
-def _on_file(path: Path | None) -> OnRecord | None:
-    return None if path is None else OnRecord(read_run(path), path.name, read_tag(path))
-
-
 def _refuse_idle(given: ExplainChoices) -> None:
     """Refuse what would change nothing here, and a question that is none or two."""
     if given.system is not None:
         idle("--system says what ranks", *_SHORT)
     if (given.doc is None) == (given.top is None):
-        raise WrongUse("give either --doc ID, with --against ID to hold it against another, or --top N")
+        raise WrongUse("give either --doc ID, with --against ID to compare it with another, or --top N")
     if was_given("against") and not given.against:
         raise WrongUse("--against is empty: name the document that --doc is compared with, or leave it out")
     if given.top is not None:
-        idle("--top tells of the whole ranking", "against", "before")
+        idle("--top explains the whole ranking", "against", "before")
     if given.ranker is None and given.system is None:
         idle("it is for a --ranker", "first_stage", "depth", "split", "pool", "method", "unit", "passes")
         if len(given.models) < 2:

@@ -11,15 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from rankhouse.cli.options import (
-    RelevantFrom,
-    idle,
-    verb,
-)
+from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.core.qrels import from_grade, relevant
+from rankhouse.core.qrels import RelevantFrom, from_grade, relevant
 from rankhouse.index.index import Index
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.page.charts import chart_kind
@@ -37,20 +33,20 @@ def command(
     *,
     kind: Annotated[str, Option(choices=("vectors", "attention"), positional=True)],
     rankers: Annotated[
-        tuple[str, ...], Option("A ranker; for vectors, again for more.", "source", flag="--ranker")
+        tuple[str, ...], Option("A ranker; for vectors, repeat for more.", "source", flag="--ranker")
     ],
     queries: Annotated[str, Option("A file with the query's text.", "source")],
-    field: Annotated[str, Option("Which text of the queries, where they have several.")] = "",
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
     query: Annotated[str, Option("The id of one query.")],
     index: Annotated[Path, Option("The index that holds the documents.")],
     docs: Annotated[
-        tuple[str, ...], Option("For attention: a document's id; again for more.", flag="--doc")
+        tuple[str, ...], Option("For attention: a document's id; repeat for more.", flag="--doc")
     ] = (),
     run: Annotated[Path | None, Option("For vectors: the run whose documents are drawn.")] = None,
     qrels: Annotated[Path | None, Option("For vectors: which of them are relevant.")] = None,
     relevant_from: RelevantFrom = 1,
     depth: Annotated[int, Option("For vectors: how many of them.", least=5, most=10_000)] = 1000,
-    seed: Annotated[int, Option("For vectors: of the t-SNE.", least=0, most=2**32 - 1)] = 0,
+    seed: Annotated[int, Option("For vectors: seed of the t-SNE.", least=0, most=2**32 - 1)] = 0,
     out: Annotated[Path, Option("The picture (.png or .svg).", "output")],
     compute: ComputeOptions,
 ) -> CommandResult:

@@ -20,7 +20,7 @@ def command(
     queries: Annotated[str, Option("The queries to deal.", "source")],
     qrels: Annotated[Path | None, Option("Deal only queries that have judgements here.")] = None,
     folds: Annotated[int, Option("How many.", least=2)] = 5,
-    seed: Annotated[int, Option("Another one, other folds.", least=0, most=2**32 - 1)] = 0,
+    seed: Annotated[int, Option("Another seed gives other folds.", least=0, most=2**32 - 1)] = 0,
     given: Annotated[Path | None, Option("Check and take the folds of this file instead of dealing.")] = None,
     out: Annotated[Path, Option("The fold file to write (JSON).", "output")],
 ) -> CommandResult:

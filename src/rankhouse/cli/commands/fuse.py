@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.given import read_numbers
-from rankhouse.cli.options import idle, verb
+from rankhouse.cli.options import idle, read_numbers, verb
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
@@ -25,15 +24,15 @@ from rankhouse.training.fusion import Tuning, fusion_method
 def command(
     *,
     runs: Annotated[tuple[Path, ...], Option(positional=True)],
-    weights: Annotated[str | None, Option("One a run, with commas: 0.7,0.3. Equal if not given.")] = None,
+    weights: Annotated[str | None, Option("One per run, with commas: 0.7,0.3; equal by default.")] = None,
     qrels: Annotated[
-        Path | None, Option("Settle weights, choice or depth by these judgements.", flag="--tune")
+        Path | None, Option("Tune weights, choice or depth on these judgements.", flag="--tune")
     ] = None,
-    measure: Annotated[str, Option("What --tune makes large.")] = "AP",
+    measure: Annotated[str, Option("What --tune maximizes.")] = "AP",
     apply: Annotated[
         tuple[Path, ...],
         Option(
-            "Join these instead, as settled on RUNS; give it once for each of RUNS, in their order.",
+            "Join these instead, as tuned on RUNS; give it once for each of RUNS, in their order.",
             metavar="RUN",
         ),
     ] = (),
@@ -53,14 +52,14 @@ def command(
         ),
     ] = "linear",
     k: Annotated[
-        int | None, Option("Keep this many documents a query; all if not given.", least=1, flag="-k")
+        int | None, Option("Keep this many documents per query; all by default.", least=1, flag="-k")
     ] = None,
     tag: Annotated[str, Option("Name of the run, in its last column.")] = "fused",
     out: Annotated[Path, Option("The run file to write.", "output")],
 ) -> CommandResult:
     """Join RUNS into one: a weighted sum of scores, the mean of some of them, a re-ranking cut at a depth.
 
-    Tune on other queries than those you report: --apply takes what was settled to other runs.
+    Tune on queries other than those you report: --apply joins other runs as tuned.
     """
     if weights is not None and qrels is not None:
         raise WrongUse("give either --weights or --tune QRELS")
@@ -87,7 +86,7 @@ def command(
 
 def _refuse_idle(name: str, *, tunes: bool) -> None:
     if not tunes:
-        idle("it says how --tune settles things", "measure", "step", "refine", "depths")
+        idle("it is for --tune", "measure", "step", "refine", "depths")
     if name not in FUSIONS:
         idle(f"{name} tries no grid of weights", "step", "refine")
     if name != "depth":

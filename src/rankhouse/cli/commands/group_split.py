@@ -11,16 +11,12 @@ import click
 import msgspec
 
 from rankhouse.cli import console
-from rankhouse.cli.options import (
-    RelevantFrom,
-    SkipBad,
-    verb,
-)
+from rankhouse.cli.options import SkipBad, verb
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query
-from rankhouse.core.qrels import Qrels, from_grade, restrict
+from rankhouse.core.qrels import Qrels, RelevantFrom, from_grade, restrict
 from rankhouse.evaluation.folds import divide, products
 from rankhouse.io.corpora import read_documents, read_queries, write_queries
 from rankhouse.io.files import Skips
@@ -33,17 +29,11 @@ from rankhouse.text.characters import WIDTHS
 SHARES = "first=0.25, second=0.25, third=0.25, test=0.25"
 
 
-def _title(document: Document) -> str:
-    return document.title or document.text
-
-
-def _whole(document: Document) -> str:
-    return document.full_text
-
-
-FIELDS: dict[str, Callable[[Document], str]] = {"title": _title, "all": _whole}
+FIELDS: dict[str, Callable[[Document], str]] = {
+    "title": lambda document: document.title or document.text,
+    "all": lambda document: document.full_text,
+}
 """Name -> which text of an entry is kept."""
-
 
 _MARK = ".group-split"
 """Names a folder as one that this command made, and so may write into again."""
@@ -58,7 +48,7 @@ def command(
     *,
     corpus: Annotated[tuple[str, ...], Option("The catalogue's entries; may be repeated.", "source")],
     queries: Annotated[str, Option("Entries to find matches for.", "source")],
-    qrels: Annotated[Path, Option("The matches that are known.")],
+    qrels: Annotated[Path, Option("The known matches.")],
     shares: Annotated[str, Option("Part=share of the queries, with commas.")] = SHARES,
     field: Annotated[str, Option("Which text of an entry: title or all.")] = "title",
     width: Annotated[str, Option("Characters' width: as-is, full or half.")] = "as-is",
@@ -66,7 +56,8 @@ def command(
         bool, Option("Leave out queries without a match (by default they are dealt as well).")
     ] = False,
     by: Annotated[
-        str | None, Option("A key of queries or entries that says the product: product_id ...", metavar="KEY")
+        str | None,
+        Option("A key of queries or entries that names the product: product_id ...", metavar="KEY"),
     ] = None,
     test_queries: Annotated[
         str | None,
@@ -75,7 +66,7 @@ def command(
         ),
     ] = None,
     test_qrels: Annotated[Path | None, Option("Their matches.")] = None,
-    seed: Annotated[int, Option(least=0, most=2**32 - 1)] = 0,
+    seed: Annotated[int, Option("Of the deal.", least=0, most=2**32 - 1)] = 0,
     out: Annotated[Path, Option("The folder to write into.", "folder")],
     relevant_from: RelevantFrom = 1,
     skip_bad: SkipBad = 0,
@@ -89,7 +80,7 @@ def command(
     own takes the place of the part "test": the shares of the others are dealt out of what is apart from it.
     """
     if (test_queries is None) != (test_qrels is None):
-        raise WrongUse("a test set of your own is --test-queries FILE and --test-qrels FILE together")
+        raise WrongUse("a test set of your own needs both --test-queries FILE and --test-qrels FILE")
     chosen, text_of = read_shares(shares), notation.choose(field, FIELDS, "field of an entry")
     written = notation.choose(width, WIDTHS, "width of characters")
     skips = Skips(skip_bad)
@@ -101,22 +92,23 @@ def command(
     check_own_folder(out, (_MARK,))
     with writing(out / _MARK) as file:
         file.write("the result of rankhouse group-split\n")
-    entries = _write_corpus(read_documents(corpus, skips), lambda entry: written(text_of(entry)), out, asked)
+    documents = read_documents(corpus, skips)
+    number, own = _write_corpus(documents, lambda entry: written(text_of(entry)), out, asked)
     grades = {**read_qrels(qrels, skips), **(read_qrels(test_qrels, skips) if test_qrels else {})}
-    judged = _matches(from_grade(grades, relevant_from), asked, entries.own)
+    judged = _matches(from_grade(grades, relevant_from), asked, own)
     console.report_skips(skips)
     if matched:
         asked = [query for query in asked if judged.get(query.id)]
     if not asked:
-        raise BadData("no query is left to deal; do queries and judgements name things alike?", qrels)
-    keys = _keys(asked, judged, entries.own) if by is None else _values(by, queries, corpus, asked)
+        raise BadData("no query is left to deal; do queries and judgements use the same ids?", qrels)
+    keys = _keys(asked, judged, own) if by is None else _values(by, queries, corpus, asked)
     parts = _divide(keys, chosen, seed, even=judged, tested=held_out)
     if by is not None and (shared := _shared(parts, judged)):
         console.note(f"{shared:,} entries are matches of queries in several parts, whose {by} differ")
     rows = [_write_part(out, name, asked, part=part, judged=judged) for name, part in parts.items()]
-    facts = {"entries": entries.number, "own": len(entries.own), "parts": [row._asdict() for row in rows]}
+    facts = {"entries": number, "own": len(own), "parts": [row._asdict() for row in rows]}
     table = Table(ProductRow._fields, tuple(tuple(map(str, row)) for row in rows))
-    return CommandResult(facts, f"{entries.number:,} entries and {len(rows)} parts written to {out}", [table])
+    return CommandResult(facts, f"{number:,} entries and {len(rows)} parts written to {out}", [table])
 
 
 def _divide(
@@ -143,13 +135,6 @@ class ProductRow(NamedTuple):
     matches: int
 
 
-class Entries(NamedTuple):
-    """The corpus as written: how many entries, and which queries are entries of it themselves."""
-
-    number: int
-    own: Mapping[str, str]
-
-
 def read_shares(text: str) -> dict[str, float]:
     """Read ``first=0.5, test=0.5``; WrongUse for another form, a name given twice or no name of a file."""
     shares: dict[str, float] = {}
@@ -167,36 +152,36 @@ def read_shares(text: str) -> dict[str, float]:
 
 def _write_corpus(
     documents: Iterator[Document], text_of: Callable[[Document], str], out: Path, queries: list[Query]
-) -> Entries:
-    """Write the texts of all entries, and find the queries among them."""
+) -> tuple[int, set[str]]:
+    """Write the texts of all entries; return how many there are, and which queries are among them."""
     texts = {query.id: query.text.split() for query in queries}
-    count, own = 0, dict[str, str]()
+    count, own = 0, set[str]()
     with writing(out / "corpus.jsonl.gz") as file:
         for document in documents:
             text, count = text_of(document), count + 1
             file.write(msgspec.json.encode({"id": document.id, "text": text}).decode() + "\n")
             if texts.get(document.id) == text.split():
-                own[document.id] = document.id
-    return Entries(count, own)
+                own.add(document.id)
+    return count, own
 
 
-def _matches(qrels: Qrels, queries: list[Query], own: Mapping[str, str]) -> dict[str, Mapping[str, int]]:
+def _matches(qrels: Qrels, queries: list[Query], own: set[str]) -> dict[str, Mapping[str, int]]:
     """Keep each query's matches with other entries than itself, in the order of the judgements."""
     matched = {
-        query.id: {d: 1 for d, g in qrels.get(query.id, {}).items() if g > 0 and d != own.get(query.id)}
+        query.id: {d: 1 for d, g in qrels.get(query.id, {}).items() if g > 0 and not (d == query.id in own)}
         for query in queries
     }
     return {query_id: matches for query_id, matches in matched.items() if matches}
 
 
 def _keys(
-    queries: list[Query], judged: Mapping[str, Mapping[str, int]], own: Mapping[str, str]
+    queries: list[Query], judged: Mapping[str, Mapping[str, int]], own: set[str]
 ) -> dict[str, list[str]]:
     """Return what joins queries to products: common matches, common words, being a match itself."""
     return {
         query.id: [
             " ".join(["text", *query.text.casefold().split()]),
-            *(f"entry {doc_id}" for doc_id in (*judged.get(query.id, ()), *own.get(query.id, "").split())),
+            *(f"entry {doc_id}" for doc_id in (*judged.get(query.id, ()), *{query.id} & own)),
         ]
         for query in queries
     }

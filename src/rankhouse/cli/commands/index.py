@@ -41,7 +41,7 @@ def command(
     """
     where = cluster.options
     if shard is not None or where is not None:
-        idle("a shard is of a new index: merge the shards, then add to the whole", "append")
+        idle("shards make a new index: merge them, then add to the whole", "append")
         if where is not None:
             build.refuse_occupied(out, BuildOptions(overwrite=overwrite))  # before the work, not after it
             return run_clustered(job, out, where, options=MergeOptions(overwrite))

@@ -8,12 +8,7 @@ from typing import Annotated
 
 from rankhouse.cli import console
 from rankhouse.cli.options import idle, unused, verb, was_given
-from rankhouse.cli.shards import (
-    ClusterChoice,
-    ShardChoice,
-    run_clustered,
-    run_shard,
-)
+from rankhouse.cli.shards import ClusterChoice, ShardChoice, run_clustered, run_shard
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.jobs.jobs import MergeOptions
@@ -45,7 +40,7 @@ def command(
         options = MergeOptions(report=report)
         return run_clustered(job, out, where, device=job.device, options=options)
     if shard is not None:
-        idle("a page is of all shards: give --report to  rankhouse merge", "report")
+        idle("a page covers all shards: give --report to  rankhouse merge", "report")
         return run_shard(job, shard, out)
     return _label(job, out, report)
 

@@ -19,23 +19,23 @@ from rankhouse.page.tables import CommandResult
 )
 def command(
     *,
-    qrels: Annotated[Path, Option("Judgements, taken for right.")],
+    qrels: Annotated[Path, Option("Judgements, assumed to be right.")],
     run: Annotated[Path, Option("Where the wrong documents come from.")],
     share: Annotated[float, Option("Of the relevant judgements, 0 to 1.")],
-    depth: Annotated[int, Option("Of the run: so many a query.", least=1)] = 50,
-    seed: Annotated[int, Option(least=0, most=2**32 - 1)] = 0,
+    depth: Annotated[int, Option("Documents of the run to choose from, per query.", least=1)] = 50,
+    seed: Annotated[int, Option("Of the draw.", least=0, most=2**32 - 1)] = 0,
     out: Annotated[Path, Option("The judgements to write.", "output")],
 ) -> CommandResult:
-    """Move a share of the relevant judgements to documents that are not, to see what an experiment bears.
+    """Move a share of the relevant judgements to documents that are not, to test an experiment.
 
-    A drawn judgement leaves its document and stands at one of the run's first for the same query that nobody
-    called relevant. A larger share holds what a smaller one does.
+    A drawn judgement moves from its document to one of the run's first for the same query that nobody judged
+    relevant. A larger share includes what a smaller one moves.
     """
     noisy = move_judgements(read_qrels(qrels), read_run(run), share, depth=depth, seed=seed)
     write_qrels(noisy.qrels, out)
     if noisy.missing:
         console.warn(
-            f"{noisy.missing:,} judgements fewer than wanted were moved: the other queries have no candidate "
+            f"{noisy.missing:,} fewer judgements than wanted were moved: the other queries have no candidate "
             "that is not relevant; give a deeper run"
         )
     counts = {"relevant": noisy.relevant, "wrong": noisy.wrong, "missing": noisy.missing}

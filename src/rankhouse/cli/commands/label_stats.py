@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from rankhouse.cli.options import RelevantFrom, idle, verb
+from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
-from rankhouse.core.qrels import from_grade
+from rankhouse.core.qrels import RelevantFrom, from_grade
 from rankhouse.io.pairs import read_pairs
 from rankhouse.io.trec import read_qrels
 from rankhouse.labels.thresholds import PairsSummary, summarise_pairs

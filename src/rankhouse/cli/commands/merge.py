@@ -24,13 +24,13 @@ def command(
     """Join PARTS, the shards that index, encode, rerank or label made with --shard, in any order.
 
     A shard is a folder; a folder that holds shards stands for all of them. The result is byte for byte what
-    the command writes without --shard. A shard that is missing, there twice, damaged or of another job is
+    the command writes without --shard. A shard that is missing, given twice, damaged or of another job is
     named.
     """
     found = read_shards(parts)
     made_by = found[0].manifest.command
     if made_by != "label":
-        idle(f"these are shards of {made_by}; a page is written of labels", "report")
+        idle(f"these are shards of {made_by}; only labels have a page", "report")
     if made_by in ("rerank", "label"):
         idle(f"these are shards of {made_by}, whose file is replaced in any case", "overwrite")
     with console.progress("merging", None) as show:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import click
 
-from rankhouse.cli.options import RelevantFrom, verb
+from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option
-from rankhouse.core.qrels import from_grade
+from rankhouse.core.qrels import RelevantFrom, from_grade
 from rankhouse.evaluation.paired_wins import counts_table, paired_wins, ranges_table, record
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.page.tables import CommandResult

@@ -10,8 +10,7 @@ import click
 import msgspec
 
 from rankhouse.cli import console
-from rankhouse.cli.given import with_changes
-from rankhouse.cli.options import idle, verb
+from rankhouse.cli.options import idle, verb, with_changes
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
@@ -35,27 +34,29 @@ def command(
         Path | None, Option("T5's spiece.model, a tokenizer.json, or a folder with one.")
     ] = None,
     init: Annotated[
-        str | None, Option("Go on with a T5: a checkpoint's folder or hub name.", "source")
+        str | None, Option("Continue from a T5: a checkpoint's folder or hub name.", "source")
     ] = None,
-    size: Annotated[str, Option("tiny, mini, small or base; see below.")] = "tiny",
+    size: Annotated[str, Option("tiny, mini, small or base, as above.")] = "tiny",
     style: Annotated[str | None, Option("T5 1.0 or 1.1 (default).", choices=("1.0", "1.1"))] = None,
     d_model: Annotated[int | None, Option("Width.", least=1, most=65_536)] = None,
-    layers: Annotated[int | None, Option("Of the encoder, and of the decoder.", least=1, most=65_536)] = None,
-    heads: Annotated[int | None, Option("Of attention.", least=1, most=65_536)] = None,
+    layers: Annotated[
+        int | None, Option("Layers of the encoder, and as many of the decoder.", least=1, most=65_536)
+    ] = None,
+    heads: Annotated[int | None, Option("Attention heads.", least=1, most=65_536)] = None,
     d_ff: Annotated[
         int | None, Option("Inner width of the feed-forward parts.", least=1, most=65_536)
     ] = None,
-    steps: Annotated[int, Option(least=0)] = 1000,
-    batch: Annotated[int, Option("Rows a step.", least=1)] = 32,
-    length: Annotated[int, Option("Tokens of an input.", least=8, most=65_536)] = 128,
+    steps: Annotated[int, Option("Training steps.", least=0)] = 1000,
+    batch: Annotated[int, Option("Rows per step.", least=1)] = 32,
+    length: Annotated[int, Option("Tokens per input.", least=8, most=65_536)] = 128,
     rate: Annotated[float, Option("Learning rate.")] = 0.01,
     changes: Annotated[
         tuple[str, ...], Option("Any other setting: density=0.15 ...", flag="--set", metavar="NAME=VALUE")
     ] = (),
-    seed: Annotated[int, Option(least=0, most=2**32 - 1)] = 0,
-    out: Annotated[Path, Option("The folder to make; given again, goes on from there.", "growing")],
+    seed: Annotated[int, Option("Of all random draws.", least=0, most=2**32 - 1)] = 0,
+    out: Annotated[Path, Option("The folder to make; given again, the work resumes.", "growing")],
 ) -> CommandResult:
-    """Pre-train a T5 by span corruption; the folder made opens as monot5("DIR").
+    """Pre-train a T5 by span corruption; the folder it makes opens as monot5("DIR").
 
     Sizes (width, layers, heads, inner width): tiny 128, 2, 4, 256; mini 256, 4, 4, 512; small and base as
     in T5 1.1.

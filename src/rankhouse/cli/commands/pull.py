@@ -42,7 +42,7 @@ def command(
         str, Option("qdrant(URL, collection=NAME), lancedb(...), milvus(...) ...", flag="--from")
     ],
     queries: Annotated[str, Option("Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.", "source")],
-    field: Annotated[str, Option("Which text of the queries, where they have several.")] = "",
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
     model: Annotated[
         str, Option("impacts (as pushed), text (the store's own search) or dense(RANKER).", "source")
     ] = "impacts",
@@ -50,7 +50,7 @@ def command(
         str, Option('With impacts: "rm3(terms=10, docs=10, weight=0.5)"; needs --index.')
     ] = "",
     index: Annotated[Path | None, Option("The index that was pushed; feedback reads its documents.")] = None,
-    k: Annotated[int, Option("Documents a query.", least=1, flag="-k")] = 1000,
+    k: Annotated[int, Option("Documents per query.", least=1, flag="-k")] = 1000,
     documents: Annotated[
         Path | None, Option("Also write the run's documents, as JSON lines to be indexed.", "output")
     ] = None,

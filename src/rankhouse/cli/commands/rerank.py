@@ -8,12 +8,7 @@ from typing import Annotated
 
 from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb, was_given
-from rankhouse.cli.shards import (
-    ClusterChoice,
-    ShardChoice,
-    run_clustered,
-    run_shard,
-)
+from rankhouse.cli.shards import ClusterChoice, ShardChoice, run_clustered, run_shard
 from rankhouse.core.arguments import Option
 from rankhouse.jobs.rerank import RerankJob
 from rankhouse.page.tables import CommandResult
@@ -47,7 +42,7 @@ def command(
     if job.is_pairwise:
         console.say(
             f"{worker.total:,} comparisons: up to {job.depth:,} documents of each of "
-            f"{len(job.first_stage):,} queries, every two of them in both orders"
+            f"{len(job.first_stage):,} queries, each pair of them in both orders"
         )
     with console.progress("comparing" if job.is_pairwise else "reranking", worker.total) as show:
         return worker.whole(out, show)

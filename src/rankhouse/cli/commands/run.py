@@ -57,13 +57,13 @@ def command(
     changes: Annotated[
         tuple[str, ...], Option("Change an entry: loop.seed=[1,2] ...", flag="--set", metavar="KEY=VALUE")
     ] = (),
-    smallest: Annotated[bool, Option("Lay the recipe's table [smallest] over it.")] = False,
+    smallest: Annotated[bool, Option("Apply the recipe's table [smallest].")] = False,
     out: Annotated[
         Path | None, Option("The result's folder.", "local", default="the recipe's name with .out")
     ] = None,
     dry_run: Annotated[bool, Option("Show every command and what is done already; run nothing.")] = False,
-    partial: Annotated[bool, Option("Pass over what needs absent data, and do the rest.")] = False,
-    download: Annotated[bool, Option("Public collections and checkpoints may be fetched.")] = False,
+    partial: Annotated[bool, Option("Skip what needs absent data, and do the rest.")] = False,
+    download: Annotated[bool, Option("Allow public collections and checkpoints to be fetched.")] = False,
     strict: Annotated[bool, Option("Exit with 1 if an expected number is not met.")] = False,
     cluster: ClusterChoice,
 ) -> CommandResult:

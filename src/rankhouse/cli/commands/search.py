@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +15,7 @@ from rich.text import Text
 from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few, visible
+from rankhouse.core.errors import WrongUse, name_few, visible, warn
 from rankhouse.core.nouns import Query
 from rankhouse.core.results import Hit, SearchResult
 from rankhouse.core.run import Run
@@ -183,11 +182,7 @@ def warn_of_empty(run: Run, queries: Sequence[Query], why: str = "share no term 
     empty = [query for query in queries if not run[query.id].doc_ids]
     if empty:
         named = name_few([f'{query.id} ("{query.text[:40]}")' for query in empty])
-        warnings.warn(
-            f"{len(empty)} of {len(queries)} queries {why} and are absent from the run file: {named}",
-            RankhouseWarning,
-            stacklevel=2,
-        )
+        warn(f"{len(empty)} of {len(queries)} queries {why} and are absent from the run file: {named}")
 
 
 def show_answer(analyzer: Analyzer, query: str, result: SearchResult) -> None:

@@ -29,8 +29,8 @@ class Listening:
 
     host: Annotated[str, Option("The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Option("The port; 0 takes a free one.", least=0, most=65_535)] = 8080
-    key_file: Annotated[Path | None, Option("Keys of those who may come in, NAME KEY [read] a line.")] = None
-    mcp: Annotated[bool, Option("Be an assistant's tools on standard input and output instead.")] = False
+    key_file: Annotated[Path | None, Option("Keys of those who may use it, NAME KEY [read] per line.")] = None
+    mcp: Annotated[bool, Option("Serve an assistant's tools on standard input and output instead.")] = False
     opens: Annotated[bool, Option("Open the page in the browser.", flag="--open")] = False
 
 
@@ -59,10 +59,10 @@ class ServeChoices(Listening, ComputeOptions):
             metavar="NAME=EXPR",
         ),
     ] = ()
-    split: Annotated[str, Option("How long documents are cut.", default="each ranker's own way")] = ""
-    pool: Annotated[str, Option("What makes one score of passages.", default="each ranker's own")] = ""
+    split: Annotated[str, Option("How long documents are split.", default="each ranker's own way")] = ""
+    pool: Annotated[str, Option("How the scores of passages become one.", default="each ranker's own")] = ""
     queries: Annotated[Path | None, Option("Questions to choose from, of the first index.")] = None
-    qrels: Annotated[Path | None, Option("Judgements of them that are there already; only read.")] = None
+    qrels: Annotated[Path | None, Option("Existing judgements of them; only read.")] = None
     runs: Annotated[
         tuple[str, ...], Option("A run to compare beside the systems.", flag="--run", metavar="[NAME=]RUN")
     ] = ()
@@ -94,11 +94,16 @@ class ServeChoices(Listening, ComputeOptions):
         float, Option("How long requests may go on after SIGTERM.", reader=_SECONDS, metavar="SECONDS")
     ] = 30
     access_log: Annotated[
-        Path | None, Option("A line of JSON a request; - for standard error.", "local", metavar="FILE")
+        Path | None, Option("A line of JSON per request; - for standard error.", "local", metavar="FILE")
     ] = None
     audit: Annotated[
         Path | None,
-        Option("Who judged, trained, tried keys.", "local", default="JUDGEMENTS.audit.jsonl", metavar="FILE"),
+        Option(
+            "Log of who judged, trained, tried keys.",
+            "local",
+            default="JUDGEMENTS.audit.jsonl",
+            metavar="FILE",
+        ),
     ] = None
     cluster: Annotated[
         str,
@@ -153,7 +158,7 @@ def command(*, given: ServeChoices) -> None:
 def _refuse_idle(options: ServeOptions) -> None:
     """Refuse what would change nothing in this service."""
     if not options.cluster:
-        idle("only a --cluster has parts and rankers of which one may die", "replicas", "partial")
+        idle("only a --cluster has parts and rankers that may die", "replicas", "partial")
     if not options.indexes:
         idle(
             "it belongs to an index, and none is served", "systems", "queries", "qrels", "runs", "judgements"

@@ -32,16 +32,18 @@ class Conditions:
     """Which queries to keep: all conditions together."""
 
     ids: Annotated[
-        str | None, Option("Keep these queries: a file of queries, or of one id a line (.txt).")
+        str | None, Option("Keep these queries: a file of queries, or of one id per line (.txt).")
     ] = None
-    folds: Annotated[Path | None, Option("Keep one side of a fold of this file.", kind="input")] = None
+    folds: Annotated[Path | None, Option("Keep one side of a fold of this file.", "input")] = None
     fold: Annotated[int | None, Option("Which fold, from 1.", least=1)] = None
     side: Annotated[
         Side, Option("test: the fold; valid: the next; train: the others; rest: all but the fold.")
     ] = "test"
     part: Annotated[str | None, Option("Keep one of N parts, like 1/3.", metavar="I/N")] = None
-    sample: Annotated[int | None, Option("Keep so many queries (of pairs: so many pairs).", least=1)] = None
-    or_all: Annotated[bool, Option("Of queries: all of them where there are fewer than --sample.")] = False
+    sample: Annotated[int | None, Option("Keep this many queries (of pairs: this many pairs).", least=1)] = (
+        None
+    )
+    or_all: Annotated[bool, Option("Of queries: all of them if there are fewer than --sample.")] = False
     seed: Annotated[int, Option("Of parts and samples.", least=0, most=2**32 - 1)] = 0
 
     def among(self, query_ids: list[str]) -> set[str]:
@@ -60,7 +62,9 @@ class Conditions:
                 raise WrongUse(f"--sample {self.sample}: there are only {len(left):,} to draw from")
             left = sorted(left, key=lambda query_id: order(self.seed, query_id))[: self.sample]
         if not left:
-            raise BadData(f"none of the {len(query_ids):,} queries was selected; do the ids belong together?")
+            raise BadData(
+                f"none of the {len(query_ids):,} queries was selected; are these ids of the same queries?"
+            )
         return set(left)
 
     def _side(self, path: Path, number: int) -> tuple[str, ...]:
@@ -89,18 +93,18 @@ def command(
     qrels: Annotated[Path | None, Option("or judgements, by query;")] = None,
     run: Annotated[Path | None, Option("or rankings, by query;")] = None,
     pairs: Annotated[Path | None, Option("or labelled pairs, by query.")] = None,
-    field: Annotated[str, Option("Which text of the queries, where they have several.")] = "",
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
     apart_from: Annotated[
         str | None, Option("Of queries: none with the words of one of this file's, whatever its id.")
     ] = None,
     within: Annotated[
         Path | None, Option("Of rankings: only documents that this run has for the query.")
     ] = None,
-    balanced: Annotated[bool, Option("Of pairs: as many of each label.")] = False,
+    balanced: Annotated[bool, Option("Of pairs: equally many of each label.")] = False,
     wanted: Conditions,
     out: Annotated[Path, Option("The file to write, of the same kind.", "output")],
 ) -> CommandResult:
-    """Keep some of what a file holds, in its order; conditions given together all hold.
+    """Keep part of a file, in its order; what is kept meets all conditions that are given.
 
     Parts and samples are drawn by a hash of seed and id: the same ones on every machine.
     """
@@ -117,7 +121,7 @@ def command(
     if apart_from is not None and queries is None:
         raise WrongUse("--apart-from compares the words of queries; give --queries")
     if wanted.or_all and (pairs is not None or sample is None):
-        raise WrongUse("--or-all says what --sample does where there are fewer queries")
+        raise WrongUse("--or-all says what --sample does if there are fewer queries")
     if queries is not None:
         size, whole = _queries(queries, field, apart_from, chosen=wanted, out=out)
     elif qrels is not None:

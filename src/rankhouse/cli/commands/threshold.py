@@ -6,10 +6,9 @@ import math
 from pathlib import Path
 from typing import Annotated
 
-from rankhouse.cli.given import read_numbers
-from rankhouse.cli.options import RelevantFrom, verb
+from rankhouse.cli.options import read_numbers, verb
 from rankhouse.core.arguments import Option
-from rankhouse.core.qrels import from_grade
+from rankhouse.core.qrels import RelevantFrom, from_grade
 from rankhouse.io.outputs import write_json
 from rankhouse.io.pairs import read_pairs
 from rankhouse.io.trec import read_qrels

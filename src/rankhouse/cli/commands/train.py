@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.given import with_changes
-from rankhouse.cli.options import idle, verb
+from rankhouse.cli.options import idle, verb, with_changes
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.jobs.train import TrainJob
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
 def command(
     *,
     job: TrainJob,
-    out: Annotated[Path, Option("The folder to make; given again, goes on from there.", "growing")],
+    out: Annotated[Path, Option("The folder to make; given again, the work resumes.", "growing")],
 ) -> CommandResult:
-    """Train a ranker on judgements or a teacher's scores; the folder made is one that rerank takes."""
+    """Train a ranker on judgements or a teacher's scores; the folder it makes is one that rerank takes."""
     _check(job)
     settings = with_changes(job.changes, epochs=job.epochs, seed=job.seed, loss=job.loss)
     with console.progress("training", None) as show:
@@ -38,7 +37,7 @@ def command(
 def _check(job: TrainJob) -> None:
     """Refuse options that contradict each other, lack another, or change nothing."""
     if (job.ranker is None) == (job.init is None):
-        raise WrongUse("give either --ranker SPEC (a model to begin, or a checkpoint) or --init DIR")
+        raise WrongUse("give either --ranker SPEC (a new model, or a checkpoint) or --init DIR")
     if not job.teachers:
         idle("there is no --teacher whose scores are kept", "cache")
     if len(job.teachers) < 2:

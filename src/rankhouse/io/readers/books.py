@@ -61,7 +61,7 @@ def pdf(path: Path) -> Iterator[FilePart]:
         except pypdf.errors.PyPdfError as error:
             raise BadData(f"is damaged ({squeezed(str(error))}); open and save it again", path) from error
     if not any(page.strip() for page in pages):
-        raise BadData("holds no text, perhaps only pictures of pages; recognise the text in them first", path)
+        raise BadData("holds no text, perhaps only pictures of pages; run OCR on it first", path)
     title = title or _first_line(path, pages)
     pieces = (Piece(number, text) for number, text in enumerate(_without_running_lines(pages), 1))
     for part in joined(pieces, "page", least=_LEAST):
