@@ -103,6 +103,7 @@ class Lines:
 
     def __init__(self, label: str, total: int | None, unit: str, say: Callable[[str], None]) -> None:
         self.label, self.done, self.total, self._unit, self._say = label, 0, total, unit, say
+        self._planned = total
         self._started, self._over = time.monotonic(), threading.Event()
         self._begin: tuple[float, float] | None = None  # done before, and after how many seconds
         self._thread = threading.Thread(target=self._speak, daemon=True)
@@ -115,8 +116,9 @@ class Lines:
         self._over.set()
         self._thread.join()
 
-    def tell(self, done: float, total: int | None) -> None:
-        """Take how far the work is; ``total`` is None where it is not known."""
+    def __call__(self, done: float, total: int | None = None) -> None:
+        """Take how far the work is; ``total`` where it is another than was planned."""
+        total = self._planned if total is None else total
         if self._begin is None or done < self.done or (total and not self.total):  # other work begins
             self._begin = done, time.monotonic() - self._started
         self.done, self.total = int(done), total
@@ -158,11 +160,7 @@ class Display:
     @contextmanager
     def shown(self, label: str, total: int | None, unit: str) -> Iterator[Progress]:
         """Show how far a block's work is; ``unit`` "bytes" shows shares only, anything else counts."""
-        with Lines(label, total, unit, self.say) as lines:
-
-            def show(done: float, total: int | None = total) -> None:
-                lines.tell(done, total)
-
+        with Lines(label, total, unit, self.say) as show:
             yield show
 
     def say(self, text: str) -> None:
@@ -234,9 +232,10 @@ def shown(label: str, total: int | None, unit: str = "") -> Iterator[Progress]:
     if (on_progress := _listeners.get()[0]) is not None:
         lines = Lines(label, total, unit, say)
 
-        def report(done: float, total: int | None = total) -> None:
-            lines.tell(done, total)
-            on_progress(ProgressReport(label, done, total, unit, seconds_left=lines.left(lines.seconds)))
+        def report(done: float, total: int | None = None) -> None:
+            lines(done, total)
+            left = lines.left(lines.seconds)
+            on_progress(ProgressReport(label, done, lines.total, unit, seconds_left=left))
 
         yield report
     elif _is_on:

@@ -78,7 +78,7 @@ class Bars(progress.Display):
         """Show how far a block's work is."""
         if in_notebook():
             with _NotebookBar(label, total, unit) as bar:
-                yield lambda done, total=total: bar.tell(done, total)
+                yield bar
         elif sys.stderr is not None and sys.stderr.isatty():
             from rich.console import Console  # noqa: PLC0415 - slow to load
 
