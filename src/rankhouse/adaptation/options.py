@@ -96,8 +96,8 @@ class AdaptOptions:
 
 
 QUESTIONS: Final = "questions"
-ELSEWHERE: Final = "put it back from a copy, or adapt into another folder"
 """The folder of the questions, within that of the adaptation."""
+ELSEWHERE: Final = "put it back from a copy, or adapt into another folder"
 
 
 @dataclass(frozen=True)

@@ -240,8 +240,7 @@ def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
         if left - afterwards < LEAST_STEPS * step:
             say(
                 f"warning: asking, encoding and measuring take most of the {options.minutes:g} minutes; "
-                f"{LEAST_STEPS} steps are taken all the same, which teach little: give more minutes in "
-                "another folder"
+                f"{LEAST_STEPS} steps are taken anyway and teach little: give more minutes, in another folder"
             )
     return Timetable(steps=steps, step=round(step, 4), afterwards=round(afterwards, 1), **asked)
 
