@@ -214,7 +214,7 @@ def test_a_threshold_is_chosen_on_scored_pairs_and_says_what_others_keep(tmp_pat
     assert said["threshold"] == chosen["threshold"] == pytest.approx(0.6)
     assert (said["right"], said["of"], said["also"][0]["recall"]) == (2, 2, 0.5)
     spoken = run(*call)
-    assert "keeps 2 of 2 right pairs (100%)" in spoken.stderr
+    assert "chosen by f1, keeps 2 of 2 right pairs (100%)" in spoken.stderr
     assert "0.8600" in spoken.stdout
     refused = run(*call, "--also", "high")
     assert refused.returncode == 2

@@ -13,7 +13,7 @@ from rankhouse.api.index import as_index
 from rankhouse.api.progress import working
 from rankhouse.api.rankers import open_ranker
 from rankhouse.core.arguments import checked
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.progress import OnProgress, OnStep, heard_by, stages
 from rankhouse.index.index import Index
 from rankhouse.io.inputs import (
@@ -188,10 +188,8 @@ def adapt(
         WrongUse: The folder holds another adaptation, or an unknown family.
         BadData: The documents ask no question that comes back.
     """
-    try:
+    with needs("neural", "training"):
         from rankhouse.adaptation.adapt import adapt_with
-    except ImportError as error:
-        raise MissingExtra("training", "neural") from error
     if minutes and steps:
         raise WrongUse(f"minutes={minutes:g} and steps={steps} both say how long the training is; give one")
     names = as_list(kinds, "kinds", 'several kinds of pseudo-queries, for example ["title", "span"]')

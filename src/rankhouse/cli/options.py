@@ -12,19 +12,24 @@ from dataclasses import MISSING
 from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
 
-from rankhouse.cli import TRANSFERS, console
-from rankhouse.core.arguments import Kind, Option, OptionField, option_fields
+from rankhouse.cli import console
+from rankhouse.core.arguments import Kind, OptionField, option_fields
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import quoted
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_file_target, is_stream
 from rankhouse.page.tables import CommandResult
 
+if TYPE_CHECKING:
+    from rankhouse.cli.transfers import Transfers
+
+_TRANSFERS = "rankhouse.transfers"
+"""Key of a command's context for the remote files that options named; absent if none was."""
 PLANNED = "planned"
 """The object of a context that only reads a command line: nothing is written yet, so nothing is looked at."""
 
@@ -100,19 +105,23 @@ def _bytes(value: object, _: click.Context | None) -> int:
     return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
 
 
+def _transfers(ctx: click.Context) -> Transfers:
+    """Return what is fetched and uploaded for a command."""
+    from rankhouse.cli.transfers import Transfers
+
+    transfers: Transfers = ctx.meta.setdefault(_TRANSFERS, Transfers())
+    return transfers
+
+
 def _source(value: object, ctx: click.Context | None) -> str:
     if ctx is not None and _is_url(value, ctx):
-        from rankhouse.cli import transfers
-
-        return transfers.local_text(value, ctx)
+        return _transfers(ctx).local_text(value)
     return str(value)
 
 
 def _fetched(url: str, ctx: click.Context) -> Path:
     """Return where the copy of a remote file or folder will stand."""
-    from rankhouse.cli import transfers
-
-    return transfers.of(ctx).input(url)
+    return _transfers(ctx).input(url)
 
 
 def _refused(url: str, _: click.Context) -> Path:
@@ -126,9 +135,7 @@ def _uploaded(
 
     ``reads`` are options with which the command needs what a folder holds already; "" stands for always.
     """
-    from rankhouse.cli import transfers
-
-    return transfers.of(ctx).output(url, ctx, is_folder=is_folder, reads=tuple(reads))
+    return _transfers(ctx).output(url, ctx, is_folder=is_folder, reads=tuple(reads))
 
 
 def _added_to(url: str, ctx: click.Context) -> Path:
@@ -164,9 +171,6 @@ _TYPES: dict[Kind, click.ParamType[Any]] = {
     "place": _Path(partial(_uploaded, is_folder=None)),
 }
 
-SkipBad = Annotated[int, Option("Skip up to N malformed records and report them.", least=0, metavar="N")]
-
-
 # --- commands -------------------------------------------------------------------------------------------
 
 _NO_FILES = frozenset({"tag", "name", "names"})  # words of people's own, which may be the name of a file
@@ -186,11 +190,9 @@ class FileCommand(click.Command):
                 raise WrongUse(
                     f"{output.opts[0]} {path}: is read by {named}; it would be lost: name another file"
                 )
-        if TRANSFERS not in ctx.meta:
+        if _TRANSFERS not in ctx.meta:
             return super().invoke(ctx)
-        from rankhouse.cli import transfers
-
-        with transfers.of(ctx).carried_out(ctx.params):
+        with _transfers(ctx).carried_out(ctx.params):
             return super().invoke(ctx)
 
 

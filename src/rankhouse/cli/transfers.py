@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from rankhouse.cli import TRANSFERS
 from rankhouse.core.errors import WrongUse, call_path
 from rankhouse.io import staging
 from rankhouse.io.locks import only_writer
@@ -42,6 +41,10 @@ class Transfers:
         self._inputs[remote.path] = (remote, files)
         call_path(local, url)
         return local
+
+    def local_text(self, text: str) -> str:
+        """Put local paths in the place of URLs: of the whole text, behind ``NAME=``, or in quotes."""
+        return staging.URLS.sub(lambda match: match[0].replace(match[1], str(self.input(match[1]))), text)
 
     def output(
         self, url: str, ctx: click.Context, *, is_folder: bool | None, reads: tuple[str, ...] = ()
@@ -86,17 +89,6 @@ class Transfers:
     def _upload(self) -> None:
         for output, _ in self._outputs.values():
             output.finish()
-
-
-def of(ctx: click.Context) -> Transfers:
-    """Return the transfers of a command, begun if there are none."""
-    transfers: Transfers = ctx.meta.setdefault(TRANSFERS, Transfers())
-    return transfers
-
-
-def local_text(text: str, ctx: click.Context) -> str:
-    """Put local paths in the place of URLs: of the whole text, behind ``NAME=``, or in quotes."""
-    return staging.URLS.sub(lambda match: match[0].replace(match[1], str(of(ctx).input(match[1]))), text)
 
 
 def _both(url: str) -> WrongUse:

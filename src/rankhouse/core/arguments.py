@@ -22,7 +22,6 @@ import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from difflib import get_close_matches
 from functools import cache, partial, wraps
 from itertools import chain
 from numbers import Integral, Real
@@ -41,7 +40,7 @@ from typing import (
 
 import numpy as np
 
-from rankhouse.core.errors import UnknownArgument, WrongUse
+from rankhouse.core.errors import UnknownArgument, WrongUse, did_you_mean
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,9 +96,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 def _unknown(given: str, names: Sequence[str]) -> str:
     """Say that there is no such argument, which one is meant, and which there are."""
     meant = [one for theirs, ours in _MEANT.items() if given.lower() in theirs.split() for one in ours]
-    close = [name for name in meant if name in names] or get_close_matches(given, names, 1)
-    guess = f" (did you mean {close[0]}=?)" if close else ""
-    return f'there is no argument "{given}"{guess}; it takes {", ".join(names)}'
+    known = next((name for name in meant if name in names), given)
+    return f'there is no argument "{given}"{did_you_mean(known, names, "", "=")}; it takes {", ".join(names)}'
 
 
 def check_least(options: object, least: float, *names: str) -> None:

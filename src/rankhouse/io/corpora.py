@@ -21,7 +21,7 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
 from rankhouse.io.duplicate_ids import Repeats, SeenIds, checked_id
 from rankhouse.io.files import Meter, Skips, as_text, each_record, kind_of, looks_like, numbered_lines
-from rankhouse.io.outputs import writing
+from rankhouse.io.outputs import write_lines
 from rankhouse.io.public import PUBLIC, public_documents, public_queries
 from rankhouse.io.readers import installed, tables
 from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS
@@ -283,9 +283,7 @@ def write_queries(queries: Iterable[Query], path: Path) -> None:
         queries: In the order of the file.
         path: The file; .gz and .zst compress.
     """
-    with writing(path) as file:
-        for query in queries:
-            file.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
+    write_lines(path, (query._asdict() for query in queries))
 
 
 class Source(NamedTuple):

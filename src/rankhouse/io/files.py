@@ -24,8 +24,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, MissingInput, RankhouseError, WrongUse
 
 T = TypeVar("T")
@@ -255,6 +256,10 @@ def looks_like(path: Path) -> str:
         if raw.strip():
             return chr(raw.lstrip()[0])
     return ""
+
+
+SkipBad = Annotated[int, Option("Skip up to N malformed records and report them.", least=0, metavar="N")]
+"""The option of commands that says so."""
 
 
 @dataclass

@@ -248,6 +248,16 @@ def write_json(path: Path, value: object) -> None:
         file.write(indented_json(value))
 
 
+def write_lines(path: Path, records: Iterable[object]) -> int:
+    """Write records that msgspec knows as JSON lines, whole or absent; return how many there were."""
+    count = 0
+    with writing(path) as file:
+        for record in records:
+            file.write(msgspec.json.encode(record).decode() + "\n")
+            count += 1
+    return count
+
+
 def _refuse_foreign(path: Path, foreign: Callable[[Path], Iterable[str]], advice: str) -> None:
     if not path.exists():
         return

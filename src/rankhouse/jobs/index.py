@@ -20,7 +20,7 @@ from rankhouse.index.lexical.merge import merge
 from rankhouse.io.corpora import Source, named_sources
 from rankhouse.io.corpus_shards import CorpusFile, CorpusShards
 from rankhouse.io.duplicate_ids import RULES, Repeats, SeenIds
-from rankhouse.io.files import Skips
+from rankhouse.io.files import SkipBad, Skips
 from rankhouse.jobs.identity import content_hash, digest, identity_of
 from rankhouse.jobs.jobs import MergeOptions, Survey, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
@@ -55,9 +55,7 @@ class IndexJob:
     segment_tokens: Annotated[
         int, Option("Tokens per segment; bounds the memory used (about 15 bytes each).", least=1)
     ] = BuildOptions().segment_tokens
-    skip_bad: Annotated[
-        int, Option("Skip up to N malformed records and report them.", least=0, metavar="N")
-    ] = 0
+    skip_bad: SkipBad = 0
 
     @property
     def sources(self) -> list[Source]:

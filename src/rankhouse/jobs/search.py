@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rankhouse.core.arguments import Option
+from rankhouse.io.files import SkipBad
 from rankhouse.systems.short_forms import SearchOptions
 
 
@@ -39,6 +40,4 @@ class SearchJob(SearchOptions):
         ),
     ] = "keep"
     tag: Annotated[str, Option("Name of the run, in its last column.")] = "rankhouse"
-    skip_bad: Annotated[
-        int, Option("Skip up to N malformed records and report them.", least=0, metavar="N")
-    ] = 0
+    skip_bad: SkipBad = 0

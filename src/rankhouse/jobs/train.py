@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import MissingExtra
+from rankhouse.core.errors import needs
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels, RelevantFrom
@@ -83,10 +83,8 @@ class TrainJob:
             out: The folder of the training.
             settings: What differs from the family's defaults.
         """
-        try:
+        with needs("neural", "training"):
             from rankhouse.training.teaching import TrainingData, TrainOptions, begin, train_with
-        except ImportError as error:
-            raise MissingExtra("training", "neural") from error
         options = TrainOptions(split=self.split, pool=self.pool, depth=self.depth, settings=settings)
         index = self.index if isinstance(self.index, Index) else Index.open(Path(self.index))
         with ExitStack() as stack:

@@ -31,27 +31,31 @@ class HubModel(NamedTuple):
         return f'{self.family}("{self.name}")'
 
 
-_ENCODER: Final = HubModel(
-    "sentence-transformers/all-MiniLM-L6-v2", "biencoder", "rerank, dense, teacher", 256, licence="Apache-2.0"
-)
 _READER: Final = "rerank, teacher"
-
-
-def _decoder(name: str, tokens: int, licence: str, prompt: str) -> HubModel:
-    return HubModel(name, "causal", _READER, tokens, licence=licence, prompt=prompt)
-
-
+_APACHE: Final = "Apache-2.0"
+_ENCODER: Final = HubModel(
+    "sentence-transformers/all-MiniLM-L6-v2", "biencoder", "rerank, dense, teacher", 256, licence=_APACHE
+)
 CHECKPOINTS: Final = (
     _ENCODER,
-    HubModel("cross-encoder/ms-marco-MiniLM-L6-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
-    HubModel("cross-encoder/ms-marco-MiniLM-L2-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
-    HubModel("cross-encoder/ettin-reranker-17m-v1", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
-    HubModel("cross-encoder/ettin-reranker-32m-v1", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
-    HubModel("BAAI/bge-reranker-v2-m3", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
+    HubModel("cross-encoder/ms-marco-MiniLM-L6-v2", "crossencoder", _READER, 512, licence=_APACHE),
+    HubModel("cross-encoder/ms-marco-MiniLM-L2-v2", "crossencoder", _READER, 512, licence=_APACHE),
+    HubModel("cross-encoder/ettin-reranker-17m-v1", "crossencoder", _READER, 8_192, licence=_APACHE),
+    HubModel("cross-encoder/ettin-reranker-32m-v1", "crossencoder", _READER, 8_192, licence=_APACHE),
+    HubModel("BAAI/bge-reranker-v2-m3", "crossencoder", _READER, 8_192, licence=_APACHE),
     HubModel("castorini/monot5-base-msmarco", "monot5", _READER, 512, licence="none stated"),
-    _decoder("Qwen/Qwen3-Reranker-0.6B", 8_192, licence="Apache-2.0", prompt="qwen3-reranker"),
-    _decoder("mixedbread-ai/mxbai-rerank-base-v2", 8_192, licence="Apache-2.0", prompt="mxbai-rerank-v2"),
-    _decoder("BAAI/bge-reranker-v2-gemma", 550, licence="Gemma", prompt="bge-reranker-v2-gemma"),
+    HubModel("Qwen/Qwen3-Reranker-0.6B", "causal", _READER, 8_192, licence=_APACHE, prompt="qwen3-reranker"),
+    HubModel(
+        "mixedbread-ai/mxbai-rerank-base-v2",
+        "causal",
+        _READER,
+        8_192,
+        licence=_APACHE,
+        prompt="mxbai-rerank-v2",
+    ),
+    HubModel(
+        "BAAI/bge-reranker-v2-gemma", "causal", _READER, 550, licence="Gemma", prompt="bge-reranker-v2-gemma"
+    ),
 )
 _FROM_HUB: Final = CHECKPOINTS[1]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Encoder, Ranker, TextEncoder
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
@@ -39,11 +39,9 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
     Raises MissingExtra without torch or transformers, BadModel where the folder holds no ranker, WrongUse for
     an unknown family.
     """
-    try:
+    with needs("neural", f"the ranker {spec}"):
         from rankhouse.models import bundle
         from rankhouse.nn.compute import choose
-    except ImportError as error:
-        raise MissingExtra(f"the ranker {spec}", "neural") from error
     if spec == DEFAULT and not Path(spec).exists():
         spec = default_ranker()
     spec = bundle_folder(spec)

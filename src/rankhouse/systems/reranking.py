@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
@@ -238,12 +238,10 @@ def open_reranker(spec: str, compute: ComputeOptions) -> NeuralRanker | Pairwise
     """
     if not is_pairwise(spec):
         return open_ranker(spec, compute)
-    try:
+    with needs("neural", f"the ranker {spec}"):
         from rankhouse.models.duot5 import DuoT5Ranker
         from rankhouse.models.families import PAIRWISE
         from rankhouse.nn.compute import choose
-    except ImportError as error:
-        raise MissingExtra(f"the ranker {spec}", "neural") from error
     named = notation.parse(spec)
     own = dict(named.kwargs)
     aggregate, passages = own.pop("aggregate", "sym-sum"), own.pop("passages", "")

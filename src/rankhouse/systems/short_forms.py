@@ -151,14 +151,17 @@ def asked_form(
     return joined(found, fusion, weights)
 
 
+SystemText = Annotated[
+    str | None, Option("\"bm25 % 100 >> crossencoder('DIR')\": what ranks, as one expression.", "source")
+]
+"""The option of commands that take a system."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(ComputeOptions):
     """What ranks, and how many documents it finds."""
 
-    system: Annotated[
-        str | None,
-        Option("\"bm25 % 100 >> crossencoder('DIR')\": what ranks, as one expression.", "source"),
-    ] = None
+    system: SystemText = None
     models: Annotated[
         tuple[str, ...],
         Option(

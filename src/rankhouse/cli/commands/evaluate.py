@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.options import SkipBad, idle, verb
+from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.evaluation import tables
@@ -14,7 +14,7 @@ from rankhouse.evaluation.charts import CHARTS, write_chart
 from rankhouse.evaluation.compare import Comparison, compare
 from rankhouse.evaluation.significance import CORRECTIONS, TESTS
 from rankhouse.io.corpora import read_queries
-from rankhouse.io.files import Skips
+from rankhouse.io.files import SkipBad, Skips
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.page.tables import CommandResult
 
@@ -113,12 +113,9 @@ def show(comparison: Comparison, texts: dict[str, str]) -> None:
     """Print the tables of a comparison."""
     for table in tables.main_tables(comparison):
         console.print_table(table)
-    if comparison.challengers:
-        for system in comparison.challengers:
-            for title, part in zip(
-                ("helped most", "hurt most"),
-                tables.extremes_tables(comparison, system, comparison.measures[0], most=3, texts=texts),
-                strict=True,
-            ):
-                if part.rows:
-                    console.print_table(part, f"{system}: queries {title} ({comparison.measures[0]})")
+    measure = comparison.measures[0]
+    for system in comparison.challengers:
+        parts = tables.extremes_tables(comparison, system, measure, most=3, texts=texts)
+        for title, part in zip(("helped most", "hurt most"), parts, strict=True):
+            if part.rows:
+                console.print_table(part, f"{system}: queries {title} ({measure})")

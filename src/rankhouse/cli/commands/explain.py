@@ -24,7 +24,7 @@ from rankhouse.systems.names import find_query
 from rankhouse.systems.notation import system
 from rankhouse.systems.on_record import OnRecord, read_record
 from rankhouse.systems.rankers import ComputeOptions
-from rankhouse.systems.short_forms import asked_form
+from rankhouse.systems.short_forms import SystemText, asked_form
 from rankhouse.systems.stage import as_stage
 from rankhouse.systems.system import System
 
@@ -42,10 +42,7 @@ class ExplainChoices(ComputeOptions):
     query: Annotated[str, Option("The query's text; with --queries, its id.", metavar="TEXT|ID")]
     queries: Annotated[str | None, Option("A file of queries, of which --query names one.", "source")] = None
     field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
-    system: Annotated[
-        str | None,
-        Option("\"bm25 % 100 >> crossencoder('DIR')\": what ranks, as one expression.", "source"),
-    ] = None
+    system: SystemText = None
     models: Annotated[
         tuple[str, ...],
         Option("Short for a --system: bm25, dense(RANKER) ...; several are fused.", "source", flag="--model"),

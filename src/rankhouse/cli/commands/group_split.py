@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from rankhouse.cli import console
-from rankhouse.cli.options import SkipBad, verb
+from rankhouse.cli.options import verb
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, WrongUse
@@ -19,9 +19,9 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels, RelevantFrom, from_grade, restrict
 from rankhouse.evaluation.folds import divide, products
 from rankhouse.io.corpora import read_documents, read_queries, write_queries
-from rankhouse.io.files import Skips
+from rankhouse.io.files import SkipBad, Skips
 from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder, writing
+from rankhouse.io.outputs import check_own_folder, write_lines, writing
 from rankhouse.io.trec import read_qrels, write_qrels
 from rankhouse.page.tables import CommandResult, Table
 from rankhouse.text.characters import WIDTHS
@@ -154,15 +154,16 @@ def _write_corpus(
     documents: Iterator[Document], text_of: Callable[[Document], str], out: Path, queries: list[Query]
 ) -> tuple[int, set[str]]:
     """Write the texts of all entries; return how many there are, and which queries are among them."""
-    texts = {query.id: query.text.split() for query in queries}
-    count, own = 0, set[str]()
-    with writing(out / "corpus.jsonl.gz") as file:
+    texts, own = {query.id: query.text.split() for query in queries}, set[str]()
+
+    def records() -> Iterator[dict[str, str]]:
         for document in documents:
-            text, count = text_of(document), count + 1
-            file.write(msgspec.json.encode({"id": document.id, "text": text}).decode() + "\n")
+            text = text_of(document)
             if texts.get(document.id) == text.split():
                 own.add(document.id)
-    return count, own
+            yield {"id": document.id, "text": text}
+
+    return write_lines(out / "corpus.jsonl.gz", records()), own
 
 
 def _matches(qrels: Qrels, queries: list[Query], own: set[str]) -> dict[str, Mapping[str, int]]:

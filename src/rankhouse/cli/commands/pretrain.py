@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import msgspec
 
 from rankhouse.cli import console
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from rankhouse.models.monot5 import MonoT5
     from rankhouse.training.pretrain import PretrainingOutcome
     from rankhouse.training.t5_pretraining import T5Shape
-
-_SIZE = click.IntRange(1, 65_536)
 
 
 @verb("pretrain", "rankhouse pretrain corpus.jsonl.gz --vocabulary spiece.model --steps 2000 --out my-t5")

@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
-
 from rankhouse.cli import console
 from rankhouse.cli.commands.search import warn_of_empty
 from rankhouse.cli.options import idle, verb
@@ -21,7 +19,7 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
-from rankhouse.io.outputs import writing
+from rankhouse.io.outputs import write_lines
 from rankhouse.io.trec import write_run
 from rankhouse.page.tables import CommandResult
 from rankhouse.stores.names import open_store
@@ -72,7 +70,9 @@ def command(
         else:
             idle("nothing is encoded", "precision", "device", "threads")
             run = _lexical(source, asked, model, k=k, feedback=feedback, index=index)
-        fetched = _write_documents(source, run, documents) if documents else 0
+        found = () if documents is None else pull_documents(source, run)
+        records = ({"id": one.id, "title": one.title, "text": one.text} for one in found)
+        fetched = 0 if documents is None else write_lines(documents, records)
     write_run(run, out, tag)
     warn_of_empty(run, asked, "found nothing")
     seconds = time.perf_counter() - started
@@ -109,13 +109,3 @@ def _lexical(
 
 def _bar(queries: Sequence[Query]) -> AbstractContextManager[Progress]:
     return console.progress("pulling", len(queries))
-
-
-def _write_documents(store: Store, run: Run, path: Path) -> int:
-    written = 0
-    with writing(path) as file:
-        for document in pull_documents(store, run):
-            record = {"id": document.id, "title": document.title, "text": document.text}
-            file.write(msgspec.json.encode(record).decode() + "\n")
-            written += 1
-    return written

@@ -139,9 +139,8 @@ def _find(job: SearchJob, index: AnyIndex, queries: list[Query], k: int) -> Run:
         work = job.work(index, queries, show)
         run = work.run(job.best(k))
     for name, ranker in work.rankers.items():
-        console.warn_of_truncation(
-            getattr(ranker, "ranker", ranker), name
-        )  # of what compares, the one that reads
+        reader = getattr(ranker, "ranker", ranker)  # of what compares, the one that reads
+        console.warn_of_truncation(reader, name)
     return run
 
 

@@ -42,7 +42,7 @@ def command(
     columns = ("threshold", "accepted", "right", "of all right", "precision", "F1")
     rows = tuple(_row(one, chosen=one is chosen) for one in (chosen, *others))
     told = (
-        f"threshold {chosen.threshold:.4g}, chosen choose {choose}, keeps {chosen.right:,} of {chosen.of:,} "
+        f"threshold {chosen.threshold:.4g}, chosen by {choose}, keeps {chosen.right:,} of {chosen.of:,} "
         f'right pairs ({chosen.recall:.0%}); use it with  taught("DIR", threshold="{out}")'
     )
     facts = {"out": str(out)} | record | {"also": [_record(one) for one in others]}

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 from zipfile import ZipFile
 
-from rankhouse.core.errors import BadData, MissingExtra
+from rankhouse.core.errors import BadData, needs
 from rankhouse.io.readers.html import html_part
 from rankhouse.io.readers.parts import (
     ALIVE,
@@ -42,10 +42,8 @@ _NO_NAME = re.compile(
 
 def pdf(path: Path) -> Iterator[FilePart]:
     """Read the pages of a PDF; lines that most pages begin or end with are left out."""
-    try:
+    with needs("files", "PDF"):
         import pypdf  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra("PDF", "files") from error
     pages = list[str]()
     with seekable(path) as file:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankhouse.core.errors import MissingExtra
+from rankhouse.core.errors import needs
 from rankhouse.io.files import read_whole
 from rankhouse.io.readers.parts import FilePart, squeezed
 from rankhouse.io.readers.text import decoded
@@ -44,10 +44,8 @@ def page(path: Path) -> Iterator[FilePart]:
 
 def html_part(source: str) -> FilePart:
     """Return title and text of a page; the first heading is the title where it says the same, or none is."""
-    try:
+    with needs("files", "HTML"):
         from selectolax.lexbor import LexborHTMLParser  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra("HTML", "files") from error
     tree = LexborHTMLParser(source)
     title, body = tree.css_first("head > title, body > title"), tree.body
     named = squeezed(title.text()) if title is not None else ""

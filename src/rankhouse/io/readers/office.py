@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankhouse.core.errors import BadData, MissingExtra
+from rankhouse.core.errors import BadData, needs
 from rankhouse.io.readers.parts import FilePart, Piece, file_title, joined, opened_zip, squeezed
 
 if TYPE_CHECKING:
@@ -23,10 +23,8 @@ _MADE = re.compile(
 
 def word(path: Path) -> Iterator[FilePart]:
     """Read a Word document: its sections are parts where it is long."""
-    try:
+    with needs("files", "DOCX"):
         import docx  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra("DOCX", "files") from error
     with opened_zip(path) as (_, file):
         file.seek(0)
         try:
@@ -72,10 +70,8 @@ def _table(table: Any) -> str:  # noqa: ANN401 - of Word or of PowerPoint
 
 def slides(path: Path) -> Iterator[FilePart]:
     """Read a presentation: slides with what is noted below them."""
-    try:
+    with needs("files", "PPTX"):
         import pptx  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra("PPTX", "files") from error
     with opened_zip(path) as (_, file):
         file.seek(0)
         try:

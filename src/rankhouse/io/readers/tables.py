@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rankhouse.core.errors import BadData, MissingExtra
+from rankhouse.core.errors import BadData, needs
 from rankhouse.core.nouns import Document
 from rankhouse.io.duplicate_ids import checked_id
 from rankhouse.io.files import (
@@ -82,10 +82,8 @@ def _is_number(text: str) -> bool:
 
 def workbook(path: Path) -> Iterator[FilePart]:
     """Read a workbook of Excel, sheet by sheet; formulas as what they gave when it was saved."""
-    try:
+    with needs("files", "XLSX"):
         import openpyxl  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra("XLSX", "files") from error
     with opened_zip(path) as (_, file):
         file.seek(0)
         book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
