@@ -125,7 +125,7 @@ class AfterAttention:
 
     def __init__(self, part: LayerWeights, sizes: PostNormSizes, compute: Compute, few: bool = False) -> None:
         self._mix = linear(*part("mix"), compute, few=few)
-        self._up = linear(*part("up"), compute, sizes.activation, few)
+        self._up = linear(*part("up"), compute, sizes.activation, few, feeds=True)
         self._down = linear(*part("down"), compute, few=few)
         self._norms = [layer_norm(*part(n), sizes.eps, compute) for n in ("norm1", "norm2")]
 
