@@ -7,11 +7,12 @@ STAMP := $(VENV)/.installed
 PYTEST = $(BIN)/python -m pytest -n auto --dist loadfile
 MARKED := slow or outside or kill
 CLIENTS := .venv-clients/.installed
+HOSTS := .venv-hosts/.installed
 
 # Hundreds of tests start a command: each would compile the source again where an environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-slow test-all test-newest clients check docs bench clean
+.PHONY: install demo test test-slow test-all test-newest clients hosts test-hosts check docs bench clean
 
 install: $(STAMP)
 
@@ -50,6 +51,20 @@ $(CLIENTS): $(wildcard tests/serve/clients/*.txt) tests/serve/npm/package.json t
 	npm ci --prefix tests/serve/npm --ignore-scripts --no-audit --no-fund
 	touch $@
 
+# The frameworks that rankhouse.hosts adapts to, in an environment of their own: 2.5 GB.
+hosts: $(HOSTS)
+
+$(HOSTS): pyproject.toml constraints.txt $(wildcard tests/hosts/requirements/*.txt)
+	$(PYTHON) -m venv --clear .venv-hosts
+	.venv-hosts/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -r tests/hosts/requirements/hosts.txt pytest hypothesis -e ".[neural,dense,demo]"
+	touch $@
+
+# What the other environment skips: the adapters beside their hosts, and the pages that import them.
+test-hosts: $(HOSTS)
+	.venv-hosts/bin/python -m pytest -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
+	  tests/hosts tests/test_docs.py -m outside -k "not extension and (hosts or from-)"
+
 check: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/ruff check src tests benchmarks
@@ -66,4 +81,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/first_stage.py
 
 clean:
-	rm -rf .venv .venv-newest .venv-clients tests/serve/npm/node_modules build demo site
+	rm -rf .venv .venv-newest .venv-clients .venv-hosts tests/serve/npm/node_modules build demo site

@@ -4,7 +4,7 @@ Python blocks of a page share one namespace, and a text block right below one is
 of bash, whose standard output counts. Console and bash blocks share one folder; below a command of a console
 block stands its standard output. Blocks of other languages are not run, nor console blocks without a "$".
 A published checkpoint that a page names is in that folder under its name: MiniLM itself, for the others tiny
-ones with random weights.
+ones with random weights. A page about other people's packages is skipped where one of them is not installed.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,24 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 QUICK = ("README.md", "tutorial.md")
-BY_TIER = [
-    pytest.param(page, marks=pytest.mark.always if page.name in QUICK else pytest.mark.slow, id=page.name)
-    for page in PAGES
-]
+NEEDED = {
+    "hosts.md": ("pyterrier", "mteb", "beir", "langchain_classic", "llama_index", "haystack"),
+    "from-pyterrier.md": ("pyterrier",),
+    "from-sentence-transformers.md": ("sentence_transformers", "datasets"),
+}
+"""Page -> modules that its code imports besides rankhouse's own extras; make hosts installs them."""
+
+
+def marks_of(page: Path):
+    marks = [pytest.mark.always if page.name in QUICK else pytest.mark.slow]
+    if missing := [name for name in NEEDED.get(page.name, ()) if find_spec(name) is None]:
+        marks.append(pytest.mark.skip(reason=f"not installed: {', '.join(missing)}; make hosts"))
+    if page.name in NEEDED:
+        marks += [pytest.mark.outside, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+    return marks
+
+
+BY_TIER = [pytest.param(page, marks=marks_of(page), id=page.name) for page in PAGES]
 GOLDEN = ROOT / "tests" / "golden"
 TINY = {
     "castorini/monot5-base-msmarco": (GOLDEN / "monot5" / "tiny_t5_v1_0", GOLDEN / "monot5" / "spiece.model"),

@@ -12,7 +12,7 @@ FLOORS = (
     {"systems"},
     {"jobs", "adaptation"},
     {"api", "serve", "recipes", "demo"},
-    {"cluster"},
+    {"cluster", "hosts"},
     {"cli"},
 )
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

@@ -76,16 +76,17 @@ BUDGETS = {
     "recipes": (2_800, 2_800),
     "demo": (600, 500),
     "jobs adaptation": (3_408, 2_500),
-    "systems": (2_521, 1_900),
-    "training explanation stores": (12_921, 11_700),
-    "index models ranking labels evaluation": (22_265, 19_100),
+    "systems": (2_524, 1_900),
+    "training explanation stores": (12_925, 11_700),
+    "index models ranking labels evaluation": (22_280, 19_100),
     "text nn page": (6_871, 5_980),
-    "io": (5_159, 3_300),
-    "core": (2_313, 1_850),
+    "io": (5_245, 3_300),
+    "core": (2_411, 1_850),
+    "hosts": (1_520, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 78_480, 66_000
-MOST_FILES, PLANNED_FILES = 431, 400
-MOST_SHARED_NAMES = 15
+MOST_ALL, PLANNED_ALL = 80_220, 66_000
+MOST_FILES, PLANNED_FILES = 443, 400
+MOST_SHARED_NAMES = 18
 
 
 def lines_of(packages: str) -> int:

@@ -327,6 +327,9 @@ def test_values_are_of_the_kinds_that_annotations_name(index):
 def test_what_would_be_lost_silently_is_refused(index):
     with pytest.raises(rh.RankhouseError, match='query id "q" is given twice'):
         index.retrieve([("q", "ships"), ("q", "tides")])
+    with pytest.raises(rh.RankhouseError, match='documents, line 3: the id "a" was already given'):
+        rh.Index.build([{"id": i, "text": "ships"} for i in "aba"], "twice.index")
+    assert not Path("twice.index").exists()
     with pytest.raises(rh.RankhouseError, match=r"grade of \"pilots\" is 0.5, not a whole number"):
         rh.evaluate(RUN, {"q1": {"pilots": 0.5}})
     with pytest.raises(rh.RankhouseError, match="document id 1 is no string"):

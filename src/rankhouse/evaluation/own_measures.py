@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.extensions import entries, load
 
 GROUP = "rankhouse.measures"
 Ranked = tuple[str, ...]
@@ -77,18 +78,9 @@ def own_measures() -> dict[str, Any]:
 
 @cache
 def _load_installed() -> None:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and only for names not known
-
-    for entry in entry_points(group=GROUP):
-        if entry.name in _defined:
-            continue
-        try:
-            define_measure(entry.name, cast(MeasureFunction, entry.load()))
-        except (ImportError, AttributeError) as error:
-            raise RankhouseError(
-                f'the measure "{entry.name}" of an installed package cannot be loaded from {entry.value}: '
-                f"{error}; mend or uninstall that package"
-            ) from error
+    for name in entries(GROUP):
+        if name not in _defined:
+            define_measure(name, load(GROUP, name))
 
 
 class OwnMeasures:

@@ -15,8 +15,8 @@ from rankhouse.models.families import FAMILIES
 ANY_FAMILY: dict[str, Method] = {"removal": explain_removal, "shapley": explain_shapley}
 """Methods that explain any ranker, by the names they are asked for."""
 
-SOME_FAMILIES = {"gradients": frozenset(name for name, family in FAMILIES.items() if family.gradients)}
-"""Methods that look into a model, by name, and the families that they can look into."""
+SOME_FAMILIES = ("gradients",)
+"""Methods that look into a model; each is named as what a family says of it."""
 
 
 def explain_pair(ranker: Ranker, pair: Pair, options: ExplainOptions | None = None) -> Explanation:
@@ -37,8 +37,8 @@ def explain_pair(ranker: Ranker, pair: Pair, options: ExplainOptions | None = No
 
 def methods_for(ranker: Ranker) -> tuple[str, ...]:
     """Return the names of the methods that a ranker can be explained by, besides its own."""
-    inside = [name for name, families in SOME_FAMILIES.items() if family_of(uncached(ranker)) in families]
-    return (*ANY_FAMILY, *inside)
+    family = FAMILIES.get(family_of(uncached(ranker)))
+    return (*ANY_FAMILY, *(name for name in SOME_FAMILIES if getattr(family, name, False)))
 
 
 def own_method(ranker: Ranker) -> Method:
@@ -48,9 +48,11 @@ def own_method(ranker: Ranker) -> Method:
 
 
 def _load(name: str) -> Method:
-    """Import ``module.function`` of this package: most of them load torch."""
-    module, _, function = name.partition(".")
-    method: Method = getattr(import_module(f"rankhouse.explanation.{module}"), function)
+    """Import ``module.function`` of this package, or ``package.module:function``: most of them load torch."""
+    module, _, function = name.partition(":" if ":" in name else ".")
+    method: Method = getattr(
+        import_module(module if ":" in name else f"rankhouse.explanation.{module}"), function
+    )
     return method
 
 
@@ -58,7 +60,7 @@ def _chosen(ranker: Ranker, name: str) -> Method:
     """Look a method up by name; refuse what cannot look into this ranker."""
     choose(name, dict.fromkeys((*ANY_FAMILY, *SOME_FAMILIES)), "method of explanation")
     if name not in (possible := methods_for(ranker)):
-        families = ", ".join(sorted(SOME_FAMILIES[name]))
+        families = ", ".join(sorted(one for one, family in FAMILIES.items() if getattr(family, name)))
         raise WrongUse(
             f'method="{name}" looks into a model of the families {families}; this ranker is '
             f"{family_of(ranker) or 'no model of rankhouse'}: choose from {', '.join(possible)}, or leave "

@@ -12,7 +12,6 @@ import msgspec
 from rankhouse.core.errors import (
     BadData,
     DuplicateId,
-    MissingExtra,
     MissingInput,
     RankhouseWarning,
     WrongUse,
@@ -20,18 +19,15 @@ from rankhouse.core.errors import (
     name_few,
 )
 from rankhouse.core.nouns import Document, Query
-from rankhouse.core.qrels import Qrels
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
 from rankhouse.io.duplicate_ids import Repeats, SeenIds, checked_id
 from rankhouse.io.files import Meter, Skips, as_text, each_record, kind_of, looks_like, numbered_lines
 from rankhouse.io.outputs import writing
-from rankhouse.io.readers import tables
+from rankhouse.io.public import PUBLIC, public_documents, public_queries
+from rankhouse.io.readers import installed, tables
 from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS
 
 T = TypeVar("T")
-
-PUBLIC = "ir_datasets:"
-"""What the name of a public collection begins with."""
 
 JSON_KINDS = (".jsonl", ".ndjson", ".json")
 TREC_KINDS = (".sgml", ".sgm", ".trec", ".xml")
@@ -116,14 +112,15 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
         MissingInput: The folder holds no corpus file.
     """
     if not source.is_dir():
-        if source.exists() and kind_of(source) not in CORPUS_KINDS:
+        if source.exists() and not is_corpus(source):
+            known = ", ".join((*CORPUS_KINDS, *installed.endings()))
             raise WrongUse(
-                f"{source}: a corpus file ends in {', '.join(CORPUS_KINDS)} (each also with .gz or .zst); "
+                f"{source}: a corpus file ends in {known} (each also with .gz or .zst); "
                 f'"{kind_of(source) or source.name}" is not one of them'
             )
         return [source]
     paths, left = dict[tuple[int, int], Path](), list[str]()
-    for path in sorted(p for p in source.rglob("*") if kind_of(p) in CORPUS_KINDS and not p.is_dir()):
+    for path in sorted(p for p in source.rglob("*") if is_corpus(p) and not p.is_dir()):
         stat = path.lstat()
         if path.is_symlink() or (path.is_file() and (stat.st_dev, stat.st_ino) in paths):
             left.append(str(path.relative_to(source)))
@@ -145,6 +142,11 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     return list(paths.values())
 
 
+def is_corpus(path: Path) -> bool:
+    """Return whether a file's ending is that of a corpus, here or for an installed package."""
+    return kind_of(path) in CORPUS_KINDS or installed.has_reader(path)
+
+
 def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
     """Stream (line, document) of one corpus file; ids are not compared.
 
@@ -157,6 +159,8 @@ def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int
         from rankhouse.io import markup  # noqa: PLC0415 - a dozen expressions to compile, for TREC only
 
         return markup.documents(path, skips, meter)
+    if kind_of(path) not in CORPUS_KINDS and installed.has_reader(path):
+        return installed.documents(path)
     if tables.is_headed(path):
         return tables.documents(path, skips, meter)
     return each_record(numbered_lines(path, meter), path, line_reader(path), skips)
@@ -242,8 +246,7 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
         MissingInput: No such file.
     """
     if str(path).startswith(PUBLIC):
-        asked = _ir_dataset(str(path).removeprefix(PUBLIC)).queries_iter()
-        return [Query(q.query_id, getattr(q, field) if field else q.default_text()) for q in asked]
+        return public_queries(str(path).removeprefix(PUBLIC), field)
     path = Path(path)
     skips = Skips() if skips is None else skips
     records: Iterator[tuple[int, Query]]
@@ -278,39 +281,6 @@ def _json_query(raw: bytes, path: Path, line: int, keys: tuple[str, ...]) -> Que
     return Query(_take_id(record, path, line), _take_text(record, keys, path, line))
 
 
-def _ir_dataset(name: str) -> Any:  # noqa: ANN401 - an untyped library's object
-    try:
-        import ir_datasets  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra(f"ir_datasets:{name}", "datasets") from error
-    try:
-        return ir_datasets.load(name)
-    except KeyError as error:
-        raise WrongUse(f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com') from error
-
-
-def count_public(name: str) -> int:
-    """Count the documents of a public collection.
-
-    Raises:
-        MissingExtra: ir_datasets is not installed.
-        WrongUse: It knows no such collection.
-    """
-    dataset = _ir_dataset(name)
-    return int(dataset.docs_count() or sum(1 for _ in dataset.docs_iter()))
-
-
-def public_documents(name: str) -> Iterator[Document]:
-    """Stream the documents of a public collection; raises as :func:`count_public` does."""
-    for record in _ir_dataset(name).docs_iter():
-        fields = record._asdict()
-        doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")
-        main = next((name for name in ("text", "body") if name in fields), "")
-        fields.pop("marked_up_doc", None)  # the same text again, with its tags
-        text = str(fields.pop(main)) if main else record.default_text()
-        yield Document(checked_id(doc_id, Path(name), 0), text, title, fields)
-
-
 def write_queries(queries: Iterable[Query], path: Path) -> None:
     """Write queries as JSON lines, whole or not at all.
 
@@ -321,22 +291,6 @@ def write_queries(queries: Iterable[Query], path: Path) -> None:
     with writing(path) as file:
         for query in queries:
             file.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
-
-
-def qrels_of(name: str) -> Qrels:
-    """Read the judgements of a public collection.
-
-    Raises:
-        MissingExtra: ir_datasets is not installed.
-        WrongUse: It knows no such collection, or that one has no judgements.
-    """
-    dataset = _ir_dataset(name)
-    if not dataset.has_qrels():
-        raise WrongUse(f'"{PUBLIC}{name}" has no judgements; name one that has, see https://ir-datasets.com')
-    qrels: dict[str, dict[str, int]] = {}
-    for judged in dataset.qrels_iter():
-        qrels.setdefault(judged.query_id, {})[judged.doc_id] = int(judged.relevance)
-    return qrels
 
 
 class Source(NamedTuple):

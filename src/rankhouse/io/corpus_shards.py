@@ -17,9 +17,10 @@ from typing import NamedTuple, Self
 from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
 from rankhouse.io import corpora, files
-from rankhouse.io.corpora import PUBLIC, TREC_KINDS, Source, line_reader, records
+from rankhouse.io.corpora import CORPUS_KINDS, TREC_KINDS, Source, line_reader, records
 from rankhouse.io.duplicate_ids import Repeats, SeenIds
 from rankhouse.io.files import Meter, Skips, each_record, is_packed, numbered_lines, open_bytes
+from rankhouse.io.public import PUBLIC, count_public, public_documents
 from rankhouse.io.readers.tables import is_headed
 
 _PUBLIC_BYTES = 1_024  # what a document of a public collection counts, whose bytes nobody knows
@@ -68,7 +69,7 @@ class CorpusShards:
 
 def _files(source: Source) -> Iterator[CorpusFile]:
     if source.path.startswith(PUBLIC):
-        yield CorpusFile(source, None, corpora.count_public(source.path.removeprefix(PUBLIC)) * _PUBLIC_BYTES)
+        yield CorpusFile(source, None, count_public(source.path.removeprefix(PUBLIC)) * _PUBLIC_BYTES)
         return
     for path in corpora.corpus_files(Path(source.path), warns=True):
         with open_bytes(path):  # says what is beside a file that is not there
@@ -80,7 +81,7 @@ def _documents(
 ) -> Iterator[Document]:
     if file.path is None:
         name = file.source.path.removeprefix(PUBLIC)
-        return islice(corpora.public_documents(name), first // _PUBLIC_BYTES, end // _PUBLIC_BYTES)
+        return islice(public_documents(name), first // _PUBLIC_BYTES, end // _PUBLIC_BYTES)
     numbered = _records(file.path, first, end, file.size, skips=skips, meter=meter)
     return corpora.distinct(numbered, file.path, seen, skips)
 
@@ -91,7 +92,7 @@ def _records(
     """Stream (line, document) of a file's shard of bytes."""
     if (first, end) == (0, size):
         yield from records(path, skips, meter)
-    elif files.kind_of(path) in TREC_KINDS or is_headed(path):
+    elif (kind := files.kind_of(path)) in TREC_KINDS or kind not in CORPUS_KINDS or is_headed(path):
         count = sum(1 for _ in records(path, Skips(sys.maxsize), None))
         wanted = _shares(first, end, size, count)
         yield from _numbered(path, wanted, skips, meter, is_last=end == size)

@@ -17,7 +17,7 @@ from rankhouse.core.qrels import Qrels
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run, check_row, triples
 from rankhouse.io.corpora import read_documents, read_queries
-from rankhouse.io.duplicate_ids import checked_id
+from rankhouse.io.duplicate_ids import SeenIds, checked_id
 from rankhouse.io.trec import read_qrels, read_run
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ def as_documents(given: DocumentsLike) -> Iterator[Document]:
     if isinstance(given, str | os.PathLike):
         return read_documents([str(as_path(given, "documents"))])
     if _is_frame(given):
-        return _documents_of(given)
+        return _distinct(_documents_of(given))
     if isinstance(given, Mapping):
         if any(key in given for key in _TEXTS):
             raise wrong_kind("documents", given, "[document] for a single one")
         rows = (row if isinstance(row, Document) else _with_id(key, row) for key, row in given.items())
-        return (_as_document(row, place) for place, row in enumerate(rows))
+        return _distinct(_as_document(row, place) for place, row in enumerate(rows))
     if not _is_several(given) or isinstance(given, Document):
         raise wrong_kind("documents", given, "a corpus file, several, or an iterable of documents")
     items = iter(given)
@@ -114,7 +114,16 @@ def as_documents(given: DocumentsLike) -> Iterator[Document]:
         paths: list[Any] = [first, *items]
         return read_documents([str(as_path(path, "a corpus file")) for path in paths])
     rest: Iterable[Any] = items
-    return (_as_document(item, place) for place, item in enumerate(chain([first], rest)))
+    return _distinct(_as_document(item, place) for place, item in enumerate(chain([first], rest)))
+
+
+def _distinct(documents: Iterable[Document]) -> Iterator[Document]:
+    """Pass documents on; DuplicateId for an id that came before."""
+    seen, place = SeenIds(), Path("documents")
+    for number, document in enumerate(documents, 1):
+        seen.takes(document, place, number)
+        yield document
+    seen.check()
 
 
 def _documents_of(table: DataFrame) -> Iterator[Document]:

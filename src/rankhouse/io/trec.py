@@ -13,9 +13,9 @@ from rankhouse.core.errors import BadData, DuplicateId, WrongUse, warn
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.qrels import MOST_GRADE, Qrels
 from rankhouse.core.run import Run
-from rankhouse.io.corpora import PUBLIC, qrels_of
 from rankhouse.io.files import Skips, as_text, numbered_lines
 from rankhouse.io.outputs import writing
+from rankhouse.io.public import PUBLIC, qrels_of
 
 
 def _columns(path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[str]]]:

@@ -1,7 +1,8 @@
 """The table of model families: one line says all that the other packages know of a family.
 
-A family is added here and in a file of its own. Models and explanations are named, ``module.name``, and
-imported when they are used, so that reading the table loads neither torch nor the other families.
+A family is added here and in a file of its own, or by another package (docs/extending.md). Models and
+explanations are named, ``module.name``, and imported when they are used, so that reading the table loads
+neither torch nor the other families. Another package names its own ``package.module:name``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.extensions import Extensible
 from rankhouse.core.notation import make
 
 if TYPE_CHECKING:
@@ -93,6 +95,9 @@ class LazyTable(Mapping[str, Callable[..., Any]]):
     def __getitem__(self, name: str) -> Callable[..., Any]:
         return self._load[name]()
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._load
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._load)
 
@@ -101,9 +106,27 @@ class LazyTable(Mapping[str, Callable[..., Any]]):
 
 
 def _load(name: str) -> Any:  # noqa: ANN401  # a class or a function
-    """Import ``module.name`` of this package."""
-    module, _, own = name.partition(".")
-    return getattr(import_module(f"rankhouse.models.{module}"), own)
+    """Import ``module.name`` of this package, or ``package.module:name``."""
+    module, _, own = name.partition(":" if ":" in name else ".")
+    return getattr(import_module(module if ":" in name else f"rankhouse.models.{module}"), own)
+
+
+class _Opening(Mapping[str, Callable[[], Callable[..., Any]]]):
+    """The families that have "published" or "designed": name -> what imports that."""
+
+    def __init__(self, kind: str, opens: str) -> None:
+        self._kind, self._opens = kind, opens
+
+    def __getitem__(self, name: str) -> Callable[[], Callable[..., Any]]:
+        if not getattr(FAMILIES[name], self._kind):
+            raise KeyError(name)
+        return partial(getattr, FAMILIES[name], self._opens)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in FAMILIES if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 # Hofstätter et al., TREC 2019: Adam, 1e-4 for embedding and contextualisation, 1e-3 for the rest; batches,
@@ -151,7 +174,7 @@ _LISTS: Final[dict[str, Any]] = {
 _MARGINS: Final[dict[str, Any]] = {"loss": "margin-mse", "clip": 1.0, "measure": "nDCG@10", "patience": 0}
 _STUDENT = "(passage_length=120, min_count=2{vectors})"
 
-FAMILIES: dict[str, Family] = {
+_OWN: dict[str, Family] = {
     # Nogueira et al., EMNLP 2020: constant 1e-3, class-balanced batches of 128.
     "monot5": Family(
         "monot5.MonoT5",
@@ -259,14 +282,14 @@ FAMILIES: dict[str, Family] = {
     },
 }
 
-PUBLISHED: Mapping[str, Callable[..., Model[Any]]] = LazyTable(
-    {name: partial(_load, family.published) for name, family in FAMILIES.items() if family.published}
+FAMILIES: Mapping[str, Family] = Extensible(
+    _OWN, "rankhouse.families", lambda given: isinstance(given, Family), "rankhouse.models.families.Family"
 )
+
+PUBLISHED: Mapping[str, Callable[..., Model[Any]]] = LazyTable(_Opening("published", "open"))
 """Families whose checkpoints others publish: name -> what opens one."""
 
-DESIGNS: Mapping[str, Callable[..., Design]] = LazyTable(
-    {name: partial(getattr, f, "design") for name, f in FAMILIES.items() if f.designed}
-)
+DESIGNS: Mapping[str, Callable[..., Design]] = LazyTable(_Opening("designed", "design"))
 """Families that are trained from the start here: name -> what its notation makes."""
 
 PAIRWISE: Mapping[str, Callable[..., MonoT5]] = LazyTable({"duot5": partial(_load, "duot5.open_duot5")})

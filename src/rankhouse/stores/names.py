@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.extensions import Extensible
 from rankhouse.stores.clients import masked
 from rankhouse.stores.lancedb import LanceDB
 from rankhouse.stores.lucene import Elasticsearch, OpenSearch
@@ -14,7 +15,7 @@ from rankhouse.stores.postgres import Postgres
 from rankhouse.stores.qdrant import Qdrant, QdrantEdge
 from rankhouse.stores.store import Store
 
-STORES: dict[str, Callable[..., Store]] = {
+_OWN: dict[str, Callable[..., Store]] = {
     "qdrant": Qdrant,
     "qdrant_edge": QdrantEdge,
     "lancedb": LanceDB,
@@ -23,6 +24,7 @@ STORES: dict[str, Callable[..., Store]] = {
     "opensearch": OpenSearch,
     "elasticsearch": Elasticsearch,
 }
+STORES: Mapping[str, Callable[..., Store]] = Extensible(_OWN, "rankhouse.stores")
 """Name -> what makes the store; a client library is imported when its store is made."""
 
 

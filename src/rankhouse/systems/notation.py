@@ -33,7 +33,7 @@ _DEEPEST: Final = 60
 _NAMED: Final = 40
 _SHOWN: Final = 60
 """Characters shown on either side of a fault."""
-_RANKERS: Final = (*PUBLISHED, *PAIRWISE, "open")
+_OTHERS: Final = (*PAIRWISE, "open")
 _CALL: Final = re.compile(r"\s*[A-Za-z_]\w*\s*\(.*\)\s*\Z", re.DOTALL)
 _LIVE: Final = re.compile(r"<(?:ranker|run) ")
 _DENSE: Final[dict[str, Callable[..., Dense]]] = {"dense": Dense}
@@ -157,7 +157,7 @@ class _Reader:
     def _named(self, node: ast.expr, name: str, call: ast.Call | None) -> System:
         """Read a first stage or a fusion, with its arguments where it is called."""
         if name not in _FIRST:
-            if name in (*_RANKERS, DEFAULT):
+            if _is_ranker(name) or name == DEFAULT:
                 raise self._at(node, f"is a ranker; put what it reads before it:  bm25 % 100 >> {name} ...")
             raise self._at(node, f"is no system known here{_near(name, _FIRST)}; expected {_SYSTEM}")
         if name in FUSIONS:
@@ -205,7 +205,7 @@ class _Reader:
                 return self._made(node, lambda: Stage(text))
             case ast.Name(id=name) if name in _FIRST:
                 raise self._at(node, f"is a first stage or fusion; expected {_RANKER}")
-            case ast.Name(id=name) if name not in _RANKERS:
+            case ast.Name(id=name) if not _is_ranker(name):
                 return Stage(name)
             case ast.Call(func=ast.Name(id=name)):
                 return self._called_ranker(node, name)
@@ -214,10 +214,9 @@ class _Reader:
     def _called_ranker(self, node: ast.Call, name: str) -> Stage:
         if name in DESIGNS:
             raise self._at(node, 'is a ranker still to be trained; train it, and name its folder: >> "DIR"')
-        if name not in _RANKERS:
-            raise self._at(
-                node, f'"{name}" is no ranker known here{_near(name, _RANKERS)}; expected {_RANKER}'
-            )
+        if not _is_ranker(name):
+            near = _near(name, (*PUBLISHED, *_OTHERS))
+            raise self._at(node, f'"{name}" is no ranker known here{near}; expected {_RANKER}')
         args, kwargs = self._arguments(node)
         options: dict[str, Any] = {key: kwargs.pop(key) for key in STAGE_OPTIONS if key in kwargs}
         for key, one in options.items():
@@ -308,6 +307,10 @@ class _Reader:
         lead, tail = "... " * (start > 0), " ..." * (place + _SHOWN < len(text))
         line = f"{lead}{text[start : place + _SHOWN]}{tail}"
         return WrongUse(f"{reason}\n  {line}\n  {' ' * (len(lead) + place - start)}^")
+
+
+def _is_ranker(name: str) -> bool:
+    return name in _OTHERS or name in PUBLISHED
 
 
 def _visible(text: str) -> str:

@@ -15,6 +15,7 @@ from rankhouse.core.errors import RankhouseError
 from rankhouse.io.corpora import JSON_KINDS, TREC_KINDS
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.files import kind_of, open_bytes
+from rankhouse.io.readers.installed import has_reader
 from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS, document_columns
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
@@ -111,6 +112,8 @@ def kind_at(path: Path, size: int, changed: int) -> FileKind | None:
         return _looked_into(path, ending, size, changed)
     if known is not None:
         return known
+    if has_reader(path):
+        return CORPUS
     if not ending or path.name.lower().partition(".")[0] in _PROSE:
         return _by_content(path, size, changed)
     return None

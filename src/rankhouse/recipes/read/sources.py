@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rankhouse.core.errors import MissingInput
-from rankhouse.io.corpora import PUBLIC
+from rankhouse.io.public import PUBLIC
 from rankhouse.io.staging import fetched
 from rankhouse.recipes.read.file_hashes import Contents, Signature, signatures
 from rankhouse.recipes.read.parse import RecipeFile

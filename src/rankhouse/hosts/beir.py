@@ -1,0 +1,92 @@
+"""BEIR: a system as its retriever, a ranker as its reranker. Nothing of BEIR itself is imported.
+
+>>> EvaluateRetrieval(Search("bm25")).retrieve(corpus, queries)  # doctest: +SKIP
+>>> Rerank(CrossEncoder('crossencoder("DIR")')).rerank(corpus, queries, results, top_k=100)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rankhouse.core.errors import BadData
+from rankhouse.core.nouns import Document, FloatArray
+from rankhouse.hosts.adapters import OpenRanker, RankerLike, TemporarySystem, checked_text
+from rankhouse.io.inputs import as_queries
+from rankhouse.systems.system import System
+
+
+class CrossEncoder:
+    """A ranker with ``predict``, as ``beir.reranking.Rerank`` calls it.
+
+    Args:
+        ranker: A folder, ``crossencoder("DIR", split="sentences(10, 5)")``, or any ranker.
+    """
+
+    def __init__(self, ranker: RankerLike) -> None:
+        self._open = OpenRanker(ranker)
+
+    def predict(self, sentences: Sequence[Sequence[str]], **options: object) -> FloatArray:
+        """Score pairs of query and text: (n,) float32.
+
+        Args:
+            sentences: The pairs; a single one gives one score.
+            options: Batch size, progress bar and the like, of which no score depends.
+
+        Raises:
+            BadData: A pair is no two texts.
+        """
+        del options
+        is_one = len(sentences) == 2 and all(isinstance(text, str) for text in sentences)
+        pairs: Sequence[Any] = [sentences] if is_one else sentences
+        scores = self._open.scores([_pair(place, pair) for place, pair in enumerate(pairs)])
+        return scores[0] if is_one else scores
+
+
+def _pair(place: int, given: Sequence[str]) -> tuple[str, str]:
+    if isinstance(given, str) or len(given) != 2:
+        raise BadData(f"pair {place:,} is {given!r:.80}; give [query, text]")
+    query, text = given
+    return checked_text(query, f"the query of pair {place:,}"), checked_text(
+        text, f"the text of pair {place:,}"
+    )
+
+
+class Search:
+    """A system as ``EvaluateRetrieval`` calls it; it indexes the corpus in a folder of its own.
+
+    Args:
+        system: ``bm25``, ``bm25 % 100 >> crossencoder("DIR")``, or the System itself.
+        analyzer: "english", "tweet" or "whitespace".
+    """
+
+    def __init__(self, system: str | System, analyzer: str = "english") -> None:
+        self._system = TemporarySystem(system, analyzer)
+        self._corpus: object = None
+
+    def search(
+        self,
+        corpus: Mapping[str, Mapping[str, Any]],
+        queries: Mapping[str, str],
+        top_k: int,
+        score_function: str | None = None,
+        **options: object,
+    ) -> dict[str, dict[str, float]]:
+        """Index a corpus, if it is another one than before, and return query id -> document id -> score.
+
+        Args:
+            score_function: Not used: the system says how it scores.
+        """
+        del score_function, options
+        if self._corpus is not corpus:
+            self._system.index(_document(doc_id, fields) for doc_id, fields in corpus.items())
+            self._corpus = corpus
+        return self._system.opened.run(as_queries(queries), top_k).to_dict()
+
+
+def _document(doc_id: object, fields: Mapping[str, Any]) -> Document:
+    text, title = (
+        checked_text(fields.get(name) or "", f'the "{name}" of document "{doc_id}"')
+        for name in ("text", "title")
+    )
+    return Document(checked_text(doc_id, "the id of a document"), text, title)

@@ -1,0 +1,70 @@
+"""Public collections by their ids in ir_datasets: ``ir_datasets:beir/scifact/test``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.nouns import Document, Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.io.duplicate_ids import checked_id
+
+PUBLIC = "ir_datasets:"
+"""What the name of a public collection begins with."""
+
+
+def _ir_dataset(name: str) -> Any:  # noqa: ANN401 - an untyped library's object
+    try:
+        import ir_datasets  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise MissingExtra(f"ir_datasets:{name}", "datasets") from error
+    try:
+        return ir_datasets.load(name)
+    except KeyError as error:
+        raise WrongUse(f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com') from error
+
+
+def count_public(name: str) -> int:
+    """Count the documents of a public collection.
+
+    Raises:
+        MissingExtra: ir_datasets is not installed.
+        WrongUse: It knows no such collection.
+    """
+    dataset = _ir_dataset(name)
+    return int(dataset.docs_count() or sum(1 for _ in dataset.docs_iter()))
+
+
+def public_documents(name: str) -> Iterator[Document]:
+    """Stream the documents of a public collection; raises as :func:`count_public` does."""
+    for record in _ir_dataset(name).docs_iter():
+        fields = record._asdict()
+        doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")
+        main = next((name for name in ("text", "body") if name in fields), "")
+        fields.pop("marked_up_doc", None)  # the same text again, with its tags
+        text = str(fields.pop(main)) if main else record.default_text()
+        yield Document(checked_id(doc_id, Path(name), 0), text, title, fields)
+
+
+def qrels_of(name: str) -> Qrels:
+    """Read the judgements of a public collection.
+
+    Raises:
+        MissingExtra: ir_datasets is not installed.
+        WrongUse: It knows no such collection, or that one has no judgements.
+    """
+    dataset = _ir_dataset(name)
+    if not dataset.has_qrels():
+        raise WrongUse(f'"{PUBLIC}{name}" has no judgements; name one that has, see https://ir-datasets.com')
+    qrels: dict[str, dict[str, int]] = {}
+    for judged in dataset.qrels_iter():
+        qrels.setdefault(judged.query_id, {})[judged.doc_id] = int(judged.relevance)
+    return qrels
+
+
+def public_queries(name: str, field: str = "") -> list[Query]:
+    """Read the queries of a public collection; raises as :func:`count_public` does."""
+    asked = _ir_dataset(name).queries_iter()
+    return [Query(q.query_id, getattr(q, field) if field else q.default_text()) for q in asked]
