@@ -234,7 +234,7 @@ class ServiceCluster:
         """Return what has a ranker held by the cluster, and spreads its work."""
 
         def spread(ranker: NeuralRanker, thread: ModelWorker) -> ReplicaWorker:
-            precision, device, _ = ranker.compute
+            precision, device = ranker.compute.precision, ranker.compute.device
             replicas = self._cluster.replicas
             shared = ClusterOptions("", replicas * max(1, len(options.rankers)), options.compute.threads)
             share = Capacity(self._cluster.ray, shared, device.type)

@@ -40,7 +40,13 @@ class Compute(NamedTuple):
         """The same without int8: for what gains nothing by it."""
         if self.precision != "int8":
             return self
-        return self._replace(precision="fp32", steady=True) if machine.WIDE_LOOPS else self._replace(precision="bf16")
+        return self.fp32 if machine.WIDE_LOOPS else self._replace(precision="bf16")
+
+    @property
+    def fp32(self) -> Compute:
+        """The same in fp32: for what must not be rounded."""
+        is_wide = self.precision == "int8" and machine.WIDE_LOOPS
+        return self._replace(precision="fp32", steady=self.steady or is_wide)
 
     @contextmanager
     def active(self) -> Iterator[None]:

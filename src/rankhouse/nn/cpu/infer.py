@@ -59,7 +59,7 @@ class Int8Rows(NamedTuple):
         )
 
 
-Rows = Tensor | Int8Rows | wide.ByteRows
+Rows = Tensor | Int8Rows
 """What a product reads: (t, k) in the type of the computation."""
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.nn.cpu import onednn_int8
 
 FORCED: str = os.environ.get("RANKHOUSE_CPU", "")
 """The most that may be used: "avx2", "plain", or "" for all there is."""
@@ -82,9 +83,32 @@ def multiplies_bf16() -> bool:
 
 def has_wide_int8() -> bool:
     """Return whether int8 is computed by oneDNN and the loops of ``_wide.c``, and rightly."""
-    from rankhouse.nn.cpu.wide import multiplies_exactly  # noqa: PLC0415  # it imports this module
+    return WIDE_LOOPS and has_onednn() and onednn_int8.is_exact()
 
-    return WIDE_LOOPS and has_onednn() and multiplies_exactly()
+
+def has_int8() -> bool:
+    """Return whether int8 is computed on this processor."""
+    return INFER_LOOPS or has_wide_int8()
+
+
+def in_use() -> dict[str, str]:
+    """Say what computes each precision on this processor, and why: for the doctor."""
+    torch_alone = "PyTorch" if FORCED != "plain" else "PyTorch (RANKHOUSE_CPU=plain)"
+    infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES
+    int8 = "oneDNN and compiled loops with AVX2" if WIDE_LOOPS else "not at all: no AVX2, or not compiled"
+    if WIDE_LOOPS and not has_wide_int8():
+        int8 = "not at all: oneDNN's products of whole numbers are wrong here, or absent"
+    slow = (
+        ""
+        if has_onednn() and multiplies_bf16()
+        else ", no faster than fp32: the processor multiplies no bf16"
+    )
+    return {
+        "fp32": "oneDNN" if has_onednn() else torch_alone,
+        "bf16": infer if INFER_LOOPS else torch_alone + slow,
+        "int8": infer if INFER_LOOPS else int8,
+        "training": "compiled loops with AVX-512" if TRAIN_LOOPS else torch_alone,
+    }
 
 
 def multiplies(*factors: Tensor) -> bool:
@@ -104,7 +128,7 @@ def require_int8_loops(device: torch.device) -> None:
     """
     if device.type != "cpu":
         raise WrongUse(NO_INT8.format("it is made for processors, not for CUDA"))
-    if not INFER_LOOPS and not has_wide_int8():
+    if not has_int8():
         reason = "it needs a processor with AVX2, PyTorch with oneDNN, and this package compiled"
         raise WrongUse(NO_INT8.format(reason))
 

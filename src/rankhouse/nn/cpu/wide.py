@@ -1,35 +1,32 @@
-"""int8 on every x86 processor with AVX2: products of whole numbers by oneDNN, all else by the loops of ``_wide.c``.
+"""int8 on every x86 processor with AVX2: products by oneDNN, the rest by the loops of ``_wide.c``.
 
-A weight has one scale for each output and lies within -63..63, a row of activations one for itself; a row X in
--127..127 is multiplied as X + 128. Sums of two products then fit into the 16 bits in which oneDNN adds where the
-processor lacks VNNI, and are exact everywhere (with weights up to 127 it cuts them off there, silently). The loops
-add in one order on every processor: scores are equal to the bit on AVX2, AVX2-VNNI and AVX-512.
-Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width of a head, w width.
+A weight has one scale for each output and lies within -63..63, a row of activations one for itself; a row X
+in -127..127 is multiplied as X + 128. Sums of two products then fit into the 16 bits in which oneDNN adds
+where the processor lacks VNNI, and are exact everywhere (with weights up to 127 it cuts them off there,
+silently). The loops add in one order on every processor: scores are equal to the bit on AVX2, AVX2-VNNI and
+AVX-512. Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width of a head, w width.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.cpu import machine
+from rankhouse.nn.cpu import machine, onednn_int8
 from rankhouse.nn.cpu.machine import checked
 
 with suppress(ImportError):  # not compiled on this machine: `machine` says so
     from rankhouse.nn.cpu import _wide
 
-_ONEDNN = torch.ops.onednn
 _ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 _STORED, _ADDED, _GATED = range(3)
 _TILE = 512  # rows multiplied at once, so that their products stay near the processor
 _STEP = 32  # rows are filled up to a multiple of it: oneDNN compiles again for each new number
 _COLUMNS = 16  # of a panel of a product of few rows
-_ZERO = 128  # the byte that stands for 0
 
 
 class ByteRows(NamedTuple):
@@ -59,38 +56,6 @@ def fits(compute: Compute, *widths: int) -> bool:
     )
 
 
-@cache
-def multiplies_exactly() -> bool:
-    """Return whether oneDNN's product of the largest numbers is right on this processor."""
-    rows = torch.tensor([[255], [1], [128]], dtype=torch.uint8).repeat(1, 1024)
-    weight = torch.tensor([[63], [-63]], dtype=torch.int8).repeat(8, 1024)
-    expected = torch.tensor([[127.0], [-127.0], [0.0]]) * torch.tensor([63.0, -63.0]).repeat(8) * 1024
-    try:
-        return torch.equal(_multiplied(rows, _packed(weight), len(weight)), expected)
-    except (RuntimeError, AttributeError):  # a build of PyTorch without oneDNN's int8
-        return False
-
-
-def _packed(weight: Tensor) -> Tensor:
-    packed: Tensor = _ONEDNN.qlinear_prepack(weight, None)
-    return packed
-
-
-@cache
-def _units(columns: int) -> tuple[Tensor, Tensor]:
-    """Return scales of 1 and zero points of 0."""
-    with torch.inference_mode(False):
-        return torch.ones(columns), torch.zeros(columns, dtype=torch.int32)
-
-
-def _multiplied(rows: Tensor, packed: Tensor, columns: int) -> Tensor:
-    """Multiply bytes by a packed weight: (t, k) -> (t, m) float32, whole numbers."""
-    product: Tensor = _ONEDNN.qlinear_pointwise(
-        rows, 1.0, _ZERO, packed, *_units(columns), None, 1.0, 0, torch.float32, "none", [], ""
-    )
-    return product
-
-
 class QuantisedLinear:
     """act(x Wᵀ + b) in int8; may add its result to the residual.
 
@@ -115,8 +80,9 @@ class QuantisedLinear:
         self._activation, self._feeds, self._gated = _ACTIVATIONS[activation], feeds, gated
         weight = weight.detach().float()
         self._bias = None if bias is None else bias.detach().float().contiguous()
-        self._scale = (weight.abs().amax(1).clamp(min=1e-30) / 63).contiguous()
-        self._weight = _packed(torch.round(weight / self._scale[:, None]).nan_to_num().to(torch.int8))
+        self._scale = (weight.abs().amax(1).clamp(min=1e-30) / onednn_int8.LARGEST).contiguous()
+        whole = torch.round(weight / self._scale[:, None]).nan_to_num().to(torch.int8)
+        self._weight = onednn_int8.pack(whole)
 
     def __call__(self, rows: Tensor | ByteRows) -> Any:  # noqa: ANN401  # as `feeds` says
         """Apply to rows: (t, k) -> (t, m) float32, or bytes."""
@@ -143,7 +109,7 @@ class QuantisedLinear:
         checked(rows.values, torch.uint8, self._in)
         for start in range(0, count, _TILE):
             some = rows.values[start : min(start + _TILE, len(rows.values))]
-            products = _multiplied(some, self._weight, self._out)
+            products = onednn_int8.multiply(some, self._weight, self._out)
             stop = min(start + _TILE, count)
             parts = (out, None, None) if isinstance(out, Tensor) else (None, *out)
             given = (None if part is None else part[start:stop] for part in parts)
@@ -202,9 +168,7 @@ class WideNorm:
         exact: Whether that product reads float32, else bytes.
     """
 
-    def __init__(
-        self, gain: Tensor | None, shift: Tensor | None, eps: float, *, exact: bool = False
-    ) -> None:
+    def __init__(self, gain: Tensor | None, shift: Tensor | None, eps: float, *, exact: bool = False) -> None:
         self._gain = None if gain is None else gain.detach().float().contiguous()
         self._shift = None if shift is None else shift.detach().float().contiguous()
         self._eps, self._exact = eps, exact
@@ -248,7 +212,7 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
 
 
 def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
-    """Let h queries a row (n, h, w) read their row of x (t, w), which ends at ``ends`` (n + 1,) int64; float32.
+    """Let h queries a row (n, h, w) read their row of x (t, w), which ends at ``ends`` (n + 1,) int64.
 
     See ``attention.attend_once``.
     """
@@ -263,11 +227,15 @@ def attend_first(queries: Tensor, keys_values: Tensor, ends: Tensor, most: int |
     """
     _, heads, d = queries.shape
     sides = keys_values, keys_values[:, heads * d :]
-    return _read_once(queries, sides, ends, (2 * heads * d, d), most)
+    return _read_once(queries, sides, ends, (2 * heads * d, d), most=most)
 
 
 def _read_once(
-    queries: Tensor, sides: tuple[Tensor, Tensor], ends: Tensor, steps: tuple[int, int], most: int | None = None
+    queries: Tensor,
+    sides: tuple[Tensor, Tensor],
+    ends: Tensor,
+    steps: tuple[int, int],
+    most: int | None = None,
 ) -> Tensor:
     """Read keys and values that stand ``steps`` numbers apart: from token to token, from head to head."""
     rows, heads, width = queries.shape
@@ -278,6 +246,6 @@ def _read_once(
             f"{rows} rows of queries, {len(ends) - 1} rows of {int(ends[-1])} in {len(sides[0])} tokens"
         )
     out = torch.empty_like(queries)
-    longest = most or int(ends[-1])
-    machine.call(_wide.attend_once, (queries, *sides, ends, rows, heads, width, *steps, longest, out))
+    sizes = (rows, heads, width, *steps, most or int(ends[-1]))
+    machine.call(_wide.attend_once, (queries, *sides, ends, *sizes, out))
     return out

@@ -182,8 +182,8 @@ class FusedAttention:
         longest = int(layout.lengths.max())
         if bias is None and self._window is not None and longest > self._window + 1:
             bias = _by_distance(self.heads, self._window, -(-longest // _USUAL) * _USUAL)
-        loops = infer if qkv.dtype is torch.bfloat16 else wide
-        return loops.attend(qkv, layout.ends, self.heads, bias)
+        attend = infer.attend if qkv.dtype is torch.bfloat16 else wide.attend
+        return attend(qkv, layout.ends, self.heads, bias)
 
 
 @lru_cache(maxsize=8)

@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.cpu import machine, wide
+from rankhouse.nn.cpu import infer, machine, wide
 from rankhouse.nn.cpu.infer import TILE, FusedNorm, PackedLinear, fits
 from rankhouse.nn.cpu.machine import multiplies
 
@@ -95,6 +95,8 @@ class Linear:
         return y.mul_(self(rows))
 
 
+Rows = infer.Rows | wide.ByteRows
+"""What a product reads: (t, k) in the type of the computation."""
 Affine = tuple[Tensor, Tensor | None]
 """A weight (out, in) and a bias (out,) or None."""
 
@@ -181,12 +183,15 @@ class _PackedLayer(nn.Module):
 
     def __init__(self, layer: nn.Linear, compute: Compute) -> None:
         super().__init__()
-        self._product, self._out = Linear(layer.weight, layer.bias, compute), layer.out_features
+        steady = compute.steady and wide.fits(compute, layer.in_features)
+        make = linear if steady else Linear
+        self._product, self._out = make(layer.weight, layer.bias, compute), layer.out_features
         self.weight = layer.weight.detach().new_empty(0)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) -> (..., out)."""
-        return self._product(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], self._out)
+        flat: Tensor = self._product(x.reshape(-1, x.shape[-1]))
+        return flat.view(*x.shape[:-1], self._out)
 
 
 def packed_linears(module: nn.Module, compute: Compute) -> nn.Module:

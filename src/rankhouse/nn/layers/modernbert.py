@@ -20,9 +20,9 @@ from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu import wide
-from rankhouse.nn.cpu.infer import Rows, require_int8
+from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.attention import RowLayout, attention
-from rankhouse.nn.layers.linear import Affine, layer_norm, linear, root_mean_square_norm
+from rankhouse.nn.layers.linear import Affine, Rows, layer_norm, linear, root_mean_square_norm
 from rankhouse.nn.layers.prenorm import FeedForward, NormAffine, SelfAttentionHalf, centred
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.layers.rotary import Rotary, Turn, interleaved
@@ -191,7 +191,8 @@ class ModernEncoder:
         self._words = words.to(compute.device)
         norms = (weights.norm(name) for name in ("embeddings.norm", "final_norm"))
         self._embed, self._final = (
-            layer_norm(n.gain, torch.zeros_like(n.gain) if n.shift is None else n.shift, n.eps, compute) for n in norms
+            layer_norm(n.gain, torch.zeros_like(n.gain) if n.shift is None else n.shift, n.eps, compute)
+            for n in norms
         )
         split = first_only and last > 0
         self._layers = [_Layer(weights, i, sizes, compute) for i in range(last if split else last + 1)]
@@ -220,4 +221,3 @@ class ModernEncoder:
         for kind, layer in zip(self._sizes.kinds, self._layers, strict=False):
             x, rows = layer(x, layout, turns[kind], rows), None
         return x, turns
-

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.cpu.infer import Rows
 from rankhouse.nn.layers.attention import Attention, RowLayout
-from rankhouse.nn.layers.linear import Affine, Gated, linear, root_mean_square_norm
+from rankhouse.nn.layers.linear import Affine, Gated, Rows, linear, root_mean_square_norm
+
 
 class NormAffine(NamedTuple):
     """The norm before a half of a layer.
