@@ -19,7 +19,7 @@ from rankhouse.explanation.contrast import (
     changed_places,
     contrast,
 )
-from rankhouse.explanation.views import MOST_WORDS, view_of
+from rankhouse.explanation.report import MOST_WORDS, view_of
 
 QUERY = Query("q1", "who steers ships?")
 

@@ -58,7 +58,6 @@ class Goodness(NamedTuple):
     """How well probabilities come true; intervals by resampling queries.
 
     Attributes:
-        name: Whose probabilities.
         error: Expected calibration error.
         brier: Mean squared difference to what came true.
         log_loss: Mean of minus the logarithm of what was given to what came true.
@@ -77,10 +76,6 @@ class CalibrationResult(NamedTuple):
 
     Attributes:
         scale: Fitted on all pairs.
-        method: "platt" or "isotonic".
-        pairs: n.
-        relevant: How many of them are relevant.
-        queries: Whose pairs they are.
         goodness: Of the share of relevant pairs for all, of the ranker's own probabilities where it gives
             some, and of the fitted ones on queries that were held out.
     """
@@ -105,7 +100,6 @@ def calibrate(judged: JudgedScores, method: str = "platt", seed: int = 0) -> Cal
     """Fit a scale on judged pairs.
 
     Args:
-        judged: The pairs.
         method: "platt" or "isotonic".
         seed: Of the folds and of the intervals.
 

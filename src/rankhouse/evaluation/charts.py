@@ -18,6 +18,7 @@ from rankhouse.page.charts import (
     DASHED,
     Draw,
     Palette,
+    blank,
     canvas,
     inline,
     plain_axes,
@@ -136,9 +137,7 @@ def _bars(gains: Floats, palette: Palette, axes: Axes) -> None:
 
 def _wins_figure(wins: PairedWins, palette: Palette) -> Figure:
     """Lay the chart out: one stacked bar a range."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
-
-    figure = Figure(figsize=(7.2, 3.6), facecolor="none", layout="constrained")
+    figure = blank(7.2, 3.6, "constrained")
     axes = figure.subplots()
     _stack(wins, palette, axes)
     counts = [f"{number}\n{one.counts.queries:,} queries" for number, one in enumerate(wins.ranges, 1)]

@@ -99,7 +99,6 @@ class Comparison(ComparisonData):
         the differences of one system to the baseline, query by query.
 
         Args:
-            path: The file.
             title: Heading of a page.
             texts: Query id -> its words, shown in a page.
             system: Whose differences a chart shows; may be left out where only one differs from the baseline.
@@ -195,10 +194,6 @@ def compare_scores(
 
     Args:
         scores: System name -> its scores; all with the same measures, and with the baseline's queries.
-        baseline: The system to compare the others with; None only gives means and intervals.
-        test: "t" or "randomization".
-        correction: None (or "none"), "bonferroni" or "holm".
-        seed: Of the randomization test.
 
     Raises:
         WrongUse: A baseline, test or correction that does not exist, or other queries than the baseline's.

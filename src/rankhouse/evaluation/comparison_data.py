@@ -69,7 +69,6 @@ class ComparisonData:
         baseline: The system the others are compared with; None if there is none.
         test: "t" or "randomization".
         correction: "none", "bonferroni" or "holm".
-        seed: Of the randomization test.
         cells: Row by row: the systems in order, within each the measures in order.
     """
 

@@ -58,8 +58,6 @@ class PairedWins(NamedTuple):
     """How often each of two systems is right where the other is not.
 
     Attributes:
-        first: Name of the first system.
-        second: Of the second.
         counts: Who is right, over all queries.
         ranges: The same by the score of the first system's top document, highest first.
     """
@@ -78,9 +76,6 @@ def paired_wins(first: Run, second: Run, qrels: Qrels, names: tuple[str, str], r
 
     Args:
         first: By whose scores the ranges are cut: the higher the nearer.
-        second: The other.
-        qrels: What is right.
-        names: Of the two.
         ranges: How many, of equal size or one more.
 
     Raises:

@@ -35,21 +35,14 @@ _NONE_JUDGED = "none"
 
 @dataclass(frozen=True)
 class Program:
-    """A program with its measures and judgements made ready.
+    """A program with its measures and judgements made ready."""
 
-    Attributes:
-        evaluator: Takes (query -> document -> score), yields a value for each measure and query.
-        rows: Measure as the program is asked for it -> its place among all measures.
-        columns: Query id -> its place among all queries.
-        names: Query id -> document id -> the name it is handed over by; None: its own id.
-        depth: The rank below which these measures do not look; None if one of them reads to the end.
-    """
-
-    evaluator: Any
-    rows: Mapping[str, int]
-    columns: Mapping[str, int]
+    evaluator: Any  # takes (query -> document -> score), yields a value for each measure and query
+    rows: Mapping[str, int]  # measure as the program is asked for it -> its place among all measures
+    columns: Mapping[str, int]  # query id -> its place among all queries
+    # query id -> document id -> the name it is handed over by; None: its own id
     names: Mapping[str, Mapping[str, str]] | None
-    depth: int | None
+    depth: int | None  # the rank below which these measures do not look; None if one of them reads to the end
 
     def values(self, ranked: Ranked) -> Iterator[tuple[int, int, float]]:
         """Stream (row, column, value) of rankings, best first, of queries that have judgements."""

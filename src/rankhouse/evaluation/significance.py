@@ -46,7 +46,6 @@ def t_test(differences: Floats, seed: int = 0) -> Floats:  # noqa: ARG001 - one 
 
     Args:
         differences: (tests, queries), system minus baseline.
-        seed: Not used.
 
     Returns:
         (tests,) two-sided p. No difference anywhere, or a single query, gives 1; the same difference on

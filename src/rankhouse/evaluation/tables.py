@@ -48,7 +48,6 @@ def differences_table(comparison: ComparisonData, system: str | None = None) -> 
     """Return one row a test: the difference and its interval, p before and after correction, wins and losses.
 
     Args:
-        comparison: With a baseline; without one there are no rows.
         system: Only the tests of this one, which is then not named in each row.
     """
     columns = (
@@ -83,10 +82,6 @@ def extremes_tables(
     """Return two tables: the queries a system helps most, and those it hurts most.
 
     Args:
-        comparison: With a baseline.
-        system: The system to look at.
-        measure: One of the comparison's measures.
-        most: Rows of each table.
         texts: Query id -> its words, shown where known.
     """
     columns = ("query", *(("text",) if texts else ()), "baseline", "system", "difference")

@@ -64,8 +64,6 @@ def flip(
     Args:
         document: The document above; its title is one unit.
         rival: The document that is to stand above, and its score by the same ranker for the same query.
-        split: What cuts documents into passages; None leaves them whole.
-        pool: What makes one score of a document's passages; None is the best.
 
     Raises:
         BadModel: A score is not a finite number.

@@ -21,7 +21,7 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.frames import frame
 from rankhouse.core.nouns import Query
 from rankhouse.core.overlap import NOTHING, mismatch
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.core.sampling import generator
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 CHANCE = 0.5
 """The share that random order gets of every axiom."""
 DEEPEST = 1000
-_PAIRS_AT_ONCE = 1 << 17
-_DRAWS_AT_ONCE = 256
 FEWEST = 5
 """Queries from which on their spread says something."""
+_PAIRS_AT_ONCE = 1 << 17
+_DRAWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def diagnose(
     queries: Sequence[Query],
     index: Index,
     options: DiagnosisOptions | None = None,
-    progress: Progress | None = None,
+    progress: Progress = ignore,
 ) -> Diagnosis:
     """Count for each ranker how often it orders two documents as the axioms of retrieval ask.
 
@@ -212,9 +212,11 @@ def diagnose(
         BadData: A query of a run without a text, a query given twice, a document that the index lacks, or no
             two documents.
     """
-    options = options or DiagnosisOptions()
-    texts = by_id(queries)
-    asked = _check(runs, texts)
+    if not runs:
+        raise WrongUse("no run was given; axioms are counted over the documents that a run ranks")
+    options, texts = options or DiagnosisOptions(), by_id(queries)
+    asked = list(dict.fromkeys(query_id for run in runs.values() for query_id in run))
+    require_texts(asked, texts)
     tops = {name: run.top(options.depth) for name, run in runs.items()}
     documents = (doc_id for top in tops.values() for query_id in top for doc_id in top[query_id].doc_ids)
     reader = TermReader(index, documents, [texts[query_id] for query_id in asked], options.vectors)
@@ -230,26 +232,17 @@ def diagnose(
                 tallies[:, number, :, column] = _tally(
                     ranking, rows, features, axioms, tolerance=options.tolerance
                 )
-        if progress is not None:
-            progress(column + 1)
+        progress(column + 1)
     if not tallies[1].any() and not any(len(top[q].doc_ids) > 1 for top in tops.values() for q in top):
         raise BadData("no query of these runs has two documents; axioms compare the documents of a query")
-    shares = _shares(tallies, options)
+    shares, pairs = _shares(tallies, options), tallies[1].sum(axis=2).astype(int).tolist()
+    holding = np.count_nonzero(tallies[1], axis=2).tolist()
     counts = tuple(
-        AxiomCount(name, axiom, *_sizes(tallies[1, number, place]), shares[number][place])
+        AxiomCount(name, axiom, pairs[row][place], holding[row][place], share=shares[row][place])
         for place, axiom in enumerate(axioms)
-        for number, name in enumerate(runs)
+        for row, name in enumerate(runs)
     )
     return Diagnosis(counts, tuple(runs), len(asked), options, notes=_notes(tops, axioms, options))
-
-
-def _check(runs: Mapping[str, Run], texts: Mapping[str, Query]) -> list[str]:
-    """Return the ids of all runs' queries."""
-    if not runs:
-        raise WrongUse("no run was given; axioms are counted over the documents that a run ranks")
-    asked = list(dict.fromkeys(query_id for run in runs.values() for query_id in run))
-    require_texts(asked, texts)
-    return asked
 
 
 def _tally(
@@ -274,11 +267,6 @@ def _pairs(k: int) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
     above, below = np.triu_indices(k, 1)
     for start in range(0, len(above), _PAIRS_AT_ONCE):
         yield above[start : start + _PAIRS_AT_ONCE], below[start : start + _PAIRS_AT_ONCE]
-
-
-def _sizes(spoken: Floats) -> tuple[int, int]:
-    """Return the number of pairs and of queries that have some, from (n,) pairs a query."""
-    return int(spoken.sum()), int(np.count_nonzero(spoken))
 
 
 def _shares(tallies: Floats, options: DiagnosisOptions) -> list[list[Interval]]:

@@ -9,10 +9,9 @@ what it took off is a part of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -33,25 +32,15 @@ PRIOR: Final = "document prior"  # with a space, as no term has one
 TIES: Final = "order of equal scores"
 
 
-@dataclass(frozen=True)
-class _Question:
-    """A query after analysis and feedback, and what a search finds for it.
+class _Question(NamedTuple):
+    """A query after analysis and feedback, and what a search finds for it."""
 
-    Attributes:
-        surface: Term -> the words of the query that became it.
-        dropped: Words of the query that the analyser drops.
-        weights: Term -> weight, expanded.
-        expansion: Where these weights come from; None without feedback.
-        sources: Ids of the feedback documents.
-        scores: Row -> score of the documents that a run has.
-    """
-
-    surface: Mapping[str, list[str]]
-    dropped: tuple[str, ...]
-    weights: Mapping[str, float]
-    expansion: Expansion | None
-    sources: tuple[str, ...]
-    scores: Mapping[int, float] = field(repr=False)
+    surface: Mapping[str, list[str]]  # term -> the words of the query that became it
+    dropped: tuple[str, ...]  # words of the query that the analyser drops
+    weights: Mapping[str, float]  # term -> weight, expanded
+    expansion: Expansion | None  # where these weights come from; None without feedback
+    sources: tuple[str, ...]  # ids of the feedback documents
+    scores: Mapping[int, float]  # row -> score of the documents that a run has
 
 
 class LexicalExplainer:

@@ -41,7 +41,6 @@ class Histogram(NamedTuple):
         reference: Who tells them apart: "truth", "judge", or "" where nobody does and all are in ``no``.
         threshold: Where the teacher's yes begins.
         lowest: The lowest score it gave, on this scale; NaN where it was never asked.
-        highest: The highest.
     """
 
     scale: str
@@ -126,10 +125,8 @@ class Confusion(NamedTuple):
     Attributes:
         first: Name of the one that counts as right.
         second: Name of the one measured by it.
-        both: Both say yes.
         only_first: The second misses it.
         only_second: The second adds it.
-        neither: Both say no.
     """
 
     first: str
@@ -199,7 +196,6 @@ class Change(NamedTuple):
 
     Attributes:
         kind: "removed" or "added".
-        pair: With its texts.
         score: The teacher's, NaN where it was not asked.
         truth: What is true of it; None where that is not known.
     """
@@ -214,11 +210,7 @@ class Agreement(NamedTuple):
     """All that was found.
 
     Attributes:
-        rule: In its notation.
         judge: In its notation; "" where there is none.
-        teacher: Likewise.
-        truth: Likewise.
-        pairs: How many there were.
         judged: How many the judge calls relevant.
         asked: How many the teacher read.
         accepted: How many of these it says yes to.

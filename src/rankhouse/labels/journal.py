@@ -47,22 +47,14 @@ _COLUMNS: Final[dict[str, type[np.generic]]] = {
 
 
 class JournalColumns(NamedTuple):
-    """What was said of all pairs so far, memory-mapped.
+    """What was said of all pairs so far, memory-mapped."""
 
-    Attributes:
-        rows: (r,) pairs of each row of the run; -1 where its document is not there.
-        votes: Of n pairs.
-    """
-
-    rows: NDArray[np.int32]
-    votes: Votes
+    rows: NDArray[np.int32]  # (r,) pairs of each row of the run; -1 where its document is not there
+    votes: Votes  # of n pairs
 
 
 class LabelJournal:
     """The folder of one labelling.
-
-    Args:
-        folder: Where; made if it is not there.
 
     Raises:
         OutputFailed: The folder cannot be written.
@@ -217,8 +209,6 @@ class QueryPairs:
     """One query's share of the columns, with m pairs.
 
     Attributes:
-        query_id: The query.
-        doc_ids: Its documents.
         starts: (documents + 1,) place of each document's first pair in the query.
         begin: Place of its first pair in the columns.
         marks: (m,) what was said.

@@ -44,7 +44,6 @@ class LabelPlan:
     """How to label.
 
     Attributes:
-        split: What cuts documents into passages.
         negatives: Which non-relevant pairs are written.
         depth: How many documents a query are looked at.
         pool: Which pairs may be negatives; see :func:`~rankhouse.labels.leaf_rules.non_relevant` for the
@@ -82,11 +81,6 @@ class LabelResult(NamedTuple):
     """What was done.
 
     Attributes:
-        out: The PAIRS file.
-        rule: In its notation.
-        negatives: Likewise.
-        queries: Queries of the run.
-        pairs: Pairs looked at.
         asked: Pairs the teacher read, now or before a kill.
         relevant: Pairs written with label 1.
         non_relevant: Pairs written with label 0.
@@ -99,7 +93,6 @@ class LabelResult(NamedTuple):
         agreement: Judge against teacher, and what the rule changes.
         scored: Pairs written with a score, where scores were asked for.
         undecided: Those among them that the rule calls neither relevant nor not.
-        scale: The scale of the scores.
     """
 
     out: Path
@@ -137,13 +130,8 @@ def label(
     work is killed, the same call goes on from the last whole chunk.
 
     Args:
-        rule: What is relevant.
-        run: The candidates.
         queries: Texts of the run's queries; more than those do no harm.
-        documents: The documents by id.
         out: The file; ``.gz`` and ``.zst`` compress.
-        plan: Split, negatives, depth and the rest.
-        progress: Progress callback.
 
     Raises:
         BadData: An empty run, a query without text, or judgements of none of the run's queries.
@@ -223,12 +211,8 @@ def collect(
     """Ask about the pairs of some of a run's queries and keep the answers, for :attr:`LabelPlan.answers`.
 
     Args:
-        rule: What is relevant.
         rows: The candidates of all queries; see :func:`rankhouse.labels.candidates.candidates`.
-        wanted: The queries.
-        folder: Where the answers go.
         plan: Pool, truth and the rest; negatives are chosen later.
-        progress: Progress callback.
 
     Raises:
         BadData: Judgements of none of all the run's queries.

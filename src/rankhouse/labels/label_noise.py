@@ -39,11 +39,8 @@ def move_judgements(
     """Move a share of the relevant judgements to documents that are not relevant.
 
     Args:
-        qrels: The judgements, taken for right.
         candidates: A run; a wrong document comes from the query's first ones.
-        share: Of the relevant judgements, from 0 to 1.
         depth: How many documents of a query are candidates.
-        seed: Changes the draw.
 
     Raises:
         WrongUse: A share outside 0 to 1.

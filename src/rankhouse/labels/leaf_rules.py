@@ -201,7 +201,6 @@ def judged(qrels: Qrels, at_least: int = 1, by: str = "document", name: str = ""
     """Make a rule of judgements; what nobody judged is not relevant.
 
     Args:
-        qrels: Query id -> document id -> grade.
         at_least: The lowest grade that counts as relevant.
         by: "document": a grade holds for all passages. "passage": passage i of document d is judged as "d#i".
         name: What stands for the judgements in the notation, usually the file; else a hash of them.
@@ -234,7 +233,6 @@ def taught(
 
     Args:
         ranker: The teacher; wrap it in a cached ranker to keep its scores.
-        threshold: The least that counts as relevant.
         scale: The scale of its scores; by default what its attribute ``scale`` declares.
         name: What stands for it in the notation, usually its folder; else its fingerprint or type.
         best: Accept at most so many passages of a document (of those it is asked about); None: all. A teacher
@@ -267,8 +265,6 @@ def ranked(run: Run, k: int, name: str = "") -> Rule:
     """Make a rule of a run: yes to the documents among the first k of their query.
 
     Args:
-        run: The ranking.
-        k: How many count, from 1 up.
         name: What stands for the run in the notation, usually the file; else a hash of its first k.
 
     Raises:

@@ -67,8 +67,6 @@ def overlap(train: QuerySet, test: QuerySet, documents: Mapping[str, Document] =
     """Find what training and test data have in common.
 
     Args:
-        train: Queries and judgements of one side.
-        test: Of the other.
         documents: Their texts; where given, relevant documents with other ids but the same words are found.
     """
     same = list(same_queries(train.queries, test.queries))

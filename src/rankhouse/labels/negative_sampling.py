@@ -71,10 +71,8 @@ def random(
     """Draw ``per`` negatives for each relevant pair.
 
     Args:
-        per: How many for each relevant pair.
         depths: First and last place in the run that they may come from, from 1.
         scope: "query", "collection" or "document".
-        seed: Changes the draw.
 
     Raises:
         WrongUse: A number below 1, depths that are no range, or another scope.

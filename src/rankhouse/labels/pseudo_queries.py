@@ -298,9 +298,7 @@ def ask(
     nearly the same, and those that are to be kept apart.
 
     Args:
-        documents: Who asks; all, or some.
         words: Of the whole collection.
-        options: What is asked.
         avoid: Questions that must not be asked: those of a test.
         writer: Writes the questions of the kind "doc2query"; there are none without it.
 

@@ -62,9 +62,7 @@ def round_trip(
     Args:
         asked: (query id, question).
         run: What a first stage finds for them.
-        documents: The documents by id.
         teacher: What reads them; None asks the first stage only.
-        limits: How far a document may fall behind.
         progress: Progress callback, in questions.
 
     Raises:

@@ -32,7 +32,6 @@ def z_scores(values: Doubles, among: Doubles | None = None) -> Doubles:
     A source that gives all pairs one score has no say.
 
     Args:
-        values: The scores.
         among: (r, t), those that mean and deviation are of; None: the scores themselves.
     """
     among = values if among is None else among
@@ -47,7 +46,6 @@ def ranks(values: Doubles, among: Doubles | None = None) -> Doubles:
     1 for what all sources put first, 0 for what all put last; equal scores share their ranks.
 
     Args:
-        values: The scores.
         among: (r, t), those that are beaten; None: the scores themselves.
     """
     among = values if among is None else among

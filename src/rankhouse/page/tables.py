@@ -31,7 +31,6 @@ class Table(NamedTuple):
     | new | **0.2500 ▲** |
 
     Attributes:
-        columns: The heads.
         rows: One text a column; the first names the row.
         strong: (row, column) of the cells that stand out: the best of their column.
         legend: What a reader needs beside it; may be empty.

@@ -80,7 +80,6 @@ class Fusion:
         """Fuse runs; the order in which they are given does not matter.
 
         Args:
-            runs: Two or more.
             weights: One a run, 0 or more, not all 0; equal if not given.
 
         Raises:
@@ -270,12 +269,9 @@ def tune(
     """Find weights by trying a grid. Equal scores go to the first tried: least weight on the later runs.
 
     Args:
-        runs: Two or more.
         score: What to make large, for example ``rankhouse.evaluation.measures.scorer(qrels, "AP")``. Judge by
             queries other than those that the result is reported on.
-        fusion: How to fuse; ``linear()`` if not given.
         grid: The weights to try; if not given, all multiples of ``step`` that sum to 1.
-        step: Of that grid; 1 must be a multiple of it.
         refine: Then also try steps a tenth as large around the best point of the grid.
 
     Raises:
@@ -306,7 +302,6 @@ def interpolations(runs: int, step: float = 0.1) -> list[Weights]:
 
     Args:
         runs: Two or more: a first stage, then the scores of the best, second best ... sentence.
-        step: Of all three; 1 must be a multiple of it.
 
     Raises:
         WrongUse: Fewer than two runs, a step that does not divide 1, or too many points.

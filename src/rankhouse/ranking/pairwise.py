@@ -95,11 +95,7 @@ def rerank_pairwise(
     """Reorder the best documents of every query by comparing them two by two.
 
     Args:
-        ranker: What compares.
         run: The stage before, for example monoT5's.
-        queries: Texts of the run's queries.
-        documents: The documents by id.
-        plan: Depth, passages, how preferences become scores.
         report: Filled with what happened; its passages are comparisons.
         progress: Progress callback, in comparisons.
 

@@ -69,7 +69,6 @@ class Pool(NamedTuple):
         """Pool the scores (p,) of one document's passages, p >= 1, in any order.
 
         Args:
-            scores: What the ranker gave.
             declared: The scale the ranker declares: "score" if it declares none.
             indexes: Passage.index of each; only ``first`` looks at them. 0, 1, 2 ... if not given.
 
@@ -170,10 +169,6 @@ def mean(scale: str = "score") -> Pool:
 
 def top(k: int, scale: str = "score") -> Pool:
     """Make the mean of the k best passages; of all of them where there are fewer.
-
-    Args:
-        k: How many of the best.
-        scale: The scale they are pooled on.
 
     Raises:
         WrongUse: k is not a whole number of at least 1.

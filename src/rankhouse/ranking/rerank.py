@@ -204,12 +204,7 @@ def rerank(
 
     Args:
         ranker: What scores pairs; wrap it in :class:`~rankhouse.ranking.cache.CachedRanker` to keep scores.
-        run: The first stage.
         queries: Texts of the run's queries; more than those do no harm but are reported.
-        documents: The documents by id.
-        plan: Split, pool, depth, tail.
-        report: Filled with what happened.
-        progress: Progress callback.
 
     Returns:
         The same queries, and, unless the tail is dropped, the same documents. Equal scores are ordered as in

@@ -33,8 +33,6 @@ class Plan:
     """How to rerank.
 
     Attributes:
-        split: What cuts documents into passages.
-        pool: What makes one score of a document's passage scores.
         depth: How many documents a query are read.
         tail: What becomes of those below: "keep" or "drop".
         chunk: Pairs handed to the ranker at once, at most.
@@ -76,9 +74,7 @@ class Report:
         unknown: Rows whose document is not in the store.
         without_text: Rows whose document has no text (or, for ``first``, no text in passage 0).
         unknown_ids: The first few of these documents.
-        without_text_ids: The first few of these documents.
         dropped_words: Words of scored documents that are in no passage, where the split counts them.
-        queries_not_in_run: Queries that the run does not have.
         times: Query id -> seconds that fetching, cutting, scoring and pooling took, if each was done alone.
     """
 

@@ -57,15 +57,10 @@ class VectorQuery(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class LuceneStore(FieldStore):
-    """An index of a search engine built on Lucene; the two engines differ in their vectors.
+    """An index of a search engine built on Lucene; the two engines differ in their vectors."""
 
-    Attributes:
-        engine: The engine's name in the notation, and that of its extra.
-        secrets: Where a key or password belongs instead of the address.
-    """
-
-    engine: ClassVar[str]
-    secrets: ClassVar[str]
+    engine: ClassVar[str]  # the engine's name in the notation, and that of its extra
+    secrets: ClassVar[str]  # where a key or password belongs instead of the address
     holds = frozenset({"vectors", "impacts", "texts"})
     weighs = True
     batch, batch_bytes, most = 500, 8 << 20, 10_000

@@ -76,18 +76,12 @@ _READ_AT_ONCE = 500  # documents
 
 @dataclass(frozen=True)
 class PushOptions:
-    """What to push.
+    """What to push."""
 
-    Attributes:
-        impacts: Notation of the model whose posting weights to push; "" for none.
-        vectors: Name under which ``rankhouse encode`` stored vectors; "" for none.
-        overwrite: Replace a collection that holds something else.
-    """
-
-    impacts: str = ""
-    vectors: str = ""
+    impacts: str = ""  # notation of the model whose posting weights to push; "" for none
+    vectors: str = ""  # name under which ``rankhouse encode`` stored vectors; "" for none
     texts: bool = True
-    overwrite: bool = False
+    overwrite: bool = False  # replace a collection that holds something else
 
 
 class PushResult(NamedTuple):

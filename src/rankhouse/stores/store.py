@@ -38,30 +38,21 @@ Structure = Literal["exact", "hnsw"]
 
 
 class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a collection holds, and how it was made.
+    """What a collection holds, and how it was made."""
 
-    Attributes:
-        source: Fingerprint of the index.
-        impacts: Notation of the model whose posting weights are held; "" for none.
-        vectors: Fingerprint of the vectors; "" for none.
-        encoder: Fingerprint of their encoder.
-        similarity: How they are compared: "dot", "cosine" or "l2".
-        structure: "exact", or the kind of approximate structure that searches them.
-        complete: Whether the push came to its end; None where an earlier version pushed, which did not say.
-    """
-
-    source: str
+    source: str  # fingerprint of the index
     documents: int
     records: int
     texts: bool = True
     analyzer: str
-    impacts: str = ""
-    vectors: str = ""
-    encoder: str = ""
-    similarity: str = ""
+    impacts: str = ""  # notation of the model whose posting weights are held; "" for none
+    vectors: str = ""  # fingerprint of the vectors; "" for none
+    encoder: str = ""  # fingerprint of their encoder
+    similarity: str = ""  # how they are compared: "dot", "cosine" or "l2"
     dimension: int = 0
     largest_norm: float = 0.0
-    structure: str = "exact"
+    structure: str = "exact"  # "exact", or the kind of approximate structure that searches them
+    # whether the push came to its end; None where an earlier version pushed, which did not say
     complete: bool | None = None
     format: str = FORMAT
     version: int = VERSION
@@ -97,22 +88,15 @@ def read_contents(
 
 
 class StoreRecord(NamedTuple):
-    """One row of a collection: a document, or one more passage of it.
+    """One row of a collection: a document, or one more passage of it."""
 
-    Attributes:
-        number: The document's place in the index.
-        passage: 0 for the record that holds title, text and impacts; further passages only hold a vector.
-        vector: (d,) float32; None where the document has no text, or nothing was encoded.
-        impacts: Term -> posting weight, or term -> count where the store weighs itself.
-    """
-
-    number: int
+    number: int  # the document's place in the index
     doc_id: str
-    passage: int
+    passage: int  # 0 for the record that holds title, text and impacts; further passages only hold a vector
     title: str
     text: str
-    vector: FloatArray | None
-    impacts: Mapping[str, float]
+    vector: FloatArray | None  # (d,) float32; None where the document has no text, or nothing was encoded
+    impacts: Mapping[str, float]  # term -> posting weight, or term -> count where the store weighs itself
 
     @property
     def key(self) -> str:
@@ -136,25 +120,17 @@ class Store(ABC):
 
     Args:
         vectors: "exact", or "hnsw" for the store's approximate structure: what is built and searched.
-
-    Attributes:
-        name: What messages call it; holds no secret.
-        holds: What it can keep and search: of "vectors", "impacts", "texts".
-        hashed: Terms of impacts become numbers below 2^32, so two of them may coincide.
-        weighs: Computes the weights of postings itself: is handed counts of terms.
-        batch: At most so many records are written at once, and about ``batch_bytes`` bytes.
-        most: The most hits it returns for a query.
     """
 
-    holds: ClassVar[frozenset[str]]
-    hashed: ClassVar[bool] = False
-    weighs: ClassVar[bool] = False
-    batch: ClassVar[int]
+    holds: ClassVar[frozenset[str]]  # what it can keep and search: of "vectors", "impacts", "texts"
+    hashed: ClassVar[bool] = False  # terms of impacts become numbers below 2^32, so two of them may coincide
+    weighs: ClassVar[bool] = False  # computes the weights of postings itself: is handed counts of terms
+    batch: ClassVar[int]  # at most so many records are written at once, and about ``batch_bytes`` bytes
     batch_bytes: ClassVar[int]
-    most: ClassVar[int]
+    most: ClassVar[int]  # the most hits it returns for a query
 
     vectors: Structure = "exact"
-    name: str = field(init=False)
+    name: str = field(init=False)  # what messages call it; holds no secret
     _known: StoreContents | None = field(init=False, default=None)
     _is_known: bool = field(init=False, default=False)
 

@@ -44,15 +44,11 @@ class Groups(NamedTuple):
 
 
 class TextBatch(NamedTuple):
-    """A batch with its texts: n = g * s pairs, row-major.
-
-    Attributes:
-        labels: (g, s) of 0 and 1.
-        targets: (g, s), a teacher's scores as a soft loss compares them; None: the labels are learned.
-    """
+    """A batch with its texts: n = g * s pairs, row-major."""
 
     pairs: list[Pair]
-    labels: FloatArray
+    labels: FloatArray  # (g, s) of 0 and 1
+    # (g, s), a teacher's scores as a soft loss compares them; None: the labels are learned
     targets: FloatArray | None = None
 
 

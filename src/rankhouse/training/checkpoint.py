@@ -194,15 +194,12 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class Checkpoint(msgspec.Struct, Generic[S], omit_defaults=True):
-    """Where a training stands, and what of its optimiser's and its random states is no tensor.
-
-    Attributes:
-        beside: Files of the training's folder -> their bytes and CRC-32 then; they may have grown since.
-    """
+    """Where a training stands, and what of its optimiser's and its random states is no tensor."""
 
     standing: S
     optimiser: dict[str, Any]
     random: dict[str, Any] = {}
+    # files of the training's folder -> their bytes and CRC-32 then; they may have grown since
     beside: dict[str, tuple[int, int]] = {}
 
 

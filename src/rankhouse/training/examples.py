@@ -57,12 +57,7 @@ class NegativeRule:
             )
 
     def among(self, label: IntArray, rank: IntArray) -> Mask:
-        """Return which of n examples may be drawn for their query: (n,) bool.
-
-        Args:
-            label: (n,) 1, 0 or -1.
-            rank: (n,) place in the run, from 0; -1 if it is not there.
-        """
+        """Return which of n examples may be drawn for their query: (n,) bool."""
         in_range = (rank >= self.start) & (rank < self.stop)
         mask: Mask = (label != RELEVANT) & ((self.judged & (label == NOT_RELEVANT)) | in_range)
         return mask
@@ -289,7 +284,6 @@ def from_judgements(
 
     Args:
         queries: Those to learn from; judgements of others are left out.
-        qrels: Query id -> document id -> grade.
         documents: The texts by id; judged documents that it lacks are left out, and counted in a warning.
         run: What a first stage found, for negatives.
         depth: How many documents a query of the run are looked at.

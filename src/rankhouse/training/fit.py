@@ -46,20 +46,15 @@ _LOOKED_AT = 256
 
 @dataclass
 class _TrainingLoop:
-    """One training at work.
-
-    Attributes:
-        validator: What chooses the best; None keeps the last.
-        state: Where training stands; moves on as it runs.
-    """
+    """One training at work."""
 
     model: Model[Any]
     batches: AnyBatches
     settings: Settings
     out: Path
-    validator: Validator | None
+    validator: Validator | None  # what chooses the best; None keeps the last
     stepper: Stepper
-    state: TrainingState
+    state: TrainingState  # where training stands; moves on as it runs
     snapshots: Snapshots
     tell: Progress
 
@@ -343,7 +338,6 @@ def fit(
     """Train a model on examples; it ends as the best of its validations (without validation: the last).
 
     Args:
-        settings: How; start from ``settings.defaults(model.family)``.
         out: The training's folder; if it holds this training already, it resumes.
         use: How documents are meant to be passed to the ranker, for its bundle ("split", "pool").
 

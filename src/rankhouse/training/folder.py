@@ -40,65 +40,40 @@ from rankhouse.training.validation import Validation
 
 
 class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out; also in ``outcome.json``.
-
-    Attributes:
-        steps: Steps taken.
-        epochs: Epochs finished.
-        measure: What validation measured; "" without validation.
-        first_stage: What the validation run is worth as it is; 0 without validation.
-        untaught: The validation before the first step; 0 without validation.
-        encoder: What the encoder is worth by its checkpoint's own similarity, where the training began by
-            drawing a head over it; None elsewhere, and without validation.
-        best: The best validation, that of the model that is kept; 0 without validation.
-        best_step: Steps the kept model had been taught.
-        validations: (step, value) of all.
-        stopped: Why training ended before its last epoch; "" if it did not.
-        seconds: How long it took, over all resumptions.
-        training: Name of all that the training started from.
-    """
+    """What came out; also in ``outcome.json``."""
 
     family: str
-    steps: int
-    epochs: int
-    measure: str
-    first_stage: float
-    best: float
-    best_step: int
-    validations: list[tuple[int, float]]
-    stopped: str
+    steps: int  # steps taken
+    epochs: int  # epochs finished
+    measure: str  # what validation measured; "" without validation
+    first_stage: float  # what the validation run is worth as it is; 0 without validation
+    best: float  # the best validation, that of the model that is kept; 0 without validation
+    best_step: int  # steps the kept model had been taught
+    validations: list[tuple[int, float]]  # (step, value) of all
+    stopped: str  # why training ended before its last epoch; "" if it did not
     remarks: list[str]
-    seconds: float
-    training: str = ""
-    untaught: float = 0.0
+    seconds: float  # how long it took, over all resumptions
+    training: str = ""  # name of all that the training started from
+    untaught: float = 0.0  # the validation before the first step; 0 without validation
+    # what the encoder is worth by its checkpoint's own similarity, where the training began by drawing a head
+    # over it; None elsewhere, and without validation
     encoder: float | None = None
 
 
 class TrainingState(msgspec.Struct):
-    """Where a training stands, besides its tensors.
+    """Where a training stands, besides its tensors."""
 
-    Attributes:
-        training: Name of all that the training started from.
-        batch: Batches of this epoch done.
-        validations: (step, value) of all so far.
-        encoder: What the encoder is worth without a head; see :class:`TrainingOutcome`.
-        best_step: Step of what is kept; -1 when nothing is.
-        losses: Those not yet in the log.
-        stopped: Why training ended early; "" while it goes on.
-        seconds: How long it took until this checkpoint.
-    """
-
-    training: str
+    training: str  # name of all that the training started from
     step: int = 0
     epoch: int = 0
-    batch: int = 0
-    validations: list[tuple[int, float]] = []
-    encoder: float | None = None
-    best_step: int = -1
-    losses: list[float] = []
-    stopped: str = ""
+    batch: int = 0  # batches of this epoch done
+    validations: list[tuple[int, float]] = []  # (step, value) of all so far
+    encoder: float | None = None  # what the encoder is worth without a head; see :class:`TrainingOutcome`
+    best_step: int = -1  # step of what is kept; -1 when nothing is
+    losses: list[float] = []  # those not yet in the log
+    stopped: str = ""  # why training ended early; "" while it goes on
     remarks: dict[str, str] = {}
-    seconds: float = 0.0
+    seconds: float = 0.0  # how long it took until this checkpoint
 
     @property
     def values(self) -> list[float]:

@@ -38,17 +38,12 @@ class Tuning:
 
 
 class Combination(NamedTuple):
-    """A method that is settled.
+    """A method that is settled."""
 
-    Attributes:
-        join: Makes one run of runs, given in the order of those it was settled on.
-        facts: What was settled, for machines.
-        sentence: The same for people; "" where nothing was.
-    """
-
+    # makes one run of runs, given in the order of those it was settled on
     join: Callable[[Sequence[Run]], Run]
-    facts: dict[str, object]
-    sentence: str
+    facts: dict[str, object]  # what was settled, for machines
+    sentence: str  # the same for people; "" where nothing was
 
 
 Method = Callable[[Sequence[str], Sequence[Run], Tuning | None], Combination]
@@ -57,9 +52,6 @@ Method = Callable[[Sequence[str], Sequence[Run], Tuning | None], Combination]
 
 def fusion_method(text: str, weights: tuple[float, ...] | None = None) -> Method:
     """Return a method by its notation: ``linear("raw")``, ``rrf``, ``mean``, ``greedy``, ``depth(40)``.
-
-    Args:
-        weights: One a run, or None.
 
     Raises:
         WrongUse: No such method, or weights where they have no meaning.

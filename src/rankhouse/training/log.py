@@ -106,9 +106,6 @@ def read_log(path: Path | str) -> list[Entry]:
 def write_curve(log: Iterable[Entry], path: Path | str) -> None:
     """Draw the curve into a PNG or SVG file; the same log gives the same bytes.
 
-    Args:
-        log: From :func:`rankhouse.training.log.read_log`.
-
     Raises:
         WrongUse: Another suffix, or a log without a step.
         MissingExtra: matplotlib is not installed.

@@ -54,18 +54,13 @@ class Specials(NamedTuple):
 class Corruption:
     """How much is cut out of a row.
 
-    Attributes:
-        length: Most tokens of the input, i, its end token among them.
-        density: Share of the tokens that are cut.
-        span: Tokens of a span on average.
-
     Raises:
         WrongUse: Numbers with which nothing would be cut, or nothing kept.
     """
 
-    length: int = 512
-    density: float = 0.15
-    span: float = 3.0
+    length: int = 512  # most tokens of the input, i, its end token among them
+    density: float = 0.15  # share of the tokens that are cut
+    span: float = 3.0  # tokens of a span on average
 
     def __post_init__(self) -> None:
         if not 0 < self.density < 1 or self.span < 1:
@@ -204,14 +199,10 @@ class Stream:
     An epoch is every row once, in an order that needs no list of rows: with c rows, the k-th one read is row
     (a k + b) mod c for a step a that shares no divisor with c. Each epoch draws a, b and where the first row
     begins. The last rows of the file are held out.
-
-    Attributes:
-        ids: All tokens of the file.
-        tokens: t.
     """
 
-    ids: NDArray[np.unsignedinteger]
-    tokens: int
+    ids: NDArray[np.unsignedinteger]  # all tokens of the file
+    tokens: int  # t
     seed: int
 
     @classmethod

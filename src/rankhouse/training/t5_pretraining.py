@@ -35,23 +35,14 @@ _VOCABULARY_UNIT = 128  # as in the published models: 32,100 tokens in 32,128 ro
 
 
 class T5Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of a T5.
+    """Sizes of a T5."""
 
-    Attributes:
-        style: "1.0" or "1.1".
-        d_model: Width.
-        layers: Of the encoder, and of the decoder.
-        heads: Of attention.
-        d_kv: Width of a head; 0: d_model / heads.
-        d_ff: Inner width of the feed-forward parts.
-    """
-
-    style: Style = "1.1"
-    d_model: int = 128
-    layers: int = 2
-    heads: int = 4
-    d_kv: int = 0
-    d_ff: int = 256
+    style: Style = "1.1"  # "1.0" or "1.1"
+    d_model: int = 128  # width
+    layers: int = 2  # of the encoder, and of the decoder
+    heads: int = 4  # of attention
+    d_kv: int = 0  # width of a head; 0: d_model / heads
+    d_ff: int = 256  # inner width of the feed-forward parts
 
     def __post_init__(self) -> None:
         check_least(self, 1, "d_model", "layers", "heads", "d_ff")

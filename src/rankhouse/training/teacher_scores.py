@@ -43,17 +43,11 @@ DENOISERS: Final[dict[str, Callable[..., Bound]]] = {"margin": _margin, "share":
 
 
 class Denoised(NamedTuple):
-    """Examples without false negatives.
+    """Examples without false negatives."""
 
-    Attributes:
-        examples: What is left.
-        removed: Negatives that the teacher likes too much.
-        negatives: How many there were.
-    """
-
-    examples: Examples
-    removed: int
-    negatives: int
+    examples: Examples  # what is left
+    removed: int  # negatives that the teacher likes too much
+    negatives: int  # how many there were
 
 
 def denoise(examples: Examples, bound: Bound) -> Denoised:

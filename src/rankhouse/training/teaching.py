@@ -109,25 +109,17 @@ TEACHER_LOSS = "margin-mse"
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What to learn from, and what to choose the best by.
+    """What to learn from, and what to choose the best by."""
 
-    Attributes:
-        queries: Texts to learn from.
-        qrels: Their judgements.
-        run: A first stage, for negatives.
-        pairs: PAIRS files in place of the three.
-        relevant_from: The lowest grade or label that means relevant.
-        validation: (queries, qrels, run); None keeps the last model.
-        teacher: Whose scores are learned; it scores the pairs that have none, a run or several teachers all
-            of them, before the training. Judgements are not needed then.
-    """
-
-    queries: Sequence[Query] | None = None
-    qrels: Qrels | None = None
-    run: Run | None = None
-    pairs: tuple[Path, ...] = ()
-    relevant_from: int = 1
+    queries: Sequence[Query] | None = None  # texts to learn from
+    qrels: Qrels | None = None  # their judgements
+    run: Run | None = None  # a first stage, for negatives
+    pairs: tuple[Path, ...] = ()  # PAIRS files in place of the three
+    relevant_from: int = 1  # the lowest grade or label that means relevant
+    # (queries, qrels, run); None keeps the last model
     validation: tuple[Sequence[Query], Qrels, Run] | None = None
+    # whose scores are learned; it scores the pairs that have none, a run or several teachers all of them,
+    # before the training. Judgements are not needed then.
     teacher: Ranker | None = None
 
 
@@ -135,20 +127,14 @@ class TrainingData:
 class TrainOptions:
     """How to train and how the ranker is meant to be used.
 
-    Attributes:
-        split: How documents are cut for validation and use, in notation.
-        pool: What makes one score of passages, in notation.
-        depth: How deep validation re-ranks.
-        settings: What differs from the family's defaults.
-
     Raises:
         WrongUse: An unknown splitter or pool, or an argument that it does not take.
     """
 
-    split: str = "whole"
-    pool: str = "max"
-    depth: int = 100
-    settings: Mapping[str, object] = field(default_factory=dict)
+    split: str = "whole"  # how documents are cut for validation and use, in notation
+    pool: str = "max"  # what makes one score of passages, in notation
+    depth: int = 100  # how deep validation re-ranks
+    settings: Mapping[str, object] = field(default_factory=dict)  # what differs from the family's defaults
 
     def __post_init__(self) -> None:
         self.plan  # noqa: B018 - without validation too, what is wrong is said before anything is learned
@@ -226,9 +212,6 @@ def train_with(
     progress: Progress | None = None,
 ) -> TrainingOutcome:
     """Train a model, and write its curve, its validation run and its report.
-
-    Args:
-        out: The training's folder; given again, a killed training resumes.
 
     Raises:
         WrongUse: Another process trains there, or the folder holds another training.

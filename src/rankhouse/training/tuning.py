@@ -29,7 +29,6 @@ def cut_at(reranked: Run, first_stage: Run, depth: int) -> Run:
 
     Args:
         reranked: The first stage's documents, rescored; those it lacks are not re-ranked.
-        first_stage: What was re-ranked.
         depth: How many documents a query to take from the top of the first stage. The rest follow below
             all others in first-stage order.
 
@@ -129,11 +128,6 @@ def interpolated(
     """Join a re-ranking with its first stage, every query with the weight that is best for the other half.
 
     So what the joined run is worth is not flattered by the tuning.
-
-    Args:
-        reranked: The first stage's documents, rescored.
-        measure: What the weight maximises.
-        least: Judged queries needed to tell.
 
     Returns:
         The joined run of the judged queries; None where fewer than ``least`` are judged.

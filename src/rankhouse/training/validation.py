@@ -66,11 +66,6 @@ def interval(settings: Settings, steps: int, validation: Validation) -> int:
     """Return how many steps there are between validations, besides those after epochs; 0 for none.
 
     What "auto" means depends on counts, never on the clock: the same training has the same validations.
-
-    Args:
-        settings: With ``validate_every``.
-        steps: Of the whole training.
-        validation: What each validation reads.
     """
     if isinstance(settings.validate_every, int):
         return settings.validate_every
