@@ -97,7 +97,7 @@ UNTAUGHT, ENCODER = "untaught.run", "encoder.run"
 """Names in a training's folder."""
 KEPT = (LOG, SETTINGS, UNTAUGHT, ENCODER)
 """Files that stay as they are when a training is done; the bundle has checksums of its own."""
-CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"
+PAGES = CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"
 """What the command makes of it for people, when it is done."""
 MARKS = (CHECKPOINT, RANKER, LOG, SETTINGS, OUTCOME, UNTAUGHT, ENCODER)
 """Each of them shows that a folder is a training's."""
@@ -174,17 +174,11 @@ def _changed(out: Path, settings: Settings) -> str:
     return ", ".join(changed(before.to_dict(), settings.to_dict())) or unknown
 
 
-def remove_pages(out: Path) -> None:
-    """Remove what the command made of the training that stood here before."""
-    for name in (CURVE, VALIDATION_RUN, REPORT):
-        (out / name).unlink(missing_ok=True)
-
-
 def _refuse_foreign(out: Path) -> None:
     """Refuse to train into a folder that holds anything but a training killed before its first checkpoint."""
     if not out.is_dir():
         return
-    foreign = others(out, (*MARKS, CURVE, VALIDATION_RUN, REPORT), [SETTINGS])
+    foreign = others(out, (*MARKS, *PAGES), [SETTINGS])
     if not foreign and (out / SETTINGS).exists():
         try:
             Settings.from_json((out / SETTINGS).read_bytes())
@@ -195,10 +189,6 @@ def _refuse_foreign(out: Path) -> None:
             f"{out}: holds something else ({name_few(sorted(foreign))}), and a training's files would "
             "stand among it; name a new or an empty folder"
         )
-
-
-_WORTH = 20
-"""Writing may take a twentieth of the time at most."""
 
 
 @dataclass
@@ -220,8 +210,8 @@ class Snapshots:
 
     @property
     def due(self) -> bool:
-        """Whether a kill would now lose more work than writing costs."""
-        return time.monotonic() - self._saved >= (self.seconds and max(self.seconds, _WORTH * self._cost))
+        """Whether a kill would now lose more work than writing costs: a twentieth of the time at most."""
+        return time.monotonic() - self._saved >= (self.seconds and max(self.seconds, 20 * self._cost))
 
     def remember(self) -> None:
         """Take the model as it is now for the best."""

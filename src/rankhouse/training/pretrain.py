@@ -221,7 +221,7 @@ def pretrain(
                 f"vocabulary has {len(marks.sentinels)} sentinels; give a smaller length or density"
             )
         if not (out / TOKENS).exists():
-            write_tokens(sources, tokenizer, marks.end, out / TOKENS, progress=reading)
+            write_tokens(sources, tokenizer, marks.end, out / TOKENS, progress=reading or ignore)
         tokens = file_sum(out / TOKENS)[:2]
         if point.standing.tokens not in (None, tokens):
             raise BadModel(
@@ -278,10 +278,13 @@ class _Work:
             state.step = step + 1
             state.losses.append(loss)
             if len(state.losses) >= settings.log_every or state.step == settings.steps:
-                self.log(norm)
+                state.last, state.losses = sum(state.losses) / len(state.losses), []
+                rate = settings.rate * self.rates(Moment(step, settings.steps, 0))
+                self.write_line(loss=state.last, rate=rate, norm=norm)
             if state.step % settings.checkpoint_every == 0 and state.step < settings.steps:
                 self.measure()
-                self.checkpoint()
+                state.seconds, beside = self.seconds, sums_of(self.out, (LOG, SETTINGS))
+                save_state(self.out / CHECKPOINT, state, self.network, self.optimiser, beside=beside)
             tell(state.step, settings.steps)
         return self.finish()
 
@@ -336,22 +339,12 @@ class _Work:
                 some = SpanBatch(*(side[first : first + size] for side in held_out))
                 total += float(self.loss(some)) * len(some.inputs)
         value = total / len(rows)
-        self.log_file.write(step=self.state.step, held_out=value, seconds=round(self.seconds, 3))
+        self.write_line(held_out=value)
         return value
 
-    def log(self, norm: float) -> None:
-        state = self.state
-        state.last = sum(state.losses) / len(state.losses)
-        rate = self.settings.rate * self.rates(Moment(state.step - 1, self.settings.steps, 0))
-        self.log_file.write(
-            step=state.step, loss=state.last, rate=rate, norm=norm, seconds=round(self.seconds, 3)
-        )
-        state.losses = []
-
-    def checkpoint(self) -> None:
-        self.state.seconds = self.seconds
-        beside = sums_of(self.out, (LOG, SETTINGS))
-        save_state(self.out / CHECKPOINT, self.state, self.network, self.optimiser, beside=beside)
+    def write_line(self, **numbers: float) -> None:
+        """Log where the training stands."""
+        self.log_file.write(step=self.state.step, **numbers, seconds=round(self.seconds, 3))
 
     def finish(self) -> PretrainingOutcome:
         """Write the checkpoint that others read, and say what came out."""

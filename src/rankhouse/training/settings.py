@@ -14,12 +14,9 @@ from rankhouse.evaluation.measure_notation import parse as parse_measures
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import write_json
 from rankhouse.models.families import FAMILIES
-from rankhouse.training.distillation import soft_loss
+from rankhouse.training.distillation import DENOISERS, soft_loss
 from rankhouse.training.examples import NEGATIVES
 from rankhouse.training.optimizer import OPTIMISERS, SCHEDULES
-from rankhouse.training.teacher_scores import DENOISERS
-
-OnOverlap = Literal["warn", "error", "allow"]
 
 
 class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -175,7 +172,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     patience: int = 0
     checkpoint_seconds: float = 30.0
     checkpoint_every: int = 0
-    overlap: OnOverlap = "warn"
+    overlap: Literal["warn", "error", "allow"] = "warn"
     loss: str = ""
     crossed: bool = False
     denoise: str = ""

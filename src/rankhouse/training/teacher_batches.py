@@ -27,13 +27,17 @@ from rankhouse.training.batches import (
     check_count,
     read_texts,
 )
-from rankhouse.training.distillation import Targets, TeacherScores, soft_loss, targets_for
+from rankhouse.training.distillation import (
+    DENOISERS,
+    Targets,
+    TeacherScores,
+    ask_teacher,
+    denoise,
+    soft_loss,
+    targets_for,
+)
 from rankhouse.training.examples import RELEVANT, Examples, IntArray
 from rankhouse.training.settings import Settings
-from rankhouse.training.teacher_scores import DENOISERS, ask_teacher, denoise
-
-_MEASURED = 4096
-"""Pairs that a teacher is asked about to see how large its scores are."""
 
 
 class SoftBatches(BatchSource):
@@ -82,7 +86,7 @@ class SoftBatches(BatchSource):
         if self._teacher is not None:
             queries, sizes = np.unique(query[rows], return_counts=True)
             order = generator(self.settings.seed, 0, 1).permutation(len(queries))
-            enough = 1 + int(np.searchsorted(np.cumsum(sizes[order]), _MEASURED))
+            enough = 1 + int(np.searchsorted(np.cumsum(sizes[order]), 4096))  # of about so many pairs
             rows = rows[np.isin(query[rows], queries[order[:enough]])]
             self.read(self._groups(rows[:, None]))
         rows = rows[~np.isnan(self._scores[rows])]  # blank ones are not asked about

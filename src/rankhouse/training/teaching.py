@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +29,7 @@ from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.text.split import SPLITTERS
+from rankhouse.training.distillation import with_scores
 from rankhouse.training.examples import Examples, from_judgements, from_pairs
 from rankhouse.training.fit import fit
 from rankhouse.training.folder import (
@@ -43,15 +44,11 @@ from rankhouse.training.folder import (
 )
 from rankhouse.training.log import read_log, write_curve
 from rankhouse.training.settings import Settings, defaults
-from rankhouse.training.teacher_scores import with_scores
 from rankhouse.training.tuning import interpolated
 from rankhouse.training.validation import Validation
 
 if TYPE_CHECKING:
     from rankhouse.models.contract import Model
-
-
-_MEASURES = "AP nDCG@10 RR@10"
 
 
 def write_pages(out: Path, index: Index, validation: Validation | None, measure: str) -> None:
@@ -88,23 +85,19 @@ def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
 def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> None:
     """Write the page: the first stage, what was untaught, what was kept, both joined if that can be told."""
     runs = {"first stage": validation.run}
-    if (out / UNTAUGHT).exists():
-        runs["untaught"] = read_run(out / UNTAUGHT)
-    if (out / ENCODER).exists():
-        runs["encoder alone"] = read_run(out / ENCODER)
+    for name, file in (("untaught", out / UNTAUGHT), ("encoder alone", out / ENCODER)):
+        if file.exists():
+            runs[name] = read_run(file)
     runs["trained"] = trained
     joined = interpolated(trained, validation.run, validation.qrels, measure)
     if joined is not None:
         runs["trained + first stage"] = joined
+    measures = "AP nDCG@10 RR@10"
     comparison = compare(
-        runs, validation.qrels, _MEASURES, "first stage", test="randomization", correction="holm"
+        runs, validation.qrels, measures, "first stage", test="randomization", correction="holm"
     )
     texts = {query.id: query.text for query in validation.queries}
     comparison.save(out / REPORT, title=f"Training {out.name}: validation", texts=texts)
-
-
-TEACHER_LOSS = "margin-mse"
-"""What is learned from a teacher unless another loss is named."""
 
 
 @dataclass(frozen=True)
@@ -168,12 +161,8 @@ def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
     notation.choose(name, FAMILIES, "family of rankers")
     if name not in DESIGNS:
         return open_model(ranker)
-
-    def texts() -> Iterator[str]:
-        return (document.full_text for document in index.documents.stream())
-
     design: Design = notation.make(ranker, DESIGNS, "ranker")
-    return design.fresh(texts(), seed=seed)
+    return design.fresh((document.full_text for document in index.documents.stream()), seed=seed)
 
 
 def examples_of(data: TrainingData, index: Index, progress: Progress | None = None) -> Examples:
@@ -241,7 +230,7 @@ def settings_of(family: str, data: TrainingData, options: TrainOptions) -> Setti
     """
     settings = defaults(family)
     if data.teacher is not None and "denoise" not in options.settings:
-        settings = settings.but(loss=TEACHER_LOSS)
+        settings = settings.but(loss="margin-mse")
     settings = settings.but(**options.settings)
     if data.relevant_from == 1:
         return settings
