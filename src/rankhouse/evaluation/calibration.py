@@ -32,10 +32,6 @@ ISOTONIC_LEAST: Final = 1000
 """Pairs below which isotonic regression follows chance (Niculescu-Mizil, Caruana, ICML 2005)."""
 MOST_KNOTS: Final = 32
 """Of an isotonic scale: its text stands in manifests and beside scores."""
-_FOLDS: Final = 5
-_RESAMPLES: Final = 1000
-_SAME: Final = 1e-9  # levels so near are one step, apart by rounding only
-_TINY: Final = 1e-15  # a probability of 0 that came true would cost infinitely much
 
 
 class JudgedScores(NamedTuple):
@@ -195,7 +191,7 @@ def _rising(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
     distinct, place, count = np.unique(x, return_inverse=True, return_counts=True)
     shares = np.bincount(place, _targets(relevant)) / count
     fitted = isotonic_regression(shares, weights=count).x
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(fitted) > _SAME) + 1])
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(fitted) > 1e-9) + 1])  # below that is rounding
     if len(starts) > MOST_KNOTS:  # neighbours are joined, to steps of about as many pairs
         parts = np.cumsum(count)[starts] * MOST_KNOTS // (len(x) + 1)
         starts = starts[np.flatnonzero(np.diff(parts, prepend=-1))]
@@ -232,7 +228,7 @@ def _held_out(
 ) -> tuple[Doubles, Doubles]:
     """Return each pair's probability by a curve and by the mere share, both of other queries: (n,) each."""
     queries = list(dict.fromkeys(judged.query_ids))
-    folds = deal(queries, min(_FOLDS, len(queries)), seed).folds
+    folds = deal(queries, min(5, len(queries)), seed).folds
     fold_of = {query_id: number for number, fold in enumerate(folds) for query_id in fold}
     places = np.array([fold_of[query_id] for query_id in judged.query_ids])
     curves, shares = np.empty(len(x)), np.empty(len(x))
@@ -247,13 +243,13 @@ def _held_out(
 def _goodness(name: str, judged: JudgedScores, p: Doubles, seed: int) -> Goodness:
     """Measure probabilities (n,), with intervals by resampling queries."""
     _, query = np.unique(np.array(judged.query_ids), return_inverse=True)
-    given = np.clip(np.where(judged.relevant, p, 1 - p), _TINY, 1)
+    given = np.clip(np.where(judged.relevant, p, 1 - p), 1e-15, 1)  # a logarithm of 0 is infinite
     own = np.split(np.argsort(query, kind="stable"), np.cumsum(np.bincount(query))[:-1])
     sums = np.stack([bin_sums(p[rows], judged.relevant[rows]) for rows in own])
     costs = np.stack([np.bincount(query, (p - judged.relevant) ** 2), np.bincount(query, -np.log(given))])
     generator = np.random.default_rng(seed)
     many = len(sums)
-    times = generator.multinomial(many, np.full(many, 1 / many), size=_RESAMPLES)
+    times = generator.multinomial(many, np.full(many, 1 / many), size=1000)
     drawn = np.concatenate([np.ones((1, many)), times])  # the queries themselves first
     bins = (drawn @ sums.reshape(many, -1)).reshape(-1, 3, BINS)
     pairs = bins[:, 0].sum(1)
@@ -275,7 +271,6 @@ def _interval(values: Doubles) -> Interval:
 
 
 _TEMPLATE = Path(__file__).parent / "templates" / "calibration.html.j2"
-_LEGEND = "In brackets: 95 % intervals, from resampled queries. Lower is better."
 
 
 def goodness_table(result: CalibrationResult) -> Table:
@@ -285,7 +280,8 @@ def goodness_table(result: CalibrationResult) -> Table:
         for one in result.goodness
     )
     columns = ("probabilities", "calibration error", "Brier score", "log loss")
-    return Table(columns, rows, legend=_LEGEND)
+    legend = "In brackets: 95 % intervals, from resampled queries. Lower is better."
+    return Table(columns, rows, legend=legend)
 
 
 def bins_table(reliability: Reliability) -> Table:
@@ -334,12 +330,11 @@ def write_report(result: CalibrationResult, path: Path | str, title: str = "Cali
         MissingExtra: jinja2 or matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    fitted: Goodness = result.goodness[-1]
     content = {
         "title": title,
         "result": result,
         "goodness": goodness_table(result),
-        "bins": bins_table(fitted.reliability),
+        "bins": bins_table(result.goodness[-1].reliability),
         "chart": inline(_diagram(result), "calibration"),
     }
     write_page(_TEMPLATE, content, path)

@@ -7,11 +7,10 @@ Difficulty is the baseline's own value of a query, so part of any slope is arith
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rankhouse.evaluation.comparison_data import ComparisonData, QueryDifference
 from rankhouse.evaluation.paired_wins import PairedWins
 from rankhouse.evaluation.significance import Floats, t_interval
 from rankhouse.page.charts import (
@@ -31,14 +30,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from rankhouse.evaluation.compare import Comparison, QueryDifference
+
+CHARTS: Final = ("differences", "difficulty")
+"""Kinds of charts."""
 _NAMED_QUERIES = 60  # more bars than this leave no room to write under each
-_LONGEST_LABEL = 18
 _PALE = ("#eaeef2", "#afb8c1")  # both wrong, both right: it is the others that differ
-_ROOM = 0.06  # a share below this has no room for its number
 
 
 def write_chart(
-    comparison: ComparisonData, system: str, measure: str, path: Path | str, kind: str = "differences"
+    comparison: Comparison, system: str, measure: str, path: Path | str, kind: str = "differences"
 ) -> None:
     """Draw a system's gain on each query over the baseline into a PNG or SVG file.
 
@@ -52,27 +53,31 @@ def write_chart(
     """
     both = f"{shortened(system, 42)} against {shortened(str(comparison.baseline), 26)}"
     title = f"{shortened(measure, 16)}: {both}"
-    write(CHARTS[kind](comparison, system, measure, title), path, _salt(system, measure, kind))
+    write(_drawn(comparison, system, measure, kind, title=title), path, _salt(system, measure, kind))
 
 
-def inline_chart(comparison: ComparisonData, system: str, measure: str, kind: str = "differences") -> str:
+def inline_chart(comparison: Comparison, system: str, measure: str, kind: str = "differences") -> str:
     """Draw the same chart as SVG for a page, which says above it whom it compares.
 
     Raises:
         WrongUse: No baseline, or no such system or measure.
         MissingExtra: matplotlib is not installed.
     """
-    return inline(CHARTS[kind](comparison, system, measure, measure), _salt(system, measure, kind))
+    return inline(_drawn(comparison, system, measure, kind, title=measure), _salt(system, measure, kind))
+
+
+def _drawn(comparison: Comparison, system: str, measure: str, kind: str, title: str) -> Draw:
+    """Return what draws a kind of chart; the one by difficulty has a title of its own."""
+    rows = comparison.differences(system, measure)
+    if kind == "differences":
+        return lambda palette: _figure(rows, title, measure, palette)
+    names = (shortened(str(comparison.baseline), 26), shortened(system, 26), shortened(measure, 16))
+    return lambda palette: _difficulty_figure(rows, names, palette)
 
 
 def _salt(system: str, measure: str, kind: str) -> str:
     """Return what the names of a chart's parts are made of, which differ within a page."""
     return f"{system}\t{measure}" if kind == "differences" else f"{kind}\t{system}\t{measure}"
-
-
-def _differences(comparison: ComparisonData, system: str, measure: str, title: str) -> Draw:
-    rows = comparison.differences(system, measure)
-    return lambda palette: _figure(rows, title, measure, palette)
 
 
 def write_wins_chart(wins: PairedWins, path: Path | str) -> None:
@@ -89,7 +94,7 @@ def write_wins_chart(wins: PairedWins, path: Path | str) -> None:
 def _figure(rows: tuple[QueryDifference, ...], title: str, measure: str, palette: Palette) -> Figure:
     """Lay the chart out: bars from the largest gain to the largest loss, and their mean."""
     gains = np.array([row.difference for row in rows])
-    labels = [shortened(row.query_id, _LONGEST_LABEL) for row in rows] if len(rows) <= _NAMED_QUERIES else []
+    labels = [shortened(row.query_id, 18) for row in rows] if len(rows) <= _NAMED_QUERIES else []
     room = 0.066 * max(map(len, labels)) + 0.12 if labels else 0.32
     height = 2.9 + room  # inches, as are the margins
     edges = {"top": 1 - 0.55 / height, "bottom": (0.05 + room) / height}
@@ -161,20 +166,9 @@ def _stack(wins: PairedWins, palette: Palette, axes: Axes) -> None:
             range(len(shares)), shares, 0.72, floors, color=colours[kind], linewidth=0, label=labels[kind]
         )
         for place, (share, floor) in enumerate(zip(shares, floors, strict=True)):
-            if share >= _ROOM:
+            if share >= 0.06:  # smaller ones have no room for a number
                 axes.text(place, floor + share / 2, f"{share:.0%}", ha="center", va="center", fontsize=8)
         floors = [floor + share for floor, share in zip(floors, shares, strict=True)]
-
-
-_GROUPS = 4
-_LEAST = 5  # queries in a group whose mean is drawn
-
-
-def _difficulty(comparison: ComparisonData, system: str, measure: str, title: str) -> Draw:
-    del title  # it has one of its own
-    rows = comparison.differences(system, measure)
-    names = (shortened(str(comparison.baseline), 26), shortened(system, 26), shortened(measure, 16))
-    return lambda palette: _difficulty_figure(rows, names, palette)
 
 
 def _difficulty_figure(
@@ -184,7 +178,10 @@ def _difficulty_figure(
     baseline, system, measure = names
     before, gains = (np.array([getattr(row, name) for row in rows]) for name in ("baseline", "difference"))
     figure, axes = canvas(4.2, left=0.085, right=0.985, top=0.87, bottom=0.115)
-    _dots(before, gains, palette, axes)
+    dot: dict[str, Any] = {"s": 22 if len(gains) <= 200 else 9, "alpha": 0.6, "linewidths": 0, "zorder": 3}
+    kinds = ((palette.gain, gains > 0), (palette.loss, gains < 0), (palette.muted, gains == 0))
+    for colour, chosen in kinds:
+        axes.scatter(before[chosen], gains[chosen], color=colour, **dot)
     bounded = before.min() >= 0 and max(before.max(), (before + gains).max()) <= 1
     if bounded:
         for limit in ([1, 0], [0, -1]):  # most gain, most loss
@@ -202,17 +199,9 @@ def _difficulty_figure(
     return figure
 
 
-def _dots(before: Floats, gains: Floats, palette: Palette, axes: Axes) -> None:
-    """Draw a dot a query in the colours of gain and loss."""
-    size = 22 if len(gains) <= 200 else 9
-    kinds = ((palette.gain, gains > 0), (palette.loss, gains < 0), (palette.muted, gains == 0))
-    for colour, chosen in kinds:
-        axes.scatter(before[chosen], gains[chosen], s=size, color=colour, alpha=0.6, linewidths=0, zorder=3)
-
-
 def _means(before: Floats, gains: Floats, palette: Palette, axes: Axes) -> int:
     """Draw the mean gain of groups of equal size, hard to easy; return how many groups there are."""
-    groups = min(_GROUPS, len(gains) // _LEAST)
+    groups = min(4, len(gains) // 5)
     if groups < 2:
         return 0
     for rows in np.array_split(np.argsort(before, kind="stable"), groups):
@@ -222,7 +211,3 @@ def _means(before: Floats, gains: Floats, palette: Palette, axes: Axes) -> int:
         middle = float(np.median(before[rows]))
         axes.plot([middle, middle], [mean.low, mean.high], color=palette.ink, linewidth=1.0, zorder=4)
     return groups
-
-
-CHARTS: Final = {"differences": _differences, "difficulty": _difficulty}
-"""Kind of chart -> what draws it: (comparison, system, measure, title)."""

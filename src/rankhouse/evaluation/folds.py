@@ -185,15 +185,9 @@ def divide(
     parts: dict[str, list[str]] = {name: [] for name in shares}
     for kind in (True, False):
         some = [queries for queries in dealt if kind == (not first.isdisjoint(queries))]
-        _deal(sorted(some, key=lambda queries: order(seed, min(queries))), shares, parts)
+        lacking = {name: share * sum(map(len, some)) for name, share in shares.items()}
+        for queries in sorted(some, key=lambda queries: order(seed, min(queries))):
+            name = max(lacking, key=lacking.__getitem__)
+            lacking[name] -= len(queries)
+            parts[name].extend(queries)
     return {name: tuple(sorted(queries)) for name, queries in parts.items()}
-
-
-def _deal(dealt: list[tuple[str, ...]], shares: Mapping[str, float], parts: Mapping[str, list[str]]) -> None:
-    """Deal each product to the part that lacks most of its share by then."""
-    total = sum(map(len, dealt))
-    lacking = {name: share * total for name, share in shares.items()}
-    for queries in dealt:
-        name = max(lacking, key=lambda part: lacking[part])
-        lacking[name] -= len(queries)
-        parts[name].extend(queries)

@@ -80,7 +80,7 @@ def programs_for(measures: Sequence[Measure], judged: Judgements) -> list[Progra
             asked = [measure(rel=1) for measure in asked]
         named = None if provider == OWN else names
         handed = {
-            str(columns[q]): grades if named is None else _renamed(grades, named[q])
+            str(columns[q]): {named[q].get(d, d) if named else d: grade for d, grade in grades.items()}
             for q, grades in accepted.items()
         }
         places = {str(measure): row for measure, row in zip(asked, rows, strict=True)}
@@ -106,10 +106,6 @@ def _group(measure: Measure) -> _Group:
     if provider != _TREC_EVAL:
         return _Group(provider)
     return _Group(provider, params.get("rel", 1), "gains" in params, params.get("judged_only", False))
-
-
-def _renamed(grades: Mapping[str, int], names: Mapping[str, str]) -> dict[str, int]:
-    return {names.get(doc_id, doc_id): grade for doc_id, grade in grades.items()}
 
 
 def _depth(measures: Sequence[Measure]) -> int | None:

@@ -95,26 +95,23 @@ class LuceneStore(FieldStore):
         """Turn an engine's score, which is never negative, back into the similarity."""
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def explained(self) -> Iterator[None]:
         with silent("opensearch", "elastic_transport"), explained(self.name, *self._faults, OSError):
             yield
 
     def exists(self) -> bool:
-        with self._explained():
-            return bool(self._client.indices.exists(index=self.index))
+        return bool(self._client.indices.exists(index=self.index))
 
     def _mapping(self) -> dict[str, Any]:
-        with self._explained():
-            answer = self._client.indices.get_mapping(index=self.index)
+        answer = self._client.indices.get_mapping(index=self.index)
         return dict(next(iter(dict(answer).values()))["mappings"])
 
     def read(self) -> StoreContents | None:
         return read_contents(self._mapping().get("_meta", {}).get(CONTENTS), self.name)
 
     def count(self) -> int:
-        with self._explained():
-            self._client.indices.refresh(index=self.index)
-            return int(self._client.count(index=self.index)["count"])
+        self._client.indices.refresh(index=self.index)
+        return int(self._client.count(index=self.index)["count"])
 
     def dimension(self) -> int:
         field = self._mapping().get("properties", {}).get(self.vector)
@@ -145,26 +142,22 @@ class LuceneStore(FieldStore):
             "dynamic": "strict",
             "properties": properties,
         }
-        with self._explained():
-            self._client.indices.create(
-                index=self.index, body={"settings": {"index": settings}, "mappings": mappings}
-            )
+        self._client.indices.create(
+            index=self.index, body={"settings": {"index": settings}, "mappings": mappings}
+        )
 
     def describe(self, contents: StoreContents) -> None:
-        with self._explained():
-            self._client.indices.put_mapping(index=self.index, body={"_meta": {CONTENTS: contents.to_json()}})
+        self._client.indices.put_mapping(index=self.index, body={"_meta": {CONTENTS: contents.to_json()}})
 
     def drop(self) -> None:
         self._is_known = False
-        with self._explained():
-            self._client.indices.delete(index=self.index)
+        self._client.indices.delete(index=self.index)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
         lines: list[dict[str, Any]] = []
         for record in records:
             lines += [{"index": {"_index": self.index, "_id": uuid_of(record.key)}}, self._source(record)]
-        with self._explained():
-            answer = self._client.bulk(body=lines)
+        answer = self._client.bulk(body=lines)
         items = [item["index"] for item in answer["items"]]
         if answer["errors"]:
             place, error = next((i, item["error"]) for i, item in enumerate(items) if "error" in item)
@@ -186,9 +179,8 @@ class LuceneStore(FieldStore):
 
         Also what a push replaced that was killed before it came to this; where nothing was, nothing is done.
         """
-        with self._explained():
-            self._client.indices.forcemerge(index=self.index, only_expunge_deletes=True)
-            self._client.indices.refresh(index=self.index)
+        self._client.indices.forcemerge(index=self.index, only_expunge_deletes=True)
+        self._client.indices.refresh(index=self.index)
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         own = self.known()
@@ -218,8 +210,7 @@ class LuceneStore(FieldStore):
     def _hits(self, body: dict[str, Any], k: int, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
         wanted = [name for name in (self.key, *fields) if name]
         whole = body | {"size": k, "_source": wanted or False, "track_total_hits": False}
-        with self._explained():
-            answer = self._client.search(index=self.index, body=whole, search_type="dfs_query_then_fetch")
+        answer = self._client.search(index=self.index, body=whole, search_type="dfs_query_then_fetch")
         return list(answer["hits"]["hits"])
 
     def _id_of(self, hit: Mapping[str, Any]) -> str:

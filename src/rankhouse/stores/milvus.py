@@ -75,11 +75,11 @@ class Milvus(FieldStore):
                 check_own_folder(Path(where), ("LOCK",))
             # The client pings every 10 s; on a slow machine milvus-lite took that for an attack and hung up.
             options = {"grpc_options": {"grpc.keepalive_time_ms": 2**31 - 1}}
-        with self._explained():
+        with self.explained():
             self._client: Any = self._milvus.MilvusClient(where, **options)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def explained(self) -> Iterator[None]:
         # Client and engine log every refusal with its whole traceback.
         faults = (self._milvus.MilvusException, OSError, ValueError, TypeError)
         with silent("pymilvus", "milvus_lite"), explained(self.name, *faults):
@@ -87,15 +87,13 @@ class Milvus(FieldStore):
 
     def exists(self) -> bool:
         """Return whether there is such a collection; it is brought to memory, which a restart lets go."""
-        with self._explained():
-            is_there = bool(self._client.has_collection(self.collection))
-            if is_there:
-                self._client.load_collection(self.collection)
+        is_there = bool(self._client.has_collection(self.collection))
+        if is_there:
+            self._client.load_collection(self.collection)
         return is_there
 
     def _described(self) -> dict[str, Any]:
-        with self._explained():
-            return dict(self._client.describe_collection(self.collection))
+        return dict(self._client.describe_collection(self.collection))
 
     def read(self) -> StoreContents | None:
         described = self._described()
@@ -103,10 +101,7 @@ class Milvus(FieldStore):
         return read_contents(said if said.startswith("{") else None, self.name)
 
     def count(self) -> int:
-        with self._explained():
-            return int(
-                self._client.query(self.collection, filter="", output_fields=["count(*)"])[0]["count(*)"]
-            )
+        return int(self._client.query(self.collection, filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def dimension(self) -> int:
         fields = {field["name"]: field for field in self._described()["fields"]}
@@ -116,50 +111,44 @@ class Milvus(FieldStore):
 
     def create(self, contents: StoreContents) -> None:
         kinds = self._milvus.DataType
-        with self._explained():
-            schema = self._client.create_schema(
-                auto_id=False, enable_dynamic_field=False, description=contents.to_json()
-            )
-            schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_LONGEST)
-            schema.add_field("passage", kinds.INT64)
-            for name in ("id", "title", "text"):
-                schema.add_field(name, kinds.VARCHAR, max_length=_LONGEST)
-            indexes = self._client.prepare_index_params()
-            if contents.dimension:
-                schema.add_field("vector", kinds.FLOAT_VECTOR, dim=contents.dimension)
-                metric = "L2" if contents.similarity == "l2" else "IP"
-                kind = "HNSW" if contents.structure == "hnsw" else "FLAT"
-                params = {"M": 16, "efConstruction": 200} if kind == "HNSW" else {}
-                indexes.add_index("vector", index_type=kind, metric_type=metric, params=params)
-            if contents.impacts:
-                schema.add_field("impacts", kinds.SPARSE_FLOAT_VECTOR)
-                indexes.add_index("impacts", index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
-            self._client.create_collection(
-                self.collection,
-                schema=schema,
-                index_params=indexes,
-                consistency_level="Strong",
-                properties={CONTENTS: contents.to_json()},
-            )
+        schema = self._client.create_schema(
+            auto_id=False, enable_dynamic_field=False, description=contents.to_json()
+        )
+        schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_LONGEST)
+        schema.add_field("passage", kinds.INT64)
+        for name in ("id", "title", "text"):
+            schema.add_field(name, kinds.VARCHAR, max_length=_LONGEST)
+        indexes = self._client.prepare_index_params()
+        if contents.dimension:
+            schema.add_field("vector", kinds.FLOAT_VECTOR, dim=contents.dimension)
+            metric = "L2" if contents.similarity == "l2" else "IP"
+            kind = "HNSW" if contents.structure == "hnsw" else "FLAT"
+            params = {"M": 16, "efConstruction": 200} if kind == "HNSW" else {}
+            indexes.add_index("vector", index_type=kind, metric_type=metric, params=params)
+        if contents.impacts:
+            schema.add_field("impacts", kinds.SPARSE_FLOAT_VECTOR)
+            indexes.add_index("impacts", index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
+        self._client.create_collection(
+            self.collection,
+            schema=schema,
+            index_params=indexes,
+            consistency_level="Strong",
+            properties={CONTENTS: contents.to_json()},
+        )
 
     def describe(self, contents: StoreContents) -> None:
-        with self._explained():
-            self._client.alter_collection_properties(
-                self.collection, properties={CONTENTS: contents.to_json()}
-            )
+        self._client.alter_collection_properties(self.collection, properties={CONTENTS: contents.to_json()})
 
     def drop(self) -> None:
         self._is_known = False
         self._metrics.clear()
-        with self._explained():
-            self._client.drop_collection(self.collection)
+        self._client.drop_collection(self.collection)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
         contents = self.known()
         assert contents is not None
         rows = [self._row(record, contents) for record in records]
-        with self._explained():
-            self._client.upsert(self.collection, rows)
+        self._client.upsert(self.collection, rows)
 
     def _row(self, record: StoreRecord, contents: StoreContents) -> dict[str, Any]:
         for value in (record.doc_id, record.title, record.text):
@@ -177,9 +166,8 @@ class Milvus(FieldStore):
 
     def finish(self) -> None:
         """Put what was written on disk, and have it ready to be searched."""
-        with self._explained():
-            self._client.flush(self.collection)
-            self._client.load_collection(self.collection)
+        self._client.flush(self.collection)
+        self._client.load_collection(self.collection)
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         del similarity  # the collection has its own
@@ -196,11 +184,10 @@ class Milvus(FieldStore):
         return self._search(query, "impacts", k, exact) if query else []
 
     def _search(self, vector: object, field: str, k: int, options: dict[str, Any]) -> Hits:
-        with self._explained():
-            hits = self._client.search(
-                self.collection, [vector], anns_field=field, limit=k, output_fields=[self.key], **options
-            )[0]
-            metric = self._metric(field)
+        hits = self._client.search(
+            self.collection, [vector], anns_field=field, limit=k, output_fields=[self.key], **options
+        )[0]
+        metric = self._metric(field)
         sign = -1.0 if metric == "L2" else 1.0
         return [(str(hit["entity"][self.key]), sign * float(hit["distance"])) for hit in hits]
 
@@ -223,8 +210,7 @@ class Milvus(FieldStore):
         field = "key" if own else self.key
         # As JSON: the client's own way of writing a list of texts trips over backslashes.
         where = f"{field} in {json.dumps(values, ensure_ascii=False)}"
-        with self._explained():
-            rows = self._client.query(self.collection, filter=where, output_fields=fields)
+        rows = self._client.query(self.collection, filter=where, output_fields=fields)
         for row in rows:
             yield Document(str(row[self.key]), row.get(self.text) or "", row.get(self.title) or "")
 

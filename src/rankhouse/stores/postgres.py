@@ -46,7 +46,7 @@ class Postgres(FieldStore):
         rule = "a table is named TABLE or SCHEMA.TABLE, of letters, digits and _, 50 characters at most"
         check_name("postgres", "table", self.table, r"(\w{1,50}\.)?\w{1,50}", accepted=rule)
         self.name = f"postgres {self._address()}, table {self.table}"
-        with self._explained():
+        with self.explained():
             self._connection: Any = self._psycopg.connect(self.where, autocommit=True, connect_timeout=10)
 
     def _address(self) -> str:
@@ -63,7 +63,7 @@ class Postgres(FieldStore):
             raise WrongUse(f"postgres(...): leave the password out of the address; {how}")
         return masked(f"{facts.get('host', 'here')}/{facts.get('dbname', '')}".rstrip("/"))
 
-    def _explained(self) -> AbstractContextManager[None]:
+    def explained(self) -> AbstractContextManager[None]:
         return explained(self.name, self._psycopg.Error, OSError)
 
     def _run(self, statement: str, values: Sequence[object] | Mapping[str, object] = (), **parts: Any) -> Any:  # noqa: ANN401 - psycopg's objects
@@ -72,8 +72,7 @@ class Postgres(FieldStore):
         columns = {"id": self.key, "title": self.title, "text": self.text, "vector": self.vector}
         names = {"t": self._identifier(), "postings": self._identifier("_postings")}
         names |= {name: sql.Identifier(column) for name, column in columns.items()}
-        with self._explained():
-            return self._connection.execute(sql.SQL(statement).format(**(names | parts)), values or None)
+        return self._connection.execute(sql.SQL(statement).format(**(names | parts)), values or None)
 
     def _identifier(self, more: str = "") -> Any:  # noqa: ANN401 - psycopg's object
         *schema, table = self.table.split(".")
@@ -112,7 +111,7 @@ class Postgres(FieldStore):
                     f"{error}; pgvector has to be installed there, and enabled by its owner"
                 ) from None
             column = sql.SQL(", vector vector({})").format(sql.Literal(contents.dimension))
-        with self._explained(), self._connection.transaction():
+        with self._connection.transaction():
             self._run(
                 "CREATE TABLE {t} (id text, passage int, number bigint, title text, text text{column}, "
                 "PRIMARY KEY (id, passage))",
@@ -135,7 +134,7 @@ class Postgres(FieldStore):
         with suppress(StoreFailed):  # it cannot be read, and need not be
             held = self.known()
         self._is_known = False
-        with self._explained(), self._connection.transaction():
+        with self._connection.transaction():
             if held is not None and held.impacts:  # another's table of that name is none of our postings
                 self._run("DROP TABLE IF EXISTS {postings}")
             self._run("DROP TABLE {t}")
@@ -148,7 +147,7 @@ class Postgres(FieldStore):
             if (size := len(record.text.encode())) > _LONGEST:
                 raise too_long(self, record, size, _LONGEST)
         numbers = [record.number for record in records if record.passage == 0]
-        with self._explained(), self._connection.transaction():
+        with self._connection.transaction():
             self._run(
                 "DELETE FROM {t} USING unnest(%s::text[], %s::int[]) AS new(i, p) WHERE id = i AND passage "
                 "= p",
@@ -195,7 +194,7 @@ class Postgres(FieldStore):
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         kind = self.compared(similarity)
         values = {"q": str(vector.tolist()), "k": k}
-        with self._explained(), self._connection.transaction():
+        with self._connection.transaction():
             if self.vectors == "exact":
                 self._run("SET LOCAL enable_indexscan = off")
             else:

@@ -10,9 +10,10 @@ nothing is pushed into it. Names and sparse vectors of records are the same when
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import wraps
 from hashlib import blake2b
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 from uuid import UUID, uuid5
@@ -114,6 +115,22 @@ Hits = list[tuple[str, float]]
 """Document ids with scores, higher is better, best first; a document may come once for each passage."""
 
 
+_ASKING: Final = {
+    *("exists", "read", "count", "dimension", "create", "describe", "drop", "write", "finish"),
+    *("nearest", "match", "search_text", "fetch"),
+}
+
+
+def _explaining(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def ask(store: Store, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the method
+        with store.explained():
+            answer = method(store, *args, **kwargs)
+            return iter([*answer]) if isinstance(answer, Iterator) else answer  # read within the block
+
+    return ask
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class Store(ABC):
     """One collection of a database or search engine.
@@ -133,6 +150,15 @@ class Store(ABC):
     name: str = field(init=False)  # what messages call it; holds no secret
     _known: StoreContents | None = field(init=False, default=None)
     _is_known: bool = field(init=False, default=False)
+
+    def __init_subclass__(cls) -> None:
+        """Have what a client raises explained in all methods that ask the store."""
+        for name in _ASKING & vars(cls).keys():
+            setattr(cls, name, _explaining(vars(cls)[name]))
+
+    @abstractmethod
+    def explained(self) -> AbstractContextManager[None]:
+        """Turn the client's exceptions into a StoreFailed while the block runs."""
 
     @abstractmethod
     def exists(self) -> bool:
