@@ -96,22 +96,20 @@ class LabelJournal:
                 if len(parts) != 4 or not all(part.isdecimal() for part in parts[:3]) or parts[3] != "end":
                     break
                 rows, pairs, check = map(int, parts[:3])
-                sizes = (4 * rows, pairs, 4 * pairs, 4 * pairs * self._sources)
+                sizes = self._sizes(rows, pairs)
                 chunk = [column.read(size) for column, size in zip(columns, sizes, strict=True)]
                 if check != _check(chunk):
                     break
                 sound.append(line)
                 self.rows, self.pairs = self.rows + rows, self.pairs + pairs
-        for name, kind in _COLUMNS.items():
+        for name, size in zip(_COLUMNS, self._sizes(self.rows, self.pairs), strict=True):
             with (self.folder / name).open("r+b") as column:
-                column.truncate(self._entries(name) * np.dtype(kind).itemsize)
+                column.truncate(size)
         done.write_text("".join(f"{line}\n" for line in sound), "ascii")
 
-    def _entries(self, name: str) -> int:
-        """Return how many numbers a column has so far."""
-        if name == "rows.i4":
-            return self.rows
-        return self.pairs * (self._sources if name == "soft.f4" else 1)
+    def _sizes(self, rows: int, pairs: int) -> tuple[int, ...]:
+        """Return the bytes of each column."""
+        return 4 * rows, pairs, 4 * pairs, 4 * pairs * self._sources
 
     @contextmanager
     def _open(self, mode: Literal["rb", "ab"]) -> Iterator[list[BinaryIO]]:
@@ -129,21 +127,15 @@ class LabelJournal:
         Raises:
             OutputFailed: The disk is full, or the like.
         """
-        marks, scores, soft = votes
-        numbers: list[NDArray[Any]] = [
-            np.asarray(rows, np.int32),
-            marks,
-            scores.astype(np.float32),
-            soft.astype(np.float32),
-        ]
-        chunk = [column.tobytes() for column in numbers]
+        numbers = zip((rows, *votes), _COLUMNS.values(), strict=True)
+        chunk = [np.asarray(column, kind).tobytes() for column, kind in numbers]
         with writing_failures(self.folder):
             with self._open("ab") as columns:
                 for column, content in zip(columns, chunk, strict=True):
                     column.write(content)
             with (self.folder / "done.txt").open("a", encoding="ascii") as done:
-                done.write(f"{len(rows)} {len(marks)} {_check(chunk)} end\n")
-        self.rows, self.pairs = self.rows + len(rows), self.pairs + len(marks)
+                done.write(f"{len(rows)} {len(votes.marks)} {_check(chunk)} end\n")
+        self.rows, self.pairs = self.rows + len(rows), self.pairs + len(votes.marks)
 
     def columns(self) -> JournalColumns:
         """Map everything answered so far into memory."""
@@ -221,14 +213,14 @@ class QueryPairs:
         self.marks: Marks = np.asarray(table.marks[self.begin : end])
 
     @property
-    def positives(self) -> int:
-        """How many of its pairs the rule calls relevant."""
-        return int(np.count_nonzero(self.marks & YES))
-
-    @property
     def relevant(self) -> Places:
         """Places of the pairs that the rule calls relevant."""
         return np.flatnonzero(self.marks & YES)
+
+    @property
+    def positives(self) -> int:
+        """How many these are."""
+        return len(self.relevant)
 
     def documents(self, places: Places) -> list[int]:
         """Return the number, from 0, of the document that each of these pairs is of."""

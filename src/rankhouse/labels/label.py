@@ -153,9 +153,7 @@ def label(
         _collect_votes(panel, rows, journal, plan.chunk, progress=progress)
         result = _write(panel, rows, journal.columns(), plan, out=out, resumed=resumed)
         journal.remove()
-        _warn(result)
-        if isinstance(plan.split, Whole):
-            _warn_of_loss(result.agreement)
+        _warn(result, is_whole=isinstance(plan.split, Whole))
         return result
 
 
@@ -286,15 +284,15 @@ def _refuse_foreign_judgements(rule: Rule, candidates: Candidates) -> None:
 
 
 def _missed(rule: Rule, run: Run) -> int:
-    missed: set[tuple[str, str]] = set()
-    for judge in judges(rule):
-        for query_id in run if judge.by == "document" else ():
-            wanted = relevant(judge.qrels, query_id, judge.at_least)
-            missed |= {(query_id, doc_id) for doc_id in wanted.difference(run[query_id].doc_ids)}
-    return len(missed)
+    by_document = [judge for judge in judges(rule) if judge.by == "document"]
+    missed = 0
+    for query_id in run:
+        wanted = (relevant(judge.qrels, query_id, judge.at_least) for judge in by_document)
+        missed += len(set[str]().union(*wanted).difference(run[query_id].doc_ids))
+    return missed
 
 
-def _warn(result: LabelResult) -> None:
+def _warn(result: LabelResult, *, is_whole: bool) -> None:
     agreement = result.agreement
     if agreement.asked and not agreement.accepted and agreement.histogram is not None:
         _say(
@@ -318,11 +316,7 @@ def _warn(result: LabelResult) -> None:
         _say(f"{result.without_text:,} rows of the run name documents without text")
     if result.short:
         _say(f"{result.short:,} negatives fewer than wanted were found; look deeper, or take other depths")
-
-
-def _warn_of_loss(agreement: Agreement) -> None:
-    """Warn where a teacher takes most of the judged pairs away, each of them a whole document."""
-    if agreement.teacher and agreement.removed > agreement.judged / 2:
+    if is_whole and agreement.teacher and agreement.removed > agreement.judged / 2:
         kept = agreement.judged - agreement.removed
         _say(
             f"the rule keeps {kept:,} of the {agreement.judged:,} pairs that the judgements call relevant "

@@ -90,8 +90,6 @@ class SoftScores:
 Reference = Callable[[Query], Sequence[Passage]]
 """Query -> the passages whose scores say what is much and what is little for it; none: those asked about."""
 
-_JOINED: Final = "score"
-
 
 class RunTeacher:
     """A run as a teacher of its own questions; what it lacks gets its lowest score of the question."""
@@ -136,7 +134,7 @@ class JoinedTeachers:
             not depend on the pairs beside it; without one they are compared with each other.
     """
 
-    scale = _JOINED
+    scale = "score"
 
     def __init__(
         self, teachers: Sequence[Ranker], join: str = "z-score", reference: Reference | None = None
