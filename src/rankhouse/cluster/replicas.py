@@ -110,9 +110,8 @@ class Replicas:
     def _is_death(self, error: BaseException) -> bool:
         """Return whether an error means that an actor, or what held its answer, is gone."""
         exceptions = self._ray.exceptions
-        if isinstance(error, exceptions.RayTaskError):
-            return False
-        return isinstance(error, exceptions.RayError) and not isinstance(error, exceptions.RaySystemError)
+        others = (exceptions.RayTaskError, exceptions.RaySystemError)
+        return isinstance(error, exceptions.RayError) and not isinstance(error, others)
 
     def _lost(self, replica: _Replica, actor: Any) -> None:  # noqa: ANN401
         """Replace the actor that did not answer a request, unless that is under way."""

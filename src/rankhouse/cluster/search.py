@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rankhouse.cluster.actors import Opener
 from rankhouse.cluster.replicas import PATIENCE, ReplicaFailed, Replicas
@@ -16,9 +16,6 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.sharded.shard import IndexShard, Request, ShardFailed
 from rankhouse.index.sharded.sharded_index import ShardedIndex
-
-HURRIED: Final = 2.0
-"""Seconds that a request waits for a dead shard where a partial result will do."""
 
 
 class HeldShard:
@@ -45,8 +42,8 @@ class ClusterShards:
         self._shards, self._patience = tuple(shards), patience
 
     def hurried(self) -> ClusterShards:
-        """Return the same shards, for searches that do without one rather than wait for it."""
-        return ClusterShards(self._shards, HURRIED)
+        """Return the same shards, for searches that wait 2 seconds for a dead one and then do without it."""
+        return ClusterShards(self._shards, 2.0)
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
         """Ask several shards at the same time. Args: as in ``Shards.ask``."""

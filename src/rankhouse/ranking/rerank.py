@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -44,12 +44,13 @@ from rankhouse.ranking.pool import Pool
 from rankhouse.ranking.rerank_plan import Plan, Report
 from rankhouse.text.split import Split, dropped_words
 
-NAMED: Final = 5
-"""How many ids a warning names."""
-
 _warn = partial(warn, stacklevel=3)
 AnyPair = TypeVar("AnyPair", Pair, StoredPair)
 AnyPassage = TypeVar("AnyPassage", bound=Passage | StoredPassage)
+
+
+Columns = tuple[Sequence[str], FloatArray]
+"""A ranking's document ids and scores."""
 
 
 class Candidate(NamedTuple):
@@ -112,7 +113,7 @@ def pooled_ones(passages: Sequence[AnyPassage], pool: Pool) -> Sequence[AnyPassa
 
 
 def _note(doc_id: str, ids: list[str]) -> None:
-    if len(ids) <= NAMED and doc_id not in ids:
+    if len(ids) <= 5 and doc_id not in ids:  # one more than a warning names
         ids.append(doc_id)
 
 
@@ -218,31 +219,34 @@ def rerank(
     """
     plan, report = plan or Plan(), Report() if report is None else report
     scale = plan.pool.check(ranker)
-    _warn_of_trap(plan.pool, scale)
+    if plan.pool.missing_is_zero and plan.pool.scale == "score" and base_of(scale) == "logprob":
+        _warn(
+            f"{plan.pool} adds log probabilities, which are never above 0: the fewer passages a document "
+            'has, the better it scores. Say scale="probability" in the pool, or scale="logprob" to mean it'
+        )
     texts = query_texts(run, queries, report)
     before = _hits(ranker)
     documents_read = candidates(run, texts, documents, plan, report=report)
     counter = Counter(progress, sum(min(plan.depth, len(run[query_id].scores)) for query_id in run))
-    doc_ids: dict[str, Sequence[str]] = {}
-    scores: dict[str, FloatArray] = {}
-    for query_id, some in groupby(scored(ranker, documents_read, plan, report, counter=counter), _query_id):
+    done = scored(ranker, documents_read, plan, report, counter=counter)
+    ranked: dict[str, Columns] = {}
+    for query_id, some in groupby(done, lambda entry: entry[0].query.id):
         pooled = {
             one.doc_id: _pooled(plan.pool, scale, one, values) for one, values in some if len(one.passages)
         }
         report.queries += bool(pooled)
         report.cached = _hits(ranker) - before
-        doc_ids[query_id], scores[query_id] = settled(run[query_id], pooled, plan)
-    for query_id in run:
-        if query_id not in doc_ids:  # no documents, or depth 0
-            doc_ids[query_id], scores[query_id] = settled(run[query_id], {}, plan)
-        report.tail += max(0, len(run[query_id].scores) - plan.depth)
+        ranked[query_id] = settled(run[query_id], pooled, plan)
     report.cached = _hits(ranker) - before
-    warn_of_losses(report)
-    return Run.from_columns(list(run), [doc_ids[q] for q in run], [scores[q] for q in run])
+    return completed(run, ranked, plan, report)
 
 
-def _query_id(done: tuple[Candidate, FloatArray]) -> str:
-    return done[0].query.id
+def completed(run: Run, ranked: Mapping[str, Columns], plan: Plan, report: Report) -> Run:
+    """Return new rankings with those of queries without documents, and warn of what could not be scored."""
+    rankings = [ranked.get(query_id) or settled(run[query_id], {}, plan) for query_id in run]
+    report.tail += sum(max(0, len(run[query_id].scores) - plan.depth) for query_id in run)
+    _warn_of_losses(report)
+    return Run.from_columns(list(run), [ids for ids, _ in rankings], [scores for _, scores in rankings])
 
 
 def query_texts(run: Run, queries: Iterable[Query], report: Report) -> dict[str, Query]:
@@ -273,7 +277,7 @@ def _pooled(pool: Pool, scale: str, one: Candidate, scores: FloatArray) -> float
     return value
 
 
-def settled(ranking: Ranking, pooled: dict[str, float], plan: Plan) -> tuple[Sequence[str], FloatArray]:
+def settled(ranking: Ranking, pooled: dict[str, float], plan: Plan) -> Columns:
     """Put a query's ranking together: the scored, the tail, the lost."""
     end = len(ranking.doc_ids) if plan.tail == "keep" else plan.depth
     if not pooled:
@@ -292,24 +296,13 @@ def _hits(ranker: Ranker) -> int:
     return ranker.hits if isinstance(ranker, CachedRanker) else 0
 
 
-def _warn_of_trap(pool: Pool, scale: str) -> None:
-    if pool.missing_is_zero and pool.scale == "score" and base_of(scale) == "logprob":
-        _warn(
-            f"{pool} adds log probabilities, which are never above 0: the fewer passages a document has, the "
-            'better it scores. Say scale="probability" in the pool, or scale="logprob" to mean it'
-        )
-
-
-def warn_of_losses(report: Report) -> None:
+def _warn_of_losses(report: Report) -> None:
     """Warn of documents that could not be read."""
+    kept = "kept at the end unscored"
     if report.unknown:
-        hint = "" if report.documents else "; is this the index the run was made on?"
-        _warn(
-            f"{report.unknown:,} rows of the run name documents that are not in the store, kept at the end "
-            f"unscored: {name_few(report.unknown_ids, quoted=True)}{hint}"
-        )
+        named = name_few(report.unknown_ids, quoted=True)
+        named += "" if report.documents else "; is this the index the run was made on?"
+        _warn(f"{report.unknown:,} rows of the run name documents that are not in the store, {kept}: {named}")
     if report.without_text:
-        _warn(
-            f"{report.without_text:,} rows of the run name documents without text, kept at the end unscored: "
-            f"{name_few(report.without_text_ids, quoted=True)}"
-        )
+        named = name_few(report.without_text_ids, quoted=True)
+        _warn(f"{report.without_text:,} rows of the run name documents without text, {kept}: {named}")
