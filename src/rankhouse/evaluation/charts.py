@@ -13,18 +13,7 @@ import numpy as np
 
 from rankhouse.evaluation.paired_wins import PairedWins
 from rankhouse.evaluation.significance import Floats, t_interval
-from rankhouse.page.charts import (
-    DASHED,
-    Draw,
-    Palette,
-    blank,
-    canvas,
-    inline,
-    plain_axes,
-    shortened,
-    write,
-    write_heading,
-)
+from rankhouse.page import charts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,9 +40,9 @@ def write_chart(
         MissingExtra: matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    both = f"{shortened(system, 42)} against {shortened(str(comparison.baseline), 26)}"
-    title = f"{shortened(measure, 16)}: {both}"
-    write(_drawn(comparison, system, measure, kind, title=title), path, _salt(system, measure, kind))
+    both = f"{charts.shortened(system, 42)} against {charts.shortened(str(comparison.baseline), 26)}"
+    title = f"{charts.shortened(measure, 16)}: {both}"
+    charts.write(_drawn(comparison, system, measure, kind, title=title), path, _salt(system, measure, kind))
 
 
 def inline_chart(comparison: Comparison, system: str, measure: str, kind: str = "differences") -> str:
@@ -63,15 +52,21 @@ def inline_chart(comparison: Comparison, system: str, measure: str, kind: str = 
         WrongUse: No baseline, or no such system or measure.
         MissingExtra: matplotlib is not installed.
     """
-    return inline(_drawn(comparison, system, measure, kind, title=measure), _salt(system, measure, kind))
+    return charts.inline(
+        _drawn(comparison, system, measure, kind, title=measure), _salt(system, measure, kind)
+    )
 
 
-def _drawn(comparison: Comparison, system: str, measure: str, kind: str, title: str) -> Draw:
+def _drawn(comparison: Comparison, system: str, measure: str, kind: str, title: str) -> charts.Draw:
     """Return what draws a kind of chart; the one by difficulty has a title of its own."""
     rows = comparison.differences(system, measure)
     if kind == "differences":
         return lambda palette: _figure(rows, title, measure, palette)
-    names = (shortened(str(comparison.baseline), 26), shortened(system, 26), shortened(measure, 16))
+    names = (
+        charts.shortened(str(comparison.baseline), 26),
+        charts.shortened(system, 26),
+        charts.shortened(measure, 16),
+    )
     return lambda palette: _difficulty_figure(rows, names, palette)
 
 
@@ -88,41 +83,41 @@ def write_wins_chart(wins: PairedWins, path: Path | str) -> None:
         MissingExtra: matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    write(lambda palette: _wins_figure(wins, palette), path, f"{wins.first}\t{wins.second}")
+    charts.write(lambda palette: _wins_figure(wins, palette), path, f"{wins.first}\t{wins.second}")
 
 
-def _figure(rows: tuple[QueryDifference, ...], title: str, measure: str, palette: Palette) -> Figure:
+def _figure(rows: tuple[QueryDifference, ...], title: str, measure: str, palette: charts.Palette) -> Figure:
     """Lay the chart out: bars from the largest gain to the largest loss, and their mean."""
     gains = np.array([row.difference for row in rows])
-    labels = [shortened(row.query_id, 18) for row in rows] if len(rows) <= _NAMED_QUERIES else []
+    labels = [charts.shortened(row.query_id, 18) for row in rows] if len(rows) <= _NAMED_QUERIES else []
     room = 0.066 * max(map(len, labels)) + 0.12 if labels else 0.32
     height = 2.9 + room  # inches, as are the margins
     edges = {"top": 1 - 0.55 / height, "bottom": (0.05 + room) / height}
-    figure, axes = canvas(height, left=0.09, right=0.99, **edges)
+    figure, axes = charts.canvas(height, left=0.09, right=0.99, **edges)
     mean = float(gains.mean())
     wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
     counts = f"{wins} better, {len(gains) - wins - losses} equal, {losses} worse, mean {mean:+.4f} (dashed)"
-    write_heading(figure, palette, (title, counts.replace("-", "\N{MINUS SIGN}")), 0.09, top=0.06)
+    charts.write_heading(figure, palette, (title, counts.replace("-", "\N{MINUS SIGN}")), 0.09, top=0.06)
     _bars(gains, palette, axes)
     _axis_of_gains(gains, palette, axes)
-    axes.axhline(mean, color=palette.ink, linewidth=0.9, linestyle=DASHED)
+    axes.axhline(mean, color=palette.ink, linewidth=0.9, linestyle=charts.DASHED)
     axes.set_xlim(-0.7, len(gains) - 0.3)
-    axes.set_ylabel(f"difference in {shortened(measure, 24)}")
+    axes.set_ylabel(f"difference in {charts.shortened(measure, 24)}")
     axes.set_xticks(range(len(labels)), labels, rotation=90, color=palette.muted, fontsize=7.5)
     if not labels:
         axes.set_xlabel(f"{len(gains):,} queries, largest gain first")
-    plain_axes(axes, palette)
+    charts.plain_axes(axes, palette)
     return figure
 
 
-def _axis_of_gains(gains: Floats, palette: Palette, axes: Axes) -> None:
+def _axis_of_gains(gains: Floats, palette: charts.Palette, axes: Axes) -> None:
     """Draw the line of no difference, with room for gains and losses on both sides."""
     axes.axhline(0, color=palette.muted, linewidth=0.8)
     least = 0.12 * max(float(np.abs(gains).max()), 0.01)
     axes.set_ylim(min(-least, 1.08 * float(gains.min())), max(least, 1.08 * float(gains.max())))
 
 
-def _bars(gains: Floats, palette: Palette, axes: Axes) -> None:
+def _bars(gains: Floats, palette: charts.Palette, axes: Axes) -> None:
     """Draw all bars of one colour as one shape: 300 queries stay a small picture."""
     from matplotlib.patches import PathPatch  # noqa: PLC0415 - optional, and slow to load
     from matplotlib.path import Path as Outline  # noqa: PLC0415 - optional, and slow to load
@@ -140,9 +135,9 @@ def _bars(gains: Floats, palette: Palette, axes: Axes) -> None:
         axes.add_patch(PathPatch(outline, facecolor=colour, edgecolor="none", linewidth=0))
 
 
-def _wins_figure(wins: PairedWins, palette: Palette) -> Figure:
+def _wins_figure(wins: PairedWins, palette: charts.Palette) -> Figure:
     """Lay the chart out: one stacked bar a range."""
-    figure = blank(7.2, 3.6, "constrained")
+    figure = charts.blank(7.2, 3.6, "constrained")
     axes = figure.subplots()
     _stack(wins, palette, axes)
     counts = [f"{number}\n{one.counts.queries:,} queries" for number, one in enumerate(wins.ranges, 1)]
@@ -150,12 +145,12 @@ def _wins_figure(wins: PairedWins, palette: Palette) -> Figure:
     axes.set_ylim(0, 1)
     axes.set_ylabel("share of queries")
     axes.set_xlabel(f"ranges by the distance of {wins.first}, nearest first")
-    plain_axes(axes, palette, grid=False)
+    charts.plain_axes(axes, palette, grid=False)
     figure.legend(loc="outside upper center", ncols=4, frameon=False, labelcolor=palette.ink, fontsize=8.5)
     return figure
 
 
-def _stack(wins: PairedWins, palette: Palette, axes: Axes) -> None:
+def _stack(wins: PairedWins, palette: charts.Palette, axes: Axes) -> None:
     """Stack the shares: both right at the foot, both wrong at the top."""
     labels = ("both wrong", f"only {wins.first}", f"only {wins.second}", "both right")
     colours = (_PALE[0], palette.loss, palette.gain, _PALE[1])
@@ -172,12 +167,12 @@ def _stack(wins: PairedWins, palette: Palette, axes: Axes) -> None:
 
 
 def _difficulty_figure(
-    rows: tuple[QueryDifference, ...], names: tuple[str, str, str], palette: Palette
+    rows: tuple[QueryDifference, ...], names: tuple[str, str, str], palette: charts.Palette
 ) -> Figure:
     """Lay the chart out: a dot a query, the limits of gain and loss, and means of groups of equal size."""
     baseline, system, measure = names
     before, gains = (np.array([getattr(row, name) for row in rows]) for name in ("baseline", "difference"))
-    figure, axes = canvas(4.2, left=0.085, right=0.985, top=0.87, bottom=0.115)
+    figure, axes = charts.canvas(4.2, left=0.085, right=0.985, top=0.87, bottom=0.115)
     dot: dict[str, Any] = {"s": 22 if len(gains) <= 200 else 9, "alpha": 0.6, "linewidths": 0, "zorder": 3}
     kinds = ((palette.gain, gains > 0), (palette.loss, gains < 0), (palette.muted, gains == 0))
     for colour, chosen in kinds:
@@ -194,12 +189,12 @@ def _difficulty_figure(
     said = f"; black: mean gain and its 95% interval in {groups} groups of equal size" if groups else ""
     said += "; grey slopes: the most that can be gained or lost" if bounded else ""
     title = f"{measure}: gain of {system} over {baseline}, by difficulty"
-    write_heading(figure, palette, (title, f"{len(rows):,} queries{said}"), 0.085, top=0.06)
-    plain_axes(axes, palette)
+    charts.write_heading(figure, palette, (title, f"{len(rows):,} queries{said}"), 0.085, top=0.06)
+    charts.plain_axes(axes, palette)
     return figure
 
 
-def _means(before: Floats, gains: Floats, palette: Palette, axes: Axes) -> int:
+def _means(before: Floats, gains: Floats, palette: charts.Palette, axes: Axes) -> int:
     """Draw the mean gain of groups of equal size, hard to easy; return how many groups there are."""
     groups = min(4, len(gains) // 5)
     if groups < 2:

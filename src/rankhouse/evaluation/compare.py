@@ -21,19 +21,8 @@ from rankhouse.core.frames import frame
 from rankhouse.core.notation import choose
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.evaluation import charts, tables
+from rankhouse.evaluation import charts, significance, tables
 from rankhouse.evaluation.measures import Evaluator, Scores
-from rankhouse.evaluation.significance import (
-    ALPHA,
-    CORRECTIONS,
-    TESTS,
-    TIE,
-    Floats,
-    MeanScore,
-    PairedTest,
-    t_interval,
-    without_rounding,
-)
 from rankhouse.io.outputs import write_json, writing
 from rankhouse.page.charts import ending_of
 
@@ -77,7 +66,7 @@ class Comparison:
     test: str
     correction: str
     seed: int
-    cells: tuple[MeanScore, ...]
+    cells: tuple[significance.MeanScore, ...]
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -108,7 +97,7 @@ class Comparison:
     def __len__(self) -> int:
         return len(self.scores)
 
-    def cell(self, system: str, measure: str) -> MeanScore:
+    def cell(self, system: str, measure: str) -> significance.MeanScore:
         """Return one cell of the table.
 
         Raises:
@@ -128,7 +117,7 @@ class Comparison:
             raise WrongUse("there is no baseline to differ from; name one of the systems as baseline")
         choose(system, self.scores, "system")
         old, new = self.scores[self.baseline].of(measure), self.scores[system].of(measure)
-        gains = without_rounding(new - old)
+        gains = significance.without_rounding(new - old)
         rows = zip(self.query_ids, old.tolist(), new.tolist(), gains.tolist(), strict=True)
         return tuple(
             sorted((QueryDifference(*row) for row in rows), key=lambda r: (-r.difference, r.query_id))
@@ -179,9 +168,9 @@ class Comparison:
         count = len(self.challengers) * len(self.measures)
         tests = "1 test" if count == 1 else f"{count} tests"
         return (
-            f"{means}; two-sided {TESTS[self.test].describe(self.seed)} "
-            f'against "{self.baseline}", {CORRECTIONS[self.correction].name} {tests}; '
-            f"significant at p < {ALPHA}."
+            f"{means}; two-sided {significance.TESTS[self.test].describe(self.seed)} "
+            f'against "{self.baseline}", {significance.CORRECTIONS[self.correction].name} {tests}; '
+            f"significant at p < {significance.ALPHA}."
         )
 
     def __str__(self) -> str:
@@ -302,8 +291,8 @@ def compare(
         raise WrongUse("no run was given; give at least one run to evaluate")
     if baseline is not None:
         choose(baseline, runs, "baseline")
-    choose(test, TESTS, "test")
-    choose(correction or "none", CORRECTIONS, "correction")
+    choose(test, significance.TESTS, "test")
+    choose(correction or "none", significance.CORRECTIONS, "correction")
     evaluator = Evaluator(qrels, measures)
     scores = {system: evaluator(run) for system, run in runs.items()}
     return compare_scores(scores, baseline, test, correction, seed=seed)
@@ -326,12 +315,12 @@ def compare_scores(
     """
     if baseline is not None:
         choose(baseline, scores, "baseline")
-    test_of = choose(test, TESTS, "test").p
-    correct = choose(correction or "none", CORRECTIONS, "correction").correct
+    test_of = choose(test, significance.TESTS, "test").p
+    correct = choose(correction or "none", significance.CORRECTIONS, "correction").correct
     if seed < 0:
         raise WrongUse(f"seed = {seed} was given; a seed is a whole number of 0 or more")
     measures = next(iter(scores.values())).measures
-    tests: dict[tuple[str, str], PairedTest] = {}
+    tests: dict[tuple[str, str], significance.PairedTest] = {}
     challengers = [system for system in scores if baseline is not None and system != baseline]
     if baseline is not None and challengers:
         for system, own in scores.items():
@@ -340,7 +329,7 @@ def compare_scores(
                     f'"{system}" and the baseline "{baseline}" are measured on different queries, or in '
                     "another order; measure them with the same judgements"
                 )
-        gains = without_rounding(
+        gains = significance.without_rounding(
             np.concatenate([scores[s].values - scores[baseline].values for s in challengers])
         )
         p = test_of(gains, seed)
@@ -350,28 +339,30 @@ def compare_scores(
     cells = []
     for system, own in scores.items():
         for measure in measures:
-            _, low, high = t_interval(own.of(measure))
+            _, low, high = significance.t_interval(own.of(measure))
             mean = own.mean(measure)  # as trec_eval would print it
             cells.append(
-                MeanScore(system, measure, mean, low, high=high, paired_test=tests.get((system, measure)))
+                significance.MeanScore(
+                    system, measure, mean, low, high=high, paired_test=tests.get((system, measure))
+                )
             )
     return Comparison(scores, baseline, test, correction or "none", seed=seed, cells=tuple(cells))
 
 
-def _paired_test(gains: Floats, p: float, corrected: float) -> PairedTest:
+def _paired_test(gains: significance.Floats, p: float, corrected: float) -> significance.PairedTest:
     """Sum up one test."""
     wins, losses, note = int(np.count_nonzero(gains > 0)), int(np.count_nonzero(gains < 0)), ""
     if not gains.any():
         note = "no query differs from the baseline, so there is nothing to test (p = 1)"
     elif len(gains) == 1:
         note = "one query alone cannot show that a difference is more than luck (p = 1)"
-    elif np.ptp(gains) < TIE:
+    elif np.ptp(gains) < significance.TIE:
         note = "the difference is the same on every query, which leaves a t-test no spread to judge by"
-    return PairedTest(
-        *t_interval(gains),
+    return significance.PairedTest(
+        *significance.t_interval(gains),
         p=p,
         corrected=corrected,
-        significant=corrected < ALPHA,
+        significant=corrected < significance.ALPHA,
         wins=wins,
         ties=len(gains) - wins - losses,
         losses=losses,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rankhouse.core.frames import frame
+from rankhouse.explanation import show
 from rankhouse.explanation.answer import (
     Counterfactual,
     Explanation,
@@ -27,17 +28,6 @@ from rankhouse.explanation.answer import (
     signed,
 )
 from rankhouse.explanation.contrast import Answer, Contrast, Movement, RankingExplanation
-from rankhouse.explanation.show import (
-    falling,
-    inner_contrasts,
-    largest_value,
-    method_line,
-    notes_of,
-    ranking_table,
-    to_html,
-    to_markdown,
-    to_text,
-)
 from rankhouse.io.outputs import writing
 from rankhouse.page.charts import ending_of
 from rankhouse.page.html import write_page
@@ -92,13 +82,13 @@ class ExplainResult:
         return self.answer.sentence()
 
     def __str__(self) -> str:
-        return to_text(self.answer)
+        return show.to_text(self.answer)
 
     def __repr__(self) -> str:
         return f"<ExplainResult: {self.sentence()}>"
 
     def _repr_html_(self) -> str:
-        return to_html(self.answer)
+        return show.to_html(self.answer)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, as ``rankhouse explain --json`` writes them."""
@@ -116,7 +106,7 @@ class ExplainResult:
 
     def to_markdown(self) -> str:
         """Return it as Markdown."""
-        return to_markdown(self.answer)
+        return show.to_markdown(self.answer)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as a page (.html) or as Markdown (.md); errors as of :func:`write`."""
@@ -145,7 +135,7 @@ def write(answer: Answer, path: Path | str) -> None:
         write_page(_TEMPLATE, content_of(answer), path)
     else:
         with writing(path) as out:
-            out.write(to_markdown(answer))
+            out.write(show.to_markdown(answer))
 
 
 def content_of(answer: Answer) -> dict[str, object]:
@@ -159,7 +149,7 @@ def content_of(answer: Answer) -> dict[str, object]:
         case RankingExplanation():
             ranked = zip(answer.ranks, answer.documents, strict=True)
             told = [(f"{rank}. {one.doc_id}", one) for rank, one in ranked]
-            rest = {"table": ranking_table(answer), "notes": answer.notes}
+            rest = {"table": show.ranking_table(answer), "notes": answer.notes}
         case _:
             told, rest = [("", answer)], {"table": None, "notes": ()}
     return content | rest | {"sections": [(heading, view_of(one)) for heading, one in told]}
@@ -273,14 +263,14 @@ def view_of(answer: Explanation | Contrast) -> View:
     sides = (answer.first, answer.second) if isinstance(answer, Contrast) else (answer,)
     texts = [text for side in sides for text in side.texts]
     words = [word for text in texts for word in text.words]
-    inner = inner_contrasts(answer) if isinstance(answer, Contrast) else []
+    inner = show.inner_contrasts(answer) if isinstance(answer, Contrast) else []
     query_words = tuple(dict.fromkeys(chain.from_iterable(side.query_words for side in sides)))
-    largest = largest_value(texts)
+    largest = show.largest_value(texts)
     shown = [_side(side, answer.counterfactual, query_words, largest) for side in sides]
     shared = tuple(one for one in shown[0].maps if len(shown) > 1 and one in shown[1].maps)
     return View(
         answer.sentence(),
-        method_line(answer),
+        show.method_line(answer),
         bars_of(answer.parts),
         tuple((f"{name} ({one.unit})", bars_of(one.parts)) for name, one in inner),
         sides=tuple(one._replace(maps=tuple(m for m in one.maps if m not in shared)) for one in shown),
@@ -289,7 +279,7 @@ def view_of(answer: Explanation | Contrast) -> View:
         has_values=any(word.value for word in words),
         has_matches=any(word.match for word in words),
         flip=answer.counterfactual,
-        notes=notes_of(answer),
+        notes=show.notes_of(answer),
         ranker=sides[0].ranker,
     )
 
@@ -299,7 +289,7 @@ def bars_of(parts: Sequence[Part]) -> tuple[Bar, ...]:
     telling = [part for part in parts if part.value or not _contrasted(part) or any(part.facts.values())]
     largest = max((abs(part.value) for part in telling), default=0.0)
     bars = []
-    for part in falling(telling, MOST_PARTS):
+    for part in show.falling(telling, MOST_PARTS):
         why, facts = part.why, () if _contrasted(part) else part.facts.items()
         bars.append(
             Bar(
@@ -309,7 +299,7 @@ def bars_of(parts: Sequence[Part]) -> tuple[Bar, ...]:
                 part.note,
                 facts=tuple((name, f"{value:.4g}") for name, value in facts),
                 bars=(*bars_of(part.parts), *bars_of(why.parts if why and not part.parts else ())),
-                why=f"{why.sentence()} ({method_line(why)})" if why else "",
+                why=f"{why.sentence()} ({show.method_line(why)})" if why else "",
             )
         )
     return tuple(bars)

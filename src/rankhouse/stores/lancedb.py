@@ -19,15 +19,7 @@ from typing import Any, Final
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.io.locks import only_writer
-from rankhouse.stores.clients import (
-    check_name,
-    explained,
-    folder_or_file,
-    library,
-    refuse_foreign,
-    whole_numbers,
-    without_user,
-)
+from rankhouse.stores import clients
 from rankhouse.stores.store import CONTENTS, FieldStore, Hits, StoreContents, StoreRecord, read_contents
 
 _PARTITION: Final = 4096  # vectors of one list of the approximate structure
@@ -45,16 +37,18 @@ class LanceDB(FieldStore):
     table: str
 
     def __post_init__(self) -> None:
-        where = without_user(self.where, "put the key into LANCEDB_API_KEY")
+        where = clients.without_user(self.where, "put the key into LANCEDB_API_KEY")
         rule = "a table's name has letters, digits, _, - and ."
-        check_name("lancedb", "table", self.table, r"[\w.-]+", accepted=rule)
+        clients.check_name("lancedb", "table", self.table, r"[\w.-]+", accepted=rule)
         self._folder: Path | None = None  # where the table lies, if that is on this machine
         if "://" not in where:
-            folder_or_file("lancedb", where, "name a folder, s3://BUCKET/FOLDER or the like, or  db://NAME")
+            clients.folder_or_file(
+                "lancedb", where, "name a folder, s3://BUCKET/FOLDER or the like, or  db://NAME"
+            )
             self._folder = Path(where) / f"{self.table}.lance"
         os.environ.setdefault("LANCE_LOG", "error")  # it warns of every table that is new
-        self._lance: Any = library("lancedb", "lancedb", "lancedb")
-        self._arrow: Any = library("pyarrow", "lancedb", "lancedb")
+        self._lance: Any = clients.library("lancedb", "lancedb", "lancedb")
+        self._arrow: Any = clients.library("pyarrow", "lancedb", "lancedb")
         self.name = f"lancedb {where}, table {self.table}"
         secret = os.environ.get("LANCEDB_API_KEY") or None
         options = {"api_key": secret} if where.startswith("db://") else {}
@@ -65,7 +59,7 @@ class LanceDB(FieldStore):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        with explained(self.name, ValueError, RuntimeError, OSError), warnings.catch_warnings():
+        with clients.explained(self.name, ValueError, RuntimeError, OSError), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             yield
 
@@ -121,7 +115,9 @@ class LanceDB(FieldStore):
 
     def _refuse_foreign(self) -> None:
         if self._folder is not None:
-            refuse_foreign(self.name, self._folder, lambda name: name == "data" or name.startswith("_"))
+            clients.refuse_foreign(
+                self.name, self._folder, lambda name: name == "data" or name.startswith("_")
+            )
 
     def drop(self) -> None:
         self._refuse_foreign()
@@ -160,7 +156,7 @@ class LanceDB(FieldStore):
                 "pushes wrote at once; push again with --overwrite"
             )
         built = {column for index in self._table.list_indices() for column in index.columns}
-        indexes: Any = library("lancedb.index", "lancedb", "lancedb")
+        indexes: Any = clients.library("lancedb.index", "lancedb", "lancedb")
         if contents.texts:
             for column in {"title", "text"} - built:
                 self._table.create_index(column, config=indexes.FTS())
@@ -186,7 +182,7 @@ class LanceDB(FieldStore):
 
     def search_text(self, text: str, k: int) -> Hits:
         """Search titles and texts by LanceDB's own BM25."""
-        queries: Any = library("lancedb.query", "lancedb", "lancedb")
+        queries: Any = clients.library("lancedb.query", "lancedb", "lancedb")
         columns = [name for name in (self.title, self.text) if name in self._table.schema.names]
         question = queries.MultiMatchQuery(text, columns)
         found = self._table.search(question, query_type="fts").limit(k)
@@ -198,7 +194,7 @@ class LanceDB(FieldStore):
         columns = [name for name in (self.key, self.title, self.text) if name in names]
         values = ["'" + doc_id.replace("'", "''") + "'" for doc_id in doc_ids]
         if self.key in names and self._arrow.types.is_integer(self._table.schema.field(self.key).type):
-            values = list(map(str, whole_numbers(doc_ids)))
+            values = list(map(str, clients.whole_numbers(doc_ids)))
         if not values:
             return
         first = " AND passage = 0" if self.known() is not None else ""

@@ -19,16 +19,7 @@ from typing import Any, Final
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.io.outputs import check_own_folder
-from rankhouse.stores.clients import (
-    check_name,
-    explained,
-    folder_or_file,
-    library,
-    silent,
-    too_long,
-    whole_numbers,
-    without_user,
-)
+from rankhouse.stores import clients
 from rankhouse.stores.store import (
     CONTENTS,
     DIMENSIONS,
@@ -58,19 +49,23 @@ class Milvus(FieldStore):
     collection: str
 
     def __post_init__(self) -> None:
-        where = without_user(self.where, "put the token into MILVUS_TOKEN")
+        where = clients.without_user(self.where, "put the token into MILVUS_TOKEN")
         rule = "a collection's name has letters, digits and _, and does not begin with a digit"
-        check_name("milvus", "collection", self.collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", accepted=rule)
+        clients.check_name(
+            "milvus", "collection", self.collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", accepted=rule
+        )
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it talks of forks and pings on standard error
-        self._milvus: Any = library("pymilvus", "milvus", "milvus")
+        self._milvus: Any = clients.library("pymilvus", "milvus", "milvus")
         self.name = f"milvus {where}, collection {self.collection}"
         self._metrics: dict[str, str] = {}
         options: dict[str, Any] = {}
         if "://" in where:
             options = {"token": os.environ.get("MILVUS_TOKEN", ""), "timeout": 60}
         else:
-            folder_or_file("milvus", where, "write  http://HOST:19530  or the server's https:// address")
-            library("milvus_lite", "milvus", "milvus")
+            clients.folder_or_file(
+                "milvus", where, "write  http://HOST:19530  or the server's https:// address"
+            )
+            clients.library("milvus_lite", "milvus", "milvus")
             if Path(where).is_dir():  # from version 3 on; before, it is a file
                 check_own_folder(Path(where), ("LOCK",))
             # The client pings every 10 s; on a slow machine milvus-lite took that for an attack and hung up.
@@ -82,7 +77,7 @@ class Milvus(FieldStore):
     def explained(self) -> Iterator[None]:
         # Client and engine log every refusal with its whole traceback.
         faults = (self._milvus.MilvusException, OSError, ValueError, TypeError)
-        with silent("pymilvus", "milvus_lite"), explained(self.name, *faults):
+        with clients.silent("pymilvus", "milvus_lite"), clients.explained(self.name, *faults):
             yield
 
     def exists(self) -> bool:
@@ -153,7 +148,7 @@ class Milvus(FieldStore):
     def _row(self, record: StoreRecord, contents: StoreContents) -> dict[str, Any]:
         for value in (record.doc_id, record.title, record.text):
             if (size := len(value.encode())) > _LONGEST:
-                raise too_long(self, record, size, _LONGEST)
+                raise clients.too_long(self, record, size, _LONGEST)
         row: dict[str, Any] = {"key": record.key, "id": record.doc_id, "passage": record.passage}
         row |= {"title": record.title, "text": record.text}
         if contents.dimension:
@@ -204,7 +199,7 @@ class Milvus(FieldStore):
         fields = [name for name in (self.key, self.title, self.text) if name in kinds]
         values: list[Any] = [f"0/{doc_id}" for doc_id in doc_ids] if own else list(doc_ids)
         if kinds.get(self.key, self._milvus.DataType.VARCHAR) != self._milvus.DataType.VARCHAR:
-            values = whole_numbers(doc_ids)
+            values = clients.whole_numbers(doc_ids)
         if not values:
             return
         field = "key" if own else self.key

@@ -28,15 +28,7 @@ from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.io.decoding import read_own
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, writing, writing_failures
-from rankhouse.stores.clients import (
-    check_name,
-    explained,
-    folder_or_file,
-    library,
-    refuse_foreign,
-    whole_numbers,
-    without_user,
-)
+from rankhouse.stores import clients
 from rankhouse.stores.store import (
     CONTENTS,
     FieldStore,
@@ -78,9 +70,9 @@ class Qdrant(FieldStore):
     collection: str
 
     def __post_init__(self) -> None:
-        where = without_user(self.where, "put the key into QDRANT_API_KEY")
-        check_name("qdrant", "collection", self.collection, NAME_PATTERN, accepted=NAME_RULE)
-        qdrant = library("qdrant_client", "qdrant", "qdrant")
+        where = clients.without_user(self.where, "put the key into QDRANT_API_KEY")
+        clients.check_name("qdrant", "collection", self.collection, NAME_PATTERN, accepted=NAME_RULE)
+        qdrant = clients.library("qdrant_client", "qdrant", "qdrant")
         self._models: Any = qdrant.models
         self.name = f"qdrant {where}, collection {self.collection}"
         self._known_distance: str | None = None
@@ -93,7 +85,7 @@ class Qdrant(FieldStore):
             elif where == ":memory:":
                 self._client = qdrant.QdrantClient(":memory:")
             else:
-                folder_or_file("qdrant", where, "write  http://HOST:6333  or  https://HOST:PORT")
+                clients.folder_or_file("qdrant", where, "write  http://HOST:6333  or  https://HOST:PORT")
                 check_own_folder(Path(where), ("meta.json",))
                 if (meta := Path(where) / "meta.json").exists():
                     advice = "it is not Qdrant's, or damaged: name another folder"
@@ -104,11 +96,11 @@ class Qdrant(FieldStore):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        http = library("qdrant_client.http.exceptions", "qdrant", "qdrant")
+        http = clients.library("qdrant_client.http.exceptions", "qdrant", "qdrant")
         faults: tuple[type[Exception], ...] = (http.ApiException, ValueError, RuntimeError, OSError)
         if not self.where.startswith(("http://", "https://")):
             faults = (Exception,)  # SQLite's, pickle's, its own: whatever a damaged or full folder leads to
-        with explained(self.name, *faults), warnings.catch_warnings():
+        with clients.explained(self.name, *faults), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # "local mode is not recommended for ..."
             yield
 
@@ -139,7 +131,7 @@ class Qdrant(FieldStore):
 
     def _refuse_foreign(self) -> None:
         if self._folder is not None:
-            refuse_foreign(self.name, self._folder, lambda name: name.startswith("storage.sqlite"))
+            clients.refuse_foreign(self.name, self._folder, lambda name: name.startswith("storage.sqlite"))
 
     def create(self, contents: StoreContents) -> None:
         self._refuse_foreign()
@@ -211,7 +203,7 @@ class Qdrant(FieldStore):
             points = self._client.retrieve(self.collection, ids=ids, with_payload=fields)
         else:
             models = self._models
-            values = [some for some in (list(doc_ids), whole_numbers(doc_ids)) if some]
+            values = [some for some in (list(doc_ids), clients.whole_numbers(doc_ids)) if some]
             matches = [models.MatchAny(any=some) for some in values]
             either = models.Filter(should=[models.FieldCondition(key=self.key, match=m) for m in matches])
             points, _ = self._client.scroll(
@@ -258,17 +250,17 @@ class QdrantEdge(Store):
     collection: str
 
     def __post_init__(self) -> None:
-        check_name("qdrant_edge", "collection", self.collection, NAME_PATTERN, accepted=NAME_RULE)
+        clients.check_name("qdrant_edge", "collection", self.collection, NAME_PATTERN, accepted=NAME_RULE)
         instead = 'it is a folder; a server is asked by  qdrant("http://...")'
-        folder_or_file("qdrant_edge", self.folder, instead)
-        self._edge: Any = library("qdrant_edge", "qdrant_edge", "qdrant-edge")
+        clients.folder_or_file("qdrant_edge", self.folder, instead)
+        self._edge: Any = clients.library("qdrant_edge", "qdrant_edge", "qdrant-edge")
         self._folder = Path(self.folder) / self.collection
         self._facts = Path(self.folder) / f"{self.collection}.json"
         self.name = f"qdrant_edge {self.folder}, collection {self.collection}"
         self._shard: Any = None
 
     def explained(self) -> AbstractContextManager[None]:
-        return explained(self.name, Exception)  # the engine raises nothing more special
+        return clients.explained(self.name, Exception)  # the engine raises nothing more special
 
     def _open(self) -> Any:  # noqa: ANN401 - the engine's object
         if self._shard is None:
@@ -301,7 +293,7 @@ class QdrantEdge(Store):
                 "collection, or move it away"
             )
         own = _EDGE_FILES if is_noted or self.exists() else ()
-        refuse_foreign(self.name, self._folder, own.__contains__)
+        clients.refuse_foreign(self.name, self._folder, own.__contains__)
 
     def count(self) -> int:
         return int(self._open().count(self._edge.CountRequest(exact=True)))

@@ -24,15 +24,7 @@ from rankhouse.io.outputs import others
 from rankhouse.models import bundle
 from rankhouse.models.bundle import fingerprint
 from rankhouse.models.contract import Model
-from rankhouse.training.checkpoint import (
-    Checkpoint,
-    load_state,
-    random_states,
-    read_outcome,
-    save_state,
-    saving,
-    sums_of,
-)
+from rankhouse.training import checkpoint
 from rankhouse.training.examples import Examples
 from rankhouse.training.settings import Settings
 from rankhouse.training.steps import Stepper
@@ -130,7 +122,7 @@ def finished(out: Path, training: str, settings: Settings) -> TrainingOutcome | 
     path = out / OUTCOME
     if not path.exists():
         return None
-    outcome = read_outcome(path, TrainingOutcome)
+    outcome = checkpoint.read_outcome(path, TrainingOutcome)
     if outcome is None or outcome.training != training:
         raise WrongUse(
             f"{out}: holds another training, which is finished; not as it was: {_changed(out, settings)}; "
@@ -142,7 +134,7 @@ def finished(out: Path, training: str, settings: Settings) -> TrainingOutcome | 
 
 def resume_point(
     out: Path, training: str, settings: Settings
-) -> tuple[Checkpoint[TrainingState], dict[str, Tensor]]:
+) -> tuple[checkpoint.Checkpoint[TrainingState], dict[str, Tensor]]:
     """Return where a folder's training stands, and its tensors: none for a fresh start.
 
     Raises:
@@ -152,8 +144,8 @@ def resume_point(
     path = out / CHECKPOINT
     if not path.exists():
         _refuse_foreign(out)
-        return Checkpoint(TrainingState(training), {}), {}
-    point, tensors = load_state(path, Checkpoint[TrainingState])
+        return checkpoint.Checkpoint(TrainingState(training), {}), {}
+    point, tensors = checkpoint.load_state(path, checkpoint.Checkpoint[TrainingState])
     state = point.standing
     if state.training != training:
         raise WrongUse(
@@ -226,8 +218,10 @@ class Snapshots:
         began = time.monotonic()
         self.write_best()
         path, optimiser = self.out / CHECKPOINT, self.stepper.optimiser
-        beside = sums_of(self.out, KEPT)
-        save_state(path, state, self._network, optimiser, random=random_states(), beside=beside)
+        beside = checkpoint.sums_of(self.out, KEPT)
+        checkpoint.save_state(
+            path, state, self._network, optimiser, random=checkpoint.random_states(), beside=beside
+        )
         self._saved = time.monotonic()
         self._cost = self._saved - began
 
@@ -238,7 +232,7 @@ class Snapshots:
         now = {name: tensor.detach().clone() for name, tensor in self._network.state_dict().items()}
         self._network.load_state_dict(self._best)
         try:
-            with saving(self.out / RANKER):
+            with checkpoint.saving(self.out / RANKER):
                 bundle.save(self.model, self.out / RANKER, self.use)
         finally:
             self._network.load_state_dict(now)

@@ -17,6 +17,7 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import generator
 from rankhouse.core.scores import scale_of
+from rankhouse.training import distillation
 from rankhouse.training.batches import (
     Batches,
     BatchSource,
@@ -26,15 +27,6 @@ from rankhouse.training.batches import (
     TextBatch,
     check_count,
     read_texts,
-)
-from rankhouse.training.distillation import (
-    DENOISERS,
-    Targets,
-    TeacherScores,
-    ask_teacher,
-    denoise,
-    soft_loss,
-    targets_for,
 )
 from rankhouse.training.examples import RELEVANT, Examples, IntArray
 from rankhouse.training.settings import Settings
@@ -57,7 +49,7 @@ class SoftBatches(BatchSource):
         super().__init__(examples, kind, settings)
         examples.check_scale()
         self._teacher = teacher = examples.teacher
-        loss = soft_loss(settings.loss)
+        loss = distillation.soft_loss(settings.loss)
         self.size = 1 if loss.least == 1 else max(2, 1 + settings.count)
         n = len(examples)
         self._scores = np.full(n, np.nan, np.float32) if examples.score is None else examples.score.copy()
@@ -77,10 +69,10 @@ class SoftBatches(BatchSource):
                 f'the pairs have scores on the scale "{examples.scale}", the teacher gives "{known}"; label '
                 "all with one, or leave the teacher out"
             )
-        self.targets = Targets(known)
-        self.targets = targets_for(loss, known, self._measured())
+        self.targets = distillation.Targets(known)
+        self.targets = distillation.targets_for(loss, known, self._measured())
 
-    def _measured(self) -> TeacherScores:
+    def _measured(self) -> distillation.TeacherScores:
         """Return scored pairs to measure by: all, or those of some queries, which the teacher reads now."""
         rows, query = self._rows, self.examples.query
         if self._teacher is not None:
@@ -90,7 +82,7 @@ class SoftBatches(BatchSource):
             rows = rows[np.isin(query[rows], queries[order[:enough]])]
             self.read(self._groups(rows[:, None]))
         rows = rows[~np.isnan(self._scores[rows])]  # blank ones are not asked about
-        return TeacherScores(query[rows], self._scores[rows], self.examples.label[rows])
+        return distillation.TeacherScores(query[rows], self._scores[rows], self.examples.label[rows])
 
     @cached_property
     def per_epoch(self) -> int:
@@ -135,7 +127,9 @@ class SoftBatches(BatchSource):
         """Have the teacher score what has no score yet."""
         fresh = np.flatnonzero(np.isnan(self._scores[rows]))
         if self._teacher is not None and len(fresh):
-            self._scores[rows[fresh]] = ask_teacher(self._teacher, [pairs[place] for place in fresh.tolist()])
+            self._scores[rows[fresh]] = distillation.ask_teacher(
+                self._teacher, [pairs[place] for place in fresh.tolist()]
+            )
 
 
 class CrossedBatches(BatchSource):
@@ -153,7 +147,7 @@ class CrossedBatches(BatchSource):
         super().__init__(examples, kind, settings)
         if examples.teacher is None:
             raise WrongUse("crossed=True: pairs that nobody scored before are learned, so give a teacher")
-        if soft_loss(settings.loss).least < 2 or settings.count < 1:
+        if distillation.soft_loss(settings.loss).least < 2 or settings.count < 1:
             raise WrongUse(
                 "crossed=True compares passages of a query: take another loss, and count=1 or more"
             )
@@ -199,7 +193,7 @@ class CrossedBatches(BatchSource):
     def read(self, groups: Groups) -> TextBatch:
         """Read the texts of a batch and ask the teacher; a query beside a blank text is left out."""
         pairs, kept = read_texts(self.examples, groups)
-        scores = ask_teacher(self._teacher, pairs)
+        scores = distillation.ask_teacher(self._teacher, pairs)
         shape = len(kept), groups.item.shape[1]
         return TextBatch(pairs, np.zeros(shape, np.float32), self._targets(scores.reshape(shape)))
 
@@ -254,7 +248,9 @@ def _judged(examples: Examples, kind: Kind, settings: Settings) -> Batches:
     """Return batches on labels, without false negatives if that is wanted."""
     if not settings.denoise:
         return Batches(examples, kind, settings)
-    done = denoise(examples, notation.make(settings.denoise, DENOISERS, "bound of negatives"))
+    done = distillation.denoise(
+        examples, notation.make(settings.denoise, distillation.DENOISERS, "bound of negatives")
+    )
     batches = Batches(done.examples, kind, settings)
     batches.false_negatives, batches.negatives = done.removed, done.negatives
     return batches

@@ -29,19 +29,10 @@ from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import rerank
 from rankhouse.ranking.rerank_plan import Plan
 from rankhouse.text.split import SPLITTERS
+from rankhouse.training import folder
 from rankhouse.training.distillation import with_scores
 from rankhouse.training.examples import Examples, from_judgements, from_pairs
 from rankhouse.training.fit import fit
-from rankhouse.training.folder import (
-    CURVE,
-    ENCODER,
-    LOG,
-    RANKER,
-    REPORT,
-    UNTAUGHT,
-    VALIDATION_RUN,
-    TrainingOutcome,
-)
 from rankhouse.training.log import read_log, write_curve
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.tuning import interpolated
@@ -54,21 +45,23 @@ if TYPE_CHECKING:
 def write_pages(out: Path, index: Index, validation: Validation | None, measure: str) -> None:
     """Draw the learning curve and compare the kept model with what was there before, where missing."""
     try:
-        if not (out / CURVE).exists() and (log := read_log(out / LOG) if (out / LOG).exists() else []):
-            write_curve(log, out / CURVE)
+        if not (out / folder.CURVE).exists() and (
+            log := read_log(out / folder.LOG) if (out / folder.LOG).exists() else []
+        ):
+            write_curve(log, out / folder.CURVE)
         if validation is not None:
             trained = _validation_run(out, index, validation)
-            if not (out / REPORT).exists():
+            if not (out / folder.REPORT).exists():
                 _compare(out, validation, trained, measure)
     except MissingExtra as missing:
-        say(f"no {CURVE} and no {REPORT}: {missing}")
+        say(f"no {folder.CURVE} and no {folder.REPORT}: {missing}")
 
 
 def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
     """Return the validation run re-ranked by what was kept."""
-    if (out / VALIDATION_RUN).exists():
-        return read_run(out / VALIDATION_RUN)
-    ranker = bundle.open_ranker(str(out / RANKER), choose("fp32"))
+    if (out / folder.VALIDATION_RUN).exists():
+        return read_run(out / folder.VALIDATION_RUN)
+    ranker = bundle.open_ranker(str(out / folder.RANKER), choose("fp32"))
     with shown("re-ranking validation", validation.rows) as show:
         reranked = rerank(
             ranker,
@@ -78,14 +71,14 @@ def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
             plan=validation.plan,
             progress=show,
         )
-    write_run(reranked, out / VALIDATION_RUN, "trained")
+    write_run(reranked, out / folder.VALIDATION_RUN, "trained")
     return reranked
 
 
 def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> None:
     """Write the page: the first stage, what was untaught, what was kept, both joined if that can be told."""
     runs = {"first stage": validation.run}
-    for name, file in (("untaught", out / UNTAUGHT), ("encoder alone", out / ENCODER)):
+    for name, file in (("untaught", out / folder.UNTAUGHT), ("encoder alone", out / folder.ENCODER)):
         if file.exists():
             runs[name] = read_run(file)
     runs["trained"] = trained
@@ -97,7 +90,7 @@ def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> N
         runs, validation.qrels, measures, "first stage", test="randomization", correction="holm"
     )
     texts = {query.id: query.text for query in validation.queries}
-    comparison.save(out / REPORT, title=f"Training {out.name}: validation", texts=texts)
+    comparison.save(out / folder.REPORT, title=f"Training {out.name}: validation", texts=texts)
 
 
 @dataclass(frozen=True)
@@ -155,7 +148,7 @@ def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
         BadModel: The checkpoint cannot be used.
     """
     if Path(ranker).is_dir():
-        trained = Path(ranker) / RANKER  # the folder of a training holds its best model there
+        trained = Path(ranker) / folder.RANKER  # the folder of a training holds its best model there
         return bundle.load(trained if (trained / bundle.MANIFEST).exists() else ranker)
     name = ranker.partition("(")[0].strip()
     notation.choose(name, FAMILIES, "family of rankers")
@@ -199,7 +192,7 @@ def train_with(
     out: Path,
     options: TrainOptions,
     progress: Progress | None = None,
-) -> TrainingOutcome:
+) -> folder.TrainingOutcome:
     """Train a model, and write its curve, its validation run and its report.
 
     Raises:
