@@ -214,6 +214,11 @@ class Explanation:
     ranker: str = field(default="", repr=False)
 
     @property
+    def sides(self) -> tuple[Explanation, ...]:
+        """The explanations that it is made of: itself."""
+        return (self,)
+
+    @property
     def gap(self) -> float:
         """What the parts leave of the score: rounding where they are exact."""
         return self.score - math.fsum(part.value for part in self.parts)

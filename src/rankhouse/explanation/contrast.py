@@ -43,6 +43,11 @@ class Contrast:
     notes: tuple[str, ...] = ()
 
     @property
+    def sides(self) -> tuple[Explanation, ...]:
+        """The explanations that it is made of."""
+        return self.first, self.second
+
+    @property
     def query(self) -> Query:
         """The question."""
         return self.first.query

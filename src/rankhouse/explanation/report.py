@@ -260,7 +260,7 @@ class View(NamedTuple):
 
 def view_of(answer: Explanation | Contrast) -> View:
     """Return what a page shows of an explanation or contrast."""
-    sides = (answer.first, answer.second) if isinstance(answer, Contrast) else (answer,)
+    sides = answer.sides
     texts = [text for side in sides for text in side.texts]
     words = [word for text in texts for word in text.words]
     inner = show.inner_contrasts(answer) if isinstance(answer, Contrast) else []
@@ -279,7 +279,7 @@ def view_of(answer: Explanation | Contrast) -> View:
         has_values=any(word.value for word in words),
         has_matches=any(word.match for word in words),
         flip=answer.counterfactual,
-        notes=show.notes_of(answer),
+        notes=show.merged_notes(sides),
         ranker=sides[0].ranker,
     )
 

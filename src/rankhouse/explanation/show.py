@@ -7,9 +7,9 @@ matches a query word without a share of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from itertools import chain, groupby, zip_longest
+from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word, brief, number, signed
@@ -151,51 +151,46 @@ def blocks(answer: Answer) -> Iterator[Block]:
             yield TitledTable("", ranking_table(answer))
             yield from _notes((*answer.notes, *merged_notes(answer.documents)))
         case Movement():
-            for title, run, inner in (
-                ("now", answer.after.run, answer.now),
-                ("before", answer.before.run, answer.then),
+            for title, one, inner in (
+                ("now", answer.after, answer.now),
+                ("before", answer.before, answer.then),
             ):
                 if inner is not None:
-                    yield f"{title}, by {run}:"
+                    yield f"{title}, by {one.run}:"
                     yield from blocks(inner)
             yield from _notes(answer.notes)
-        case Contrast():
-            if answer.parts:
-                yield TitledTable("", contrast_table(answer))
-            for name, one in inner_contrasts(answer):
-                title = f"within {name} ({one.unit}): {short(one.sentence(), 200)}"
-                yield TitledTable(title, contrast_table(one))
-            yield from _legible(chain(_texts(answer.first), _texts(answer.second)))
-            yield from _ending(answer)
-        case Explanation():
-            if answer.parts:
-                yield TitledTable("", parts_table(answer))
-            yield from _legible(_texts(answer))
-            for grid in answer.grids:
+        case Contrast() | Explanation():
+            yield from _tables(answer)
+            texts = [text for side in answer.sides for text in _texts(side)]
+            yield from texts
+            if texts:
+                yield LEGEND
+            for grid in answer.grids if isinstance(answer, Explanation) else ():
                 if max(len(grid.rows), len(grid.columns)) <= MOST_GRID:
                     named = zip(grid.rows, grid.values, strict=True)
                     rows = tuple((name, *(f"{value:.3g}" for value in row)) for name, row in named)
                     yield TitledTable(grid.name, Table(("", *grid.columns), rows))
-            yield from _ending(answer)
+            if answer.counterfactual:
+                yield answer.counterfactual.sentence()
+            yield method_line(answer)
+            yield from _notes(merged_notes(answer.sides))
 
 
-def _ending(answer: Explanation | Contrast) -> Iterator[Block]:
-    if answer.counterfactual:
-        yield answer.counterfactual.sentence()
-    yield method_line(answer)
-    yield from _notes(notes_of(answer))
+def _tables(answer: Explanation | Contrast) -> Iterator[TitledTable]:
+    """Show the parts, and those of stages whose scores went into two answers."""
+    if isinstance(answer, Explanation):
+        if answer.parts:
+            yield TitledTable("", parts_table(answer))
+        return
+    if answer.parts:
+        yield TitledTable("", contrast_table(answer))
+    for name, one in inner_contrasts(answer):
+        title = f"within {name} ({one.unit}): {short(one.sentence(), 200)}"
+        yield TitledTable(title, contrast_table(one))
 
 
 def _notes(notes: Sequence[str]) -> Iterator[str]:
-    for note in dict.fromkeys(notes):
-        yield f"note: {note}"
-
-
-def notes_of(answer: Explanation | Contrast) -> tuple[str, ...]:
-    """Return an answer's notes; of two documents, each note names its document unless it is of both."""
-    if isinstance(answer, Explanation):
-        return tuple(dict.fromkeys(answer.notes))
-    return merged_notes((answer.first, answer.second))
+    return (f"note: {note}" for note in dict.fromkeys(notes))
 
 
 def merged_notes(documents: Sequence[Explanation]) -> tuple[str, ...]:
@@ -214,9 +209,8 @@ def method_line(answer: Explanation | Contrast) -> str:
     """Say how it was explained: the method, whether it is exact, what the parts leave, what it cost."""
     whole = "difference" if isinstance(answer, Contrast) else "score"
     if answer.exact:
-        truth = f"exact, the parts sum to the {whole}" + (
-            f" (rounding: {answer.gap:.0e})" if answer.gap else ""
-        )
+        rounding = f" (rounding: {answer.gap:.0e})" if answer.gap else ""
+        truth = f"exact, the parts sum to the {whole}{rounding}"
     elif abs(answer.gap) <= _ROUNDING * max(abs(answer.score), 1.0):
         truth = "an estimate"
     else:
@@ -231,10 +225,7 @@ def inner_contrasts(answer: Contrast) -> list[tuple[str, Contrast]]:
     Stages whose own parts are carried over, in the answer's unit, need none.
     Where each side has a single such part (the passage that won), these are compared whatever their names.
     """
-    sides = [
-        {part.name: part for part in one.parts if part.why and not part.parts}
-        for one in (answer.first, answer.second)
-    ]
+    sides = [{part.name: part for part in one.parts if part.why and not part.parts} for one in answer.sides]
     if all(len(side) == 1 for side in sides):
         pairs = [(next(iter(sides[0].values())), next(iter(sides[1].values())))]
     else:
@@ -260,14 +251,6 @@ def _texts(answer: Explanation) -> Iterator[MarkedText]:
     of = f", the best of {len(answer.texts)}" if len(answer.texts) > 1 else ""
     name = f"{answer.doc_id}, {best.name}{of}" if best.name else f"{answer.doc_id}{of}"
     yield marked_text(best, name)
-
-
-def _legible(texts: Iterable[MarkedText]) -> Iterator[Block]:
-    """Show texts, and below them what their signs mean."""
-    shown = list(texts)
-    yield from shown
-    if shown:
-        yield LEGEND
 
 
 def marked_text(text: ReadText, title: str, most: int = MOST_WORDS) -> MarkedText:
