@@ -315,10 +315,7 @@ def calibration_record(result: CalibrationResult) -> dict[str, Any]:
 def write_figure(result: CalibrationResult, path: Path | str) -> None:
     """Draw the reliability diagram into a PNG or SVG file.
 
-    Raises:
-        WrongUse: Another suffix.
-        MissingExtra: matplotlib is not installed.
-        OutputFailed: The file cannot be written.
+    Errors as of :func:`rankhouse.page.charts.write`.
     """
     write(_diagram(result), path, "calibration")
 
@@ -326,9 +323,7 @@ def write_figure(result: CalibrationResult, path: Path | str) -> None:
 def write_report(result: CalibrationResult, path: Path | str, title: str = "Calibration") -> None:
     """Write a page that stands alone: the fitted scale, what it is worth, the reliability diagram.
 
-    Raises:
-        MissingExtra: jinja2 or matplotlib is not installed.
-        OutputFailed: The file cannot be written.
+    Errors as of :func:`rankhouse.page.html.write_page`.
     """
     content = {
         "title": title,

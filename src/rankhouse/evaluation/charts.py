@@ -78,10 +78,7 @@ def _salt(system: str, measure: str, kind: str) -> str:
 def write_wins_chart(wins: PairedWins, path: Path | str) -> None:
     """Draw the shares of the four kinds of queries in every range into a PNG or SVG file.
 
-    Raises:
-        WrongUse: Another suffix.
-        MissingExtra: matplotlib is not installed.
-        OutputFailed: The file cannot be written.
+    Errors as of :func:`rankhouse.page.charts.write`.
     """
     charts.write(lambda palette: _wins_figure(wins, palette), path, f"{wins.first}\t{wins.second}")
 

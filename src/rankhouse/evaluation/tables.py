@@ -164,9 +164,7 @@ def write_report(
 ) -> None:
     """Write a page that stands alone: tables, charts, best and worst queries; no link and no script.
 
-    Raises:
-        MissingExtra: jinja2 or matplotlib is not installed.
-        OutputFailed: The file cannot be written.
+    Errors as of :func:`rankhouse.page.html.write_page`.
     """
     sections = [
         {

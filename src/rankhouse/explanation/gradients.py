@@ -180,15 +180,13 @@ def _by_unit(units: Sequence[Unit], spans: Sequence[tuple[int, int]], values: Do
 
 def _notes(ranker: NeuralRanker, score: float, found: Attributions, steps: int) -> list[str]:
     """Say how complete the parts are, and in which precision they are."""
-    way = found.whole - found.baseline
+    way, precision = found.whole - found.baseline, ranker.compute.precision
     gap = (
         f"Integrated gradients in {steps} steps from padding to the passage leave a gap of {found.gap:.2g} "
         f"of the {way:.4g} between them."
     )
-    if ranker.compute.precision == "fp32":
-        return [gap]
-    precision = (
-        f"The ranker runs in {ranker.compute.precision} and scores {score:.6g}; the gradients are of the "
-        f"same model in fp32, which scores {found.whole:.6g}: the difference is in the gap too."
+    other = (
+        f"The ranker runs in {precision} and scores {score:.6g}; the gradients are of the same model in "
+        f"fp32, which scores {found.whole:.6g}: the difference is in the gap too."
     )
-    return [gap, precision]
+    return [gap] if precision == "fp32" else [gap, other]

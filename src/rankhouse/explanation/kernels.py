@@ -34,8 +34,6 @@ from rankhouse.models.tk import TK, KernelHead, WindowHead
 from rankhouse.models.word_models import Evidence, array
 from rankhouse.nn.layers.kernel_pooling import COUNT_FLOOR, Kernels
 
-_EXACT = 0.01  # a kernel of at most this width counts nothing but the word itself
-
 
 def above_floor(counts: FloatArray | Doubles, weights: Doubles) -> Doubles:
     """Return w ln(K / e) of counts K (..., k), e their floor: 0 where nothing was counted."""
@@ -70,7 +68,7 @@ def kernel_parts(kernels: Kernels, gains: Doubles, counts: FloatArray, weights: 
     rows = zip(*kernels, gains.tolist(), counts.tolist(), weights.tolist(), strict=True)
     return tuple(
         Part(
-            "exact match" if width <= _EXACT else f"cosine ≈ {centre:g}",
+            "exact match" if width <= 0.01 else f"cosine ≈ {centre:g}",  # one so narrow counts the word only
             gain,
             facts={"count": count, "weight": weight},
         )
@@ -169,6 +167,9 @@ def _size_part(each: _Windows, seen: Evidence, names: tuple[str, ...], tame: boo
     for window in np.argsort(each.places).tolist():
         start, stop = window * each.size, min(p, (window + 1) * each.size)
         place, first = int(each.places[window]), " ".join(seen.passage_words[start : min(stop, start + 8)])
+        shares = (each.rates[window] * each.shares[:, window].sum(1)).tolist()
+        rest = Part(NO_WORDS, float(each.addends[window]) - math.fsum(shares))
+        finer = (*(Part(name, v) for name, v in zip(names, shares, strict=True) if v), rest)
         windows.append(
             Part(
                 "best window" if place == 0 else f"{ordinal(place + 1)} window",
@@ -179,18 +180,11 @@ def _size_part(each: _Windows, seen: Evidence, names: tuple[str, ...], tame: boo
                     "first word": start + 1.0,
                     "last word": float(stop),
                 },
-                parts=_query_parts(each, window, names) if tame else (),
+                parts=finer if tame else (),
             )
         )
     total = math.fsum(part.value for part in windows)
     return Part(f"windows of {each.size}", total, parts=tuple(windows))
-
-
-def _query_parts(each: _Windows, window: int, names: tuple[str, ...]) -> tuple[Part, ...]:
-    """Return what each query word adds in a window, and what the window has without words."""
-    shares = (each.rates[window] * each.shares[:, window].sum(1)).tolist()
-    rest = float(each.addends[window]) - math.fsum(shares)
-    return (*(Part(name, v) for name, v in zip(names, shares, strict=True) if v), Part(NO_WORDS, rest))
 
 
 def _word_shares(each: _Windows, values: Doubles) -> Doubles:

@@ -138,30 +138,18 @@ class LexicalExplainer:
         frequency = f"in {counts.documents:,} of {self.index.collection.with_terms:,} documents"
         facts: dict[str, float] = {"tf": one.tf, "boost": one.boost}
         facts |= {"documents": counts.documents, "occurrences": counts.occurrences}
-        facts |= self._leaves(tally, one)
+        facts |= self._retriever.model.leaves(one.tf, tally.length, one.counts, self.index.collection)
+        facts |= {"true length": tally.tokens} if tally.tokens != tally.length else {}
         if not one.tf:
             return Part(term, 0.0, f"{origin}; not in the document; {frequency}", facts)
-        parts = _by_origin(question, term, one.value) or self._by_leaf(facts, one)
-        cut = "; cut at 0" if self._cut(facts, one) else ""
-        return Part(term, one.value, f"{origin}; tf {one.tf}, {frequency}{cut}", facts, parts=parts)
-
-    def _leaves(self, tally: DocumentScore, one: TermAddend) -> dict[str, float]:
-        collection = self.index.collection
-        leaves = self._retriever.model.leaves(one.tf, tally.length, one.counts, collection)
-        return leaves | ({"true length": tally.tokens} if tally.tokens != tally.length else {})
-
-    def _by_leaf(self, facts: Mapping[str, float], one: TermAddend) -> tuple[Part, ...]:
-        """Split a term's score where its formula is a sum, in float64."""
-        names = self._retriever.model.addends
-        parts = [Part(name, one.boost * facts[name]) for name in names]
-        if self._cut(facts, one):
-            parts.append(Part("cut at 0", -sum(part.value for part in parts)))
-        return tuple(parts)
-
-    def _cut(self, facts: Mapping[str, float], one: TermAddend) -> bool:
-        """Return whether Lucene put 0 in place of a negative score."""
-        names = self._retriever.model.addends
-        return bool(names and one.tf and one.value == 0 and sum(facts[name] for name in names) < 0)
+        # Where a formula is a sum, in float64; Lucene puts 0 in place of a negative one.
+        leaves = tuple(Part(name, one.boost * facts[name]) for name in self._retriever.model.addends)
+        is_cut = one.value == 0 and sum(facts[part.name] for part in leaves) < 0
+        if is_cut:
+            leaves = (*leaves, Part("cut at 0", -sum(part.value for part in leaves)))
+        note = f"{origin}; tf {one.tf}, {frequency}{'; cut at 0' if is_cut else ''}"
+        parts = _by_origin(question, term, one.value) or leaves
+        return Part(term, one.value, note, facts, parts=parts)
 
     def _prior(self, tally: DocumentScore) -> Part:
         """Return what the document would score with none of the words: their rarity, and its length."""

@@ -134,10 +134,7 @@ def filter_places(model: SamCNN, pair: Pair) -> FloatArray:
 def write_attention(answers: Sequence[AttentionMap], title: str, path: Path | str) -> None:
     """Draw posts one below the other, each as a field of query words by post words.
 
-    Raises:
-        WrongUse: Another suffix.
-        MissingExtra: matplotlib is not installed.
-        OutputFailed: The file cannot be written.
+    Errors as of :func:`rankhouse.page.charts.write`.
     """
     salt = "\t".join(answer.doc_id for answer in answers)
     write(lambda palette: _attention_figure(answers, title, palette), path, f"attention\t{salt}")
@@ -292,13 +289,7 @@ def _relevant_neighbours(vectors: FloatArray, relevant: Bools) -> float:
 
 
 def write_maps(maps: Sequence[PairMap], title: str, path: Path | str) -> None:
-    """Draw maps side by side into a PNG or SVG file.
-
-    Raises:
-        WrongUse: Another suffix.
-        MissingExtra: matplotlib is not installed.
-        OutputFailed: The file cannot be written.
-    """
+    """Draw maps side by side into a PNG or SVG file; errors as of :func:`rankhouse.page.charts.write`."""
     write(lambda palette: _map_figure(maps, title, palette), path, "\t".join(m.name for m in maps))
 
 

@@ -43,9 +43,6 @@ from rankhouse.explanation.units import (
 )
 
 REST = "rest"
-_REST_NOTE = "not due to any one alone: the score without them all, and what several do together"
-_MOST_WORDS = 2_000_000  # of all variants of one text together
-_LEAST_BLOCKS = 8
 _SHORT = 30  # words; such texts are looked at word by word
 _SHOWN = 80  # characters of a sentence that name its part
 
@@ -107,7 +104,8 @@ def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
     removal = Removal.of(ranker, pair, options)
     scores = finite_scores(ranker, [pair, *removal.variants])
     score, effects = float(scores[0]), scores[0] - scores[1:]
-    rest = Part(REST, score - math.fsum(effects), _REST_NOTE)
+    note = "not due to any one alone: the score without them all, and what several do together"
+    rest = Part(REST, score - math.fsum(effects), note)
     return Explanation(
         pair.query,
         pair.passage.doc_id,
@@ -151,7 +149,7 @@ def units_of(text: str, unit: str) -> list[Unit]:
 def most_units(text: str, passes: int) -> int:
     """Return into how many units a text may be cut, so that scoring it without each takes bounded time."""
     words = max(len(text.split()), 1)
-    return max(1, min(passes - 1, max(_LEAST_BLOCKS, _MOST_WORDS // words)))
+    return max(1, min(passes - 1, max(8, 2_000_000 // words)))  # words of all variants together
 
 
 def short(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, runtime_checkable
 
@@ -182,9 +183,6 @@ def _losses(document: Document, split: Split) -> tuple[str, ...]:
     return (f"{lost:,} words of {document.id} are in no passage ({cut}) and were not read.",) if lost else ()
 
 
-BEST = "best passage"
-
-
 @runtime_checkable
 class _PairEncoder(Protocol):
     """An encoder that scores pairs as well: a ranker."""
@@ -218,8 +216,10 @@ def explain_dense(
             f'document "{doc_id}" has no text, so it has no vector and a search by vectors never finds it'
         )
     scores = rescore(vectors, encode_queries(vectors, encoder, [query])[0], rows)
-    best, score = int(np.argmax(scores)), float(scores.max())
-    passages = _vector_passages(vectors, index.documents[doc_id])
+    best, score, passages = int(np.argmax(scores)), float(scores.max()), list[Passage]()
+    with suppress(WrongUse):  # cut by a function of someone's own, which only has a name
+        split: Splitter = notation.make(vectors.state.policy, SPLITTERS, "splitter")
+        passages = readable(index.documents[doc_id], split)
     is_known = len(passages) == len(rows)
     name = f"passage {passages[best].index + 1 if is_known else best + 1}"
     why, notes = None, ("The encoder scores no pairs, so the passage itself is not explained.",)
@@ -236,22 +236,13 @@ def explain_dense(
         "nearest vector",
         exact=why is None or why.exact,
         unit=vectors.state.similarity,
-        parts=(Part(BEST, score, note, facts, parts=_finer(why, score), why=why),),
+        parts=(Part("best passage", score, note, facts, parts=_finer(why, score), why=why),),
         cost=why.cost + 1 if why else 0,
         texts=tuple(text._replace(name=name, value=score) for text in why.texts) if why else (),
         query_words=why.query_words if why else (),
         notes=why.notes if why else notes,
         ranker=encoder.fingerprint,
     )
-
-
-def _vector_passages(vectors: Vectors, document: Document) -> list[Passage]:
-    """Return the passages that a document's vectors are of; none where what cut them has no notation."""
-    try:
-        split: Splitter = notation.make(vectors.state.policy, SPLITTERS, "splitter")
-    except WrongUse:  # cut by a function of someone's own, which only has a name
-        return []
-    return readable(document, split)
 
 
 def _finer(why: Explanation | None, score: float) -> tuple[Part, ...]:

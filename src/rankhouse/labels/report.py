@@ -216,9 +216,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 def write_report(result: LabelResult | Agreement, path: Path | str, title: str = "Labels") -> None:
     """Write a page that stands alone: tables, pictures, changed pairs; no link and no script.
 
-    Raises:
-        MissingExtra: jinja2 or matplotlib is not installed.
-        OutputFailed: The file cannot be written.
+    Errors as of :func:`rankhouse.page.html.write_page`.
     """
     labelling = result if isinstance(result, LabelResult) else None
     agreement = result.agreement if isinstance(result, LabelResult) else result

@@ -163,11 +163,6 @@ class PseudoReport(NamedTuple):
 
 
 def write_pseudo_report(report: PseudoReport, path: Path | str, title: str) -> None:
-    """Write the page.
-
-    Raises:
-        MissingExtra: jinja2 is not installed.
-        OutputFailed: The file cannot be written.
-    """
+    """Write the page; errors as of :func:`rankhouse.page.html.write_page`."""
     content = {"title": title, "counts": report.counts_table(), "samples": report.samples()}
     write_page(_TEMPLATE, content, path)
