@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _TEMPLATE = Path(__file__).parent / "templates" / "axioms.html.j2"
 _MARKS = ("o", "s", "^", "D", "v", "P")
-_ROW = 0.15  # inches a ranker and axiom
 
 
 def check_target(path: Path) -> str:
@@ -44,23 +43,18 @@ def write(diagnosis: Diagnosis, path: Path | str) -> None:
     if check_target(path) != ".html":
         charts.write(lambda palette: _figure(diagnosis, palette), path, "axioms")
         return
+    said = {
+        name: inspect.getdoc(AXIOMS[name].prefer) or "" for name in diagnosis.axioms
+    }  # "TFC1: of two ..."
+    rows = tuple((name, " ".join(words.split()).partition(": ")[2]) for name, words in said.items())
     content = {
         "title": "What rankers obey",
         "diagnosis": diagnosis,
         "table": diagnosis.table,
-        "meanings": _meanings(diagnosis),
+        "meanings": Table(("axiom", "of two documents, which should stand above"), rows),
         "chart": charts.inline(lambda palette: _figure(diagnosis, palette), "axioms"),
     }
     write_page(_TEMPLATE, content, path)
-
-
-def _meanings(diagnosis: Diagnosis) -> Table:
-    """Return what each axiom says, in the words of its function."""
-    rows = []
-    for name in diagnosis.axioms:
-        said = inspect.getdoc(AXIOMS[name].prefer) or f"{name}: {AXIOMS[name].wants}"
-        rows.append((name, " ".join(said.split()).partition(": ")[2]))
-    return Table(("axiom", "of two documents, which should stand above"), tuple(rows))
 
 
 def _with_pairs(diagnosis: Diagnosis) -> list[str]:
@@ -73,7 +67,7 @@ def _figure(diagnosis: Diagnosis, palette: Palette) -> Figure:
     """Lay the chart out: a band an axiom, in it a mark and a line a ranker; dashed is random order."""
     rankers, axioms = diagnosis.rankers, _with_pairs(diagnosis)
     band = max(2, len(rankers) + 1)
-    height = 0.95 + _ROW * band * len(axioms)
+    height = 0.95 + 0.15 * band * len(axioms)  # inches
     figure, axes = charts.canvas(height, left=0.3, right=0.97, top=1 - 0.42 / height, bottom=0.5 / height)
     for number, ranker in enumerate(rankers):
         _draw_ranker(diagnosis, ranker, number, palette, axes=axes)

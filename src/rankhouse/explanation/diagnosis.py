@@ -10,7 +10,7 @@ Shapes: r rankers, a axioms, n queries.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -250,8 +250,9 @@ def _tally(
 ) -> Floats:
     """Count one ranking's pairs, (2, a): those ordered as each axiom asks, and those it speaks of."""
     place = np.array([rows[doc_id] for doc_id in ranking.doc_ids], np.int64)
-    tally = np.zeros((2, len(axioms)))
-    for above, below in _pairs(len(place)):
+    tally, every = np.zeros((2, len(axioms))), np.triu_indices(len(place), 1)
+    for start in range(0, len(every[0]), _PAIRS_AT_ONCE):  # blocks bound the memory
+        above, below = (ranks[start : start + _PAIRS_AT_ONCE] for ranks in every)
         pairs = DocumentPairs(features, place[above], place[below], tolerance)
         tied = ranking.scores[above] == ranking.scores[below]
         for column, name in enumerate(axioms):
@@ -260,13 +261,6 @@ def _tally(
             tally[0, column] += (spoken & tied).sum() / 2 + ((wanted > 0) & ~tied).sum()
             tally[1, column] += spoken.sum()
     return tally
-
-
-def _pairs(k: int) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Yield all pairs of k ranks, the upper one first, in blocks that bound the memory."""
-    above, below = np.triu_indices(k, 1)
-    for start in range(0, len(above), _PAIRS_AT_ONCE):
-        yield above[start : start + _PAIRS_AT_ONCE], below[start : start + _PAIRS_AT_ONCE]
 
 
 def _shares(tallies: Floats, options: DiagnosisOptions) -> list[list[Interval]]:

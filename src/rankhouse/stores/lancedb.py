@@ -14,16 +14,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.io.locks import only_writer
 from rankhouse.stores import clients
 from rankhouse.stores.store import CONTENTS, FieldStore, Hits, StoreContents, StoreRecord, read_contents
-
-_PARTITION: Final = 4096  # vectors of one list of the approximate structure
-_PROBED: Final = 20  # of these lists
 
 
 @dataclass(eq=False, repr=False)
@@ -161,7 +158,7 @@ class LanceDB(FieldStore):
             for column in {"title", "text"} - built:
                 self._table.create_index(column, config=indexes.FTS())
         if contents.structure == "hnsw" and contents.dimension and "vector" not in built:
-            lists = max(1, math.ceil(self.count() / _PARTITION))
+            lists = max(1, math.ceil(self.count() / 4096))
             metric = "l2" if contents.similarity == "l2" else "dot"
             config = indexes.HnswSq(distance_type=metric, num_partitions=lists)
             self._table.create_index("vector", config=config)
@@ -173,7 +170,7 @@ class LanceDB(FieldStore):
         if self.vectors == "exact":
             query = query.bypass_vector_index()
         else:
-            query = query.nprobes(_PROBED).ef(max(100, 2 * k)).refine_factor(2)
+            query = query.nprobes(20).ef(max(100, 2 * k)).refine_factor(2)
         rows = query.select([self.key, "_distance"]).to_arrow()
         far = rows["_distance"].to_pylist()
         # LanceDB's distance of the dot product and of the cosine is 1 minus it, and of l2 its square.

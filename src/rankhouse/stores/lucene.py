@@ -18,6 +18,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -154,10 +155,9 @@ class LuceneStore(FieldStore):
         self._client.indices.delete(index=self.index)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
-        lines: list[dict[str, Any]] = []
-        for record in records:
-            lines += [{"index": {"_index": self.index, "_id": uuid_of(record.key)}}, self._source(record)]
-        answer = self._client.bulk(body=lines)
+        names = [{"index": {"_index": self.index, "_id": uuid_of(record.key)}} for record in records]
+        lines = zip(names, map(self._source, records), strict=True)
+        answer = self._client.bulk(body=[*chain.from_iterable(lines)])
         items = [item["index"] for item in answer["items"]]
         if answer["errors"]:
             place, error = next((i, item["error"]) for i, item in enumerate(items) if "error" in item)
@@ -204,8 +204,8 @@ class LuceneStore(FieldStore):
         fields = [name for name in (self.title, self.text) if name]
         return self._search({"query": {"multi_match": {"query": text, "fields": fields}}}, k)
 
-    def _search(self, body: dict[str, Any], k: int, fields: Sequence[str] = ()) -> Hits:
-        return [(self._id_of(hit), float(hit["_score"])) for hit in self._hits(body, k, fields)]
+    def _search(self, body: dict[str, Any], k: int) -> Hits:
+        return [(self._id_of(hit), float(hit["_score"])) for hit in self._hits(body, k)]
 
     def _hits(self, body: dict[str, Any], k: int, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
         wanted = [name for name in (self.key, *fields) if name]
@@ -298,7 +298,6 @@ class OpenSearch(LuceneStore):
         return distance_of(score) if query.similarity == "l2" else product_of(score)
 
 
-_CANDIDATES: Final = 10_000  # the most that the approximate structure looks at
 _SCRIPTS: Final = {
     "dot": "dotProduct(params.q, '%s') + params.shift",
     "cosine": "cosineSimilarity(params.q, '%s') + 1.0",
@@ -335,7 +334,7 @@ class Elasticsearch(LuceneStore):
     def vector_search(self, query: VectorQuery) -> dict[str, Any]:
         vector = query.vector.tolist()
         if self.vectors == "hnsw":
-            looked_at = min(_CANDIDATES, max(100, 2 * query.k))
+            looked_at = min(10_000, max(100, 2 * query.k))  # 10,000 is the most
             knn = {"field": self.vector, "query_vector": vector, "k": query.k, "num_candidates": looked_at}
             return {"knn": knn}
         params = {"q": vector, "shift": self._shift(query)}

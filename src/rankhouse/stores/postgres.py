@@ -8,7 +8,7 @@ ts_rank_cd.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,7 +22,6 @@ _OPERATORS: Final = {"dot": "<#>", "cosine": "<=>", "l2": "<->"}
 _CLASSES: Final = {"dot": "vector_ip_ops", "cosine": "vector_ip_ops", "l2": "vector_l2_ops"}
 _LONGEST: Final = 100_000_000  # bytes of a text; PostgreSQL's own limit for a field is 1 GB
 _LEXED: Final = 200_000  # characters of a text that its own search reads: a tsvector has at most 1 MB
-_HNSW_MOST: Final = 1000
 
 
 @dataclass(eq=False, repr=False)
@@ -154,22 +153,21 @@ class Postgres(FieldStore):
                 [[record.doc_id for record in records], [record.passage for record in records]],
             )
             more = ", vector" if contents.dimension else ""
-            self._copy(
-                f"COPY {{t}} (id, passage, number, title, text{more}) FROM STDIN", records, _row_of(contents)
-            )
+            rows = (_row(record, contents) for record in records)
+            self._copy(f"COPY {{t}} (id, passage, number, title, text{more}) FROM STDIN", rows)
             if contents.impacts:
                 self._run("DELETE FROM {postings} WHERE number = ANY(%s)", [numbers])
-                self._copy("COPY {postings} (term, number, weight) FROM STDIN", records, _postings_of)
+                postings = ((_storable(t), r.number, w) for r in records for t, w in r.impacts.items())
+                self._copy("COPY {postings} (term, number, weight) FROM STDIN", postings)
 
-    def _copy(self, statement: str, records: Sequence[StoreRecord], rows: Any) -> None:  # noqa: ANN401 - a function
+    def _copy(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
         names = {"t": self._identifier(), "postings": self._identifier("_postings")}
         with (
             self._connection.cursor() as cursor,
             cursor.copy(self._sql.SQL(statement).format(**names)) as copy,
         ):
-            for record in records:
-                for row in rows(record):
-                    copy.write_row(row)
+            for row in rows:
+                copy.write_row(row)
 
     def finish(self) -> None:
         contents = self.contents()
@@ -198,7 +196,7 @@ class Postgres(FieldStore):
             if self.vectors == "exact":
                 self._run("SET LOCAL enable_indexscan = off")
             else:
-                self._run(f"SET LOCAL hnsw.ef_search = {min(_HNSW_MOST, max(40, k))}")
+                self._run(f"SET LOCAL hnsw.ef_search = {min(1000, max(40, k))}")
                 self._run("SET LOCAL hnsw.iterative_scan = strict_order")
             rows = self._run(
                 "SELECT {id}, {vector} {far} %(q)s::vector FROM {t} WHERE {vector} IS NOT NULL "
@@ -253,22 +251,10 @@ class Postgres(FieldStore):
         self._connection.close()
 
 
-def _row_of(contents: StoreContents) -> Any:  # noqa: ANN401 - a function
-    def rows(record: StoreRecord) -> Iterator[tuple[object, ...]]:
-        title, text = (
-            (_storable(record.title), _storable(record.text)) if record.passage == 0 else (None, None)
-        )
-        row: tuple[object, ...] = (record.doc_id, record.passage, record.number, title, text)
-        if contents.dimension:
-            row += (None if record.vector is None else str(record.vector.tolist()),)
-        yield row
-
-    return rows
-
-
-def _postings_of(record: StoreRecord) -> Iterator[tuple[object, ...]]:
-    for term, weight in record.impacts.items():
-        yield _storable(term), record.number, weight
+def _row(record: StoreRecord, contents: StoreContents) -> tuple[object, ...]:
+    texts = [_storable(one) if record.passage == 0 else None for one in (record.title, record.text)]
+    vector = None if record.vector is None else str(record.vector.tolist())
+    return record.doc_id, record.passage, record.number, *texts, *([vector] if contents.dimension else [])
 
 
 def _storable(text: str) -> str:
