@@ -32,13 +32,14 @@ from rankhouse.core.scores import Doubles
 from rankhouse.ranking.rerank import (
     Candidate,
     Columns,
+    Plan,
+    Report,
     candidates,
     completed,
     in_chunks,
     query_texts,
     settled,
 )
-from rankhouse.ranking.rerank_plan import Plan, Report
 from rankhouse.text.split import Split, Whole
 
 DEPTH = 50

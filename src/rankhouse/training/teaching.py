@@ -26,8 +26,7 @@ from rankhouse.models import bundle
 from rankhouse.models.families import DESIGNS, FAMILIES, Design, open_model
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.pool import POOLS
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.text.split import SPLITTERS
 from rankhouse.training import folder
 from rankhouse.training.distillation import with_scores

@@ -16,8 +16,7 @@ from rankhouse.core.nouns import Documents, Query, Ranker
 from rankhouse.core.qrels import Qrels, restrict
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.training.settings import Settings
 
 
