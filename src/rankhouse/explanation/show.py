@@ -341,5 +341,7 @@ def _literal(text: str) -> str:
 
 def _in_markdown(table: Table) -> str:
     """Return a table whose cells Markdown shows as they stand; columns of numbers stay numbers."""
-    rows = tuple(tuple(_literal(cell).replace("\\|", "|") for cell in row) for row in table.rows)
-    return table._replace(rows=rows, columns=tuple(map(_literal, table.columns))).to_markdown().rstrip()
+    heads, *rows = (
+        tuple(_literal(cell).replace("\\|", "|") for cell in row) for row in (table.columns, *table.rows)
+    )
+    return table._replace(columns=heads, rows=tuple(rows)).to_markdown().rstrip()

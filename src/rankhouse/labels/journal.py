@@ -15,6 +15,7 @@ Not the log of ``index/append_log.py``: there damage is refused, here it only co
 
 from __future__ import annotations
 
+import functools
 import itertools
 import shutil
 import zlib
@@ -159,10 +160,7 @@ def _mapped(path: Path, kind: type[np.generic]) -> NDArray[Any]:
 
 
 def _check(chunk: Sequence[bytes]) -> int:
-    check = 0
-    for content in chunk:
-        check = zlib.crc32(content, check)
-    return check
+    return functools.reduce(lambda check, content: zlib.crc32(content, check), chunk, 0)
 
 
 class PairTable:

@@ -155,15 +155,11 @@ class CrossedBatches(BatchSource):
         self._targets = SoftBatches(examples, kind, settings).targets
         query = examples.query
         self._begins = np.flatnonzero(np.bincount(query, minlength=len(examples.queries)) > 1)
+        self.per_epoch = -(-len(self._begins) // settings.batch)
         self._starts = np.searchsorted(query, np.arange(len(examples.queries) + 1))
         relevant = np.flatnonzero(examples.label == RELEVANT)
         order = np.argsort(examples.item[relevant], kind="stable")
         self._asked_items, self._asking = examples.item[relevant][order], query[relevant][order]
-
-    @property
-    def per_epoch(self) -> int:
-        """How many batches an epoch has."""
-        return -(-len(self._begins) // self.settings.batch)
 
     def epoch(self, number: int) -> Iterator[Groups]:
         """Plan an epoch: the same batches whenever asked with the same seed and number."""
@@ -203,15 +199,10 @@ class MixedBatches:
 
     def __init__(self, soft: SoftBatches | CrossedBatches, judged: Batches) -> None:
         self.soft, self.judged, self._share = soft, judged, soft.settings.judged
-        self.examples, self.kind = soft.examples, soft.kind
+        self.examples, self.kind, self.per_epoch = soft.examples, soft.kind, soft.per_epoch
         self.settings, self.rule = soft.settings, soft.rule
         self.without_relevant, self.without_negatives = judged.without_relevant, judged.without_negatives
         self.false_negatives, self.negatives = judged.false_negatives, judged.negatives
-
-    @property
-    def per_epoch(self) -> int:
-        """How many batches an epoch has."""
-        return self.soft.per_epoch
 
     def plan(self, number: int) -> Iterator[list[BatchTask]]:
         """Plan an epoch as steps, each of two tasks: a batch on scores and one on judgements."""
