@@ -42,7 +42,7 @@ from rankhouse.systems.pairwise import open_pairwise
 from rankhouse.systems.rankers import ComputeOptions, as_ranker, is_pairwise
 from rankhouse.systems.reranking import RerankOptions, rerank_with
 from rankhouse.text.split import SPLITTERS
-from rankhouse.training.fusion import Tuning, fusion_method
+from rankhouse.training.tuning import Tuning, fusion_method
 
 
 @checked

@@ -20,8 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from rankhouse.cluster.replicas import ReplicaFailed, Replicas
-from rankhouse.cluster.search import SearchCluster, search_cluster
+from rankhouse.cluster.search import ReplicaFailed, Replicas, SearchCluster, search_cluster
 from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
 from rankhouse.core.errors import BadModel
 from rankhouse.jobs.shards import refuse_incomplete

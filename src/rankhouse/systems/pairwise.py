@@ -13,7 +13,7 @@ from rankhouse.core.nouns import Documents, Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.ranking.pairwise import PairwisePlan, rerank_pairwise
-from rankhouse.ranking.rerank_plan import Report
+from rankhouse.ranking.rerank import Report
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.systems.reranking import RerankOptions, RerankResult
 from rankhouse.text.split import SPLITTERS

@@ -20,8 +20,7 @@ from rankhouse.index.precomputed.read import PASSAGES, PrecomputedState, find, o
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import POOLS, Pool
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan, Report
+from rankhouse.ranking.rerank import Plan, Report, rerank
 from rankhouse.text.split import SPLITTERS, Splitter, Whole
 
 if TYPE_CHECKING:

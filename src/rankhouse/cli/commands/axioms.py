@@ -10,8 +10,7 @@ from rankhouse.cli import console
 from rankhouse.cli.commands.evaluate import name_runs
 from rankhouse.cli.console import CommandResult
 from rankhouse.cli.options import FINITE, OUTPUT_FILE, PATH, SEED, SOURCE, verb
-from rankhouse.explanation.axiom_page import check_target, write
-from rankhouse.explanation.diagnosis import DEEPEST, DiagnosisOptions, diagnose
+from rankhouse.explanation.diagnosis import DEEPEST, DiagnosisOptions, check_target, diagnose, write
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_run
