@@ -23,8 +23,7 @@ from rankhouse.core.sampling import order
 from rankhouse.io.checksums import write_checked
 from rankhouse.io.decoding import read_cache
 from rankhouse.io.trec import read_run, write_run
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 
 _BEST: Final = 20
 """Candidates that the student puts first are kept of a question."""

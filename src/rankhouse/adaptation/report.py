@@ -22,8 +22,7 @@ from rankhouse.index.index import Index
 from rankhouse.io.trec import write_run
 from rankhouse.labels.soft_scores import JoinedTeachers
 from rankhouse.ranking.fuse import linear
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.systems.short_forms import short_form
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import Reranked, System

@@ -41,7 +41,7 @@ from rankhouse.models.contract import Model
 from rankhouse.models.families import FAMILIES
 from rankhouse.models.tk import TK
 from rankhouse.nn.compute import choose
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan
 from rankhouse.text.vocabulary import Vocabulary
 from rankhouse.text.words import splitter
 from rankhouse.training.examples import Examples, from_judgements

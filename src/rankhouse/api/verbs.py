@@ -41,7 +41,7 @@ from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
 from rankhouse.systems.rankers import as_ranker, is_pairwise
 from rankhouse.systems.reranking import RerankOptions, as_reranker, rerank_with
 from rankhouse.text.split import SPLITTERS
-from rankhouse.training.fusion import Tuning, fusion_method
+from rankhouse.training.tuning import Tuning, fusion_method
 
 
 @checked

@@ -24,8 +24,7 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.io.pairs import UNDECIDED, LabelledPair, distinct, read_pairs
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.ranking.rerank import Counter, candidates, in_chunks, scored
-from rankhouse.ranking.rerank_plan import Plan, Report
+from rankhouse.ranking.rerank import Counter, Plan, Report, candidates, in_chunks, scored
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import RerankOptions, reading_plan, with_cache
 

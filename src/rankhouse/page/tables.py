@@ -34,7 +34,6 @@ class Table(NamedTuple):
     | new | **0.2500 ▲** |
 
     Attributes:
-        columns: The heads.
         rows: One text a column; the first names the row.
         strong: (row, column) of the cells that stand out: the best of their column.
         legend: What a reader needs beside it; may be empty.
@@ -83,11 +82,14 @@ class Table(NamedTuple):
 
     def to_markdown(self) -> str:
         """Return Markdown: numbers to the right, the best bold, the legend below."""
-        lines = [self.columns, tuple("---:" if right else "---" for right in self.numeric)]
-        for number, row in enumerate(self.rows):
-            cells = [cell.replace("|", "\\|").replace("\n", " ") for cell in row]
-            lines.append(tuple(f"**{c}**" if (number, i) in self.strong else c for i, c in enumerate(cells)))
-        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        heads, *rows = (
+            [cell.replace("|", "\\|").replace("\n", " ") for cell in row]
+            for row in (self.columns, *self.rows)
+        )
+        for row, column in self.strong:
+            rows[row][column] = f"**{rows[row][column]}**"
+        rule = ["---:" if right else "---" for right in self.numeric]
+        text = "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *rows))
         return f"{text}\n\n{self.legend}\n" if self.legend else f"{text}\n"
 
     def to_html(self, *, styled: bool = True) -> str:

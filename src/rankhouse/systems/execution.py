@@ -18,7 +18,7 @@ from rankhouse.index.dense.exact import Searcher, search
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.sharded.sharded_index import AnyIndex, open_index
 from rankhouse.ranking.fuse import FUSIONS
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import ComputeOptions, as_encoder, dense_searcher
 from rankhouse.systems.stage import Live, Stage

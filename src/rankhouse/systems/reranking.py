@@ -25,8 +25,7 @@ from rankhouse.io.inputs import PathLike
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pairwise import PairwisePlan, rerank_pairwise
 from rankhouse.ranking.pool import POOLS, Pool
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan, Report
+from rankhouse.ranking.rerank import Plan, Report, rerank
 from rankhouse.systems.rankers import ComputeOptions, as_ranker, is_pairwise, open_ranker
 from rankhouse.text.split import SPLITTERS, Splitter, Whole
 

@@ -9,8 +9,7 @@ from rankhouse.cli import console
 from rankhouse.cli.commands.evaluate import name_runs
 from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option
-from rankhouse.explanation.axiom_page import check_target, write
-from rankhouse.explanation.diagnosis import DEEPEST, DiagnosisOptions, diagnose
+from rankhouse.explanation.diagnosis import DEEPEST, DiagnosisOptions, check_target, diagnose, write
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_run

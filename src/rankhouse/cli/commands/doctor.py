@@ -277,6 +277,10 @@ def _installation() -> CommandResult:
         "datasets": ("ir_datasets",),
     }
     facts = {"compiled kernel": "yes" if kernel.COMPILED else "no (numpy instead: same rankings, slower)"}
+    if find_spec("torch") is not None:
+        from rankhouse.nn.cpu import machine
+
+        facts |= {f"computes {what}": how for what, how in machine.in_use().items()}
     for extra, names in packages.items():
         missing = [name for name in names if find_spec(name) is None]
         install = f'no ({", ".join(missing)}); pip install "rankhouse[{extra}]"'

@@ -13,7 +13,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.io.trec import read_qrels, read_run, write_run
 from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.fuse import FUSIONS
-from rankhouse.training.fusion import Tuning, fusion_method
+from rankhouse.training.tuning import Tuning, fusion_method
 
 
 @verb(
