@@ -83,6 +83,11 @@ class DocumentScores:
     warnings: list[str]
     _spans: Callable[[int], list[PassageSpan]] = field(repr=False)
 
+    def values(self, *, raw: bool | None) -> list[float]:
+        """Return the documents' scores: raw, or else their relevance."""
+        values: list[float] = (self.raw if raw else self.relevance).tolist()
+        return values
+
     def spans(
         self, document: int, threshold: float | None = None, most: int | None = None
     ) -> list[PassageSpan]:

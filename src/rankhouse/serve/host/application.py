@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from rankhouse.serve import errors
-from rankhouse.serve.contracts.openapi import Operation, describe
+from rankhouse.serve.contracts.openapi import Operation, RouteGroup
 from rankhouse.serve.contracts.requests import answer
 from rankhouse.serve.contracts.routes import routes as contract_routes
 from rankhouse.serve.host.gates import (
@@ -67,28 +67,26 @@ class Standing(msgspec.Struct, frozen=True):
 
 def own_routes(service: Service) -> list[BaseRoute]:
     """Return the routes of probes, of what Prometheus reads, and of signing in and out."""
-    lives = Operation("Whether the process lives", answer=Standing, tag="service")
+    group = RouteGroup(service, "service")
+    lives = Operation("Whether the process lives", answer=Standing)
     takes = Operation(
-        "Whether the service takes work",
-        answer=Standing,
-        refusals=(errors.ErrorBody, Standing),
-        tag="service",
+        "Whether the service takes work", answer=Standing, refusals=(errors.ErrorBody, Standing)
     )
     guard = asyncio.Lock()  # one guess at a time
     return [
-        describe("/healthz", _alive, "GET", lives),
-        describe("/readyz", partial(_ready, service), "GET", takes),
+        group("GET", "/healthz", _alive, lives),
+        group("GET", "/readyz", _ready, takes),
         Route("/metrics", partial(_metrics, service)),
         Route(LOGIN, partial(_sign_in, service.keys, service.audit, guard), methods=["GET", "POST"]),
         Route("/logout", partial(_sign_out, service.keys), methods=["POST"]),
     ]
 
 
-async def _alive(_request: Request) -> Response:
+async def _alive(_service: Service, _request: Request, _asked: None) -> Response:
     return answer(Standing("ok"), headers=_UNCACHED)
 
 
-async def _ready(service: Service, _request: Request) -> Response:
+async def _ready(service: Service, _request: Request, _asked: None) -> Response:
     is_ready = service.phase is Phase.READY
     if is_ready and not all(one.worker.alive for one in service.catalogue.rankers.values()):
         return answer(Standing("failed"), 503, _UNCACHED)

@@ -27,7 +27,7 @@ from rankhouse.serve.judging.runs import trec_run
 from rankhouse.serve.judging.store import LONGEST_NAME, MOST_SYSTEMS, JudgementStore
 from rankhouse.serve.judging.training import TrainingJob, TrainingRequest
 from rankhouse.serve.search.documents import read_document
-from rankhouse.serve.search.shapes import Words
+from rankhouse.serve.search.shapes import IndexQuery, Words
 
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
 Id = Annotated[str, Meta(min_length=1, max_length=1_000)]
@@ -121,19 +121,13 @@ class UndoneResponse(Struct):
 class JudgedQueryParameters(Struct):
     """Which question is meant."""
 
-    query: Annotated[str, Meta(description="The question's text, or its id.", extra={"required": True})] = ""
+    query: Annotated[Words, Meta(description="The question's text, or its id.")]
 
 
 class QrelsParameters(Struct):
     """Whose judgements are meant."""
 
     judge: Annotated[str, Meta(description="Only what this judge says.")] = ""
-
-
-class RunParameters(Struct):
-    """Which index a run is of."""
-
-    index: Annotated[str, Meta(description="Name of what systems search.")] = ""
 
 
 class JudgedQuery(Struct):
@@ -224,12 +218,12 @@ def routes(service: ServedCollection) -> list[BaseRoute]:
         compare("GET", "/api/compare", _compare,
                 Operation("Compare runs and systems", answer=CompareResponse, query=CompareRequest)),
         compare("GET", "/api/runs/{name:path}", _run,
-                Operation("A run, or a system's over all questions, as TREC has it", query=RunParameters,
+                Operation("A run, or a system's over all questions, as TREC has it", query=IndexQuery,
                           media=text)),
         train("GET", "/api/trainings", _trainings,
               Operation("List the trainings", answer=list[TrainingInfo])),
         train("POST", "/api/trainings", _begin,
-              Operation("Train a ranker", TrainingBody, TrainingInfo, statuses=(201,))),
+              Operation("Train a ranker", TrainingBody, TrainingInfo, status=201)),
         train("GET", "/api/trainings/{name}", _training,
               Operation("A training and its curve", answer=TrainingInfo)),
         train("DELETE", "/api/trainings/{name}", _cancel,
@@ -292,7 +286,7 @@ def _compare(service: ServedCollection, _request: Request, asked: CompareRequest
     return CompareResponse.of(compare_runs(service, asked))
 
 
-def _run(service: ServedCollection, request: Request, asked: RunParameters) -> Response:
+def _run(service: ServedCollection, request: Request, asked: IndexQuery) -> Response:
     """Return a run as TREC has it; that of a system is waited for."""
     name, patience = request.path_params["name"], min(20.0, deadline_of(request).left or 20.0)
     run = service.runs.get(name)

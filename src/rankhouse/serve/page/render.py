@@ -353,7 +353,7 @@ def fault_page(request: Request, error: Exception) -> Response:
     is_elsewhere = came != str(request.url) or request.method == "POST"
     content = {
         "title": HTTPStatus(answer.status_code).phrase.capitalize(),
-        "message": fault_of(error, request.url.path).message,
+        "message": fault_of(error, request.url.path)[2],
         "back": came if came.startswith(own) and is_elsewhere else "",
     }
     return page(request, "error.html.j2", content, answer.status_code, headers=headers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Final
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
@@ -13,52 +13,45 @@ from rankhouse.serve.contracts.requests import Threads, deadline_of
 from rankhouse.serve.search.answer import Searching, search
 from rankhouse.serve.search.documents import passages_with_scores, read_document
 from rankhouse.serve.search.shapes import (
-    EXPLAINING,
-    SEARCHING,
     DocumentQuery,
     DocumentResponse,
     ExplainBody,
     ExplainResponse,
     IndexInfo,
+    IndexQuery,
     SearchBody,
     SearchResponse,
     SystemInfo,
-    SystemsQuery,
 )
 from rankhouse.serve.search.why import explain
 
-_SEARCH = partial(Operation, "Search an index", answer=SearchResponse)
-_WHY = partial(Operation, "Say why a document stands where it stands", answer=ExplainResponse)
+_THREADS: Final = Threads("search")
+_SEARCH, _WHY = "Search an index", "Say why a document stands where it stands"
 
 
 def routes(service: Searching) -> list[BaseRoute]:
     """Return the routes of searching."""
-    threads = Threads("search")
-    work, wait = RouteGroup(service, "search", threads), RouteGroup(threads, "search")
+    work, wait = RouteGroup(service, "search", _THREADS), RouteGroup(service, "search")
     return [
-        wait("POST", "/search", partial(_searched, service), _SEARCH(body=SearchBody)),
-        wait("GET", "/search", partial(_searched, service), _SEARCH(query=SEARCHING, reads=SearchBody)),
-        wait("POST", "/explain", partial(_explained, service), _WHY(body=ExplainBody)),
-        wait("GET", "/explain", partial(_explained, service), _WHY(query=EXPLAINING, reads=ExplainBody)),
+        wait("POST", "/search", _searched, Operation(_SEARCH, SearchBody, SearchResponse)),
+        wait("GET", "/search", _searched, Operation(_SEARCH, answer=SearchResponse, query=SearchBody)),
+        wait("POST", "/explain", _explained, Operation(_WHY, ExplainBody, ExplainResponse)),
+        wait("GET", "/explain", _explained, Operation(_WHY, answer=ExplainResponse, query=ExplainBody)),
         work("GET", "/documents/{index}/{id:path}", _document,
              Operation("Read a document", answer=DocumentResponse, query=DocumentQuery)),
         work("GET", "/api/indexes", _indexes, Operation("List the indexes", answer=list[IndexInfo])),
         work("GET", "/api/systems", _systems,
-             Operation("List the systems of an index", answer=list[SystemInfo], query=SystemsQuery)),
+             Operation("List the systems of an index", answer=list[SystemInfo], query=IndexQuery)),
     ]  # fmt: skip
 
 
-async def _searched(
-    service: Searching, threads: Threads, request: Request, asked: SearchBody
-) -> SearchResponse:
-    return await threads.call(search, service, asked, deadline_of(request, asked.deadline_s))
+async def _searched(service: Searching, request: Request, asked: SearchBody) -> SearchResponse:
+    return await _THREADS.call(search, service, asked, deadline_of(request, asked.deadline_s))
 
 
-async def _explained(
-    service: Searching, threads: Threads, request: Request, asked: ExplainBody
-) -> ExplainResponse:
+async def _explained(service: Searching, request: Request, asked: ExplainBody) -> ExplainResponse:
     deadline = deadline_of(request, asked.deadline_s)
-    return explain_response(await threads.call(explain, service, asked, deadline))
+    return explain_response(await _THREADS.call(explain, service, asked, deadline))
 
 
 def explain_response(told: Answer) -> ExplainResponse:
@@ -93,6 +86,6 @@ def _indexes(service: Searching, _request: Request, _asked: None) -> list[IndexI
     ]
 
 
-def _systems(service: Searching, _request: Request, asked: SystemsQuery) -> list[SystemInfo]:
+def _systems(service: Searching, _request: Request, asked: IndexQuery) -> list[SystemInfo]:
     found = service.catalogue.systems(asked.index).values()
     return [SystemInfo(one.name, one.description or str(one.system), one.ranker) for one in found]
