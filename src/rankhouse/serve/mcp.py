@@ -92,7 +92,7 @@ def read_document(
     text, notes = found.text[start:end], []
     if query:
         deadline = Deadline.after(PATIENCE)
-        best = passages_with_scores(service, view.name, found.id, query, deadline=deadline).best
+        best = passages_with_scores(service, view, found, query, deadline=deadline).best
         if best is not None:
             passage = found.text[best.start : best.end].strip()
             notes.append(f"Best passage (characters {best.start} to {best.end}): {passage}")

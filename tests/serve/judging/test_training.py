@@ -101,7 +101,7 @@ def begun(jobs, name):
 def compared(service, jobs, request):
     """Compare systems, the trained one among them."""
     service.runs, service.training, service.system_runs = {}, jobs, SystemRuns(service.catalogue)
-    while not (told := compare_runs(service, request)).is_ready:
+    while not (told := compare_runs(service, request)[0]).ready:
         assert not told.notes
         time.sleep(0.02)
     service.system_runs.close()

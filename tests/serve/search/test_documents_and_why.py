@@ -11,6 +11,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.errors import DeadlinePassed, UnknownName
+from rankhouse.serve.page.document import lines_of
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.documents import passages_with_scores, read_document
 from rankhouse.serve.search.shapes import ExplainBody, SearchBody
@@ -24,40 +25,51 @@ from rankhouse.systems.stage import Stage
 ASKED = "pilots steer ships"
 
 
+def shade(service, doc_id, query=ASKED, system="", **more):
+    """The passages of a document with their scores."""
+    return passages_with_scores(service, *read_document(service, "", doc_id), query, system, **more)
+
+
 def first(service, system, place=0):
     """The document at a place of a ranking."""
     return search(service, SearchBody(query=ASKED, system=system)).hits[place].doc_id
 
 
 @pytest.mark.parametrize("system", ["bm25", "hybrid", "cross", "tk", "cross+bm25"])
-def test_stretches_make_up_the_text_and_the_best_passage_is_the_documents_score(service, world, system):
+def test_lines_make_up_the_text_and_the_best_passage_is_the_documents_score(service, world, system):
     for doc_id in ("d00", "d07", "d01", "blank", "titled"):
-        shaded = passages_with_scores(service, "harbour", doc_id, ASKED, system)
-        assert "".join(stretch.text for stretch in shaded.stretches) == shaded.document.text
+        shaded, (_, document) = shade(service, doc_id, system=system), read_document(service, "", doc_id)
+        end = len(document.text)
+        for found in (None, (end // 3, end // 2)):
+            lines = [*lines_of(shaded.passages, (0, end), found)]
+            assert "".join(document.text[a:b] for a, b in lines) == document.text
+            assert (
+                found is None or not end or {found[0], found[1]} <= {edge for line in lines for edge in line}
+            )
         for passage in shaded.passages:
             assert 0 <= passage.share <= 1
-            assert 0 <= passage.start <= passage.end <= len(shaded.document.text)
+            assert 0 <= passage.start <= passage.end <= end
         if doc_id != "blank":
             assert shaded.best.share in (0.0, 1.0)
         else:
             assert shaded.best is None
-    shaded = passages_with_scores(service, "", "d07", ASKED, system)
+    shaded = shade(service, "d07", system=system)
     assert len(shaded.passages) > 3 or shaded.split == "whole"
 
 
 def test_the_best_passage_of_a_ranker_has_the_score_of_the_search(service):
     hit = search(service, SearchBody(query=ASKED, system="cross")).hits[0]
-    shaded = passages_with_scores(service, "", hit.doc_id, ASKED, "cross")
+    shaded = shade(service, hit.doc_id, system="cross")
     assert (shaded.best.score, shaded.scorer, shaded.split) == (hit.score, "cross", "sentences(10, 5)")
 
 
 def test_words_shade_the_passage_that_holds_them(service):
     hit = search(service, SearchBody(query="moon", system="bm25")).hits[0]
-    shaded = passages_with_scores(service, "", hit.doc_id, "moon", "bm25")
-    best = shaded.document.text[shaded.best.start : shaded.best.end]
-    assert "moon" in best.lower() or "moon" in shaded.document.title
-    others = passages_with_scores(service, "", hit.doc_id, "nothing of this", "bm25").passages
-    assert {passage.score for passage in others} <= {0.0} or "the" in shaded.document.text
+    shaded, (_, document) = shade(service, hit.doc_id, "moon", "bm25"), read_document(service, "", hit.doc_id)
+    best = document.text[shaded.best.start : shaded.best.end]
+    assert "moon" in best.lower() or "moon" in document.title
+    others = shade(service, hit.doc_id, "nothing of this", "bm25").passages
+    assert {passage.score for passage in others} <= {0.0} or "the" in document.text
 
 
 def test_documents_that_are_not_there(service):
@@ -67,7 +79,7 @@ def test_documents_that_are_not_there(service):
         read_document(service, "", "d0")
     assert (told.value.status, told.value.param) == (404, "id")
     with pytest.raises(WrongUse, match="query is empty"):
-        passages_with_scores(service, "", "d00", " ")
+        shade(service, "d00", " ")
 
 
 # system of the service -> models, feedback, ranker and fusion as options of rankhouse explain
@@ -161,7 +173,7 @@ def test_a_deadline_ends_the_wait(service, busy):
     with busy(service.catalogue.ranker("tk")), pytest.raises(DeadlinePassed):
         explain(service, ExplainBody(query=ASKED, document="d00", system="tk", deadline_s=0.05))
     with busy(service.catalogue.ranker("cross")), pytest.raises(DeadlinePassed):
-        passages_with_scores(service, "", "d00", ASKED, "cross", Deadline.after(0.05))
+        shade(service, "d00", system="cross", deadline=Deadline.after(0.05))
     assert np.isfinite(
         explain(service, ExplainBody(query=ASKED, document="d00", system="tk", deadline_s=60)).score
     )

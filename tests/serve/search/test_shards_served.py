@@ -59,7 +59,10 @@ def test_why_is_told_as_of_the_whole(service, parted, system):
     doc_id, other = (hit.doc_id for hit in search(service, SearchBody(query=ASKED, system=system)).hits[:2])
     asked = ExplainBody(query=ASKED, document=doc_id, system=system, against=other, passes=32)
     assert explain(service, asked).to_dict() == explain(parted, asked).to_dict()
-    shaded = [passages_with_scores(each, "", doc_id, ASKED, system) for each in (service, parted)]
+    shaded = [
+        passages_with_scores(each, *read_document(each, "", doc_id), ASKED, system)
+        for each in (service, parted)
+    ]
     assert shaded[0] == shaded[1]
 
 

@@ -20,7 +20,6 @@ from rankhouse.serve.contracts.openapi import Operation, RouteGroup
 from rankhouse.serve.contracts.requests import answer
 from rankhouse.serve.contracts.routes import routes as contract_routes
 from rankhouse.serve.host.gates import (
-    CONTENT_POLICY,
     LOGIN,
     SESSION_SECONDS,
     HostGate,
@@ -138,7 +137,7 @@ def _inside(there: str) -> str:
 
 
 def _form(there: str, *, is_wrong: bool = False) -> Response:
-    return sign_in_page(LOGIN, there, CONTENT_POLICY, "That key is not valid." if is_wrong else "")
+    return sign_in_page(LOGIN, there, "That key is not valid." if is_wrong else "")
 
 
 GROUPS: tuple[Callable[[Service], list[BaseRoute]], ...] = (

@@ -30,6 +30,7 @@ from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.io.files import as_text, numbered_lines
 from rankhouse.serve.contracts.requests import ANYBODY, Caller
 from rankhouse.serve.errors import Forbidden, Unauthorized, refusal
+from rankhouse.serve.page.render import CONTENT_POLICY
 
 FEWEST_SIGNS = 16
 SESSION_SECONDS = 7 * 24 * 3600
@@ -38,10 +39,6 @@ MAKE_ONE = (
 )
 
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
-CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
 SECURITY_HEADERS = {
     "content-security-policy": CONTENT_POLICY,
     "x-content-type-options": "nosniff",

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rankhouse.serve.errors import DeadlinePassed, Overloaded, SlowClient, TooLarge, Unready, refusal
-from rankhouse.serve.host.gates import CONTENT_POLICY, LOGIN, PROBES
+from rankhouse.serve.host.gates import LOGIN, PROBES
 from rankhouse.serve.host.service import Phase, Service
 from rankhouse.serve.page.render import waiting_page, wants_html
 
@@ -178,7 +178,7 @@ def _unready(scope: Scope, phase: Phase) -> Response:
     """Refuse a request for now; a browser gets a page, which loads itself again."""
     told = refusal(scope, Unready(_NOT_READY[phase]), closes=True)
     if scope["method"] == "GET" and wants_html(Request(scope)):
-        return waiting_page(told, _TO_PEOPLE[phase], CONTENT_POLICY)
+        return waiting_page(told, _TO_PEOPLE[phase])
     return told
 
 

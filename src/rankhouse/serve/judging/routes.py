@@ -283,7 +283,7 @@ def _agreement(service: ServedCollection, _request: Request, _asked: None) -> li
 
 
 def _compare(service: ServedCollection, _request: Request, asked: CompareRequest) -> CompareResponse:
-    return CompareResponse.of(compare_runs(service, asked))
+    return compare_runs(service, asked)[0]
 
 
 def _run(service: ServedCollection, request: Request, asked: IndexQuery) -> Response:
@@ -291,11 +291,10 @@ def _run(service: ServedCollection, request: Request, asked: IndexQuery) -> Resp
     name, patience = request.path_params["name"], min(20.0, deadline_of(request).left or 20.0)
     run = service.runs.get(name)
     if run is None:
-        progress = service.system_runs.finished(name, service.known_queries(), asked.index, patience)
-        if progress.run is None:
+        progress, run = service.system_runs.finished(name, service.known_queries(), asked.index, patience)
+        if run is None:
             how_far = progress.fault or f"{progress.done:,} of {progress.total:,} questions are asked"
             raise Unready(f"the run of {name} is not there yet: {how_far}; ask again in a moment")
-        run = progress.run
     return PlainTextResponse(trec_run(run, name).encode("utf-8", "replace"))
 
 

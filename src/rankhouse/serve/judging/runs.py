@@ -10,10 +10,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cachetools import LRUCache
+from msgspec import Struct
 
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.nouns import Query
@@ -42,21 +42,19 @@ class _Key(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """A question that a system is to be asked."""
+    """A question that a system is to be asked, of the index of a name."""
 
     key: _Key
     searched: str
 
 
-@dataclass(frozen=True)
-class RunProgress:
-    """How far a system's run is: questions asked, of the total; the run, or why it cannot be made."""
+class RunProgress(Struct, frozen=True):
+    """How far a system's run is: questions asked, of so many; why it cannot be made."""
 
     system: str
     done: int
     total: int
-    run: Run | None = None
-    fault: str = ""
+    fault: str
 
 
 class SystemRuns:
@@ -73,8 +71,10 @@ class SystemRuns:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def progress(self, system: str, queries: Sequence[Query], index: str = "") -> RunProgress:
-        """Return a system's run if it is there; else begin to make it, and say how far it is.
+    def progress(
+        self, system: str, queries: Sequence[Query], index: str = ""
+    ) -> tuple[RunProgress, Run | None]:
+        """Say how far a system's run is, which is begun if need be, and return it if it is there.
 
         Raises:
             UnknownName: There is no such index or system.
@@ -90,26 +90,27 @@ class SystemRuns:
         marks = tuple(self._catalogue.ranker(name).fingerprint for name in spec.rankers)
         keys = [_Key(view.index.fingerprint, spec, marks, query.text) for query in queries]
         with self._changed:
-            fault = self._faults.pop((view.name, spec), "")
-            if fault:
-                return RunProgress(spec.name, 0, len(queries), fault=fault)
+            if fault := self._faults.pop((view.name, spec), ""):
+                return RunProgress(spec.name, 0, len(queries), fault), None
             rankings = {key: self._rankings[key] for key in keys if key in self._rankings}
             if missing := [key for key in dict.fromkeys(keys) if key not in rankings]:
                 self._ask([_Task(key, view.name) for key in missing if key not in self._asked])
-                return RunProgress(spec.name, sum(key in rankings for key in keys), len(queries))
-        run = Run.from_rankings({query.id: rankings[key] for query, key in zip(queries, keys, strict=True)})
-        return RunProgress(spec.name, len(queries), len(queries), run)
+        progress = RunProgress(spec.name, sum(key in rankings for key in keys), len(queries), "")
+        if missing:
+            return progress, None
+        made = {query.id: rankings[key] for query, key in zip(queries, keys, strict=True)}
+        return progress, Run.from_rankings(made)
 
     def finished(
         self, system: str, queries: Sequence[Query], index: str = "", patience: float = 600.0
-    ) -> RunProgress:
+    ) -> tuple[RunProgress, Run | None]:
         """Wait for a system's run."""
         until = time.monotonic() + patience
         while True:
-            progress = self.progress(system, queries, index)
+            progress, run = self.progress(system, queries, index)
             left = until - time.monotonic()
-            if progress.run is not None or progress.fault or left <= 0:
-                return progress
+            if run is not None or progress.fault or left <= 0:
+                return progress, run
             with self._changed:
                 self._changed.wait(min(left, 1.0))
 

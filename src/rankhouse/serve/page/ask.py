@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -18,50 +18,16 @@ from rankhouse.core.run import Run
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run
-from rankhouse.serve.page.hits import ShownAnswer, ShownPassage, shown
-from rankhouse.serve.page.render import Line, address, csv_of, download, exports, fault_page, page
+from rankhouse.serve.page.hits import shown
+from rankhouse.serve.page.render import Line, csv_of, download, fault_page, page
 from rankhouse.serve.search.answer import search
-from rankhouse.serve.search.shapes import SearchBody, SearchHit, SearchResponse
+from rankhouse.serve.search.shapes import SearchBody, SearchResponse
 
 MOST_SYSTEMS = 4
 DEPTHS = (10, 20, 50, 100)
 PATIENCE = 20.0
 """Seconds that a system may take before its first stage's order is shown."""
 _EXAMPLES = 8
-
-
-class Move(NamedTuple):
-    """Where a document stands beside the first column: "up", "down", "same" or "new"."""
-
-    kind: str
-    text: str
-    said: str
-
-
-class ShownHit(NamedTuple):
-    """A document of a column, with its movement, grade, neighbours, passages, and where in its file it is."""
-
-    hit: SearchHit
-    move: Move | None
-    grade: int | None
-    beside: tuple[str, ...]
-    passages: Sequence[ShownPassage] = ()
-    place: str = ""
-
-
-class SystemColumn(NamedTuple):
-    """A system's answer; ``gone`` are documents of the first column that are not here.
-
-    Attributes:
-        before: A sentence that stands before the hits; "" for none.
-    """
-
-    system: str
-    summary: str
-    hits: Sequence[ShownHit] = ()
-    gone: Sequence[SearchHit] = ()
-    notes: Sequence[str] = ()
-    before: str = ""
 
 
 class AskFields(Struct):
@@ -88,14 +54,13 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
         "systems": list(dict.fromkeys([*systems, *chosen])),
         "chosen": chosen,
         "index": view.name,
-        "indexes": [(name, name) for name in service.catalogue.indexes],
-        "depths": [(str(n), str(n)) for n in sorted({*DEPTHS, k})],
-        "k": str(k),
+        "depths": sorted({*DEPTHS, k}),
+        "k": k,
         "facts": f"{view.name}: {counted(len(view.index.documents), 'document')}",
-        "columns": [], "examples": [], "exports": [], "fault": "", "labels": service.scale,
+        "examples": () if query else service.known_queries()[:_EXAMPLES],
+        "columns": (), "fault": "", "labels": service.scale,
     }  # fmt: skip
     if not query:
-        content["examples"] = service.known_queries()[:_EXAMPLES]
         return page(request, "ask.html.j2", content)
     try:
         deadline, is_page = deadline_of(request, PATIENCE), asked.export == "html"
@@ -105,14 +70,16 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
         ]
         answers = [search(service, one, deadline) for one in bodies]
     except RankhouseError as error:  # the form stays, with what is wrong
-        failed = fault_page(request, error)
         content["fault"] = str(error)
-        return page(request, "ask.html.j2", content, failed.status_code)
+        return page(request, "ask.html.j2", content, fault_page(request, error).status_code)
     if asked.export != "html":
         return export(service, query, answers, asked.export)
-    seen = [shown(service, answer, deadline) for answer in answers]
-    content["columns"] = columns(seen, service.known_grades(service.question(query).id))
-    content["exports"] = exports(request, "html", "csv", "json") + _files(request, chosen)
+    columns = [shown(service, answer, deadline) for answer in answers]
+    content |= {
+        "columns": columns,
+        "places": {hit.doc_id: hit.rank for hit in columns[0].answer.hits},
+        "grades": service.known_grades(service.question(query).id),
+    }
     return page(request, "ask.html.j2", content)
 
 
@@ -120,53 +87,6 @@ def _usual(systems: Mapping[str, object]) -> list[str]:
     """Return the system that is chosen to begin with: the best of the quick ones."""
     names = list(systems)
     return [next((name for name in names if name.startswith("hybrid")), names[0])]
-
-
-def columns(seen: Sequence[ShownAnswer], grades: Mapping[str, int]) -> list[SystemColumn]:
-    """Return answers as columns, each compared with the first."""
-    first = seen[0].answer
-    places = {hit.doc_id: hit.rank for hit in first.hits}
-
-    def row(number: int, hit: SearchHit, one: ShownAnswer) -> ShownHit:
-        near = one.answer.hits[max(0, number - 1) : number + 2]
-        beside = tuple(other.doc_id for other in near if other is not hit)
-        move = None if one is seen[0] else _move(hit, places, first.system)
-        passages, place = one.passages.get(hit.doc_id, ()), one.places.get(hit.doc_id, "")
-        return ShownHit(hit, move, grades.get(hit.doc_id), beside, passages=passages, place=place)
-
-    return [
-        SystemColumn(
-            one.answer.system,
-            " · ".join(filter(None, (one.summary, f"{one.answer.seconds * 1000:,.0f} ms"))),
-            hits=[row(number, hit, one) for number, hit in enumerate(one.answer.hits)],
-            gone=_gone(first, one.answer),
-            notes=tuple(filter(None, (one.answer.degraded, *one.answer.warnings))),
-            before=one.before,
-        )
-        for one in seen
-    ]
-
-
-def _move(hit: SearchHit, places: Mapping[str, int], system: str) -> Move:
-    before = places.get(hit.doc_id)
-    if before is None:
-        return Move("new", "new", f"new, not shown by {system}")
-    step = before - hit.rank
-    if not step:
-        return Move("same", "=", f"at the same rank as in {system}")
-    kind, arrow = ("up", "↑") if step > 0 else ("down", "↓")
-    return Move(kind, f"{arrow}{abs(step)}", f"{kind} {abs(step)} from rank {before} of {system}")
-
-
-def _gone(first: SearchResponse, answer: SearchResponse) -> list[SearchHit]:
-    here = {hit.doc_id for hit in answer.hits}
-    return [hit for hit in first.hits if hit.doc_id not in here]
-
-
-def _files(request: Request, chosen: Sequence[str]) -> list[tuple[str, str]]:
-    given = request.query_params.multi_items()
-    rest = [(name, value) for name, value in given if name not in ("export", "system")]
-    return [(f"run of {name}", address("/", *rest, system=name, export="run")) for name in chosen]
 
 
 def export(service: ServedCollection, query: str, answers: Sequence[SearchResponse], kind: str) -> Response:

@@ -20,7 +20,7 @@ from rankhouse.index.index import Index
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page.curves import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Scale, Tick, upwards
-from rankhouse.serve.page.render import Line, exports, page
+from rankhouse.serve.page.render import Line, page
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.shapes import SearchBody, SearchHit
 
@@ -83,12 +83,10 @@ def show(service: ServedCollection, request: Request, asked: CollectionFields) -
     content: dict[str, object] = {
         "title": "Collection",
         "index": view.name,
-        "indexes": [(name, name) for name in service.catalogue.indexes],
         "count": len(view.index.documents),
         "query": asked.query,
         "system": system,
         "hits": (), "notes": (), "histogram": None, "kinds": (), "map": None,
-        "exports": exports(request, "html"),
     }  # fmt: skip
     index = view.index
     if not isinstance(index, Index) or not len(index):

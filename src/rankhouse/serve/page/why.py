@@ -24,7 +24,7 @@ from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page.hits import ShownPassage, passages_of
-from rankhouse.serve.page.render import Line, address, download, exports, page
+from rankhouse.serve.page.render import Line, address, download, page
 from rankhouse.serve.search.passages import PassageFinder
 from rankhouse.serve.search.shapes import ExplainBody
 from rankhouse.serve.search.why import explain
@@ -74,7 +74,6 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
         "reasons": _reasons(service, wanted, answer, ids, deadline=deadline_of(request, PATIENCE)),
         "back": address("/", query=wanted.query, index=wanted.index, system=columns),
         "turns": _turns(asked.rival[:2], wanted),
-        "exports": exports(request, "html", "md", "json"),
     }
     shown: dict[str, Any] = content_of(answer) | content
     texts = {one.document.id: one.document.text for one in content["reasons"]}

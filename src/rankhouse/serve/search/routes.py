@@ -66,7 +66,7 @@ def _document(service: Searching, request: Request, asked: DocumentQuery) -> Doc
     told = DocumentResponse(view.name, document.id, document.title, document.text, extra=extra)
     if asked.query:
         shaded = passages_with_scores(
-            service, view.name, document.id, asked.query, system=asked.system, deadline=deadline_of(request)
+            service, view, document, asked.query, system=asked.system, deadline=deadline_of(request)
         )
         told.passages, told.unit = shaded.passages, shaded.unit
     return told
