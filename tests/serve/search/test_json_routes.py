@@ -197,6 +197,9 @@ def test_trainings_that_begin_and_end_are_answered_so_where_the_audit_cannot_be_
     audit = tmp_path / "audit.jsonl"
     audit.unlink()
     audit.mkdir()
+    for wrong in ({"epochs": 0}, {"rate": 2.0}, {"seed": -1}):
+        told = fine(ask.post("/api/trainings", json={"name": "mine", **wrong}), 422)
+        assert told["error"]["param"] == next(iter(wrong))
     begun = fine(ask.post("/api/trainings", json={"name": "mine", "start": "knrm", "epochs": 900}), 201)
     assert begun["state"] == "running"
     assert fine(ask.delete("/api/trainings/mine"))["state"] == "cancelled"

@@ -25,7 +25,7 @@ from rankhouse.serve.judging.compare import (
 from rankhouse.serve.judging.log import JudgementEntry
 from rankhouse.serve.judging.runs import trec_run
 from rankhouse.serve.judging.store import LONGEST_NAME, MOST_SYSTEMS, JudgementStore
-from rankhouse.serve.judging.training import TrainingJob, TrainingRequest
+from rankhouse.serve.judging.training import Epochs, Rate, Seed, TrainingJob, TrainingRequest
 from rankhouse.serve.search.documents import read_document
 from rankhouse.serve.search.shapes import IndexQuery, Words
 
@@ -165,13 +165,9 @@ class TrainingBody(Struct):
     start: str | None = None
     index: str | None = None
     first_stage: str | None = None
-    epochs: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    rate: Annotated[float, Meta(gt=0, le=1)] | None = None
-    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-
-    def request(self) -> TrainingRequest:
-        """Return the request, with defaults for what is not said."""
-        return TrainingRequest(**{name: value for name, value in structs.asdict(self).items() if value})
+    epochs: Epochs | None = None
+    rate: Rate | None = None
+    seed: Seed | None = None
 
 
 class TrainingInfo(Struct):
@@ -307,17 +303,12 @@ def _training(service: ServedCollection, request: Request, _asked: None) -> Trai
 
 
 def _begin(service: ServedCollection, request: Request, body: TrainingBody) -> TrainingInfo:
-    wanted = body.request()
-    job = service.training.begin(wanted)
-    service.audit.note("train", caller_of(request).name, name=wanted.name, start=wanted.start)
-    return _info(job)
+    wanted = {name: value for name, value in structs.asdict(body).items() if value}
+    return _info(service.training.begin(TrainingRequest(**wanted), caller_of(request).name))
 
 
 def _cancel(service: ServedCollection, request: Request, _asked: None) -> TrainingInfo:
-    name = request.path_params["name"]
-    job = service.training.cancel(name)
-    service.audit.note("cancel", caller_of(request).name, name=name)
-    return _info(job)
+    return _info(service.training.cancel(request.path_params["name"], caller_of(request).name))
 
 
 def _info(job: TrainingJob) -> TrainingInfo:

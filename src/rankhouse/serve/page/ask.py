@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 import msgspec
-import numpy as np
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.progress import counted
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
@@ -45,7 +44,7 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
     query, k = asked.query, asked.k
     view = service.catalogue.view(asked.index)
     systems = service.catalogue.systems(view.name)
-    chosen = asked.system or _usual(systems)
+    chosen = asked.system or [usual_system(systems)]
     if len(chosen) > MOST_SYSTEMS:
         raise WrongUse(f"{len(chosen)} systems were chosen; choose at most {MOST_SYSTEMS}")
     content: dict[str, object] = {
@@ -83,31 +82,25 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
     return page(request, "ask.html.j2", content)
 
 
-def _usual(systems: Mapping[str, object]) -> list[str]:
+def usual_system(systems: Iterable[str]) -> str:
     """Return the system that is chosen to begin with: the best of the quick ones."""
     names = list(systems)
-    return [next((name for name in names if name.startswith("hybrid")), names[0])]
+    return next((name for name in names if name.startswith("hybrid")), names[0])
 
 
 def export(service: ServedCollection, query: str, answers: Sequence[SearchResponse], kind: str) -> Response:
     """Return answers as a file: "json", "csv" or "run"."""
+    content: str | bytes = ""
     if kind == "json":
-        asdict = msgspec.structs.asdict
         told = [asdict(one) | {"hits": [asdict(hit) for hit in one.hits]} for one in answers]
-        for one in told:
-            one["found"] = one.pop("found")  # last, as always in this file
-        content = msgspec.json.encode(told).decode()
+        content = msgspec.json.encode(told)
     elif kind == "run":
-        query_id, content = service.question(query).id, ""
-        for answer in answers:
-            scores = np.array([hit.score for hit in answer.hits], np.float32)
-            ranking = Ranking(tuple(hit.doc_id for hit in answer.hits), scores)
-            content += trec_run(Run.from_rankings({query_id: ranking}), answer.system)
+        query_id = service.question(query).id
+        runs = [(one.system, {hit.doc_id: hit.score for hit in one.hits}) for one in answers]
+        content = "".join(trec_run(Run.of({query_id: scores}), system) for system, scores in runs)
     else:
-        rows = [
-            (answer.system, h.rank, h.doc_id, h.score, h.title, h.snippet)
-            for answer in answers
-            for h in answer.hits
-        ]
-        content = csv_of(("system", "rank", "id", "score", "title", "snippet"), rows)
+        head = ("system", "rank", "id", "score", "title", "snippet")
+        hits = ((one.system, hit) for one in answers for hit in one.hits)
+        rows = ((system, h.rank, h.doc_id, h.score, h.title, h.snippet) for system, h in hits)
+        content = csv_of(head, rows)
     return download(f"search.{kind}", content)

@@ -13,7 +13,7 @@ from rankhouse.core.nouns import Document
 from rankhouse.core.progress import counted
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.extract import SHOWN, Extract, extract, place_of
+from rankhouse.serve.page.extract import SHOWN, Block, extract, place_of
 from rankhouse.serve.page.render import address
 from rankhouse.serve.search.passages import FoundPassages, PassageFinder, words_nowhere
 from rankhouse.serve.search.shapes import SearchResponse
@@ -27,7 +27,7 @@ class ShownPassage(NamedTuple):
     """A passage of a hit: the address of its place in the document, and what is shown of it."""
 
     address: str
-    blocks: Sequence[Extract]
+    blocks: Sequence[Block]
 
     @property
     def text(self) -> str:

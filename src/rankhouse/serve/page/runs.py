@@ -69,7 +69,7 @@ def show(service: ServedCollection, request: Request, asked: RunsFields) -> Resp
         return export(told, comparison, asked.export)
     content |= {"notes": told.notes, "progress": told.progress, "is_going": not told.notes}
     if comparison is not None:
-        content |= _shown(service, request, wanted, told, comparison)
+        content |= _shown(service, request, wanted, told=told, comparison=comparison)
     return page(request, "runs.html.j2", content)
 
 

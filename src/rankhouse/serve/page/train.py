@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.serve.contracts.requests import caller_of
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.judging.training import TrainingJob, TrainingRequest
+from rankhouse.serve.judging.training import Epochs, TrainingJob, TrainingRequest
 from rankhouse.serve.page.curves import (
     Chart,
     Points,
@@ -66,22 +65,20 @@ class TrainForm(Struct):
     start: Line = ""
     index: Line = ""
     first_stage: Line = "bm25"
-    epochs: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    epochs: Epochs | None = None
 
 
 def write(service: ServedCollection, request: Request, form: TrainForm) -> Response:
     """Begin a training, or end one."""
     who = caller_of(request).name
     if form.cancel:
-        service.training.cancel(form.cancel)
-        service.audit.note("cancel training", who, name=form.cancel)
+        service.training.cancel(form.cancel, who)
         return RedirectResponse("/train", 303)
     if service.training.folder is None:
         raise WrongUse(_ADVICE)
     start = form.start or service.training.starts[0]
     wanted = TrainingRequest(form.name, start, form.index, form.first_stage, epochs=form.epochs)
-    service.training.begin(wanted)
-    service.audit.note("train", who, name=wanted.name, start=wanted.start)
+    service.training.begin(wanted, who)
     return RedirectResponse("/train", 303)
 
 
