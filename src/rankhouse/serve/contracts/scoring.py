@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rankhouse.core.scores import is_probable
 from rankhouse.serve.contracts import shapes
 from rankhouse.serve.contracts.requests import TEXTS, Rankers, answer, deadline_of, decode, given, listed
 from rankhouse.serve.engine.choice import choose
@@ -162,7 +163,7 @@ def _results(
                 result.document = sent
         if wanted is not None and (wanted.mode or "enabled").lower() == "enabled":
             threshold = wanted.threshold
-            if threshold is None and served.gives_probabilities:
+            if threshold is None and is_probable(served.scale):
                 threshold = _SPAN_THRESHOLD
             spans = scores.spans(place, threshold, wanted.max_spans)
             result.relevant_spans = [shapes.RelevantSpan(*span) for span in spans]

@@ -17,7 +17,7 @@ import torch
 
 from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
-from rankhouse.core.scores import base_of, is_probable
+from rankhouse.core.scores import base_of
 from rankhouse.models.biencoder import BiEncoder, compare
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.dense_ranker import DenseRanker
@@ -25,7 +25,7 @@ from rankhouse.models.dual_encoder import DualEncoder
 from rankhouse.models.pair_encoding import TextIds
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.ranking.pool import POOLS, Pool
-from rankhouse.serve.engine.jobs import BatchWorker, ModelWork, Numbers, WorkResult
+from rankhouse.serve.engine.jobs import ModelWork, Numbers, WorkResult
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, then, waited
 from rankhouse.serve.engine.worker import ModelWorker
 from rankhouse.serve.errors import NotThisModel
@@ -57,13 +57,15 @@ class ServedRanker:
     """A ranker that is served; nobody else may use it from now on."""
 
     def __init__(
-        self, name: str, spec: str, ranker: NeuralRanker, worker: BatchWorker, *, split: Splitter, pool: Pool
+        self, name: str, spec: str, ranker: NeuralRanker, worker: ModelWorker, *, split: Splitter, pool: Pool
     ) -> None:
         self.name, self.spec, self.ranker, self.worker = name, spec, ranker, worker
         self.split, self.pool = split, pool
         self.scale = pool.check(ranker)
         self._pairs = ModelWork(ranker.model.encode, ranker.score_encoded, "pairs")
-        self._texts = ModelWork(self._encode_texts, self._vectors, "texts")
+        self._texts = ModelWork(
+            self._encode_texts, lambda batch: self.require_encoder().vectors_of(batch), "texts"
+        )
         self.works: Final = {work.name: work for work in (self._pairs, self._texts)}
         if self.text_ids is not None:
             self.text_ids.room = _REMEMBERED
@@ -77,11 +79,6 @@ class ServedRanker:
         return isinstance(self.ranker, DenseRanker)
 
     @property
-    def gives_probabilities(self) -> bool:
-        """Whether a score stands for a probability."""
-        return is_probable(self.scale)
-
-    @property
     def fingerprint(self) -> str:
         """Text that changes whenever its scores could."""
         return self.ranker.fingerprint
@@ -90,7 +87,8 @@ class ServedRanker:
         """Score n pairs, together with those of other requests; call it from a thread, since it tokenises."""
         if self.is_encoder:
             return self._read_by_vectors(pairs, deadline)
-        outcome = self.worker.submit(self._pairs, pairs, self._sizes(pairs), deadline)
+        sizes = [self._size(pair.query.text, pair.passage.text) for pair in pairs]
+        outcome = self.worker.submit(self._pairs, pairs, np.array(sizes, np.int64), deadline)
         return then(outcome, lambda result: PairScores(result.values, result.tokens, result.lost))
 
     def submit(self, pairs: Sequence[Pair], deadline: Deadline = ENDLESS) -> Future[FloatArray]:
@@ -161,16 +159,10 @@ class ServedRanker:
     def _size(self, *texts: str) -> int:
         return min(3 + sum(map(len, texts)) // _CHARACTERS, self.ranker.max_length)
 
-    def _sizes(self, pairs: Sequence[Pair]) -> Numbers:
-        return np.array([self._size(pair.query.text, pair.passage.text) for pair in pairs], np.int64)
-
     def _encode_texts(self, texts: Sequence[tuple[Side, str]]) -> Any:  # noqa: ANN401 - Packed, a Batch
         model = cast(BiEncoder, self.ranker.model)
         prompts = {"query": model.policy["query_prompt"], "passage": model.policy["passage_prompt"]}
         return model.text_reader(prompts[side] + text for side, text in texts)
-
-    def _vectors(self, batch: Any) -> FloatArray:  # noqa: ANN401 - Packed, a Batch
-        return self.require_encoder().vectors_of(batch)
 
     def _read_by_vectors(self, pairs: Sequence[Pair], deadline: Deadline) -> Future[PairScores]:
         """Encode each distinct text of either side once, and compare."""
@@ -238,7 +230,7 @@ def open_served(
     split: str = "",
     pool: str = "",
     capacity: int = 0,
-    spread: Callable[[NeuralRanker, ModelWorker], BatchWorker] | None = None,
+    spread: Callable[[NeuralRanker, str], ModelWorker] | None = None,
 ) -> ServedRanker:
     """Open a ranker to be served.
 
@@ -247,7 +239,7 @@ def open_served(
             with a limit of tokens, whole for models of words.
         pool: How passages' scores become a document's; "" as its bundle says, else max.
         capacity: Tokens of work that may wait for it; 0 for the usual bound.
-        spread: Makes of the ranker and its thread what spreads work over replicas; None for the thread alone.
+        spread: Makes, of the ranker and its name, the worker that spreads work over replicas.
 
     Raises:
         RankhouseError: It cannot be opened, or the split or pool is not known.
@@ -257,12 +249,11 @@ def open_served(
     use = use_of(spec)
     by_tokens = isinstance(ranker.model, TokenModel | DualEncoder)
     cut = split or use.get("split") or (LONG_SPLIT if by_tokens else "whole")
-    thread = ModelWorker(name, capacity)
     return ServedRanker(
         name,
         spec,
         ranker,
-        spread(ranker, thread) if spread else thread,
+        spread(ranker, name) if spread else ModelWorker(name, capacity),
         split=notation.make(cut, SPLITTERS, "splitter"),
         pool=notation.make(pool or use.get("pool") or "max", POOLS, "pool"),
     )

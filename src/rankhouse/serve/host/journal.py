@@ -33,7 +33,8 @@ from rankhouse.io.outputs import append_whole, writing_failures
 from rankhouse.serve.errors import refusal
 
 if TYPE_CHECKING:
-    from rankhouse.serve.engine.jobs import BatchWorker, Times
+    from rankhouse.serve.engine.jobs import Times
+    from rankhouse.serve.engine.worker import ModelWorker
 
 
 # When each counter began is half of the page, and nobody asks.
@@ -83,7 +84,7 @@ class ModelMetrics:
 class Queues(Collector):
     """What waits for each model, asked when Prometheus asks."""
 
-    def __init__(self, workers: Callable[[], Iterable[tuple[str, BatchWorker]]]) -> None:
+    def __init__(self, workers: Callable[[], Iterable[tuple[str, ModelWorker]]]) -> None:
         self._workers = workers
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

@@ -24,7 +24,6 @@ from rankhouse.serve.search.catalogue import Catalogue, Holder
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
-    from rankhouse.serve.engine.jobs import BatchWorker
     from rankhouse.serve.engine.served import ServedRanker
     from rankhouse.serve.engine.worker import ModelWorker
 
@@ -40,10 +39,8 @@ class Phase(StrEnum):
 class RemoteHolder(Holder, Protocol):
     """What holds indexes and rankers elsewhere."""
 
-    def spreading(
-        self, spec: str, options: ServeOptions
-    ) -> Callable[[NeuralRanker, ModelWorker], BatchWorker]:
-        """Return what has a ranker held, and spreads its work."""
+    def spreading(self, spec: str, options: ServeOptions) -> Callable[[NeuralRanker, str], ModelWorker]:
+        """Return what has a ranker held, and makes the worker that spreads its work."""
 
 
 @dataclass
@@ -99,7 +96,7 @@ class Service(ServedCollection):
         """Take no more work: the service says at once that it is not ready."""
         self.phase = Phase.DRAINING
 
-    def _workers(self) -> list[tuple[str, BatchWorker]]:
+    def _workers(self) -> list[tuple[str, ModelWorker]]:
         return [(name, ranker.worker) for name, ranker in self.catalogue.rankers.items()]
 
     @contextmanager
