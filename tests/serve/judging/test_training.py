@@ -127,7 +127,7 @@ def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, t
     assert not learned.keys() & held_out.keys()
     assert set(read_run(tmp_path / "trained" / "mine" / "valid.run")) == set(held_out)
     query = service.queries[0].text
-    answer = search(service, SearchBody(query=query, system="mine"))
+    answer = search(service.catalogue, SearchBody(query=query, system="mine"))
     assert (answer.system, answer.degraded) == ("mine", "")
     assert service.catalogue.ranker("mine").ranker.model.family == "knrm"
     assert "mine" in jobs.starts
@@ -141,7 +141,7 @@ def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, t
     assert learned.get("q0", held_out.get("q0"))["q0d5"] == 1
     again = Parts(Catalogue({"notes": service.catalogue.view().index.path}), service.judgements)
     TrainingJobs(tmp_path / "trained", again, again.offer, {}).offer_finished()
-    assert search(again, SearchBody(query=query, system="mine")).hits == answer.hits
+    assert search(again.catalogue, SearchBody(query=query, system="mine")).hits == answer.hits
     again.catalogue.ranker("mine").close()
 
 

@@ -56,7 +56,7 @@ def fine(response, status=200):
 def test_search_by_body_and_by_address_is_what_python_gives(ask, served):
     by_body = fine(ask.post("/search", json={"query": ASKED, "system": "cross+bm25", "k": 5}))
     by_address = fine(ask.get("/search", params={"query": ASKED, "system": "cross+bm25", "k": "5"}))
-    offline = search(served, SearchBody(query=ASKED, system="cross+bm25", k=5))
+    offline = search(served.catalogue, SearchBody(query=ASKED, system="cross+bm25", k=5))
     assert [hit["id"] for hit in by_body["hits"]] == [hit.doc_id for hit in offline.hits]
     assert by_body["hits"] == by_address["hits"]
     for hit, wanted in zip(by_body["hits"], offline.hits, strict=True):

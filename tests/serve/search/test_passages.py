@@ -23,10 +23,10 @@ ASKED = "pilots steer ships"
 
 def found(service, system, question=ASKED, k=10):
     """An answer's documents with what was found of each."""
-    hits = search(service, SearchBody(query=question, system=system, k=k)).hits
+    hits = search(service.catalogue, SearchBody(query=question, system=system, k=k)).hits
     view = service.catalogue.view()
     documents = view.index.documents.fetch([hit.doc_id for hit in hits])
-    finder = PassageFinder(service, view, service.catalogue.system(system), question, ENDLESS)
+    finder = PassageFinder(service.catalogue, view, service.catalogue.system(system), question, ENDLESS)
     return finder, documents, finder.find(documents)
 
 

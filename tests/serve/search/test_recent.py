@@ -27,33 +27,35 @@ def rows(service, counting):
 
 
 def test_columns_and_explanations_read_the_documents_once(service, rows):
-    read = rows(lambda: search(service, SearchBody(query=ASKED, system="cross")))
+    read = rows(lambda: search(service.catalogue, SearchBody(query=ASKED, system="cross")))
     assert read > 40
-    assert rows(lambda: search(service, SearchBody(query=ASKED, system="cross+bm25", k=100))) == 0
-    assert rows(lambda: search(service, SearchBody(query=ASKED, system="cross", deadline_s=1e-9))) == 0
-    best = search(service, SearchBody(query=ASKED, system="cross+bm25")).hits[0].doc_id
+    assert rows(lambda: search(service.catalogue, SearchBody(query=ASKED, system="cross+bm25", k=100))) == 0
+    assert (
+        rows(lambda: search(service.catalogue, SearchBody(query=ASKED, system="cross", deadline_s=1e-9))) == 0
+    )
+    best = search(service.catalogue, SearchBody(query=ASKED, system="cross+bm25")).hits[0].doc_id
     why = ExplainBody(query=ASKED, document=best, system="cross+bm25", passes=2)
-    assert 0 < rows(lambda: explain(service, why)) < read / 2
-    assert rows(lambda: search(service, SearchBody(query="grain prices", system="cross"))) > 10
+    assert 0 < rows(lambda: explain(service.catalogue, why)) < read / 2
+    assert rows(lambda: search(service.catalogue, SearchBody(query="grain prices", system="cross"))) > 10
 
 
 def test_an_explanation_says_the_same_whether_or_not_it_was_searched_for(service, world, rankers):
     fresh = type(service)(type(service.catalogue)({"harbour": world.index}, rankers))
-    search(service, SearchBody(query=ASKED, system="cross+bm25"))
-    best = search(service, SearchBody(query=ASKED, system="cross+bm25")).hits[0].doc_id
+    search(service.catalogue, SearchBody(query=ASKED, system="cross+bm25"))
+    best = search(service.catalogue, SearchBody(query=ASKED, system="cross+bm25")).hits[0].doc_id
     for system in ("cross", "cross+bm25", "tk+bm25"):
         why = ExplainBody(
             query=ASKED, document=best, system=system, against="d00" if best != "d00" else "d01", passes=4
         )
-        assert explain(service, why).to_dict() == explain(fresh, why).to_dict()
+        assert explain(service.catalogue, why).to_dict() == explain(fresh.catalogue, why).to_dict()
 
 
 def test_another_depth_split_or_pool_is_read_anew(service, rows):
-    search(service, SearchBody(query=ASKED, system="cross"))
+    search(service.catalogue, SearchBody(query=ASKED, system="cross"))
     for change in ({"depth": 3}, {"split": "words(9)"}, {"pool": "mean"}, {"models": ["ql"]}):
         asked = SearchBody(query=ASKED, ranker="cross", **change)
-        assert rows(lambda asked=asked: search(service, asked)) > 0
-        assert rows(lambda asked=asked: search(service, asked)) == 0
+        assert rows(lambda asked=asked: search(service.catalogue, asked)) > 0
+        assert rows(lambda asked=asked: search(service.catalogue, asked)) == 0
 
 
 def test_only_the_latest_are_kept():

@@ -143,7 +143,7 @@ def _form(there: str, *, is_wrong: bool = False) -> Response:
 GROUPS: tuple[Callable[[Service], list[BaseRoute]], ...] = (
     own_routes,
     lambda service: contract_routes(lambda: service.catalogue.rankers),
-    search_routes,
+    lambda service: search_routes(service.catalogue),
     judging_routes,
     page_routes,
 )

@@ -256,7 +256,7 @@ def _judged(service: ServedCollection, _request: Request, asked: JudgedQueryPara
 def _judge(service: ServedCollection, request: Request, body: JudgementBody) -> JudgementInfo:
     store, who = _store(service), caller_of(request).name
     judge = body.judge or who
-    _, document = read_document(service, body.index or "", body.document)
+    _, document = read_document(service.catalogue, body.index or "", body.document)
     text, systems = _text(service, body.query), body.systems or ()
     entry = store.judge(judge, text, document.id, body.grade, systems=systems)
     service.note("judge", entry, who)

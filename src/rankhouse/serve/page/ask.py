@@ -67,7 +67,7 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
             SearchBody(query=query, system=name, index=view.name, k=k, snippets=not is_page)
             for name in chosen
         ]
-        answers = [search(service, one, deadline) for one in bodies]
+        answers = [search(service.catalogue, one, deadline) for one in bodies]
     except RankhouseError as error:  # the form stays, with what is wrong
         content["fault"] = str(error)
         return page(request, "ask.html.j2", content, fault_page(request, error).status_code)

@@ -96,7 +96,7 @@ def show(service: ServedCollection, request: Request, asked: CollectionFields) -
     if asked.query:
         body = SearchBody(query=asked.query, system=system, index=view.name, k=HITS, snippets=False)
         try:
-            hits = search(service, body, deadline_of(request, _PATIENCE)).hits
+            hits = search(service.catalogue, body, deadline_of(request, _PATIENCE)).hits
         except RankhouseError as error:
             content["notes"] = (str(error),)
     content |= {"histogram": histogram_of(lengths), "kinds": kinds_of(index), "hits": hits}

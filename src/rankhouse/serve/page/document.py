@@ -65,7 +65,7 @@ class DocumentFields(Struct):
 
 def show(service: ServedCollection, request: Request, asked: DocumentFields) -> Response:
     """Return the page of a document."""
-    view, document = read_document(service, asked.index, asked.doc)
+    view, document = read_document(service.catalogue, asked.index, asked.doc)
     parts = pieces(document.text, markdown=is_markdown(document))
     found = (asked.start or 0, asked.end) if asked.end else None
     seen, shaded = _seen(parts, asked, found), None
@@ -73,7 +73,13 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
         within = seen if found or asked.at is not None else None
         deadline = deadline_of(request, PATIENCE)
         shaded = passages_with_scores(
-            service, view, document, asked.query, system=asked.system, deadline=deadline, within=within
+            service.catalogue,
+            view,
+            document,
+            asked.query,
+            system=asked.system,
+            deadline=deadline,
+            within=within,
         )
         if shaded.best and within is None:
             seen = _seen(parts, asked, (shaded.best.start, shaded.best.end))

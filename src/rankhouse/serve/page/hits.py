@@ -59,7 +59,7 @@ def shown(service: ServedCollection, answer: SearchResponse, deadline: Deadline)
         documents = view.index.documents.fetch([hit.doc_id for hit in answer.hits])
         nowhere = words_nowhere(view.index, answer.query)
         spec = service.catalogue.system(answer.system, view.name)
-        finder = PassageFinder(service, view, spec, answer.query, deadline=deadline)
+        finder = PassageFinder(service.catalogue, view, spec, answer.query, deadline=deadline)
     except RankhouseError:  # a part of the index went away meanwhile: the ranking is there all the same
         return ShownAnswer(answer, {}, _count(len(answer.hits), answer.found))
     found = dict(zip((one.id for one in documents), finder.find(documents), strict=True))

@@ -62,7 +62,7 @@ class Pools:
     """The pools of a service."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        self.catalogue = catalogue
+        self._catalogue = catalogue
         self._kept: Recent[tuple[object, ...], JudgingPool] = Recent(KEPT_POOLS)
 
     def kept(self, query: Query, wanted: JudgeFields) -> JudgingPool | None:
@@ -78,7 +78,7 @@ class Pools:
             asked = SearchBody(
                 query=query.text, system=name, index=wanted.index, k=wanted.depth, snippets=False
             )
-            answer = search(self, asked, deadline)
+            answer = search(self._catalogue, asked, deadline)
             for hit in answer.hits:
                 ranks.setdefault(hit.doc_id, {})[answer.system] = hit.rank
             notes |= dict.fromkeys(f"{name}: {note}" for note in (answer.degraded, *answer.warnings) if note)
@@ -91,8 +91,8 @@ class Pools:
 
     def _key(self, query: Query, wanted: JudgeFields) -> tuple[object, ...]:
         """Return what a pool depends on."""
-        view = self.catalogue.view(wanted.index)
-        specs = tuple(self.catalogue.system(name, view.name) for name in wanted.system)
+        view = self._catalogue.view(wanted.index)
+        specs = tuple(self._catalogue.system(name, view.name) for name in wanted.system)
         return view.index.fingerprint, specs, query.text, wanted.depth
 
 

@@ -62,7 +62,7 @@ class WhyFields(Struct):
 def show(service: ServedCollection, request: Request, asked: WhyFields) -> Response:
     """Return the page of an explanation."""
     wanted = _wanted(service, asked)
-    answer = explain(service, wanted, deadline_of(request, PATIENCE))
+    answer = explain(service.catalogue, wanted, deadline_of(request, PATIENCE))
     if asked.export != "html":
         text = msgspec.json.encode(answer.to_dict()) if asked.export == "json" else to_markdown(answer)
         return download(f"why.{asked.export}", text)
@@ -88,7 +88,7 @@ def _reasons(
     view = service.catalogue.view(wanted.index)
     spec = service.catalogue.system(wanted.system, view.name)
     documents = view.index.documents.fetch(ids)
-    finder = PassageFinder(service, view, spec, wanted.query, deadline=deadline)
+    finder = PassageFinder(service.catalogue, view, spec, wanted.query, deadline=deadline)
     own = {"index": view.name, "query": wanted.query, "system": spec.name}
     standings = {one.doc_id: standing(one) for one in _explained(answer)}
     rows = zip(documents, finder.find(documents), strict=True)

@@ -16,10 +16,9 @@ from rankhouse.index.lexical.weighting import lucene_idf
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.errors import Refusal, UnknownName
-from rankhouse.serve.search.answer import Searching
-from rankhouse.serve.search.catalogue import IndexView
+from rankhouse.serve.search.answer import ServedExecution
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.shapes import DocumentPassage
-from rankhouse.serve.search.stages import ServedExecution
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.names import unknown
 from rankhouse.systems.system import Dense, Reranked
@@ -63,9 +62,9 @@ class ShadedDocument:
         return max(self.passages, key=lambda one: one.score, default=None)
 
 
-def read_document(service: Searching, index: str | None, doc_id: str) -> tuple[IndexView, Document]:
+def read_document(catalogue: Catalogue, index: str | None, doc_id: str) -> tuple[IndexView, Document]:
     """Return a document, and the index as it is now; UnknownName where either is not there."""
-    view = service.catalogue.view(index)
+    view = catalogue.view(index)
     try:
         return view, view.index.documents[doc_id]
     except KeyError:
@@ -73,7 +72,7 @@ def read_document(service: Searching, index: str | None, doc_id: str) -> tuple[I
 
 
 def passages_with_scores(
-    service: Searching,
+    catalogue: Catalogue,
     view: IndexView,
     document: Document,
     query: str,
@@ -93,8 +92,8 @@ def passages_with_scores(
     """
     if not query.strip():
         raise WrongUse("query is empty: say what is looked for")
-    spec = service.catalogue.system(system, view.name)
-    ranker, split = _scorer_of(service, view, spec)
+    spec = catalogue.system(system, view.name)
+    ranker, split = _scorer_of(catalogue, view, spec)
     split = split or _lexical_split()
     places = split.spans(document) if isinstance(split, LocatingSplitter) else [(0, len(document.text))]
     low, high = within or (0, len(document.text) + 1)
@@ -120,22 +119,22 @@ def passages_with_scores(
 
 
 def _scorer_of(
-    service: Searching, view: IndexView, spec: NamedSystem
+    catalogue: Catalogue, view: IndexView, spec: NamedSystem
 ) -> tuple[ServedRanker | None, Split | None]:
     """Return what scores a system's passages and how it cuts them; None for the words of the question."""
     parts = list(spec.system.walk())
     stage = next((part.stage for part in parts if isinstance(part, Reranked)), None)
     if stage is not None:
-        split = ServedExecution(service.catalogue, view, Query("query", ""), ENDLESS).plan(stage).split
-        return service.catalogue.ranker(str(stage.ranker)), split
+        split = ServedExecution(catalogue, view, Query("query", ""), ENDLESS).plan(stage).split
+        return catalogue.ranker(str(stage.ranker)), split
     dense = next((part for part in parts if isinstance(part, Dense)), None)
     if dense is None:
         return None, None
     cut = view.searcher(dense).searcher.vectors.state.policy
     try:
-        return service.catalogue.ranker(dense.ranker), notation.make(cut, SPLITTERS, "splitter")
+        return catalogue.ranker(dense.ranker), notation.make(cut, SPLITTERS, "splitter")
     except WrongUse:  # cut by a function of someone's own
-        encoder = service.catalogue.ranker(dense.ranker)
+        encoder = catalogue.ranker(dense.ranker)
         return encoder, encoder.split
 
 

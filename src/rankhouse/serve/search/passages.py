@@ -25,9 +25,8 @@ from rankhouse.index.index import Index
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.ranking.rerank import readable
 from rankhouse.serve.engine.waiting import Deadline
-from rankhouse.serve.search.answer import Searching
-from rankhouse.serve.search.catalogue import IndexView
-from rankhouse.serve.search.stages import ServedExecution
+from rankhouse.serve.search.answer import ServedExecution
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.system import Dense
 from rankhouse.text.snippets import windows
@@ -107,7 +106,7 @@ class PassageFinder:
     """
 
     def __init__(
-        self, service: Searching, view: IndexView, spec: NamedSystem, question: str, deadline: Deadline
+        self, catalogue: Catalogue, view: IndexView, spec: NamedSystem, question: str, deadline: Deadline
     ) -> None:
         self._index, self.analyzer = view.index, view.index.analyzer
         self.weights = content_words(view.index, question)
@@ -117,7 +116,7 @@ class PassageFinder:
         self.by_meaning = dense is not None
         if dense is None:
             return
-        work = ServedExecution(service.catalogue, view, Query("query", question), deadline)
+        work = ServedExecution(catalogue, view, Query("query", question), deadline)
         try:
             searched = work.searcher(dense).vectors
             if isinstance(searched, Vectors):  # those of parts are elsewhere
