@@ -106,5 +106,5 @@ def test_only_what_is_far_and_has_no_word_is_left_out(service):
     finder.floor = sorted(one.nearness for one in seen if one.nearness is not None)[5]
     far = [finder.is_far(one) for one in seen]
     assert far.count(True) == 5
-    finder.weights = content_words(service.catalogue.view().index, "ships")
+    finder.weights = dict.fromkeys(content_words(service.catalogue.view().index, "ships"), 1.0)
     assert not any(map(finder.is_far, (one for one in finder.find(documents) if one.has_words)))

@@ -5,7 +5,7 @@ import pytest
 
 from rankhouse.core.results import Ranking
 from rankhouse.serve.search.answer import search
-from rankhouse.serve.search.catalogue import KEPT, ReadBy, Recent
+from rankhouse.serve.search.catalogue import KEPT, Recent
 from rankhouse.serve.search.shapes import ExplainBody, SearchBody
 from rankhouse.serve.search.why import explain
 from rankhouse.systems import notation
@@ -61,7 +61,7 @@ def test_another_depth_split_or_pool_is_read_anew(service, rows):
 def test_only_the_latest_are_kept():
     recent, ranking = Recent(KEPT), Ranking(("d1",), np.ones(1, np.float32))
     read = notation.system("bm25 >> cross")
-    keys = [ReadBy(read, "mark", str(number)) for number in range(KEPT + 1)]
+    keys = [(read, "mark", str(number)) for number in range(KEPT + 1)]
     for key in keys[:-1]:
         recent.put(key, ranking)
     assert recent.get(keys[0]) is ranking
@@ -69,4 +69,4 @@ def test_only_the_latest_are_kept():
     assert recent.get(keys[1]) is None
     assert recent.get(keys[0]) is ranking
     both = notation.system("rrf(bm25, bm25 >> cross)")
-    assert ReadBy(both.parts[1], "mark", "0") == keys[0]
+    assert (both.parts[1], "mark", "0") == keys[0]

@@ -1,7 +1,6 @@
 """An index in parts, served: it answers, explains and shows what the whole index does."""
 
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -92,8 +91,7 @@ class FadingParts(LocalShards):
 def test_a_partial_answer_says_what_it_lacks_and_how_long_all_of_it_took(parts, rankers, service):
     held = FadingParts.open([parts])
     view = IndexView("harbour", ShardedIndex.reach(held), partial=True)
-    cluster = SimpleNamespace(view=lambda name, path: view)
-    parted = type(service)(Catalogue({"harbour": parts}, rankers, cluster))
+    parted = type(service)(Catalogue({"harbour": parts}, rankers, held=lambda name, path: view))
     assert search(parted.catalogue, SearchBody(query=ASKED, system="bm25")).degraded == ""
     held.is_dead = True
     answer = search(parted.catalogue, SearchBody(query=ASKED, system="bm25"))

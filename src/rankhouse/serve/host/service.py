@@ -20,7 +20,7 @@ from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.log import Audit
 from rankhouse.serve.judging.store import JudgementStore
 from rankhouse.serve.judging.training import TrainingJobs
-from rankhouse.serve.search.catalogue import Catalogue, Holder
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -36,8 +36,11 @@ class Phase(StrEnum):
     DRAINING = "draining"
 
 
-class RemoteHolder(Holder, Protocol):
-    """What holds indexes and rankers elsewhere."""
+class RemoteHolder(Protocol):
+    """What holds indexes and rankers elsewhere: a cluster."""
+
+    def view(self, name: str, path: Path) -> IndexView:
+        """Return an index that it holds."""
 
     def spreading(self, spec: str, options: ServeOptions) -> Callable[[NeuralRanker, str], ModelWorker]:
         """Return what has a ranker held, and makes the worker that spreads its work."""
@@ -142,9 +145,8 @@ def open_service(options: ServeOptions, cluster: RemoteHolder | None = None) -> 
     """Open what a service serves, or raise a RankhouseError; :meth:`Service.warm` opens models later."""
     keys = None if options.key_file is None else Keys.read(options.key_file)
     queries = () if options.queries is None else tuple(read_queries(options.queries))
-    catalogue = Catalogue(options.indexes, cluster=cluster)
-    for spec in options.systems:
-        catalogue.add_system(spec)
+    held = None if cluster is None else cluster.view
+    catalogue = Catalogue(options.indexes, systems=options.systems, held=held)
     qrels = {} if options.qrels is None else read_qrels(options.qrels)
     runs = {name: read_run(path) for name, path in options.runs.items()}
     for run in runs.values():

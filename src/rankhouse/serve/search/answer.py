@@ -28,7 +28,7 @@ from rankhouse.ranking.rerank_plan import Plan, StoredScorer
 from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, waited
 from rankhouse.serve.errors import DeadlinePassed
-from rankhouse.serve.search.catalogue import Catalogue, IndexView, ReadBy
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, SearchResponse
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.execution import Execution, before_ranker, with_snippets
@@ -162,6 +162,8 @@ class ServedExecution(Execution):
     ``degraded`` says why the order is that of the stages that were in time; "" where all were.
     """
 
+    remembers = True  # what rankers make of the question, for a while
+
     def __init__(self, catalogue: Catalogue, view: IndexView, query: Query, deadline: Deadline) -> None:
         super().__init__(view.index, [query], ComputeOptions(threads=1))
         self._catalogue, self._view, self._deadline = catalogue, view, deadline
@@ -172,9 +174,9 @@ class ServedExecution(Execution):
 
     def searcher(self, stage: Dense) -> Searcher:
         """Return vectors of the index. Args: as for :meth:`Execution.searcher`."""
-        vectors = self._view.searcher(stage)
-        self.warnings += filter(None, [vectors.warning])
-        return vectors.searcher
+        searcher, warning = self._view.searcher(stage)
+        self.warnings += filter(None, [warning])
+        return searcher
 
     def encoder(self, stage: Dense) -> Any:  # noqa: ANN401 - what blocks until the encoder's turn
         """Return an encoder of the service. Args: as for :meth:`Execution.encoder`."""
@@ -239,7 +241,7 @@ class ServedExecution(Execution):
             self._lacking.add(system)
             return before
         served, [query] = self._catalogue.ranker(str(system.stage.ranker)), self.queries
-        key = ReadBy(system, served.fingerprint, query.text)
+        key = system, served.fingerprint, query.text
         if (known := self._view.recent.get(key)) is not None:
             return Run.from_rankings({query.id: known})
         try:
@@ -248,12 +250,9 @@ class ServedExecution(Execution):
             self._lacking.add(system)
             self.degraded = f"{served.name} {_LATE}: this is the first stage's order"
             return before
-        self.remember(key, run[query.id])
+        if self.remembers:
+            self._view.recent.put(key, run[query.id])
         return run
-
-    def remember(self, key: ReadBy, ranking: Ranking) -> None:
-        """Keep what a ranker made of the question for a while."""
-        self._view.recent.put(key, ranking)
 
     def _lacks(self, system: System) -> bool:
         """Return whether a system's order is not its own, as a part of it was late."""

@@ -130,7 +130,7 @@ def _scorer_of(
     dense = next((part for part in parts if isinstance(part, Dense)), None)
     if dense is None:
         return None, None
-    cut = view.searcher(dense).searcher.vectors.state.policy
+    cut = view.searcher(dense)[0].vectors.state.policy
     try:
         return catalogue.ranker(dense.ranker), notation.make(cut, SPLITTERS, "splitter")
     except WrongUse:  # cut by a function of someone's own

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.core.results import Ranking
 from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.ranking.rerank_plan import StoredScorer
 from rankhouse.serve.engine.waiting import Deadline, waited
 from rankhouse.serve.search.answer import ServedExecution
-from rankhouse.serve.search.catalogue import Catalogue, IndexView, ReadBy
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.documents import UnknownDocument
 from rankhouse.serve.search.shapes import MOST_PASSES, MOST_TOP, ExplainBody
 from rankhouse.systems.explaining import Question, ask
@@ -106,6 +105,7 @@ class _Opened(ServedExecution):
 
     opened: Mapping[str, NeuralRanker]
     stores: bool
+    remembers = False  # texts may have been scored in place of what is stored of them
 
     def ranker(self, stage: Stage) -> NeuralRanker:
         """Return a ranker. Args: as for :meth:`Execution.ranker`."""
@@ -115,9 +115,6 @@ class _Opened(ServedExecution):
         """Return what scores stored passages. Args: as for :meth:`ServedExecution.stored`."""
         del served
         return scorer if self.stores else None
-
-    def remember(self, key: ReadBy, ranking: Ranking) -> None:
-        """Keep nothing: texts may have been scored in place of what is stored of them."""
 
 
 def _through_queue(served: ServedRanker, deadline: Deadline) -> NeuralRanker:
