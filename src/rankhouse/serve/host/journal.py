@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,42 +46,6 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"
 _HUNG_UP = 499  # as nginx counts clients that went away
 
 
-class ModelMetrics:
-    """Counts what models do: the observer of each served ranker's worker."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._stage = Histogram(
-            "rankhouse_model_seconds", "Seconds of a piece of work, by where they went.",
-            ("model", "stage"), buckets=SECONDS, registry=registry,
-        )  # fmt: skip
-        self._batch_seconds = Histogram(
-            "rankhouse_batch_seconds", "Seconds of a batch.", ("model",), buckets=SECONDS, registry=registry
-        )
-        self._rows = Histogram(
-            "rankhouse_batch_passages", "Passages or texts of a batch.",
-            ("model",), buckets=[2**i for i in range(12)], registry=registry,
-        )  # fmt: skip
-        self._tokens = Histogram(
-            "rankhouse_batch_tokens", "Tokens of a batch.",
-            ("model",), buckets=[2**i for i in range(6, 18)], registry=registry,
-        )  # fmt: skip
-        self._lost = Counter(
-            "rankhouse_truncated_tokens", "Tokens that did not fit.", ("model",), registry=registry
-        )
-
-    def batch(self, model: str, rows: int, tokens: int, lost: int, seconds: float) -> None:
-        """Count a batch."""
-        self._rows.labels(model).observe(rows)
-        self._tokens.labels(model).observe(tokens)
-        self._batch_seconds.labels(model).observe(seconds)
-        self._lost.labels(model).inc(lost)
-
-    def job(self, model: str, times: Times) -> None:
-        """Count a piece of work that is finished."""
-        for stage, seconds in zip(("queue", "tokenise", "compute"), times, strict=True):
-            self._stage.labels(model, stage).observe(seconds)
-
-
 class Queues(Collector):
     """What waits for each model, asked when Prometheus asks."""
 
@@ -100,21 +65,46 @@ class Queues(Collector):
 
 
 class ServiceMetrics:
-    """Everything that a service counts."""
+    """Everything that a service counts; it observes the workers of its models."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "rankhouse_requests", "Requests answered.", ("route", "method", "status"), registry=registry
-        )
-        self._seconds = Histogram(
+        count, measure = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        self._requests = count("rankhouse_requests", "Requests answered.", ("route", "method", "status"))
+        self._seconds = measure(
             "rankhouse_request_seconds", "Seconds from a request's head to the end of its answer.",
-            ("route",), buckets=SECONDS, registry=registry,
+            ("route",), buckets=SECONDS,
         )  # fmt: skip
         self._open = Gauge("rankhouse_requests_in_progress", "Requests in progress.", registry=registry)
-        self.models = ModelMetrics(registry)
+        self._stage = measure(
+            "rankhouse_model_seconds", "Seconds of a piece of work, by where they went.",
+            ("model", "stage"), buckets=SECONDS,
+        )  # fmt: skip
+        self._batch_seconds = measure(
+            "rankhouse_batch_seconds", "Seconds of a batch.", ("model",), buckets=SECONDS
+        )
+        self._rows = measure(
+            "rankhouse_batch_passages", "Passages or texts of a batch.",
+            ("model",), buckets=[2**i for i in range(12)],
+        )  # fmt: skip
+        self._tokens = measure(
+            "rankhouse_batch_tokens", "Tokens of a batch.", ("model",), buckets=[2**i for i in range(6, 18)]
+        )
+        self._lost = count("rankhouse_truncated_tokens", "Tokens that did not fit.", ("model",))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
+
+    def batch(self, model: str, rows: int, tokens: int, lost: int, seconds: float) -> None:
+        """Count a batch of a model."""
+        self._rows.labels(model).observe(rows)
+        self._tokens.labels(model).observe(tokens)
+        self._batch_seconds.labels(model).observe(seconds)
+        self._lost.labels(model).inc(lost)
+
+    def job(self, model: str, times: Times) -> None:
+        """Count a piece of work that is finished."""
+        for stage, seconds in zip(("queue", "tokenise", "compute"), times, strict=True):
+            self._stage.labels(model, stage).observe(seconds)
 
     def in_progress(self) -> AbstractContextManager[object]:
         """Count a request as in progress while a block runs."""
@@ -124,10 +114,6 @@ class ServiceMetrics:
         """Count a request: by its route's path, "" if none fitted, so that foreign paths make no series."""
         self._requests.labels(route or "none", method if method in _METHODS else "other", str(status)).inc()
         self._seconds.labels(route or "none").observe(seconds)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class _WholeLines(logging.handlers.WatchedFileHandler):
@@ -159,7 +145,8 @@ class JsonLines:
     def write(self, record: Mapping[str, object]) -> None:
         """Write one line, with the time."""
         if self._handler is not None:
-            line = visible(msgspec.json.encode({"time": _now(), **record}).decode())
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            line = visible(msgspec.json.encode({"time": now, **record}).decode())
             try:
                 self._handler.handle(logging.makeLogRecord({"msg": line}))
                 self._fails = False
@@ -195,13 +182,10 @@ class Journal:
                 if not entry.status:
                     await refusal(scope, error)(scope, receive, entry.send)
             finally:
-                self._note(entry)
-
-    def _note(self, entry: _LogEntry) -> None:
-        self._metrics.request(entry.route, entry.method, entry.final_status, entry.seconds)
-        if entry.fault:  # before the line that sends an operator to look for it
-            progress.say(f"request {entry.id} failed:\n{entry.fault}")
-        self._lines.write(entry.record())
+                self._metrics.request(entry.route, entry.method, entry.final_status, entry.seconds)
+                if entry.fault:  # before the line that sends an operator to look for it
+                    progress.say(f"request {entry.id} failed:\n{entry.fault}")
+                self._lines.write(entry.record())
 
 
 class _LogEntry:

@@ -90,7 +90,7 @@ class Service(ServedCollection):
             split=options.split, pool=options.pool, capacity=options.limits.queue_tokens,
             spread=None if self.cluster is None else self.cluster.spreading(spec, options),
         )  # fmt: skip
-        ranker.worker.observer = self.metrics.models
+        ranker.worker.observer = self.metrics
         ranker.warm()
         self.catalogue.add_ranker(ranker)
         return ranker
