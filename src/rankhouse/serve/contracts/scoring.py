@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _SPAN_THRESHOLD = 0.1
 _MANY = 200  # documents whose scores are pooled and written in a thread
+_AS_THE_RANKER_READS = shapes.RerankBody("", [])
 _WANTED = 'a ranker reads pairs; give ["query", "text"] here'
 
 
@@ -107,21 +108,16 @@ async def _scored(
     served: ServedRanker,
     query: str | Sequence[str],
     texts: Sequence[str],
-    body: shapes.RerankBody | None = None,
+    how: shapes.RerankBody = _AS_THE_RANKER_READS,
 ) -> DocumentScores:
-    """Return the scores of documents for a query, or for one query each, once they are computed.
-
-    They are read as the body says, or as the ranker reads them.
-    """
+    """Return the scores of documents for a query, or for one query each, once they are computed."""
     deadline, made = deadline_of(request), list["DocumentRequest"]()
 
     def start() -> Future[PairScores]:
-        from rankhouse.serve.engine.documents import DocumentRequest, reading_plan
+        from rankhouse.serve.engine.documents import DocumentRequest, ReadingPlan
 
-        plan = reading_plan(served) if body is None else reading_plan(
-            served, body.split, body.pool,
-            most_tokens=body.max_tokens_per_doc, most_passages=body.max_chunks_per_doc,
-        )  # fmt: skip
+        most = how.max_tokens_per_doc, how.max_chunks_per_doc
+        plan = ReadingPlan.of(served, how.split or "", how.pool or "", *most)
         made.append(DocumentRequest(served, query, texts, plan, deadline=deadline))
         return made[0].future
 
@@ -134,7 +130,7 @@ async def _scored(
 async def _rerank_documents(rankers: Rankers, request: Request, body: shapes.RerankBody) -> Response:
     served = choose(rankers(), body.model)
     texts = [_text_of(place, one, body.rank_fields) for place, one in enumerate(body.documents)]
-    scores = await _scored(request, served, body.query, texts, body=body)
+    scores = await _scored(request, served, body.query, texts, how=body)
 
     def ranked() -> Response:
         results = _results(served, body, texts, scores)

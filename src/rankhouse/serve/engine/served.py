@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -195,7 +194,7 @@ class BlockingRanker:
         """Text that changes whenever a score could."""
         return self._served.fingerprint
 
-    @cached_property
+    @property
     def similarity(self) -> str:
         """How its vectors are compared."""
         return self._served.require_encoder().similarity
@@ -232,7 +231,7 @@ def open_served(
     capacity: int = 0,
     spread: Callable[[NeuralRanker, str], ModelWorker] | None = None,
 ) -> ServedRanker:
-    """Open a ranker to be served.
+    """Open a ranker to be served; RankhouseError where it cannot be, or the split or pool is not known.
 
     Args:
         split: How documents are cut, in notation; "" as its bundle says, else windows of sentences for models
@@ -240,9 +239,6 @@ def open_served(
         pool: How passages' scores become a document's; "" as its bundle says, else max.
         capacity: Tokens of work that may wait for it; 0 for the usual bound.
         spread: Makes, of the ranker and its name, the worker that spreads work over replicas.
-
-    Raises:
-        RankhouseError: It cannot be opened, or the split or pool is not known.
     """
     threads = compute.threads or torch.get_num_threads()
     ranker = open_ranker(spec, ComputeOptions(compute.precision, compute.device, threads))
