@@ -3,7 +3,7 @@
 import re
 from types import SimpleNamespace
 
-from rankhouse.serve.page.hits import ShownAnswer
+from rankhouse.serve.page.ask import ShownAnswer
 from rankhouse.serve.page.render import filled
 from rankhouse.serve.search.shapes import SearchHit, SearchResponse
 
@@ -11,7 +11,7 @@ from rankhouse.serve.search.shapes import SearchHit, SearchResponse
 def answer(system, *doc_ids, degraded="", warnings=()):
     hits = tuple(SearchHit(n, doc, 1 / n, doc.upper(), "", (), None) for n, doc in enumerate(doc_ids, 1))
     told = SearchResponse("i", system, "q", hits, len(hits), 0.1, degraded, warnings)
-    return ShownAnswer(told, {}, f"{len(hits)} documents")
+    return ShownAnswer(told)
 
 
 def columns(*answers, grades, saved=False):

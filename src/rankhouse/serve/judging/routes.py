@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, convert, field, structs, to_builtins
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
@@ -22,7 +21,6 @@ from rankhouse.serve.judging.compare import (
     agreements,
     compare_runs,
 )
-from rankhouse.serve.judging.log import JudgementEntry
 from rankhouse.serve.judging.runs import trec_run
 from rankhouse.serve.judging.store import LONGEST_NAME, MOST_SYSTEMS, JudgementStore
 from rankhouse.serve.judging.training import Epochs, Rate, Seed, TrainingJob, TrainingRequest
@@ -98,14 +96,9 @@ class JudgementInfo(Struct):
     judge: str
     query_id: str
     query: str
-    doc_id: str = msgspec.field(name="document")
+    doc_id: str = field(name="document")
     grade: int | None
     undoes: int
-
-    @classmethod
-    def of(cls, entry: JudgementEntry) -> JudgementInfo:
-        """Return an entry as JSON."""
-        return msgspec.convert(entry, cls, from_attributes=True)
 
 
 class UndoneResponse(Struct):
@@ -199,7 +192,6 @@ class TrainingInfo(Struct):
 def routes(service: ServedCollection) -> list[BaseRoute]:
     """Return the routes of questions, judgements, comparisons and trainings."""
     judge, compare, train = (RouteGroup(service, tag, Threads(tag)) for tag in ("judge", "compare", "train"))
-    text = "text/plain"
     return [
         judge("GET", "/api/queries", _queries, Operation("List the questions", answer=list[QueryInfo])),
         judge("GET", "/api/judgements", _judged,
@@ -208,19 +200,20 @@ def routes(service: ServedCollection) -> list[BaseRoute]:
         judge("POST", "/api/judgements/undo", _undo,
               Operation("Take a judge's last word back", UndoBody, UndoneResponse)),
         judge("GET", "/api/judgements/qrels", _qrels,
-              Operation("The judgements as TREC qrels", query=QrelsParameters, media=text)),
-        judge("GET", "/api/judgements/agreement", _agreement,
+              Operation("The judgements as TREC qrels", query=QrelsParameters, media="text/plain")),
+        judge("GET", "/api/judgements/agreement", lambda service, *_: agreements(_store(service)),
               Operation("How far judges agree", answer=list[AgreementInfo])),
-        compare("GET", "/api/compare", _compare,
+        compare("GET", "/api/compare", lambda service, _, asked: compare_runs(service, asked)[0],
                 Operation("Compare runs and systems", answer=CompareResponse, query=CompareRequest)),
         compare("GET", "/api/runs/{name:path}", _run,
                 Operation("A run, or a system's over all questions, as TREC has it", query=IndexQuery,
-                          media=text)),
-        train("GET", "/api/trainings", _trainings,
+                          media="text/plain")),
+        train("GET", "/api/trainings", lambda *_: [_info(job) for job in service.training.jobs()],
               Operation("List the trainings", answer=list[TrainingInfo])),
         train("POST", "/api/trainings", _begin,
               Operation("Train a ranker", TrainingBody, TrainingInfo, status=201)),
-        train("GET", "/api/trainings/{name}", _training,
+        train("GET", "/api/trainings/{name}",
+              lambda _, request, __: _info(service.training.job(request.path_params["name"])),
               Operation("A training and its curve", answer=TrainingInfo)),
         train("DELETE", "/api/trainings/{name}", _cancel,
               Operation("End a training", answer=TrainingInfo)),
@@ -260,26 +253,18 @@ def _judge(service: ServedCollection, request: Request, body: JudgementBody) -> 
     text, systems = _text(service, body.query), body.systems or ()
     entry = store.judge(judge, text, document.id, body.grade, systems=systems)
     service.note("judge", entry, who)
-    return JudgementInfo.of(entry)
+    return convert(entry, JudgementInfo, from_attributes=True)
 
 
 def _undo(service: ServedCollection, request: Request, body: UndoBody) -> UndoneResponse:
     who = caller_of(request).name
     entry = service.undo(_store(service), body.judge or who, who)
-    return UndoneResponse(None if entry is None else JudgementInfo.of(entry))
+    return UndoneResponse(convert(entry, JudgementInfo | None, from_attributes=True))
 
 
 def _qrels(service: ServedCollection, _request: Request, asked: QrelsParameters) -> Response:
     said = _store(service).qrels_of(asked.judge) if asked.judge else service.known_qrels()
     return PlainTextResponse("".join(qrels_rows(said)).encode("utf-8", "replace"))
-
-
-def _agreement(service: ServedCollection, _request: Request, _asked: None) -> list[AgreementInfo]:
-    return agreements(_store(service))
-
-
-def _compare(service: ServedCollection, _request: Request, asked: CompareRequest) -> CompareResponse:
-    return compare_runs(service, asked)[0]
 
 
 def _run(service: ServedCollection, request: Request, asked: IndexQuery) -> Response:
@@ -294,14 +279,6 @@ def _run(service: ServedCollection, request: Request, asked: IndexQuery) -> Resp
     return PlainTextResponse(trec_run(run, name).encode("utf-8", "replace"))
 
 
-def _trainings(service: ServedCollection, _request: Request, _asked: None) -> list[TrainingInfo]:
-    return [_info(job) for job in service.training.jobs()]
-
-
-def _training(service: ServedCollection, request: Request, _asked: None) -> TrainingInfo:
-    return _info(service.training.job(request.path_params["name"]))
-
-
 def _begin(service: ServedCollection, request: Request, body: TrainingBody) -> TrainingInfo:
     wanted = {name: value for name, value in structs.asdict(body).items() if value}
     return _info(service.training.begin(TrainingRequest(**wanted), caller_of(request).name))
@@ -312,14 +289,9 @@ def _cancel(service: ServedCollection, request: Request, _asked: None) -> Traini
 
 
 def _info(job: TrainingJob) -> TrainingInfo:
+    name, start = job.request.name, job.request.start
     return TrainingInfo(
-        name=job.request.name,
-        start=job.request.start,
-        state=job.state,
-        begun=job.begun,
-        queries=len(job.queries),
-        held_out=job.held_out,
-        fault=job.fault,
-        log=[msgspec.to_builtins(entry) for entry in job.log],
-        warnings=list(job.warnings),
-    )
+        name, start, job.state, job.begun,
+        queries=len(job.queries), held_out=job.held_out, fault=job.fault,
+        log=[to_builtins(entry) for entry in job.log], warnings=list(job.warnings),
+    )  # fmt: skip

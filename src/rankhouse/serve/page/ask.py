@@ -1,25 +1,29 @@
-"""Ask: one question, one to four systems side by side, and what moved between them."""
+"""Ask: one question, one to four systems side by side, what moved between them, and passages as hits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.nouns import Document
 from rankhouse.core.progress import counted
 from rankhouse.core.run import Run
 from rankhouse.serve.contracts.requests import deadline_of
+from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run
-from rankhouse.serve.page.hits import shown
-from rankhouse.serve.page.render import Line, csv_of, download, fault_page, page
+from rankhouse.serve.page.extract import SHOWN, Block, extract, place_of
+from rankhouse.serve.page.render import Line, address, csv_of, download, fault_page, page
 from rankhouse.serve.search.answer import search
+from rankhouse.serve.search.passages import FoundPassages, PassageFinder, words_nowhere
 from rankhouse.serve.search.shapes import SearchBody, SearchResponse
 
 MOST_SYSTEMS = 4
@@ -27,6 +31,9 @@ DEPTHS = (10, 20, 50, 100)
 PATIENCE = 20.0
 """Seconds that a system may take before its first stage's order is shown."""
 _EXAMPLES = 8
+_BRIEF = 110
+"""Characters of a document's further passages."""
+_NOTHING = "nothing was found"
 
 
 class AskFields(Struct):
@@ -104,3 +111,70 @@ def export(service: ServedCollection, query: str, answers: Sequence[SearchRespon
         rows = ((system, h.rank, h.doc_id, h.score, h.title, h.snippet) for system, h in hits)
         content = csv_of(head, rows)
     return download(f"search.{kind}", content)
+
+
+# --- hits, with the passages that were found ---------------------------------------------------------------
+
+
+class ShownPassage(NamedTuple):
+    """A passage of a hit: the address of its place in the document, and what is shown of it."""
+
+    address: str
+    blocks: Sequence[Block]
+
+
+class ShownAnswer(NamedTuple):
+    """An answer without what is no answer to the question.
+
+    Attributes:
+        passages: Document id -> its passages, the best first.
+        nowhere: Words of the question, where no document has any of them.
+        by_meaning: Whether its system has vectors: then every document is found, which says nothing.
+        places: Document id -> where it is in its file, for documents that are parts of one.
+    """
+
+    answer: SearchResponse
+    passages: Mapping[str, Sequence[ShownPassage]] = MappingProxyType({})
+    nowhere: Sequence[str] = ()
+    by_meaning: bool = False
+    places: Mapping[str, str] = MappingProxyType({})
+
+
+def shown(service: ServedCollection, answer: SearchResponse, deadline: Deadline) -> ShownAnswer:
+    """Find the passages of an answer, and leave out what has nothing to do with the question."""
+    view = service.catalogue.view(answer.index)
+    try:
+        documents = view.index.documents.fetch([hit.doc_id for hit in answer.hits])
+        nowhere = words_nowhere(view.index, answer.query)
+        spec = service.catalogue.system(answer.system, view.name)
+        finder = PassageFinder(service.catalogue, view, spec, answer.query, deadline=deadline)
+    except RankhouseError:  # a part of the index went away meanwhile: the ranking is there all the same
+        return ShownAnswer(answer)
+    found = dict(zip((one.id for one in documents), finder.find(documents), strict=True))
+    hits = tuple(hit for hit in answer.hits if not finder.is_far(found[hit.doc_id]))
+    kept = {hit.doc_id for hit in hits}
+    own = {"index": view.name, "query": answer.query, "system": answer.system}
+    passages = {one.id: passages_of(one, found[one.id], finder, own) for one in documents if one.id in kept}
+    warnings = tuple(one for one in answer.warnings if not (nowhere and one.startswith(_NOTHING)))
+    found_now = answer.found if len(hits) == len(answer.hits) else len(hits)
+    return ShownAnswer(
+        replace(answer, hits=hits, warnings=warnings, found=found_now),
+        passages,
+        nowhere,
+        finder.by_meaning,
+        places={one.id: place for one in documents if (place := place_of(one))},
+    )
+
+
+def passages_of(
+    document: Document, found: FoundPassages, finder: PassageFinder, own: Mapping[str, str]
+) -> list[ShownPassage]:
+    """Return what is shown of a document's passages: much of the first, a line of the others."""
+    passages = []
+    for number, (start, end) in enumerate(found.spans or [(0, 0)]):
+        most = _BRIEF if number else SHOWN
+        blocks = extract(document, (start, end or 2 * SHOWN), finder.weights, finder.analyzer, most=most)
+        target = address("/document", **own, doc=document.id, start=start if end else "", end=end or "")
+        if blocks:
+            passages.append(ShownPassage(target + "#here" * bool(end), blocks))
+    return passages

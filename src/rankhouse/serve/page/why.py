@@ -23,7 +23,7 @@ from rankhouse.explanation.views import ShownWord, View
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.hits import ShownPassage, passages_of
+from rankhouse.serve.page.ask import ShownPassage, passages_of
 from rankhouse.serve.page.render import Line, address, download, page
 from rankhouse.serve.search.passages import PassageFinder
 from rankhouse.serve.search.shapes import ExplainBody
