@@ -40,12 +40,8 @@ _FIELD: Final = re.compile(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 class Operation:
     """What a route does. Where several types are possible, they stand in a tuple.
 
-    Attributes:
-        body: Type of the JSON body it reads; None where it reads none.
-        answer: Type of its JSON answer; None for any.
-        query: The record that its query string is converted to.
-        media: Media type of the answer, where it is not JSON.
-        refusals: Types of a refusal's body.
+    ``query`` is the record that the query string is converted to; ``media`` the media type of an answer that
+    is not JSON; ``refusals`` are the types of a refusal's body.
     """
 
     summary: str
@@ -76,7 +72,7 @@ class RouteGroup(NamedTuple):
         """Return a route that reads what its operation says and writes what its work returns.
 
         The work gets the service, the request, and its body or query string as the operation's type; None
-        where the operation has no or several types. It may return a response of its own.
+        where there is none or more than one. It may return a response of its own.
         """
         body, query = operation.body, operation.query
 

@@ -25,10 +25,9 @@ MOST_TEXTS: Final = 50_000
 
 
 class VectorOptions(NamedTuple):
-    """What vectors are asked for.
+    """Which vectors are wanted: the first ``dimensions`` numbers, or all; of length 1 if ``normalise``.
 
-    The first ``dimensions`` numbers of each, then given length 1, or all; ``normalise`` gives those length 1
-    too. What does not fit into the model is cut off, or refused. Messages call the texts by ``field``.
+    Texts that are too long are truncated, or refused; messages call the texts by ``field``.
     """
 
     side: Side = "passage"

@@ -66,11 +66,9 @@ class WorkResult(NamedTuple):
 
 
 class Portion(NamedTuple):
-    """Some items of a job, ready for the model.
+    """Some items of a job, ready for the model: of ``size`` tokens, ``unreadable`` items among them.
 
-    ``batch`` holds m of them, encoded, or is None where the model can read none; ``rows`` (m,) are their
-    places in the job. Of all of them, ``size`` is the tokens they were admitted with, ``unreadable`` how many
-    the model cannot read.
+    ``batch`` holds m encoded items, or is None where the model can read none; ``rows`` (m,) are their places.
     """
 
     batch: Batch | None
@@ -92,11 +90,8 @@ class Observer(Protocol):
 class ModelJob:
     """The items of one request: ``future`` gets their result, cancelling it drops what is left.
 
-    Attributes:
-        waiting: Tokens, as estimated, that the model has not begun with.
-        missing: Items that it has neither computed nor been unable to read.
-        ready: What is encoded.
-        reading: Whether some thread encodes more of it.
+    ``waiting`` counts tokens, as estimated, that the model has not begun with, ``missing`` items without a
+    result; ``ready`` is what is encoded, ``reading`` whether a thread encodes more.
     """
 
     def __init__(self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline) -> None:

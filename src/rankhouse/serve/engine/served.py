@@ -41,11 +41,7 @@ _LOWEST: Final = {"probability": 0.0}
 
 
 class PairScores(NamedTuple):
-    """What a ranker made of n pairs.
-
-    Scores (n,) float32, higher is better, NaN where it cannot read a pair; (n,) tokens that were computed,
-    and (n,) that did not fit.
-    """
+    """What a ranker made of n pairs: scores (n,) float32, NaN where it cannot read one, and tokens."""
 
     scores: FloatArray
     tokens: Numbers
@@ -237,7 +233,6 @@ def open_served(
         split: How documents are cut, in notation; "" as its bundle says, else windows of sentences for models
             with a limit of tokens, whole for models of words.
         pool: How passages' scores become a document's; "" as its bundle says, else max.
-        capacity: Tokens of work that may wait for it; 0 for the usual bound.
         spread: Makes, of the ranker and its name, the worker that spreads work over replicas.
     """
     threads = compute.threads or torch.get_num_threads()

@@ -68,10 +68,7 @@ class ModelWorker:
         """Have n items computed; their first portion is encoded in the calling thread.
 
         Cancel the future to free what it would take; after the deadline it has :class:`DeadlinePassed`.
-
-        Raises:
-            Overloaded: There is too much work already.
-            Unready: The worker was closed.
+        Overloaded: there is too much work already. Unready: the worker was closed.
         """
         job = ModelJob(work, items, sizes, deadline)
         if not len(items):

@@ -86,10 +86,8 @@ class Keys:
     def read(cls, path: Path) -> Self:
         """Read a key file.
 
-        Raises:
-            MissingInput: There is none.
-            WrongUse: Other people of this machine may read it.
-            BadData: A line is no key.
+        MissingInput: there is none. WrongUse: other users of this machine may read it. BadData: a line is no
+        key.
         """
         try:
             mode = path.stat().st_mode

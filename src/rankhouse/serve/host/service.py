@@ -51,8 +51,7 @@ class Service(ServedCollection):
     """What handlers work with: what is served, and how.
 
     Attributes:
-        keys: Who may come in; None lets everybody in.
-        phase: Where the service is in its life; ready once its models are warm.
+        keys: Those of the people who may come in; None lets everybody in.
         is_over: Whether even requests in progress have no time left.
         cluster: What holds rankers elsewhere; None for nothing.
     """

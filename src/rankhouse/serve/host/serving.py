@@ -82,7 +82,7 @@ def start(
     Args:
         cluster: Connects to what holds indexes and rankers elsewhere.
         opens: Whether the page is opened in the browser.
-        beside: What is done beside answering, in a thread, once the service is ready.
+        beside: Runs beside answering, in a thread, once the service is ready.
     """
     check_exposure(options)
     _allow_many_files()

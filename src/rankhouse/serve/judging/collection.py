@@ -33,11 +33,9 @@ class ServedCollection:
 
     Attributes:
         judgements: What judges say; None where nobody judges.
-        queries: Questions of the first index, to choose from.
-        qrels: Judgements of them that were there before; only read.
-        runs: Name -> run of them, to compare beside the systems.
+        queries, qrels, runs: Those of the first index that were given; only read.
         standing: What is being done about the folder that is served, if it is one.
-        contents: The list of what is indexed of that folder, and what is left out; None without a folder.
+        contents: The list of that folder's files; None without a folder.
         system_runs: Runs of systems over the questions, made when they are compared.
     """
 

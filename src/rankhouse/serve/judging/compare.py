@@ -96,10 +96,8 @@ def compare_runs(
 ) -> tuple[CompareResponse, Comparison | None]:
     """Compare runs on all questions that are judged; the comparison itself is None until all runs are there.
 
-    Raises:
-        UnknownName: There is no such run or system, or ``against`` is none of those compared.
-        WrongUse: Fewer than one run or more than eight, nothing is judged, or an unknown measure or test.
-        BadData: A run has nothing for any judged question.
+    UnknownName: there is no such run, or ``against`` is not compared. WrongUse: too few or too many runs,
+    nothing is judged, an unknown measure or test. BadData: a run has nothing for any judged question.
     """
     names = tuple(dict.fromkeys(request.names))
     if not 1 <= len(names) <= MOST_COMPARED:

@@ -53,11 +53,8 @@ _decode = msgspec.json.Decoder(JudgementEntry).decode
 class JudgementLog:
     """Appends entries to a file; opened by one process at a time (its caller holds the lock).
 
-    ``entries`` is what stood in the file when it was opened.
-
-    Raises:
-        BadData: A line in the middle is none of such a log.
-        OutputFailed: The file cannot be written.
+    ``entries`` is what stood in the file when it was opened. BadData: a line in the middle is none of such a
+    log. OutputFailed: the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:

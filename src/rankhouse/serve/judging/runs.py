@@ -76,9 +76,7 @@ class SystemRuns:
     ) -> tuple[RunProgress, Run | None]:
         """Say how far a system's run is, which is begun if need be, and return it if it is there.
 
-        Raises:
-            UnknownName: There is no such index or system.
-            WrongUse: There are too many questions.
+        UnknownName: there is no such index or system. WrongUse: there are too many questions.
         """
         if len(queries) > MOST_QUERIES:
             raise WrongUse(

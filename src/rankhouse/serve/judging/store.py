@@ -49,10 +49,8 @@ Pair = tuple[str, str]
 class JudgementStore:
     """What judges said. Safe to use from many threads; only one process may have a file open.
 
-    Raises:
-        WrongUse: Another process has the file open.
-        BadData: The qrels file or the log is damaged.
-        OutputFailed: Nothing can be written there.
+    WrongUse: another process has it open. BadData: the qrels file or the log is damaged. OutputFailed:
+    nothing can be written there.
     """
 
     def __init__(self, path: Path, queries: Iterable[Query] = (), scale: Mapping[int, str] = SCALE) -> None:
@@ -101,7 +99,7 @@ class JudgementStore:
         Raises:
             WrongUse: A name, query, document or grade that cannot be written down.
             BadData, OutputFailed: The qrels file cannot be read, or nothing can be written.
-            Outdated: The judge said something else of the document after that version, in another window.
+            Outdated: The judge said something else of the document since that version.
         """
         self._check(judge, query, doc_id, grade)
         if len(systems) > MOST_SYSTEMS or any(len(name) > LONGEST_SYSTEM for name in systems):
@@ -143,8 +141,7 @@ class JudgementStore:
     def undo(self, judge: str) -> JudgementEntry | None:
         """Take back the last word of a judge that still stands; called again, the one before.
 
-        Returns the line that was written, with the grade that counts again; None where nothing is left to
-        take back.
+        Returns the line that was written, with the grade that counts again; None where nothing was left.
         """
         with self._lock:
             self._take_in()

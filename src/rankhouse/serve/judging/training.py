@@ -249,12 +249,10 @@ class TrainingJobs:
     # --- beginning and ending ---------------------------------------------------------------------
 
     def begin(self, request: TrainingRequest, who: str = ANYBODY.name) -> TrainingJob:
-        """Begin a training, or go on with one that was ended; the audit says who asked for it.
+        """Begin a training, or resume one that was ended; the audit says who asked for it.
 
-        Raises:
-            WrongUse: A name that cannot be used, an unknown start, or too little is judged.
-            UnknownName: There is no such index or system.
-            Busy: Another training runs.
+        WrongUse: a name that cannot be used, or too little is judged. UnknownName: there is no such start,
+        index or system. Busy: another training runs.
         """
         self._check(request)
         if self._watcher is not None and self._process is not None and self._process.poll() is not None:
@@ -301,12 +299,7 @@ class TrainingJobs:
         return (self._read(name).request, *(file.read_bytes() if file.exists() else b"" for file in files))
 
     def cancel(self, name: str, who: str = ANYBODY.name) -> TrainingJob:
-        """End a training that runs; what it has made so far stays.
-
-        Raises:
-            UnknownName: There is none of that name.
-            WrongUse: It does not run.
-        """
+        """End a training that runs; what it has made so far stays. WrongUse: it does not run."""
         job = self.job(name)
         if self._running != name:
             raise WrongUse(f'the training "{name}" does not run: it is {job.state}')

@@ -126,11 +126,9 @@ class ShownPassage(NamedTuple):
 class ShownAnswer(NamedTuple):
     """An answer without what is no answer to the question.
 
-    Attributes:
-        passages: Document id -> its passages, the best first.
-        nowhere: Words of the question, where no document has any of them.
-        by_meaning: Whether its system has vectors: then every document is found, which says nothing.
-        places: Document id -> where it is in its file, for documents that are parts of one.
+    ``passages`` and ``places`` (in a file of several documents) are by document id. ``nowhere`` are the words
+    of the question, where no document has any; ``by_meaning`` says whether the system has vectors: then every
+    document is found, which says nothing.
     """
 
     answer: SearchResponse

@@ -32,12 +32,9 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What a template draws, in units of its picture.
+    """What a template draws, in units of its picture: ticks of the axes, and ``level``, a dashed line across.
 
-    Attributes:
-        below, left, right: Ticks of the axes.
-        data: What the script reads: places, what they are called, and each line's values, as JSON.
-        level: How high a dashed line across is; None without one.
+    ``data`` is what the script reads: places, what they are called, and each line's values, as JSON.
     """
 
     lines: tuple[Line, ...]
@@ -86,11 +83,9 @@ def thinned(points: Points) -> Points:
 def lines_chart(
     curves: Mapping[str, Points], sentence: str, *, first: float, place: str, form: str, dots: bool
 ) -> Chart:
-    """Return lines over one scale, whose axis below begins at a number; the other arguments as below.
+    """Return lines over one scale; the axis below begins at ``first``, that to the left has a format.
 
-    Args:
-        form: The format of the axis to the left.
-        dots: Whether lines of few points have them.
+    ``dots`` says whether lines of few points have them; ``place`` is as for :func:`hover_data`.
     """
     curves = {name: thinned(points) for name, points in curves.items()}
     x = across(first, max(at for points in curves.values() for at, _ in points))
@@ -116,8 +111,7 @@ def drawn(name: str, kind: str, points: Points, scales: tuple[Scale, Scale]) -> 
 def hover_data(x: Scale, place: str, curves: Mapping[str, Points]) -> str:
     """Return what is shown at each place as JSON: {"x": [...], "at": [...], "lines": [[name, values], ...]}.
 
-    Args:
-        place: How a place is said, with {} for its number.
+    ``place`` is how a place is said, with {} for its number.
     """
     places = sorted({at for points in curves.values() for at, _ in points})
     lines = []

@@ -33,13 +33,10 @@ Place = Annotated[int, Meta(ge=0)]
 
 
 class ShownSection(NamedTuple):
-    """A section of the text: lines in one passage, or a block of Markdown.
+    """A section of the text: lines in one passage, or a block of Markdown, whose ``html`` is not "".
 
-    Attributes:
-        passage: The best one that holds it; None without a question, or between passages.
-        is_first: Whether it is the first section of that passage.
-        is_here: Whether it is of the passage that was asked for.
-        html: What it looks like; "" for plain text.
+    ``passage`` is the best one that holds it, ``is_first`` whether it is the first section of that,
+    ``is_here`` whether it is of the passage that was asked for.
     """
 
     passage: DocumentPassage | None

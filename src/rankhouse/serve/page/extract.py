@@ -43,10 +43,7 @@ _WEB: Final = ("https://", "http://", "mailto:")
 
 
 class Block(NamedTuple):
-    """Lines of a text that belong together, with the words of the question in them.
-
-    They are a paragraph, or code, whose lines stay as they are.
-    """
+    """Lines of a text that belong together, a paragraph or code, with the question's words in them."""
 
     text: str
     is_code: bool = False
@@ -67,11 +64,9 @@ def place_of(document: Document) -> str:
 def extract(
     document: Document, span: Span, weights: Mapping[str, float], analyzer: Analyzer, most: int = SHOWN
 ) -> list[Block]:
-    """Return what a list of results shows of a passage: the part of it with most of the question's words.
+    """Return the part of a passage with most of the question's words, for a list of results.
 
-    Args:
-        weights: The question's terms with their weights.
-        most: About how many characters are shown.
+    ``weights`` are those of the question's terms; about ``most`` characters are shown.
     """
     start, end = span
     text = document.text[start:end]
@@ -170,8 +165,7 @@ class RenderedBlock(NamedTuple):
 def rendered(text: str, *, links: bool = True) -> list[RenderedBlock]:
     """Render Markdown block by block; the blocks' places together are the whole text.
 
-    Args:
-        links: Whether links to the web lead there; in a saved page they do not.
+    Links to the web lead there only where ``links`` says so: not in a saved page.
     """
     parser, tokens = _markdown(), _markdown().parse(text)
     _for_a_page(tokens, links=links)

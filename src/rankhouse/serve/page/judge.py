@@ -117,10 +117,8 @@ class CardText(NamedTuple):
 class Card(NamedTuple):
     """A document to judge, and what this judge says of it.
 
-    Attributes:
-        shown: Its best passage and some text around it, or all of its text.
-        whole: All of it; None where that is what is shown.
-        length: Of the text, in words.
+    ``shown`` is its best passage and some text around it, or all of its text; then ``whole`` is None. The
+    ``length`` is in words.
     """
 
     hit: Hit

@@ -48,14 +48,11 @@ _LATE = "did not answer in time"
 def search(catalogue: Catalogue, asked: SearchBody, deadline: Deadline | None = None) -> SearchResponse:
     """Answer a question; called in a thread, as it waits for models.
 
-    Args:
-        deadline: When the first stage's order is good enough; None: as the question says.
+    Without a deadline, after which the first stage's order is good enough, the question's own counts.
 
     Raises:
-        UnknownName: There is no such index, system or ranker.
-        WrongUse: The question has no words, k is out of range, or the system cannot be made.
-        Overloaded: A model has too much to do.
-        DeadlinePassed: The time was over before anything was found.
+        UnknownName, WrongUse: There is no such index, system or ranker, or the question cannot be answered.
+        Overloaded, DeadlinePassed: A model has too much to do, or nothing was found in time.
         ShardFailed: A part of the index does not answer, and nothing less than all will do.
     """
     if not asked.query.strip():
@@ -116,11 +113,9 @@ def _hits(view: IndexView, asked: SearchBody, ranked: Ranked) -> tuple[SearchHit
 
 @dataclass(frozen=True)
 class Ranked:
-    """What a system made of a question.
+    """What a system made of a question; ``before`` is the first stage's order, where something came after it.
 
-    Attributes:
-        before: The first stage's order, where something came after it.
-        degraded: Why this is only the first stage's order; "" where it is the system's.
+    ``degraded`` says why this is only the first stage's order; "" where it is the system's.
     """
 
     ranking: Ranking
@@ -132,14 +127,7 @@ class Ranked:
 def rank(
     catalogue: Catalogue, view: IndexView, spec: NamedSystem, query: Query, deadline: Deadline = ENDLESS
 ) -> Ranked:
-    """Rank the documents of an index for a question.
-
-    Raises:
-        UnknownName: The system names a ranker that is not here.
-        WrongUse: An unknown model, feedback, fusion, splitter or pool.
-        Overloaded: A model has too much to do.
-        DeadlinePassed: The time was over before anything was found.
-    """
+    """Rank the documents of an index for a question; errors as for :func:`search`."""
     system = spec.system
     for name in spec.rankers:
         catalogue.ranker(name)

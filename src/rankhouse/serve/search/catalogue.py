@@ -170,9 +170,7 @@ class IndexView:
 class ServedIndex:
     """An index that is served; one that is held elsewhere never changes.
 
-    Raises:
-        MissingInput: There is no such folder.
-        BadIndex: It holds no sound index.
+    MissingInput: there is no such folder. BadIndex: it holds no sound index.
     """
 
     def __init__(self, name: str, path: Path, held: IndexView | None) -> None:
@@ -219,10 +217,8 @@ class Catalogue:
     """Indexes and rankers by name, and the systems made of them.
 
     The first index is the default, for which None and "" stand; a name that is not here is an UnknownName.
-    Systems that are given come before the usual ones of their names.
-
-    Args:
-        held: Returns the view of an index that is held elsewhere; None where this process opens them.
+    Systems that are given come before the usual ones of their names. ``held`` returns the view of an index
+    that is held elsewhere.
     """
 
     def __init__(

@@ -44,10 +44,8 @@ class UnknownDocument(UnknownName):
 class ShadedDocument:
     """A document's passages with text, in reading order, and their scores.
 
-    Attributes:
-        scorer: What scored them: a ranker, or the words of the question.
-        unit: What the scores are.
-        split: How the document is cut, in notation.
+    ``scorer`` is what scored them: a ranker, or the words of the question; ``unit`` what the scores are;
+    ``split`` how the document is cut, in notation.
     """
 
     system: str
@@ -82,13 +80,8 @@ def passages_with_scores(
 ) -> ShadedDocument:
     """Score the passages of a document: by the system's ranker, its encoder, or the question's words.
 
-    Args:
-        within: Only those that reach into this part of the text; None for all.
-
-    Raises:
-        UnknownName: There is no such system.
-        WrongUse: The question has no words.
-        Overloaded, DeadlinePassed: The ranker has too much to do.
+    Only those that reach into ``within``, a part of the text, are scored. UnknownName: there is no such
+    system. WrongUse: the question has no words. Overloaded, DeadlinePassed: the ranker has too much to do.
     """
     if not query.strip():
         raise WrongUse("query is empty: say what is looked for")

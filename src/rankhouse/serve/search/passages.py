@@ -79,14 +79,10 @@ def words_nowhere(index: AnyIndex, question: str) -> list[str]:
 
 
 class PassageFinder:
-    """Finds the passages of documents for one question and system.
+    """Finds the passages of documents for one question and system; an encoder that is late is left out.
 
-    After the deadline the encoder is not waited for any more, and words decide.
-
-    Attributes:
-        weights: The question's terms that are highlighted, with their weights.
-        by_meaning: Whether the system has vectors.
-        floor: The score of what has nothing to do with a question.
+    ``weights`` are those of the question's terms that are highlighted; ``by_meaning`` says whether the system
+    has vectors; ``floor`` is the score of what has nothing to do with a question.
     """
 
     def __init__(

@@ -52,11 +52,7 @@ class OwnSystem(Struct):
     pool: str | None = None
 
     def own(self) -> NamedSystem | None:
-        """Return the system; None where nothing of one is given.
-
-        Raises:
-            WrongUse: An unknown model, feedback or fusion, or weights that do not fit.
-        """
+        """Return the system, None where nothing of one is given, or raise a WrongUse."""
         if all(getattr(self, name) is None for name in OwnSystem.__struct_fields__):
             return None
         models, feedback, fusion = self.models or ("bm25",), self.feedback or "", self.fusion or ""

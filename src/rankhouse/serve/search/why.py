@@ -37,15 +37,10 @@ _BY_SCORES: Final = frozenset({"crossencoder", "monot5"})
 
 
 def explain(catalogue: Catalogue, asked: ExplainBody, deadline: Deadline | None = None) -> Answer:
-    """Say why; called in a thread, as it waits for models.
+    """Explain a ranking; called in a thread, as it waits for models.
 
-    Args:
-        deadline: When nobody waits any more; None: as the question says.
-
-    Raises:
-        UnknownName: There is no such index, system, ranker or document.
-        WrongUse: No question, none or two of ``document`` and ``top``, or an unknown method or unit.
-        DeadlinePassed: The time is over.
+    Without a deadline, the question's own counts. UnknownName: there is no such index, system, ranker or
+    document. WrongUse: the question cannot be explained. DeadlinePassed: the time is over.
     """
     _check(asked)
     view = catalogue.view(asked.index)
