@@ -138,24 +138,21 @@ def arguments_of(tool: Callable[..., ToolAnswer]) -> type[Struct]:
     return msgspec.defstruct(tool.__name__, fields)
 
 
-def described(tool: Callable[..., ToolAnswer], choices: str) -> types.Tool:
-    """Return a tool as an assistant reads it."""
-    _, components = msgspec.json.schema_components([arguments_of(tool)])
-    return types.Tool(
-        name=tool.__name__,
-        description=f"{tool.__doc__} {choices}",
-        input_schema=components[tool.__name__],
-        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
-    )
-
-
 def make_server(catalogue: Catalogue, ready: Callable[[], None]) -> Server[Any]:
     """Return the server of a service's tools."""
 
     async def list_tools(context: object, params: object) -> types.ListToolsResult:
         del context, params
-        choices = _choices(catalogue)
-        return types.ListToolsResult(tools=[described(tool, choices) for tool in TOOLS.values()])
+        systems = (f"{name} ({', '.join(catalogue.systems(name))})" for name in catalogue.indexes)
+        choices = f"Indexes, and the systems of each: {'; '.join(systems) or 'none'}."
+        read_only = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+        tools = []
+        for name, tool in TOOLS.items():
+            _, components = msgspec.json.schema_components([arguments_of(tool)])
+            told = f"{tool.__doc__} {choices}"
+            schema = components[name]
+            tools.append(types.Tool(name=name, description=told, input_schema=schema, annotations=read_only))
+        return types.ListToolsResult(tools=tools)
 
     async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         del context
@@ -175,12 +172,6 @@ def make_server(catalogue: Catalogue, ready: Callable[[], None]) -> Server[Any]:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-
-
-def _choices(catalogue: Catalogue) -> str:
-    """Say which indexes and systems there are."""
-    told = [f"{name} ({', '.join(catalogue.systems(name))})" for name in catalogue.indexes]
-    return f"Indexes, and the systems of each: {'; '.join(told) or 'none'}."
 
 
 def _called(

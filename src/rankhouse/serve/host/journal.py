@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
@@ -32,10 +32,10 @@ from rankhouse.core import progress
 from rankhouse.core.errors import visible
 from rankhouse.io.outputs import append_whole, writing_failures
 from rankhouse.serve.errors import refusal
+from rankhouse.serve.search.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.jobs import Times
-    from rankhouse.serve.engine.worker import ModelWorker
 
 
 # When each counter began is half of the page, and nobody asks.
@@ -49,15 +49,16 @@ _HUNG_UP = 499  # as nginx counts clients that went away
 class Queues(Collector):
     """What waits for each model, asked when Prometheus asks."""
 
-    def __init__(self, workers: Callable[[], Iterable[tuple[str, ModelWorker]]]) -> None:
-        self._workers = workers
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Return the gauges."""
         tokens = GaugeMetricFamily("rankhouse_queue_tokens", "Tokens that wait.", labels=["model"])
         jobs = GaugeMetricFamily("rankhouse_queue_requests", "Pieces of work that wait.", labels=["model"])
         rate = GaugeMetricFamily("rankhouse_tokens_per_second", "Tokens computed, lately.", labels=["model"])
-        for name, worker in self._workers():
+        for name, ranker in self._catalogue.rankers.items():
+            worker = ranker.worker
             tokens.add_metric([name], worker.waiting_tokens)
             jobs.add_metric([name], worker.waiting_jobs)
             rate.add_metric([name], worker.rate)
