@@ -10,7 +10,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import compare
-from rankhouse.serve.errors import UnknownName
+from rankhouse.serve.errors import UnknownName, Unready
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import CompareRequest, comparable, compare_runs
 from rankhouse.serve.judging.runs import MOST_QUERIES
@@ -119,6 +119,10 @@ def test_what_fails_is_told_and_tried_again_when_asked_again(service, monkeypatc
         assert time.monotonic() < until
     assert told.notes == ["bm25: ZeroDivisionError: division by zero"]
     assert not told.ready
+    with pytest.raises(
+        Unready, match="run of bm25 is not there yet: ZeroDivisionError: division by zero; ask again"
+    ):
+        service.run("bm25", QUERIES, "", patience=60.0)
     monkeypatch.setattr(runs, "rank", rank)
     while not (told := compare_runs(service, CompareRequest(("bm25",)))[0]).ready:
         assert time.monotonic() < until

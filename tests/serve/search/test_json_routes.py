@@ -185,7 +185,7 @@ def test_comparing_and_runs_as_files(ask, served, tmp_path):
     assert fine(ask.get("/api/compare"), 422)
     for name in ("old run", "bm25"):
         (tmp_path / "got.run").write_text(ask.get(f"/api/runs/{name}").text)
-        wanted = served.runs.get(name) or served.system_runs.finished(name, served.queries)[1]
+        wanted = served.runs.get(name) or served.system_runs.finished(name, served.queries)
         assert read_run(tmp_path / "got.run") == wanted
     assert fine(ask.get("/api/runs/none"), 404)
 

@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 from rankhouse.io.trec import qrels_rows
 from rankhouse.serve.contracts.openapi import Operation, RouteGroup
 from rankhouse.serve.contracts.requests import Threads, caller_of, deadline_of
-from rankhouse.serve.errors import Forbidden, Invalid, Unready
+from rankhouse.serve.errors import Forbidden, Invalid
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import (
     AgreementInfo,
@@ -270,12 +270,7 @@ def _qrels(service: ServedCollection, _request: Request, asked: QrelsParameters)
 def _run(service: ServedCollection, request: Request, asked: IndexQuery) -> Response:
     """Return a run as TREC has it; that of a system is waited for."""
     name, patience = request.path_params["name"], min(20.0, deadline_of(request).left or 20.0)
-    run = service.runs.get(name)
-    if run is None:
-        progress, run = service.system_runs.finished(name, service.known_queries(), asked.index, patience)
-        if run is None:
-            how_far = progress.fault or f"{progress.done:,} of {progress.total:,} questions are asked"
-            raise Unready(f"the run of {name} is not there yet: {how_far}; ask again in a moment")
+    run = service.run(name, service.known_queries(), asked.index, patience)
     return PlainTextResponse(trec_run(run, name).encode("utf-8", "replace"))
 
 

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import Comparison
 from rankhouse.evaluation.measure_notation import parse
 from rankhouse.evaluation.tables import differences_table, means_table, records
@@ -30,6 +29,8 @@ from rankhouse.serve.page.render import Line, address, csv_of, download, fault_p
 
 _ROWS = 100
 _FEW_QUESTIONS = 3
+_PATIENCE = 60.0
+"""Seconds that the download of a run waits for it."""
 _Test = Literal["randomization", "t"]
 _Correction = Literal["holm", "bonferroni", "none"]
 
@@ -144,12 +145,7 @@ def export_run(service: ServedCollection, wanted: CompareRequest) -> Response:
     """Return the run of one system over the judged questions."""
     if len(wanted.names) != 1:
         raise WrongUse(f"{len(wanted.names)} systems were named; a run file holds one, so name one")
-    name = wanted.names[0]
-    run: Run | None = service.runs.get(name)
-    if run is None:
-        qrels = service.known_qrels()
-        judged = [query for query in service.known_queries() if qrels.get(query.id)]
-        _, run = service.system_runs.finished(name, judged, wanted.index, patience=60.0)
-    if run is None:
-        raise WrongUse(f'"{name}" is still answering the questions; try again in a moment')
+    name, qrels = wanted.names[0], service.known_qrels()
+    judged = [query for query in service.known_queries() if qrels.get(query.id)]
+    run = service.run(name, judged, wanted.index, patience=_PATIENCE)
     return download(f"{name}.run", trec_run(run, name))
