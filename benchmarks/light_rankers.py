@@ -57,8 +57,7 @@ from rankhouse.models.families import DESIGNS
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.fuse import linear, tune
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit

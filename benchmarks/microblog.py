@@ -37,8 +37,7 @@ from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.fuse import linear, tune
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit
 from rankhouse.training.settings import defaults

@@ -33,7 +33,7 @@ from rerank_peers import Peer, peers_for
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.bundle import open_ranker
 from rankhouse.nn.compute import choose
-from rankhouse.nn.cpu.machine import INFER_LOOPS
+from rankhouse.nn.cpu.machine import has_int8
 from rankhouse.nn.layers.linear import Linear
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def compare_model(name: str, folder: Path, given: argparse.Namespace, long: bool
     else:
         texts, title = passages(given.passages, 1), f"{name}, {given.passages} passages of mean 75 tokens"
     queries = passages(given.rounds, 2, mean=8, most=20)
-    precisions = ["bf16", "fp32"] + ["int8"] * INFER_LOOPS
+    precisions = ["bf16", "fp32"] + ["int8"] * has_int8()
     systems = [ours(path, precision, given.threads) for precision in precisions]
     found, absent = peers_for(path, given.threads, given.peers, texts[:64], queries[0])
     for system in [*systems, *found]:

@@ -132,7 +132,7 @@ def bert(tmp_path_factory):
         torch.manual_seed(3)
         folder = tmp_path_factory.mktemp(name)
         sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-        config = transformers.BertConfig(vocab_size=271, max_position_embeddings=64, **sizes, **more)
+        config = transformers.BertConfig(vocab_size=271, max_position_embeddings=64, **(sizes | more))
         network = getattr(transformers, name)(config)
         with torch.no_grad():
             for weight in network.parameters():

@@ -66,10 +66,11 @@ def test_functions_take_few_parameters():
 # the second. systems and io took work over from other packages (expressions; remote files, progress); jobs
 # and cli have one declaration a verb but still a report each; the others wait for near-duplicates. Of serve's
 # plan, 310 came with what keeps a served folder up to its files and chooses them.
-# models and nn: 2,500 for ModernBERT, MPNet, decoders, sparse encoders and late interaction.
+# models and nn: 2,500 for ModernBERT, MPNet, decoders, sparse encoders and late interaction; nn: 410 for
+# int8 without AVX-512.
 # core and io: 190 for rankings as sequences, data frames as input, answers to arguments of other names.
 BUDGETS = {
-    "cli": (4_710, 4_020),
+    "cli": (4_711, 4_020),
     "cluster": (1_700, 1_700),
     "api": (1_249, 1_100),
     "serve": (12_129, 9_110),
@@ -79,13 +80,13 @@ BUDGETS = {
     "systems": (2_524, 1_900),
     "training explanation stores": (12_925, 11_700),
     "index models ranking labels evaluation": (22_280, 19_100),
-    "text nn page": (6_871, 5_980),
+    "text nn page": (7_277, 6_390),
     "io": (5_245, 3_300),
     "core": (2_411, 1_850),
     "hosts": (1_520, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 80_220, 66_000
-MOST_FILES, PLANNED_FILES = 443, 400
+MOST_ALL, PLANNED_ALL = 80_612, 66_000
+MOST_FILES, PLANNED_FILES = 445, 400
 MOST_SHARED_NAMES = 18
 
 

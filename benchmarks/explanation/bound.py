@@ -16,7 +16,7 @@ import torch
 from scipy.stats import spearmanr
 
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.explanation.explain import explain_pair
+from rankhouse.explanation.methods import explain_pair
 from rankhouse.explanation.units import sentences_of, words_of
 from rankhouse.models.ranker import NeuralRanker
 

@@ -10,9 +10,8 @@ import numpy as np
 from rankhouse.core.nouns import Pair, Query, Ranker
 from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.contrast import contrast
-from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.lexical import LexicalExplainer
-from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions, explain_pair
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 

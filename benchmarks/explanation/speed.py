@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranker
-from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.lexical import LexicalExplainer
-from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions, explain_pair
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions
 from rankhouse.models.ranker import NeuralRanker

@@ -14,8 +14,16 @@ import numpy as np
 from rankhouse.core.nouns import Pair, Ranker
 from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Word
-from rankhouse.explanation.explain import ANY_FAMILY, explain_pair, methods_for, own_method
-from rankhouse.explanation.methods import ExplainOptions, characters_read, family_of
+from rankhouse.explanation.methods import (
+    ANY_FAMILY,
+    ExplainOptions,
+    characters_read,
+    explain_pair,
+    family_of,
+    methods_for,
+    own_method,
+)
+from rankhouse.explanation.removal import explain_removal
 from rankhouse.explanation.units import NO_WORDS, Unit, sentences_of, without, words_of
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.word_models import WordModel
@@ -42,7 +50,7 @@ class Way(NamedTuple):
 
 def ways_of(ranker: Ranker) -> list[Way]:
     """List the ways to explain a ranker that say how much each unit of a text adds, each once."""
-    has_own = own_method(ranker) not in ANY_FAMILY.values()
+    has_own = own_method(ranker) is not explain_removal
     own = [""] if has_own else []
     if family_of(ranker) in TRANSFORMERS:
         inside = [name for name in methods_for(ranker) if name not in ANY_FAMILY]  # these tell of words only

@@ -646,7 +646,7 @@ def test_the_command_adapts_and_says_how_to_go_on(run, tmp_path, index):
     for more, said in (
         (["--minutes", 3], "--steps says how long"),
         (["--join", "ranks"], "--join would change nothing here"),
-        (["--test-run", "own.run"], "no --test-queries"),
+        (["--test-run", "own.run"], "it is for --test-queries"),
     ):
         wrong = run(*command, *more, "--out", tmp_path / "p")
         assert wrong.returncode == 2

@@ -5,6 +5,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+import click
 import pytest
 
 from rankhouse.cli.main import COMMANDS, RENAMED
@@ -353,3 +354,15 @@ def test_an_output_is_looked_at_before_any_input_is_read(run, tmp_path):
         done = run(*words, *asked)
         assert done.returncode == 2
         assert "there: is a folder, a file is to be written" in done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_option_that_is_missing_is_named(name, run):
+    command = importlib.import_module(f"rankhouse.cli.commands.{COMMANDS[name][0]}").command
+    needed = [one for one in command.params if one.required]
+    values = {one: one.type.choices[0] if isinstance(one.type, click.Choice) else "1" for one in needed}
+    words = {one: [*one.opts[:1] * isinstance(one, click.Option), values[one]] for one in needed}
+    for missing in needed:
+        code, _, told = run(name, *(word for one in needed if one is not missing for word in words[one]))
+        assert code == 2, told
+        assert f"Missing option '{missing.opts[-1]}'" in told or "Missing argument" in told

@@ -203,10 +203,11 @@ def shard(folder):
 
 
 def report_of_shard(folder):
-    from rankhouse.jobs.jobs import read_reports, write_report
+    from rankhouse.io.outputs import write_json
+    from rankhouse.jobs.jobs import REPORT, read_reports
 
-    write_report(folder, {"warnings": []})
-    return folder / "report.json", lambda: read_reports([SimpleNamespace(folder=folder)])
+    write_json(folder / REPORT, {"warnings": []})
+    return folder / REPORT, lambda: read_reports([SimpleNamespace(folder=folder)])
 
 
 def index_manifest(folder):

@@ -12,8 +12,8 @@ pytest.importorskip("transformers")
 
 import rankhouse as rh
 from rankhouse.io.trec import read_run
-from rankhouse.systems.pairwise import open_pairwise
 from rankhouse.systems.rankers import ComputeOptions
+from rankhouse.systems.reranking import open_reranker
 
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 GOLDEN = Path(__file__).parents[1] / "golden" / "monot5"
@@ -120,4 +120,4 @@ def test_wrong_arguments_and_places_are_refused(files, run, duo):
     assert "rerank, behind a ranker that does" in done.stderr
     with pytest.raises(rh.RankhouseError, match="pool and cache"):
         rh.rerank(f"duot5({duo!r})", {"q1": {"d1": 1.0}}, {"q1": "x"}, files / "my.index", pool="max")
-    assert open_pairwise(f"duot5({duo!r})", ComputeOptions("fp32", "cpu", 1)).aggregate == "sym-sum"
+    assert open_reranker(f"duot5({duo!r})", ComputeOptions("fp32", "cpu", 1)).aggregate == "sym-sum"

@@ -68,7 +68,7 @@ def test_a_collection_becomes_a_t5_that_learns_to_rank(run, tmp_path):
         (("--init", "t5", "--d-model", 64), "the sizes are those of t5; leave out d_model"),
         (("--vocabulary", SPIECE, "--d-model", 130, "--heads", 4), "d_model=130, heads=4, d_kv=0: give"),
         (("--vocabulary", SPIECE, "--d-model", "99999999999999999999"), "1<=x<=65536"),
-        (("--vocabulary", SPIECE, "--length", "99999999999999999999"), "from 8 to 65,536 tokens"),
+        (("--vocabulary", SPIECE, "--length", "99999999999999999999"), "8<=x<=65536"),
         (("--vocabulary", "nothing.model"), "nothing.model: there is no such file"),
     ],
 )

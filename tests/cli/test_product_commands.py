@@ -84,7 +84,7 @@ def test_a_test_set_of_ones_own_takes_its_part_and_its_products_with_it(catalogu
     assert sorted(dealt) == ["1", "2", "3", "4", "5", "6", "99"]
     refused = call_parts(run, *mine[:2])
     assert refused.returncode == 2
-    assert "--test-qrels FILE together" in refused.stderr
+    assert "needs both --test-queries FILE and --test-qrels FILE" in refused.stderr
 
 
 def test_parts_are_dealt_by_a_key_where_wrong_matches_chain(catalogue, run):
@@ -214,7 +214,7 @@ def test_a_threshold_is_chosen_on_scored_pairs_and_says_what_others_keep(tmp_pat
     assert said["threshold"] == chosen["threshold"] == pytest.approx(0.6)
     assert (said["right"], said["of"], said["also"][0]["recall"]) == (2, 2, 0.5)
     spoken = run(*call)
-    assert "keeps 2 of 2 right pairs (100%)" in spoken.stderr
+    assert "chosen by f1, keeps 2 of 2 right pairs (100%)" in spoken.stderr
     assert "0.8600" in spoken.stdout
     refused = run(*call, "--also", "high")
     assert refused.returncode == 2

@@ -170,14 +170,17 @@ def test_what_is_left_follows_from_this_sitting_alone(monkeypatch):
     monkeypatch.setattr("rankhouse.core.progress.time.monotonic", lambda: clock[0])
     lines = Lines("x", None, "", print)
     clock[0] += 20  # reading
-    lines.tell(900, 1000)  # of an earlier run
+    lines(900, 1000)  # of an earlier run
     assert lines.line(30) == "x: 900 of 1,000 (90%) in 30 s"
-    lines.tell(910, 1000)
+    lines(910, 1000)
     assert lines.line(30) == "x: 910 of 1,000 (91%) in 30 s, about 1 min 30 s left"
     clock[0] += 20
-    lines.tell(0, 500)  # other work
-    lines.tell(100, 500)
+    lines(0, 500)  # other work
+    lines(100, 500)
     assert lines.line(50) == "x: 100 of 500 (20%) in 50 s, about 40 s left"
+    planned = Lines("x", 100, "", print)
+    planned(50)
+    assert planned.line(10).startswith("x: 50 of 100")
 
 
 def test_a_warning_is_said_once_and_no_note_repeats_it(capsys):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankhouse.cluster import session as sessions
-from rankhouse.cluster.pool import TRIES, Pool, ShardQueue, _PoolWorker
+from rankhouse.cluster.jobs import TRIES, Pool, ShardQueue, _PoolWorker
 from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
 from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
 from rankhouse.jobs.shards import Shard, gaps

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("starlette")
 
 from rankhouse.cluster.actors import Fault, received
-from rankhouse.cluster.replicas import ReplicaFailed
+from rankhouse.cluster.search import ReplicaFailed
 from rankhouse.cluster.service import HeldRanker, ReplicaWorker
 from rankhouse.core.errors import BadModel, MissingExtra, MissingInput, RankhouseError
 from rankhouse.core.nouns import Pair, Passage, Query

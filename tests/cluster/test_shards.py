@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.jobs import rerank as rerank_job
+from rankhouse.jobs import jobs
 from rankhouse.jobs.shards import Shard, ShardNumber
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -48,8 +48,8 @@ def test_a_run_reranked_in_slices_is_the_run(done, rerank, n, name):
 
 
 def test_the_run_is_read_once(done, rerank, monkeypatch):
-    read, original = [], rerank_job.read_run
-    monkeypatch.setattr(rerank_job, "read_run", lambda path: (read.append(path), original(path))[1])
+    read, original = [], jobs.read_run
+    monkeypatch.setattr(jobs, "read_run", lambda path: (read.append(path), original(path))[1])
     done(*rerank, "--shard", "1/2", "--out", "parts/1")
     assert read == ["first.run"]
 

@@ -231,7 +231,7 @@ def test_corpora_that_changed_and_options_that_a_slice_cannot_have_are_refused(r
     assert "is of another job than parts/" in refused.stderr
     refused = run(*again, "--append")
     assert refused.returncode == 2
-    assert "merge the shards, then add to the whole" in refused.stderr
+    assert "merge them, then add to the whole" in refused.stderr
     Path("empty.jsonl").write_text("")
     done("index", "empty.jsonl", "--shard", "1/1", "--out", "nothing")
     refused = run("merge", "nothing", "--out", "merged.index")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-from rankhouse.jobs import label as label_job
+from rankhouse.jobs import jobs
 
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 RULES = {
@@ -63,8 +63,8 @@ def test_labels_of_slices_are_the_labels(done, label, rule, more):
 
 
 def test_slices_and_merge_each_read_the_run_once(done, label, monkeypatch):
-    read, original = [], label_job.read_run
-    monkeypatch.setattr(label_job, "read_run", lambda path: (read.append(path), original(path))[1])
+    read, original = [], jobs.read_run
+    monkeypatch.setattr(jobs, "read_run", lambda path: (read.append(path), original(path))[1])
     done(*label("judge"), "--shard", "1/1", "--out", "parts/1")
     done("merge", "parts", "--out", "new.jsonl")
     assert read == ["first.run", "first.run"]

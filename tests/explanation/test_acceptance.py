@@ -9,8 +9,7 @@ import torch
 
 from rankhouse.core.nouns import Passage
 from rankhouse.explanation.contrast import contrast
-from rankhouse.explanation.explain import explain_pair, methods_for
-from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions, explain_pair, methods_for
 from rankhouse.explanation.units import sentences_of, without, words_of
 from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.dense_ranker import DenseRanker

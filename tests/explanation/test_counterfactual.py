@@ -14,8 +14,7 @@ from rankhouse.core.run import Run
 from rankhouse.explanation.counterfactual import flip
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.ranking import pool as pools
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.text.split import Sentences, Whole, Words
 
 QUERY = Query("q", "who steers ships")

@@ -12,9 +12,8 @@ from rankhouse.cli.main import cli
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.explanation.axiom_page import write
 from rankhouse.explanation.axioms import AXIOMS
-from rankhouse.explanation.diagnosis import DiagnosisOptions, diagnose
+from rankhouse.explanation.diagnosis import DiagnosisOptions, diagnose, write
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.gates import explain_pacrr_drmm
-from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions, explain_pair
 from rankhouse.explanation.units import NO_WORDS
 from rankhouse.models.pacrr import PACRRDesign
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.explanation.explain import explain_pair
 from rankhouse.explanation.gradients import integrated_gradients
-from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions, explain_pair
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import Compute
 

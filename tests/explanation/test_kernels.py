@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rankhouse.explanation.explain import explain_pair
+from rankhouse.explanation.methods import explain_pair
 from rankhouse.explanation.units import NO_WORDS
 from rankhouse.models.conv_knrm import ConvKNRMDesign
 from rankhouse.models.tk import TKDesign

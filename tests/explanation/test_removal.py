@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.explanation.explain import explain_pair
-from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions, explain_pair
 from rankhouse.explanation.removal import REST
 from rankhouse.explanation.units import numbered
 from rankhouse.ranking.cache import CachedRanker

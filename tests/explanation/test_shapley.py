@@ -5,8 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from rankhouse.explanation.explain import explain_pair
-from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions, explain_pair
 from rankhouse.explanation.removal import shapley_values
 from rankhouse.explanation.units import NO_WORDS
 

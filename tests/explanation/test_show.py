@@ -19,7 +19,7 @@ from rankhouse.explanation.contrast import (
     changed_places,
     contrast,
 )
-from rankhouse.explanation.views import MOST_WORDS, view_of
+from rankhouse.explanation.report import MOST_WORDS, view_of
 
 QUERY = Query("q1", "who steers ships?")
 
@@ -252,7 +252,7 @@ def test_a_sentence_is_struck_in_every_passage_that_has_it():
 def test_notes_of_one_document_name_it_and_notes_of_both_do_not():
     first, second = two().first, two().second
     both = contrast(first.noting("Of both.", "Mine."), second.noting("Of both.", "locks is short."))
-    assert show.notes_of(both) == (
+    assert show.merged_notes(both.sides) == (
         "Of both.", "pilots: Mine.", "locks: 2 words were not read.", "locks is short.",
     )  # fmt: skip
 

@@ -20,8 +20,7 @@ from rankhouse.explanation.placeholder import placeholder
 from rankhouse.explanation.stages import MOST_PARTS, explain_fused, explain_reranked
 from rankhouse.ranking.fuse import FUSIONS, linear
 from rankhouse.ranking.pool import POOLS
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.text.split import Whole, Windows
 from rankhouse.training.tuning import mean_of
 

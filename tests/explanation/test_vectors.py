@@ -9,7 +9,7 @@ from torch import nn
 
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.explanation.contrast import contrast
-from rankhouse.explanation.explain import explain_pair
+from rankhouse.explanation.methods import explain_pair
 from rankhouse.models.biencoder import SIMILARITIES, BiEncoder, open_biencoder
 from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.nn.compute import Compute

@@ -12,8 +12,7 @@ import pytest
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.explanation.contrast import contrast
-from rankhouse.explanation.explain import explain_pair, own_method
-from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions, explain_pair, own_method
 from rankhouse.explanation.units import NO_WORDS
 
 DESIGNS, at_work, fresh, pair, random_pairs, shaken = itemgetter(

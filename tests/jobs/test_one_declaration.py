@@ -3,8 +3,9 @@
 import importlib
 import inspect
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated
+from typing import Annotated, get_args
 
 import click
 import msgspec
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 import rankhouse as rh
 from rankhouse.adaptation.options import AdaptJob
 from rankhouse.cli.main import COMMANDS
-from rankhouse.cli.options import options_of
+from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option, option_fields
 from rankhouse.jobs.calibration import CalibrateJob
 from rankhouse.jobs.encode import EncodeJob
@@ -48,6 +49,8 @@ def test_a_command_has_every_option_of_its_record(name):
         parameter = parameters[field.name]
         if isinstance(parameter, click.Option):
             assert field.option.help in parameter.help
+        # Shards depend on what an input holds, so a record says which paths are inputs.
+        assert field.option.kind != "value" or not {Path, Path | None} & {field.type, *get_args(field.type)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +64,15 @@ class Extended(RerankJob):
 def test_a_new_option_reaches_click_recipes_and_shards():
     held = []
 
-    @click.command("rerank")
-    @options_of(Extended)
-    def command(job):
+    @verb("rerank", "")
+    def command(*, job: Extended, later: Annotated[str, Option("Of this command alone.")] = "x") -> None:
         held.append(job)
+        assert later == "x"
 
+    assert [one.name for one in command.params][-2:] == [
+        "threads",
+        "later",
+    ]  # and no --json, without an answer
     given = {"run": "a.run", "queries": "q.tsv", "index": "i", "ranker": "mine", "patience": 5, "noisy": True}
     program = SimpleNamespace(names=["rerank"], command=lambda _: command)
     words = StepCommand(program, "rerank").words(given)

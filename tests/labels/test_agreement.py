@@ -3,6 +3,8 @@
 import json
 import math
 import warnings
+from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
@@ -12,12 +14,14 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.labels import votes
-from rankhouse.labels.agreement import Confusion, agree
+from rankhouse.labels.agreement import Confusion
 from rankhouse.labels.label import LabelPlan, label
 from rankhouse.labels.leaf_rules import judged, taught
 from rankhouse.labels.negative_sampling import none
 from rankhouse.labels.report import grouped, record
 from rankhouse.labels.votes import panel_of
+
+agree = run_path(str(Path(__file__).with_name("in_memory.py")))["agree"]
 
 
 class PassageFile:

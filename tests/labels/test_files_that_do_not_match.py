@@ -16,7 +16,7 @@ from rankhouse.io.pairs import LabelledPair, decode_pair
 from rankhouse.jobs.calibration import judged_pairs
 from rankhouse.labels.label_noise import move_judgements
 from rankhouse.labels.thresholds import scored_pairs, summarise_pairs
-from rankhouse.training.fusion import Tuning, fusion_method
+from rankhouse.training.tuning import Tuning, fusion_method
 
 QUERIES = [f"q{n}" for n in range(20)]
 

@@ -11,7 +11,7 @@ from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.io.files import Skips
 from rankhouse.io.pairs import LabelledPair, read_pairs, write_pairs
-from rankhouse.labels.candidates import check_passages, gather, read_passages
+from rankhouse.labels.candidates import PassageFile, check_passages, read_passages
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 LINE = '{"query_id":"q","query":"x","doc_id":"d","passage":0,"text":"t","label":1}\n'
@@ -67,7 +67,7 @@ def test_passages_cut_already_take_the_place_of_a_splitter(tmp_path):
     assert split(Document("e", "whole", "title")) == [Passage("e", 0, "title whole")]
     assert split.dropped(Document("d", "whatever")) == 0
     assert str(split).startswith("given('passages.jsonl.gz', ")
-    assert str(split) != str(gather([Passage("d", 0, "one")], "passages.jsonl.gz"))
+    assert str(split) != str(PassageFile({"d": (Passage("d", 0, "one"),)}, "passages.jsonl.gz"))
 
 
 def test_faulty_passages_are_refused(tmp_path):
@@ -75,14 +75,15 @@ def test_faulty_passages_are_refused(tmp_path):
     path.write_text('{"doc_id": "d", "index": 0, "text": "one"}\n{"doc_id": "d", "text": "two"}\n')
     with pytest.raises(BadData, match="line 2: not a passage .* missing required field `index`"):
         read_passages(path)
-    with pytest.raises(DuplicateId, match='passage 0 of document "d" is given twice'):
-        gather([Passage("d", 0, "a"), Passage("d", 0, "b")], "x")
+    path.write_text('{"doc_id": "d", "index": 0, "text": "a"}\n{"doc_id": "d", "index": 0, "text": "b"}\n')
+    with pytest.raises(DuplicateId, match=r'passage 0 of document "d" is given twice in passages\.jsonl'):
+        read_passages(path)
     with pytest.raises(MissingInput):
         read_passages(tmp_path / "none")
 
 
 def test_passages_of_other_documents_are_refused_and_missing_ones_said():
-    cut = gather([Passage("d", 0, "one")], "cut.jsonl")
+    cut = PassageFile({"d": (Passage("d", 0, "one"),)}, "cut.jsonl")
     check_passages(cut, Run.of([("q", "d", 1.0)]), 10)
     with pytest.warns(RankhouseWarning, match=r"1 of 2 candidates have no passages in cut\.jsonl .*: e"):
         check_passages(cut, Run.of([("q", "d", 1.0), ("q", "e", 2.0)]), 10)

@@ -3,13 +3,14 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
 
 from rankhouse.core.errors import MissingExtra, OutputFailed
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.labels.agreement import agree
 from rankhouse.labels.label import LabelPlan, label
 from rankhouse.labels.leaf_rules import judged, taught
 from rankhouse.labels.negative_sampling import none
@@ -21,6 +22,8 @@ from rankhouse.labels.report import (
     write_report,
 )
 from rankhouse.labels.votes import panel_of
+
+agree = run_path(str(Path(__file__).with_name("in_memory.py")))["agree"]
 
 NASTY = 'a <script>alert("1")</script> & $x$ -5 %s {{ 7 * 7 }}'
 

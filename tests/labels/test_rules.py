@@ -322,7 +322,7 @@ def test_a_name_used_twice_is_opened_once_and_lines_may_be_broken():
 
 
 def test_rankers_need_an_opener_and_files_must_be_there(tmp_path):
-    with pytest.raises(WrongUse, match="nobody said how to open rankers"):
+    with pytest.raises(WrongUse, match="no function opens rankers"):
         read('taught("DIR")')
     with pytest.raises(MissingInput, match="there is no such file"):
         read(f"judged({str(tmp_path / 'none.txt')!r})")

@@ -102,7 +102,7 @@ def test_a_word_level_score_has_the_same_bits_in_any_company(family, compiled, m
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("kind", OPENED)
 def test_a_transformers_score_has_the_same_bits_in_any_company(kind, precision, checkpoint, many):
-    if precision == "int8" and (kind in ONLY_PLAIN or not machine.INFER_LOOPS):
+    if precision == "int8" and (kind in ONLY_PLAIN or not machine.has_int8()):
         pytest.skip("no int8 for this")
     opened, name, ranker = OPENED[kind]
     model = opened(checkpoint(name))

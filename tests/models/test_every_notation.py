@@ -20,7 +20,7 @@ from rankhouse.systems.system import Dense
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.split import SPLITTERS
 from rankhouse.text.words import WORDS
-from rankhouse.training import fusion as joining
+from rankhouse.training import tuning
 from rankhouse.training.examples import NEGATIVES as SOURCES
 from rankhouse.training.optimizer import OPTIMISERS, SCHEDULES
 
@@ -29,7 +29,7 @@ TABLES = {
     "dense": {"dense": Dense},
     "feedback": FEEDBACKS,
     "fusion": FUSIONS,
-    "way": joining._OTHERS,
+    "way": tuning._OTHERS,
     "pool": POOLS,
     "splitter": SPLITTERS,
     "words": WORDS,

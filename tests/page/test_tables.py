@@ -64,6 +64,11 @@ def test_tabs_and_frames_hold_the_texts():
     assert TABLE.to_frame().loc[1, "AP"] == "0.3 ± 0.1 ▲"
 
 
+def test_markdown_keeps_bars_out_of_its_own_in_heads_and_cells():
+    table = Table(("run", "a|b\nc"), (("x|y", "0.5"),), frozenset({(0, 1)}))
+    assert table.to_markdown() == "| run | a\\|b c |\n| --- | ---: |\n| x\\|y | **0.5** |\n"
+
+
 def test_the_examples_run():
     assert doctest.testmod(tables).failed == 0
     assert doctest.testmod(tables).attempted > 0

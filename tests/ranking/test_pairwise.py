@@ -9,7 +9,7 @@ from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.ranking.pairwise import AGGREGATES, PairwisePlan, comparisons, rerank_pairwise
-from rankhouse.ranking.rerank_plan import Report
+from rankhouse.ranking.rerank import Report
 
 
 class Strengths:

@@ -17,8 +17,7 @@ from rankhouse.core.scores import with_room_below
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import best, first, mean, top, total, weighted
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan, Report
+from rankhouse.ranking.rerank import Plan, Report, rerank
 
 
 class Overlap:

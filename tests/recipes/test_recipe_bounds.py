@@ -6,7 +6,7 @@ import click
 import pytest
 
 from rankhouse.cli import main as cli
-from rankhouse.cli.commands.run import Program
+from rankhouse.cli.commands.run import ProgramCommands
 from rankhouse.recipes.read.commands import _NOT_STEPS, StepCommand
 
 GOOD = """title = "Two rankings"
@@ -150,7 +150,7 @@ def test_every_option_that_takes_a_path_is_known_as_read_or_written():
     for name in cli.COMMANDS:
         if name in _NOT_STEPS:
             continue
-        command = StepCommand(Program(), name)
+        command = StepCommand(ProgramCommands(), name)
         for key, parameter in command.keys.items():
             if isinstance(parameter.type, click.Path) or command.writes(key):
                 assert (key in INPUTS) != command.writes(key), f"{name}: {key}"

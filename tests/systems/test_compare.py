@@ -35,7 +35,7 @@ def test_a_stage_of_several_systems_is_run_once_and_that_is_said(index, searches
     found = rh.compare(systems, QUERIES, QRELS, index, "AP RR@10")
     assert sorted(searches) == ["bm25", "ql"]
     assert found.systems == ("words", "few", "both")
-    assert "bm25 stands in 3 systems and is run once" in capsys.readouterr().err
+    assert "bm25 is part of 3 systems and is run once" in capsys.readouterr().err
     for name, one in systems.items():
         alone = rh.compare({name: rh.system(one).run(QUERIES, index)}, QRELS, "AP RR@10")
         assert [found.cell(name, m).mean for m in ("AP", "RR@10")] == [

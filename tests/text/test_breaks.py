@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.text import word_breaks as breaks
-from rankhouse.text.characters import RANGES, lower
+from rankhouse.text import lucene as breaks
+from rankhouse.text.characters import RANGES
+from rankhouse.text.lucene import lower
 
 LUCENE = json.loads(
     (Path(__file__).parents[1] / "golden" / "text_lucene_tokens.json").read_text(encoding="utf-8")

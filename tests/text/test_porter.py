@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.stem.porter import PorterStemmer
 
-from rankhouse.text.porter import stem
-from rankhouse.text.word_breaks import words
+from rankhouse.text.lucene import stem, words
 
 ORACLE = PorterStemmer(PorterStemmer.MARTIN_EXTENSIONS)
 ENDINGS = (

@@ -9,8 +9,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.training.tuning import cut_at, greedy_ensemble, mean_of, tune_depth
 
 

@@ -8,11 +8,11 @@ import pytest
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
+from rankhouse.training.distillation import DENOISERS, denoise
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.teacher_batches import batches_for
-from rankhouse.training.teacher_scores import DENOISERS, denoise
 
 
 class Known:

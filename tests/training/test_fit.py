@@ -18,9 +18,8 @@ from rankhouse.models import bundle
 from rankhouse.models.bundle import load
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.compute import choose
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
-from rankhouse.training import diagnostics, folder
+from rankhouse.ranking.rerank import Plan, rerank
+from rankhouse.training import checkpoint, diagnostics
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit
 from rankhouse.training.folder import TrainingOutcome
@@ -402,7 +401,7 @@ def test_a_training_that_ended_while_still_improving_says_so(case):
 
 def test_a_short_training_writes_its_ranker_once_and_no_checkpoint(toy, fresh, tmp_path, monkeypatch):
     written = []
-    for where, name in ((bundle, "save"), (folder, "save_state")):
+    for where, name in ((bundle, "save"), (checkpoint, "save_state")):
         real = getattr(where, name)
         monkeypatch.setattr(
             where, name, lambda *a, real=real, name=name, **b: (written.append(name), real(*a, **b))

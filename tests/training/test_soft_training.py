@@ -12,12 +12,11 @@ from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.io.pairs import LabelledPair, write_pairs
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
-from rankhouse.training.distillation import TeacherScores, comparable, soft_loss, targets_for
+from rankhouse.training.distillation import TeacherScores, comparable, soft_loss, targets_for, with_scores
 from rankhouse.training.examples import from_judgements, from_pairs
 from rankhouse.training.fit import fit
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.teacher_batches import MixedBatches, SoftBatches, batches_for
-from rankhouse.training.teacher_scores import with_scores
 
 ALL = ("knrm", "conv_knrm", "tk", "samcnn")
 

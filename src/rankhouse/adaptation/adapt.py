@@ -15,7 +15,7 @@ import msgspec
 from rankhouse.adaptation.mining import Mined, mine
 from rankhouse.adaptation.options import ELSEWHERE, Adaptation, design_of
 from rankhouse.adaptation.questions import Questions, questions
-from rankhouse.adaptation.report import AdaptResult, system_of, weigh_student, write_report
+from rankhouse.adaptation.report import AdaptResult, system_of, weigh, write_report
 from rankhouse.adaptation.student import (
     Remaining,
     Timetable,
@@ -44,9 +44,8 @@ PLAN, TRAINING, RANKER, RESULT = "plan.json", "training", "ranker", "adapted.jso
 def adapt_with(job: Adaptation) -> AdaptResult:
     """Adapt a ranker to a collection; given again, a killed adaptation resumes.
 
-    Raises:
-        WrongUse: The folder holds another adaptation.
-        BadData: The documents ask no question that comes back.
+    Raises WrongUse where the folder holds another adaptation, BadData where the documents ask no question
+    that comes back.
     """
     began, options = time.monotonic(), job.options
     family = _family_of(options.ranker)
@@ -63,7 +62,8 @@ def adapt_with(job: Adaptation) -> AdaptResult:
         settled = timetable(job, work, began)
         steps, mined = _teach(job, work, found, settled)
         student = open_ranker(str(job.folder), ComputeOptions(work.settings.precision))
-        weights = weigh_student(job, student, apart.few(settled.weighing))
+        some, show = apart.few(settled.weighing), job.show("weighing the student")
+        weights = weigh(student, some, job.index, depth=options.depth, progress=show)
         result = AdaptResult(
             ranker=str(job.folder),
             system=str(system_of(job, weights.student)),
@@ -110,8 +110,7 @@ def _check_plan(job: Adaptation) -> None:
 def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetable) -> tuple[int, list[Mined]]:
     """Teach the student in one part, or in several with mining between them; keep the last part's best.
 
-    Returns:
-        The steps taken, and what was mined.
+    Returns the steps taken, and what was mined.
     """
     validation = work.apart.few(settled.validation).validation(job.index)
     parts = min(job.options.mine + 1, settled.steps)

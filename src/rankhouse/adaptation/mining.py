@@ -23,8 +23,7 @@ from rankhouse.core.sampling import order
 from rankhouse.io.checksums import write_checked
 from rankhouse.io.decoding import read_cache
 from rankhouse.io.trec import read_run, write_run
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 
 _BEST: Final = 20
 """Candidates that the student puts first are kept of a question."""
@@ -34,17 +33,11 @@ _PORTION, _ALL = 32, 1_000_000
 
 
 class Mined(msgspec.Struct, frozen=True, kw_only=True):
-    """What was mined.
+    """What was mined."""
 
-    Attributes:
-        questions: Whose candidates were ordered by the student.
-        candidates: Of them, how many are learned from now.
-        false_negatives: How many were left out, since the teacher likes them as much as the own document.
-    """
-
-    questions: int
-    candidates: int
-    false_negatives: int
+    questions: int  # whose candidates were ordered by the student
+    candidates: int  # of them, how many are learned from now
+    false_negatives: int  # how many were left out, since the teacher likes them as much as the own document
 
 
 def mine(job: Adaptation, student: Ranker, found: Questions, part: int, seconds: float) -> tuple[Run, Mined]:

@@ -52,45 +52,34 @@ def design_of(ranker: str) -> str:
 
 @dataclass(frozen=True)
 class AdaptOptions:
-    """How to adapt; what ``rankhouse adapt`` says of each, too.
+    """How to adapt; what ``rankhouse adapt`` says of each, too."""
 
-    Attributes:
-        pseudo: What documents ask.
-        limits: How far a question's own document may fall behind on the round trip, for a teacher with
-            vectors; others read the first 20 only.
-        candidates: Documents of the first stage that a question is learned on.
-        neighbours: Documents besides that the teacher's own vectors find, where it has any.
-        held_out: Questions kept for validation and for the weight of interpolation.
-        width: Numbers of a word's start vector, from the teacher.
-        settings: What differs from the family's recipe.
-    """
-
-    ranker: Annotated[str, Option("The student: tk, knrm, or a design, a checkpoint.", kind="source")] = "tk"
-    pseudo: PseudoOptions = field(default_factory=PseudoOptions)
+    ranker: Annotated[str, Option("The student: tk, knrm, another design, or a checkpoint.", "source")] = "tk"
+    pseudo: PseudoOptions = field(default_factory=PseudoOptions)  # what documents ask
     doc2query: Annotated[
-        str, Option("A T5 that writes questions besides: a folder, a hub name.", kind="source")
+        str, Option("A T5 that writes further questions: a folder or a hub name.", "source")
     ] = ""
-    questions: Annotated[int, Option("Most pseudo-queries.", least=1)] = 100_000
-    limits: Round = _LIMITS
+    questions: Annotated[int, Option("At most this many pseudo-queries.", least=1)] = 100_000
+    limits: Round = _LIMITS  # of the round trip, for a teacher with vectors; others read the first 20 only
     first_stage: Annotated[
-        str, Option("What finds candidates, and is joined with the student: as search's --model.")
+        str, Option("What finds candidates and is fused with the student; as search's --model.")
     ] = "bm25(k1=0.9, b=0.4)"
-    candidates: int = 60
-    neighbours: int = 40
-    depth: Annotated[int, Option("Documents to be reranked.", least=1)] = 100
-    held_out: int = 100
-    width: int = 256
+    candidates: int = 60  # documents of the first stage that a question is learned on
+    neighbours: int = 40  # documents besides that the teacher's own vectors find, where it has any
+    depth: Annotated[int, Option("Documents to rerank.", least=1)] = 100
+    held_out: int = 100  # questions kept for validation and for the weight of interpolation
+    width: int = 256  # numbers of a word's start vector, from the teacher
     mine: Annotated[
         int,
         Option(
-            "How often the student itself chooses what it learns from, between parts of its training.",
+            "How many times during training the student itself chooses what to learn from.",
             least=0,
         ),
     ] = 0
-    steps: Annotated[int, Option("Of the training.  [default: 4000, or by --minutes]", least=0)] = 0
-    minutes: Annotated[float, Option("How long all of it may take.  [default: no limit]")] = 0.0
-    settings: Mapping[str, object] = field(default_factory=dict)
-    seed: Annotated[int, Option("Of all that is drawn.", least=0, most=2**32 - 1)] = 0
+    steps: Annotated[int, Option("Training steps.", least=0, default="4000, or by --minutes")] = 0
+    minutes: Annotated[float, Option("How long everything may take.", default="no limit")] = 0.0
+    settings: Mapping[str, object] = field(default_factory=dict)  # what differs from the family's recipe
+    seed: Annotated[int, Option("Of all random draws.", least=0, most=2**32 - 1)] = 0
 
     def __post_init__(self) -> None:
         check_least(self, 1, "questions", "candidates", "depth", "held_out", "width")
@@ -107,23 +96,17 @@ class AdaptOptions:
 
 
 QUESTIONS: Final = "questions"
-ELSEWHERE: Final = "put it back from a copy, or adapt into another folder"
 """The folder of the questions, within that of the adaptation."""
+ELSEWHERE: Final = "put it back from a copy, or adapt into another folder"
 
 
 @dataclass(frozen=True)
 class JudgedQuestions:
-    """Judged questions to measure by: kept apart from what is learned.
+    """Judged questions to measure by: kept apart from what is learned."""
 
-    Attributes:
-        queries: Their texts.
-        qrels: Their judgements.
-        run: What is reranked for them; None: what the first stage finds.
-    """
-
-    queries: Sequence[Query]
-    qrels: Qrels
-    run: Run | None = None
+    queries: Sequence[Query]  # their texts
+    qrels: Qrels  # their judgements
+    run: Run | None = None  # what is reranked for them; None: what the first stage finds
 
     def __post_init__(self) -> None:
         if self.run is not None and not any(query.id in self.run for query in self.queries):
@@ -135,20 +118,15 @@ class JudgedQuestions:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """One adaptation: what it learns from and how, and where it is written.
-
-    Attributes:
-        people: Questions of people, without judgements, learned besides.
-        test: Its questions are not learned.
-    """
+    """One adaptation: what it learns from and how, and where it is written."""
 
     index: Index
     teacher: Ranker
     folder: Path
     options: AdaptOptions
     show: Show
-    people: Sequence[Query] = ()
-    test: JudgedQuestions | None = None
+    people: Sequence[Query] = ()  # questions of people, without judgements, learned besides
+    test: JudgedQuestions | None = None  # its questions are not learned
 
     @property
     def tested(self) -> Sequence[Query]:
@@ -160,43 +138,39 @@ class Adaptation:
 class AdaptJob(AdaptOptions):
     """The options of ``rankhouse adapt`` and ``rh.adapt``."""
 
-    index: Annotated[PathLike | Index, Option("The index that holds the documents.", kind="input")]
+    index: Annotated[PathLike | Index, Option("The index that holds the documents.", "input")]
     teachers: Annotated[
         tuple[TeacherLike, ...],
         Option(
-            'Whose scores are learned: default, biencoder("DIR"), a folder ... Again for more, whose scores '
-            "are joined; one may be a run with scores of --queries.",
-            kind="source",
+            'Whose scores to learn: default, biencoder("DIR"), a folder ... Repeat for more; their scores '
+            "are joined. One may be a run with scores for --queries.",
+            "source",
             flag="--teacher",
         ),
     ]
     join: Join = "z-score"
     queries: Annotated[
         QueriesLike | None,
-        Option("Questions of people, without judgements, to be learned from as well.", kind="source"),
+        Option("Real questions without judgements, to learn from as well.", "source"),
     ] = None
     test_queries: Annotated[
         QueriesLike | None,
-        Option("Judged questions to measure by; they are not learned from.", kind="source"),
+        Option("Judged questions to measure by; nothing is learned from them.", "source"),
     ] = None
-    test_qrels: Annotated[QrelsLike | None, Option("Their judgements.", kind="input")] = None
+    test_qrels: Annotated[QrelsLike | None, Option("Their judgements.", "input")] = None
     test_run: Annotated[
-        RunLike | None, Option("What is reranked for them.", kind="input", default="what --first-stage finds")
+        RunLike | None, Option("The run to rerank for them.", "input", default="what --first-stage finds")
     ] = None
     kinds: Annotated[str, Option("Kinds of pseudo-queries.")] = ",".join(PseudoOptions.kinds)
     cache: Annotated[
-        Path | None, Option("Keep the scores of a teacher that has no vectors in this folder.", kind="local")
+        Path | None, Option("Keep the scores of a teacher that has no vectors in this folder.", "local")
     ] = None
     changes: Annotated[
         tuple[str, ...], Option("Any setting of the training.", flag="--set", metavar="NAME=VALUE")
     ] = ()
 
     def judged(self) -> JudgedQuestions | None:
-        """Read the questions to measure by.
-
-        Raises:
-            WrongUse: Without their judgements, or these alone.
-        """
+        """Read the questions to measure by; WrongUse without their judgements, or for these alone."""
         if (self.test_queries is None) != (self.test_qrels is None):
             raise WrongUse("a test needs both --test-queries and --test-qrels")
         if self.test_queries is None or self.test_qrels is None:

@@ -29,9 +29,8 @@ from rankhouse.core.run import Run
 from rankhouse.core.sampling import order, short_lot
 from rankhouse.index.index import Index
 from rankhouse.io.checksums import write_checked
-from rankhouse.io.corpora import read_queries
+from rankhouse.io.corpora import read_queries, write_queries
 from rankhouse.io.decoding import decode_own, read_own, read_own_bytes
-from rankhouse.io.outputs import writing
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery, WordCounts, ask
 from rankhouse.labels.round_trip import PseudoReport, Round, round_trip, write_pseudo_report
@@ -53,19 +52,12 @@ _FEWEST: Final = 5
 
 
 class Questions(NamedTuple):
-    """What is learned from.
+    """What is learned from."""
 
-    Attributes:
-        queries: Pseudo-queries that came back, and people's own questions.
-        own: Each pseudo-query's own document.
-        first: What the first stage finds for those that are held out.
-        candidates: What it finds for all, with the neighbours that the teacher's vectors find.
-    """
-
-    queries: list[Query]
-    own: Qrels
-    first: Run
-    candidates: Run
+    queries: list[Query]  # pseudo-queries that came back, and people's own questions
+    own: Qrels  # each pseudo-query's own document
+    first: Run  # what the first stage finds for those that are held out
+    candidates: Run  # what it finds for all, with the neighbours that the teacher's vectors find
     teacher: Ranker
 
 
@@ -167,8 +159,7 @@ def _make(job: Adaptation, folder: Path) -> None:
 def ask_documents(job: Adaptation) -> PseudoQueries:
     """Have documents ask, and a model write questions about some of them if one is given.
 
-    Raises:
-        WrongUse: Questions shall be written, and no model is named.
+    Raises WrongUse where questions shall be written, and no model is named.
     """
     index, options, pseudo, writer = job.index, job.options, job.options.pseudo, None
     words = WordCounts(index.documents.stream())
@@ -228,9 +219,7 @@ def _write(
             one.write_queries(queries, path)
             nearest = one.nearest(queries, options.neighbours, job.show("finding the teacher's neighbours"))
             candidates = _joined(candidates, nearest)
-    with writing(folder / QUERIES) as out:
-        for query in queries:
-            out.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
+    write_queries(queries, folder / QUERIES)
     write_qrels({query_id: {query.doc_id: 1} for query_id, query in kept.items()}, folder / OWN)
     write_run(first.restrict(_held_out(kept, options)).top(options.depth), folder / FIRST, "first")
     write_run(candidates, folder / CANDIDATES, "candidates")
@@ -276,9 +265,7 @@ class _Asked(msgspec.Struct):
 class KeptWriter:
     """Writes about the documents that are drawn, each once; what is written is kept in a file.
 
-    Args:
-        path: The file, JSON lines: how many documents are drawn of how many, then id and
-            questions of each.
+    Its lines are JSON: how many documents are drawn of how many, then id and questions of each.
     """
 
     def __init__(self, write: Callable[[Document], Sequence[str]], path: Path, progress: Progress) -> None:

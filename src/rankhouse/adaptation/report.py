@@ -22,8 +22,7 @@ from rankhouse.index.index import Index
 from rankhouse.io.trec import write_run
 from rankhouse.labels.soft_scores import JoinedTeachers
 from rankhouse.ranking.fuse import linear
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.systems.short_forms import short_form
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import Reranked, System
@@ -33,26 +32,17 @@ _WEIGHTS: Final = tuple(step / 10 for step in range(11))
 
 
 class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out; also in ``adapted.json``.
+    """What came out; also in ``adapted.json``."""
 
-    Attributes:
-        ranker: The folder, which ``--ranker`` takes.
-        system: The student joined with the first stage, as ``search --system`` takes it.
-        student_weight: The student's weight beside the first stage, whose own is the rest to 1, of z-scores.
-        held_out: System -> nDCG@10 on held-out pseudo-queries, the mean of both ideas of relevance.
-        test: System -> nDCG@10 on the test; empty without one.
-        mined: What the student itself chose between the parts of its training, one each.
-    """
-
-    ranker: str
-    system: str
+    ranker: str  # the folder, which ``--ranker`` takes
+    system: str  # the student joined with the first stage, as ``search --system`` takes it
     steps: int
     questions: int
-    student_weight: float
+    student_weight: float  # of z-scores; the first stage's is the rest to 1
     first_stage: str
-    held_out: dict[str, float]
-    test: dict[str, float]
-    mined: list[Mined] = []
+    held_out: dict[str, float]  # system -> nDCG@10 on held-out questions, the mean of both ideas of relevance
+    test: dict[str, float]  # system -> nDCG@10 on the test; empty without one
+    mined: list[Mined] = []  # what the student itself chose between the parts of its training, one each
 
 
 class Weight(NamedTuple):
@@ -60,12 +50,6 @@ class Weight(NamedTuple):
 
     student: float
     values: dict[str, float]
-
-
-def weigh_student(job: Adaptation, student: Ranker, apart: HeldOut) -> Weight:
-    """Choose the student's weight on some of the held-out questions; see :func:`weigh`."""
-    progress = job.show("weighing the student")
-    return weigh(student, apart, job.index, depth=job.options.depth, progress=progress)
 
 
 def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: Progress) -> Weight:

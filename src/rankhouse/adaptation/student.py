@@ -41,7 +41,7 @@ from rankhouse.models.contract import Model
 from rankhouse.models.families import FAMILIES
 from rankhouse.models.tk import TK
 from rankhouse.nn.compute import choose
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan
 from rankhouse.text.vocabulary import Vocabulary
 from rankhouse.text.words import splitter
 from rankhouse.training.examples import Examples, from_judgements
@@ -63,17 +63,12 @@ _MIX = 0.9
 
 
 class HeldOut(NamedTuple):
-    """Questions that are not learned, to choose the best by and to weigh the student against the first stage.
-
-    Attributes:
-        first: What the first stage finds.
-        taught: The teacher's best documents among those of the first stage.
-    """
+    """Questions that are not learned: to choose the best by, and to weigh student and first stage."""
 
     queries: list[Query]
-    first: Run
+    first: Run  # what the first stage finds
     own: Qrels
-    taught: Qrels
+    taught: Qrels  # the teacher's best documents among those of the first stage
 
     def few(self, most: int) -> HeldOut:
         """Return at most so many of the questions."""
@@ -136,11 +131,7 @@ def begin_student(job: Adaptation) -> Model[Any]:
 
 
 def examples_of(found: Questions, index: Index) -> Examples:
-    """Lay out the questions that are learned, with their candidates and the teacher.
-
-    Args:
-        found: All questions; those with a first stage are held out.
-    """
+    """Lay out the questions that are learned, those without a first stage; candidates; the teacher."""
     out = set(found.first)
     learned = [query for query in found.queries if query.id not in out]
     examples = from_judgements(learned, found.own, index.documents, found.candidates, unjudged=True)
@@ -190,20 +181,13 @@ _MEASURING: Final = 0.03
 
 
 class Timetable(msgspec.Struct, frozen=True, kw_only=True):
-    """What is settled once, when all questions are there; in ``steps.json``.
-
-    Attributes:
-        step: Seconds of one, mining included.
-        validation: Held-out questions that each validation asks.
-        weighing: Held-out questions that the student's weight is chosen on.
-        afterwards: Seconds of all that is no step.
-    """
+    """What is settled once, when all questions are there; in ``steps.json``."""
 
     steps: int
-    step: float
-    validation: int
-    weighing: int
-    afterwards: float
+    step: float  # seconds of one, mining included
+    validation: int  # held-out questions that each validation asks
+    weighing: int  # held-out questions that the student's weight is chosen on
+    afterwards: float  # seconds of all that is no step
 
 
 @dataclass(frozen=True)
@@ -256,8 +240,7 @@ def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
         if left - afterwards < LEAST_STEPS * step:
             say(
                 f"warning: asking, encoding and measuring take most of the {options.minutes:g} minutes; "
-                f"{LEAST_STEPS} steps are taken all the same, which teach little: give more minutes in "
-                "another folder"
+                f"{LEAST_STEPS} steps are taken anyway and teach little: give more minutes, in another folder"
             )
     return Timetable(steps=steps, step=round(step, 4), afterwards=round(afterwards, 1), **asked)
 
@@ -269,11 +252,7 @@ def ranker_of(work: Remaining) -> Ranker:
 
 
 def seconds_a_step(work: Remaining, most: float) -> float:
-    """Measure a step, the first ones left out; the model's weights are put back.
-
-    Args:
-        most: Seconds that may be spent; 0: no limit.
-    """
+    """Measure a step, the first ones left out, in ``most`` seconds (0: no limit); weights are put back."""
     network = cast(nn.Module, work.model)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     stepper = Stepper(work.model, work.settings)

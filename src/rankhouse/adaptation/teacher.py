@@ -25,11 +25,7 @@ _PORTION: Final = 2048
 
 
 class VectorTeacher:
-    """A bi-encoder whose vectors of questions and documents are there already.
-
-    Args:
-        documents: The vectors of the documents, one each; they are held in memory.
-    """
+    """A bi-encoder whose vectors of questions, and of documents, one each, are held in memory."""
 
     scale = "similarity"
 
@@ -72,10 +68,9 @@ def needs_texts(teacher: Ranker) -> bool:
 
 
 def similarities(queries: FloatArray, documents: FloatArray, similarity: str) -> NDArray[np.float32]:
-    """Compare all queries with all documents: (q, d), (n, d) -> (q, n).
+    """Compare all queries with all documents, (q, d), (n, d) -> (q, n), by "dot", "cosine" or "l2".
 
-    Args:
-        similarity: "dot", "cosine" or "l2" (minus the squared distance).
+    The last is minus the squared distance.
     """
     if similarity == "cosine":
         queries, documents = unit_length(queries), unit_length(documents)
@@ -90,8 +85,7 @@ def vector_teacher(
 ) -> VectorTeacher:
     """Encode documents and questions, as far as the folder does not have their vectors yet.
 
-    Args:
-        asked: The file of the questions' vectors; those of the documents stand beside it.
+    ``asked`` is the file of the questions' vectors; those of the documents stand beside it.
     """
     index, show = adaptation.index, adaptation.show
     job = EncodeOptions(len(index), index.fingerprint, dtype="float16")

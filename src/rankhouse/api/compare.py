@@ -128,7 +128,7 @@ def compare(
             queries, qrels, measures = None, queries, measures if qrels is None else qrels
         runs = _runs(systems)
     elif queries is None:
-        raise WrongUse("compare: an index was given and no queries; give what the systems are asked")
+        raise WrongUse("compare: an index was given and no queries; give the queries to ask")
     else:
         runs = _found(systems, queries, as_index(index))
     wanted = as_measures(_MEASURES if measures is None else measures)
@@ -168,7 +168,7 @@ def _found(
     several = Counter(stage for one in asked.values() for stage in set(costly(one)))
     for stage, count in several.items():
         if count > 1:
-            progress.note(f"{stage} stands in {count} systems and is run once")
+            progress.note(f"{stage} is part of {count} systems and is run once")
     texts = as_queries(queries)
     with progress.shown("running systems", len(texts) * len(several), "queries") as show:
         runs |= Execution(index, texts, progress=show).run_all(asked)

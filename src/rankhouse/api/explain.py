@@ -32,7 +32,7 @@ from rankhouse.io.inputs import (
 from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.explaining import TEXTS, Question, ask
 from rankhouse.systems.names import choose_query, with_words
-from rankhouse.systems.on_record import OnRecord, read_tag
+from rankhouse.systems.on_record import OnRecord, read_record
 from rankhouse.systems.rankers import as_ranker
 from rankhouse.systems.short_forms import asked_form, is_dense
 from rankhouse.systems.stage import Stage, as_stage
@@ -127,7 +127,7 @@ def _of_texts(
 ) -> Answer:
     """Explain a ranker that reads documents which are in no index."""
     if stage is None:
-        raise WrongUse("a first stage needs an index: only there are its words counted; give index=")
+        raise WrongUse("a first stage needs an index: its words are counted there; give index=")
     held = cast(Index, SimpleNamespace(documents={text.id: text for text in texts}))
     question = Question(tuple(text.id for text in texts), against, options=options)
     return ask(Execution(held, [query]), Reranked(TEXTS, stage), question)
@@ -175,8 +175,7 @@ def _record(given: RunLike | None, name: str) -> OnRecord | None:
     if given is None:
         return None
     if isinstance(given, str | os.PathLike):
-        path = as_path(given, name)
-        return OnRecord(as_run(path), path.name, read_tag(path))
+        return read_record(as_path(given, name))
     return OnRecord(as_run(given), name)
 
 

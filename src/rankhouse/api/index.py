@@ -212,9 +212,9 @@ class Index(_Searched, stored.Index):
             ranker: A bi-encoder, or what :func:`open_ranker` opens.
             split: How documents are cut into passages, for example ``sentences(10, 5)``.
             structure: A FAISS structure to build over the vectors: ``flat``, ``sq8``, ``hnsw`` ... or "".
-            name: Keeps several encoders' vectors apart.
+            name: Name of these vectors; it keeps those of several encoders apart.
             dtype: Number format.
-            overwrite: Throw away vectors of this name that another encoder made.
+            overwrite: Replace vectors of this name that another encoder made.
             on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
 
         Raises:
@@ -249,11 +249,7 @@ class ShardedIndex(_Searched, sharded_index.ShardedIndex):
 
 
 def as_index(given: stored.Index | str | os.PathLike[str]) -> stored.Index:
-    """Return an index: itself, or opened from its folder.
-
-    Raises:
-        WrongUse: It is neither.
-    """
+    """Return an index: itself, or opened from its folder; WrongUse for anything else."""
     if isinstance(given, stored.Index):
         return given
     if not isinstance(given, str | os.PathLike):

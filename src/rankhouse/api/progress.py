@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rankhouse.core import progress as core
 from rankhouse.core.arguments import checked
@@ -35,14 +35,3 @@ def working(
     """Show how far a block's work is, or report it to a program."""
     with core.heard_by(on_progress, on_step), core.shown(label, total, unit) as show:
         yield show
-
-
-def stages(stack: ExitStack) -> Callable[[str], core.Progress]:
-    """Return what begins to show a part of the work, and ends the part before."""
-    part = stack.enter_context(ExitStack())
-
-    def show(label: str) -> core.Progress:
-        part.close()
-        return part.enter_context(core.shown(label, None))
-
-    return show

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from rankhouse.adaptation.options import AdaptJob
 from rankhouse.api.index import as_index
-from rankhouse.api.progress import stages, working
+from rankhouse.api.progress import working
 from rankhouse.api.rankers import open_ranker
 from rankhouse.core.arguments import checked
-from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.progress import OnProgress, OnStep, heard_by
+from rankhouse.core.errors import WrongUse, needs
+from rankhouse.core.progress import OnProgress, OnStep, heard_by, stages
 from rankhouse.index.index import Index
 from rankhouse.io.inputs import (
     PathLike,
@@ -164,13 +164,13 @@ def adapt(
         out: The folder; given again, a killed adaptation goes on from there. It holds the report.
         ranker: The student: ``tk``, ``knrm``, or a design or checkpoint in notation.
         join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
-        queries: Questions of people, without judgements, to be learned from as well.
+        queries: Real questions without judgements, to learn from as well.
         test: (queries, qrels) to measure by; these questions are not learned. (queries, qrels, run) has the
             run reranked in place of what the first stage finds.
         first_stage: What finds candidates and is joined with the student, in notation.
         minutes: How long all of it may take; 0: as long as ``steps`` take.
         steps: Of the training; 0: 4,000, or as many as fit into ``minutes``.
-        questions: Most pseudo-queries.
+        questions: At most this many pseudo-queries.
         kinds: Kinds of pseudo-queries: ``title``, ``heading``, ``first``, ``asked``, ``span``,
             ``question``, ``keywords``, ``crop``.
         doc2query: A T5 that writes questions besides: its folder or hub name, or
@@ -179,7 +179,7 @@ def adapt(
         cache: A folder in which scores of teachers that are no bi-encoders are kept.
         mine: How often the student itself chooses candidates, between parts of its training.
         settings: What differs from the family's recipe.
-        seed: Of all that is drawn.
+        seed: Of all random draws.
         on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
         on_step: Takes each line of the training's log, as for :func:`train`.
 
@@ -188,10 +188,8 @@ def adapt(
         WrongUse: The folder holds another adaptation, or an unknown family.
         BadData: The documents ask no question that comes back.
     """
-    try:
+    with needs("neural", "training"):
         from rankhouse.adaptation.adapt import adapt_with
-    except ImportError as error:
-        raise MissingExtra("training", "neural") from error
     if minutes and steps:
         raise WrongUse(f"minutes={minutes:g} and steps={steps} both say how long the training is; give one")
     names = as_list(kinds, "kinds", 'several kinds of pseudo-queries, for example ["title", "span"]')

@@ -38,11 +38,10 @@ from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
 from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
-from rankhouse.systems.pairwise import open_pairwise
-from rankhouse.systems.rankers import ComputeOptions, as_ranker, is_pairwise
-from rankhouse.systems.reranking import RerankOptions, rerank_with
+from rankhouse.systems.rankers import as_ranker, is_pairwise
+from rankhouse.systems.reranking import RerankOptions, as_reranker, rerank_with
 from rankhouse.text.split import SPLITTERS
-from rankhouse.training.fusion import Tuning, fusion_method
+from rankhouse.training.tuning import Tuning, fusion_method
 
 
 @checked
@@ -93,10 +92,10 @@ def rerank(
         WrongUse: An unknown splitter, pool or family.
         BadData: A query of the run without a text.
     """
-    pairwise = isinstance(ranker, str) and is_pairwise(ranker)
+    pairwise = is_pairwise(ranker)
     if pairwise and (pool or cache or alone or stored is not None):
         raise WrongUse(
-            f"{ranker}: compares documents two by two; stored, alone, pool and cache have no meaning for it"
+            f"{ranker}: compares documents two by two; stored, alone, pool and cache do not apply to it"
         )
     options = RerankOptions(
         depth=(PAIRWISE_DEPTH if pairwise else 1000) if depth is None else depth,
@@ -109,10 +108,7 @@ def rerank(
     )
     first, asked, stored_in = as_run(run), as_queries(queries), as_index(index)
     with working("reranking", None, "pairs", on_progress) as show:
-        if isinstance(ranker, str) and pairwise:
-            system = open_pairwise(ranker, ComputeOptions())
-            return system.rerank(first, asked, stored_in.documents, system.plan(options), progress=show).run
-        return rerank_with(as_ranker(ranker), first, asked, stored_in, options=options, progress=show).run
+        return rerank_with(as_reranker(ranker), first, asked, stored_in, options=options, progress=show).run
 
 
 @checked

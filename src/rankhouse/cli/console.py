@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -19,8 +19,7 @@ from rankhouse.core import progress as progress_of
 from rankhouse.core.errors import RankhouseWarning, as_called, visible
 from rankhouse.io.files import Skips
 from rankhouse.io.outputs import indented_json
-from rankhouse.page.bars import terminal_bar
-from rankhouse.page.tables import Table
+from rankhouse.page.tables import CommandResult, Table
 
 if TYPE_CHECKING:
     from rankhouse.models.duot5 import DuoT5Ranker
@@ -106,8 +105,7 @@ def emit_json(data: object) -> None:
 def print_table(table: Table, title: str = "") -> None:
     """Print a table to standard output: numbers to the right, the best in bold, the legend below it.
 
-    Args:
-        table: The table; its cells are shown as text, whatever they hold.
+    Cells are shown as text, whatever they hold.
     """
     heading = Text(visible(title)) if title else None  # a system's name may look like markup
     grid = Grid(title=heading, title_justify="left", title_style="bold", header_style="bold")
@@ -125,26 +123,10 @@ def print_table(table: Table, title: str = "") -> None:
         results.print(table.legend, style="dim", markup=False, soft_wrap=True)
 
 
-class CommandResult(NamedTuple):
-    """What a command answers.
-
-    Attributes:
-        facts: What ``--json`` says.
-        shown: What a person reads instead: a sentence, or what prints more than one.
-        tables: What a person reads first.
-        notes: Remarks behind either.
-        code: The exit code.
-    """
-
-    facts: object
-    shown: str | Callable[[], object] = ""
-    tables: Sequence[Table] = ()
-    notes: Sequence[str] = ()
-    code: int = 0
-
-
 def show(answer: CommandResult, *, as_json: bool) -> None:
     """Show an answer: to a machine on standard output, or to a person."""
+    for warning in answer.warnings:
+        warn(warning)
     if as_json:
         emit_json(answer.facts)
     else:
@@ -160,43 +142,32 @@ def show(answer: CommandResult, *, as_json: bool) -> None:
         raise click.exceptions.Exit(answer.code)
 
 
-@contextmanager
-def progress(label: str, total: int | None, unit: str = "") -> Iterator[progress_of.Progress]:
-    """Show a bar with an estimate while the block runs; where there is no terminal, a line every half minute.
-
-    Args:
-        total: How much there is to do; None when nobody knows.
-        unit: "bytes" shows shares only, anything else counts.
-
-    Yields:
-        What takes how much is done so far, and how much there is if that is known only now.
-    """
-    if not progress_of.is_on():
-        yield progress_of.ignore
-        return
-    bar = terminal_bar(messages, unit)
-    lines = progress_of.Lines(label, total, unit, say)
-    with bar, nullcontext() if messages.is_terminal else lines:
-        task = bar.add_task(label, total=total)
-
-        def show(done: float, total: int | None = total) -> None:
-            lines.tell(done, total)
-            bar.update(task, completed=done, total=lines.total)
-
-        yield show
+progress = progress_of.shown
+"""Shows how far a block's work is: by a bar on a terminal, elsewhere by a line every half minute."""
 
 
-class _Bars(progress_of.Display):
-    """Progress as bars, remarks on standard error."""
+class _Display(progress_of.Display):
+    """Progress as bars on a terminal, remarks on standard error."""
 
-    shown = staticmethod(progress)
     say = staticmethod(say)
     note = staticmethod(note)
+
+    @contextmanager
+    def shown(self, label: str, total: int | None, unit: str) -> Iterator[progress_of.Progress]:
+        """Show how far a block's work is. Args: as in :class:`~rankhouse.core.progress.Display`."""
+        if messages.is_terminal:
+            from rankhouse.page.bars import drawn
+
+            with drawn(messages, label, total, unit) as show:
+                yield show
+        else:
+            with super().shown(label, total, unit) as show:
+                yield show
 
 
 def show_progress_as_bars() -> None:
     """Let work anywhere in the package show its progress as bars, and its remarks on standard error."""
-    progress_of.use(_Bars())
+    progress_of.use(_Display())
 
 
 def show_warnings_plainly() -> None:

@@ -48,9 +48,8 @@ def is_cache(path: Path) -> bool:
 def check_cache(path: Path, facts: dict[str, str]) -> None:
     """Compare every score with its checksum.
 
-    Raises:
-        BadData: Something is damaged, or the file is another program's.
-        OutputFailed: Another process holds it locked.
+    Raises BadData where something is damaged, or the file is another program's; OutputFailed where another
+    process holds it locked.
     """
     with closing(ScoreFile(cache_file(path), timeout=30.0, upgrade=False)) as file:
         rankers, scores = file.verify()
@@ -111,11 +110,7 @@ def check_kept(index: Index, facts: dict[str, str], faults: list[str]) -> None:
 
 
 def check_ranker(spec: str, corpus: Path | None, facts: dict[str, str], faults: list[str]) -> None:
-    """Open a ranker and try it; fill in facts and faults.
-
-    Args:
-        corpus: Documents to measure truncation on, the first 200 of them.
-    """
+    """Open a ranker and try it, also on the first 200 documents of a corpus; fill in facts and faults."""
     ranker: Any = open_ranker(spec, ComputeOptions("fp32", "cpu"))
     policy = ranker.model.policy
     facts["family"] = ranker.model.family

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from types import FrameType
 from typing import NoReturn
 
@@ -18,7 +17,7 @@ import click
 
 from rankhouse import __version__
 from rankhouse.cli import console
-from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse, visible
+from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse, did_you_mean, visible
 
 # Group -> name -> (module under cli.commands, one line for the list); modules are imported when needed.
 GROUPS = {
@@ -68,7 +67,10 @@ GROUPS = {
         "combine": ("combine", "Combine runs, queries or judgements of different queries into one file."),
         "group-split": ("group_split", "Split a catalogue's queries into parts that share no product."),
         "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
-        "label-noise": ("label_noise", "Make a known share of judgements wrong, to see what a method bears."),
+        "label-noise": (
+            "label_noise",
+            "Make a known share of judgements wrong, to see how much a method tolerates.",
+        ),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
@@ -112,8 +114,7 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; an unknown one lists the choices and the nearest."""
         if args and args[0] not in {**COMMANDS, **RENAMED} and not args[0].startswith("-"):
-            close = get_close_matches(args[0].lower(), COMMANDS, 1)
-            guess = f' (did you mean "{close[0]}"?)' if close else ""
+            guess = did_you_mean(args[0].lower(), COMMANDS)
             raise click.UsageError(
                 f'there is no command "{args[0]}"{guess}; choose from: {", ".join(COMMANDS)}', ctx
             )

@@ -1,87 +1,89 @@
-"""How a command is declared: its options and their types, ``--json``, and which options were given."""
+"""How a command is declared: by the arguments of its function; ``--json``, and which options were given."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import wraps
+from dataclasses import MISSING
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
 
-from rankhouse.cli import TRANSFERS, console
-from rankhouse.core.arguments import OptionField, option_fields
+from rankhouse.cli import console
+from rankhouse.core.arguments import Kind, OptionField, option_fields
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import quoted
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_file_target, is_stream
+from rankhouse.page.tables import CommandResult
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from rankhouse.cli.transfers import Transfers
 
-_MOST = 2**31 - 1
-
-
-class _Whole(click.IntRange):
-    """A whole number; a largest that only says what an integer of C holds is not shown."""
-
-    name = "integer"
-
-    def _describe_range(self) -> str:
-        return super()._describe_range() if self.max is None or self.max < _MOST else f"x>={self.min}"
-
-
-COUNT, FROM_ZERO, SEED = _Whole(1, _MOST), _Whole(0, _MOST), _Whole(0, 2**32 - 1)
-
-
-class _Finite(click.ParamType[float]):
-    """A number that is neither infinite nor nan."""
-
-    name = "float"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - as in click
-        """Read the number. Args: as in click."""
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            self.fail(f'"{value}" is no finite number', param, ctx)
-        return number
-
-
-FINITE = _Finite()
-
-
-class _Bytes(click.ParamType[int]):
-    """A size in bytes; K, M and G are powers of 1,024."""
-
-    name = "bytes"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401 - as in click
-        """Read the size. Args: as in click."""
-        match = re.fullmatch(r"(\d{1,15})([KMG]?)B?", str(value), re.IGNORECASE)
-        if match is None:
-            self.fail(f'"{value}" is no size; write bytes, or 500K, 20M, 1G', param, ctx)
-        return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
-
-
-BYTES = _Bytes()
-
-
+_TRANSFERS = "rankhouse.transfers"
+"""Key of a command's context for the remote files that options named; absent if none was."""
 PLANNED = "planned"
 """The object of a context that only reads a command line: nothing is written yet, so nothing is looked at."""
 
 
-def _is_url(value: object, ctx: click.Context | None) -> TypeGuard[str]:
+# --- types of options -----------------------------------------------------------------------------------
+
+
+class _WholeNumber(click.IntRange):
+    """A whole number; a largest that only says what an integer of C holds is not shown in the help."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Read the number, and say the whole range where it is outside. Args: as in click."""
+        number = click.INT.convert(value, param, ctx)
+        if self.max is not None and number > self.max:
+            self.fail(f"{number} is not in the range {super()._describe_range()}.", param, ctx)
+        return super().convert(value, param, ctx)
+
+    def _describe_range(self) -> str:
+        no_limit = self.max is None or self.max >= 2**31 - 1
+        return f"x>={self.min}" if no_limit else super()._describe_range()
+
+
+class WordType(click.ParamType[Any]):
+    """A type by its name in the help, and the function that reads a word of the command line."""
+
+    def __init__(self, name: str, read: Callable[[Any, click.Context | None], Any]) -> None:
+        self.name, self._read = name, read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Read a value. Args: as in click."""
+        del param
+        return self._read(value, ctx)
+
+
+class _Path(click.Path):
+    """A path on this machine, or a URL, of which a function makes one."""
+
+    def __init__(self, remote: Callable[[str, click.Context], Path]) -> None:
+        super().__init__(path_type=Path)
+        self._remote = remote
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
+        """Return the path. Args: as in click."""
+        if ctx is not None and _is_url(value, ctx):
+            return self._remote(value, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _is_url(value: object, ctx: click.Context) -> TypeGuard[str]:
     """Return whether a value of a command that is carried out may name a remote file."""
-    if not isinstance(value, str) or "://" not in value or ctx is None:
-        return False
-    return ctx.obj != PLANNED and not ctx.resilient_parsing
+    is_planned = ctx.obj == PLANNED or ctx.resilient_parsing
+    return isinstance(value, str) and "://" in value and not is_planned
 
 
 def _is_shard(ctx: click.Context) -> bool:
@@ -89,102 +91,87 @@ def _is_shard(ctx: click.Context) -> bool:
     return ctx.get_parameter_source("shard") is ParameterSource.COMMANDLINE
 
 
-class _InputPath(click.Path):
-    """A file or folder that is read: a path, or a URL, of which the command gets a local copy's path."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
-        """Return the path. Args: as in click."""
-        if ctx is not None and _is_url(value, ctx):
-            from rankhouse.cli import transfers
-
-            return transfers.of(ctx).input(value)
-        return super().convert(value, param, ctx)
+def _finite(value: object, _: click.Context | None) -> float:
+    with suppress(ValueError):
+        if math.isfinite(number := float(str(value))):
+            return number
+    raise click.BadParameter(f'"{value}" is no finite number')
 
 
-class _LocalPath(click.Path):
-    """A path on this machine."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
-        """Refuse a URL. Args: as in click."""
-        if _is_url(value, ctx):
-            self.fail(f"{value}: is written bit by bit, which only a local path can be", param, ctx)
-        return super().convert(value, param, ctx)
+def _bytes(value: object, _: click.Context | None) -> int:
+    match = re.fullmatch(r"(\d{1,15})([KMG]?)B?", str(value), re.IGNORECASE)
+    if match is None:
+        raise click.BadParameter(f'"{value}" is no size; write bytes, or 500K, 20M, 1G')
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
 
 
-class _OutputPath(click.Path):
-    """A folder that is written, or a file: a path, or a URL, to which the finished work is uploaded.
+def _transfers(ctx: click.Context) -> Transfers:
+    """Return what is fetched and uploaded for a command."""
+    from rankhouse.cli.transfers import Transfers
 
-    Args:
-        reads: Options with which the command needs what a folder holds already; "" stands for always.
-        is_folder: None where it may be either.
+    transfers: Transfers = ctx.meta.setdefault(_TRANSFERS, Transfers())
+    return transfers
+
+
+def _source(value: object, ctx: click.Context | None) -> str:
+    if ctx is not None and _is_url(value, ctx):
+        return _transfers(ctx).local_text(value)
+    return str(value)
+
+
+def _fetched(url: str, ctx: click.Context) -> Path:
+    """Return where the copy of a remote file or folder will stand."""
+    return _transfers(ctx).input(url)
+
+
+def _refused(url: str, _: click.Context) -> Path:
+    raise click.BadParameter(f"{url}: is written bit by bit, which only a local path can be")
+
+
+def _uploaded(
+    url: str, ctx: click.Context, *, reads: Sequence[str] = ("",), is_folder: bool | None = True
+) -> Path:
+    """Return where what is to be uploaded is written; ``is_folder`` None: it may be either.
+
+    ``reads`` are options with which the command needs what a folder holds already; "" stands for always.
     """
-
-    def __init__(self, *reads: str, is_folder: bool | None = True) -> None:
-        super().__init__(path_type=Path)
-        self._reads, self._is_folder = reads, is_folder
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - as in click
-        """Return the local path. Args: as in click."""
-        if ctx is not None and _is_url(value, ctx):
-            from rankhouse.cli import transfers
-
-            if self is ADDED_TO and _is_shard(ctx):  # a shard is written elsewhere
-                return transfers.of(ctx).input(value)
-            return transfers.of(ctx).output(value, ctx, is_folder=self._is_folder, reads=self._reads)
-        return super().convert(value, param, ctx)
+    return _transfers(ctx).output(url, ctx, is_folder=is_folder, reads=tuple(reads))
 
 
-class _Source(click.ParamType[str]):
-    """A text that names files: a corpus, queries, a ranker, a rule; URLs in it become local paths."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401 - as in click
-        """Return the text. Args: as in click."""
-        del param
-        if ctx is not None and _is_url(value, ctx):
-            from rankhouse.cli import transfers
-
-            return transfers.local_text(value, ctx)
-        return str(value)
+def _added_to(url: str, ctx: click.Context) -> Path:
+    return _fetched(url, ctx) if _is_shard(ctx) else _uploaded(url, ctx)  # a shard is written elsewhere
 
 
-PATH, LOCAL, SOURCE = _InputPath(path_type=Path), _LocalPath(path_type=Path), _Source()
-NEW_FOLDER = _OutputPath("append", "shard")
-"""A folder that is made; what is there is fetched only to add to it, or to see a shard that is done."""
-GROWING_FOLDER = _OutputPath("")
-"""A folder that a command adds to, or goes on in."""
-ADDED_TO = _OutputPath("")
-"""A folder that a command adds to, but with --shard only reads."""
-OUTPUT = _OutputPath("", is_folder=None)
-"""A file, or a folder that is made or added to."""
+def _output_file(value: Any, ctx: click.Context | None) -> Path:  # noqa: ANN401 - as in click
+    """Lock a file for the command; refuse what cannot be written to, and what another process is writing."""
+    if ctx is not None and _is_url(value, ctx):
+        return _uploaded(value, ctx, reads=(), is_folder=False)
+    path = Path(value)
+    if ctx is not None and (ctx.obj == PLANNED or _is_shard(ctx)):
+        return path  # with --shard it is a folder, which make_shard looks after
+    check_file_target(path)
+    if ctx is not None and not ctx.resilient_parsing and not is_stream(path):
+        ctx.with_resource(only_writer(path))
+    return path
 
 
-class _OutputFile(click.ParamType[Path]):
-    """A file to write: looked at before any work is done, and locked until the command ends."""
+PATH, SOURCE, BYTES = _Path(_fetched), WordType("text", _source), WordType("bytes", _bytes)
+OUTPUT_FILE = WordType("path", _output_file)
+_FINITE = WordType("float", _finite)
+_TYPES: dict[Kind, click.ParamType[Any]] = {
+    "input": PATH,
+    "source": SOURCE,
+    "bytes": BYTES,
+    "index": _Path(_added_to),
+    "local": _Path(_refused),
+    "output": OUTPUT_FILE,
+    # what is there is fetched only to add to it, or to see a shard that is done
+    "folder": _Path(partial(_uploaded, reads=("append", "shard"))),
+    "growing": _Path(_uploaded),
+    "place": _Path(partial(_uploaded, is_folder=None)),
+}
 
-    name = "path"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # noqa: ANN401 - as in click
-        """Refuse what no file can be written to, and whatever another process is writing.
-
-        Args: as in click.
-        """
-        del param
-        if ctx is not None and _is_url(value, ctx):
-            from rankhouse.cli import transfers
-
-            return transfers.of(ctx).output(value, ctx, is_folder=False)
-        path = Path(value)
-        if ctx is not None and (ctx.obj == PLANNED or _is_shard(ctx)):
-            return path  # with --shard it is a folder, which make_shard looks after
-        check_file_target(path)
-        if ctx is not None and not ctx.resilient_parsing and not is_stream(path):
-            ctx.with_resource(only_writer(path))
-        return path
-
-
-OUTPUT_FILE = _OutputFile()
+# --- commands -------------------------------------------------------------------------------------------
 
 _NO_FILES = frozenset({"tag", "name", "names"})  # words of people's own, which may be the name of a file
 
@@ -193,33 +180,19 @@ class FileCommand(click.Command):
     """A command that reads or writes files: none may be both, and each may be remote."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as in click
-        """Refuse to write over an input, then carry the command out, remote files fetched and uploaded.
-
-        Raises:
-            WrongUse: An output is a file that another option names.
-        """
-        written = [
-            p for p in self.params if p.type is OUTPUT_FILE and ctx.params.get(p.name or "") is not None
-        ]
-        for output in written:
-            path: Path = ctx.params[output.name or ""]
-            for other in self.params:
-                if (
-                    path.is_file()
-                    and other not in written
-                    and _reads(other, ctx.params.get(other.name or ""), path)
-                ):
-                    named = (
-                        other.opts[0] if isinstance(other, click.Option) else str(other.metavar or other.name)
-                    )
-                    raise WrongUse(
-                        f"{output.opts[0]} {path}: is read by {named}; it would be lost: name another file"
-                    )
-        if TRANSFERS not in ctx.meta:
+        """Carry the command out, remote files fetched and uploaded; WrongUse for an output that is read."""
+        given = {one: ctx.params.get(one.name or "") for one in self.params}
+        written = {one: path for one, path in given.items() if one.type is OUTPUT_FILE and path is not None}
+        for output, path in written.items():
+            others = (one for one in given if one not in written and path.is_file())
+            if other := next((one for one in others if _reads(one, given[one], path)), None):
+                named = other.opts[0] if isinstance(other, click.Option) else other.metavar or other.name
+                raise WrongUse(
+                    f"{output.opts[0]} {path}: is read by {named}; it would be lost: name another file"
+                )
+        if _TRANSFERS not in ctx.meta:
             return super().invoke(ctx)
-        from rankhouse.cli import transfers
-
-        with transfers.of(ctx).carried_out(ctx.params):
+        with _transfers(ctx).carried_out(ctx.params):
             return super().invoke(ctx)
 
 
@@ -227,9 +200,8 @@ def _reads(parameter: click.Parameter, value: object, path: Path) -> bool:
     """Return whether a parameter's value names a file, by itself or in quotes (a rule's)."""
     if parameter.name in _NO_FILES:
         return False
-    words = [
-        str(one) for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, str | Path)
-    ]
+    several = value if isinstance(value, tuple) else (value,)
+    words = [str(one) for one in several if isinstance(one, str | Path)]
     return any(_is_same(name, path) for word in words for name in (word, *quoted(word)))
 
 
@@ -239,20 +211,85 @@ def _is_same(name: str, path: Path) -> bool:
     return False
 
 
-def verb(name: str, example: str) -> Callable[[Callable[..., console.CommandResult]], click.Command]:
-    """Make a command of a function that takes its options and returns its answer; ``--json`` is added."""
+def verb(name: str, example: str) -> Callable[[Callable[..., CommandResult | None]], FileCommand]:
+    """Make a command of a function, whose arguments are its options; ``--json`` is added if it answers.
 
-    def declare(work: Callable[..., console.CommandResult]) -> click.Command:
-        @wraps(work)
-        def carry_out(*, as_json: bool, **options: Any) -> None:  # noqa: ANN401 - a command's options
-            console.show(work(**options), as_json=as_json)
+    An argument is an option (:class:`~rankhouse.core.arguments.Option`), or a record of such.
+    """
 
-        made = click.command(name, cls=FileCommand, epilog=f"Example:  {example}")(carry_out)
-        words = "Machine-readable result on standard output."
-        made.params.append(click.Option(["--json", "as_json"], is_flag=True, help=words))
-        return made
+    def declare(work: Callable[..., CommandResult | None]) -> FileCommand:
+        hints, own = get_type_hints(work), {one.name: [one] for one in option_fields(work)}
+        names = inspect.signature(work).parameters
+        held = {name: own.get(name) or option_fields(hints[name]) for name in names}
+
+        def carry_out(*, as_json: bool = False, **values: Any) -> None:  # noqa: ANN401 - a command's options
+            given = {name: {one.name: _plain(one, values[one.name]) for one in held[name]} for name in held}
+            answer = work(
+                **{name: one[name] if name in own else hints[name](**one) for name, one in given.items()}
+            )
+            if answer is not None:
+                console.show(answer, as_json=as_json)
+
+        params = [_parameter(one) for fields in held.values() for one in fields]
+        if hints["return"] is CommandResult:
+            words = "Machine-readable result on standard output."
+            params.append(click.Option(["--json", "as_json"], is_flag=True, help=words))
+        said, epilog = inspect.getdoc(work), f"Example:  {example}"
+        return FileCommand(name, callback=carry_out, params=params, help=said, epilog=epilog)
 
     return declare
+
+
+def _plain(held: OptionField, value: Any) -> Any:  # noqa: ANN401 - an option's value
+    """Return what is declared: texts for paths where its type says so, its default where none was given."""
+    if value is None:
+        return None if held.default is MISSING else held.default
+    if get_origin(held.type) is tuple:
+        return tuple(_plain(held._replace(type=get_args(held.type)[0]), one) for one in value)
+    return value if Path in (held.type, *get_args(held.type)) or not isinstance(value, Path) else str(value)
+
+
+def _parameter(held: OptionField) -> click.Parameter:
+    """Make click's parameter of an option."""
+    option, kinds = held.option, [kind for kind in _kinds(held.type) if kind is not NoneType]
+    flag = option.flag or f"--{held.name.replace('_', '-')}"
+    several, kind = get_origin(kinds[0]) is tuple, kinds[0]
+    of = _click_type(held, get_args(kind)[0] if several else kind)
+    is_required = held.default is MISSING
+    if option.positional:
+        count = -1 if several else 1
+        return click.Argument([held.name], type=of, nargs=count, required=is_required, metavar=option.metavar)
+    words = f"{option.help}  [default: {option.default}]" if option.default else option.help
+    more: dict[str, Any] = {"help": words, "required": is_required, "metavar": option.metavar}
+    if not is_required:  # to click, None is a default that is there
+        more["default"] = None if option.default else held.default
+    if kind is bool:
+        both = len(_kinds(held.type)) > 1 or held.default is True  # not given is a third answer
+        return click.Option([held.name, f"{flag}/--no-{flag[2:]}" if both else flag], is_flag=True, **more)
+    more |= {"multiple": several, "is_eager": option.eager}
+    more["show_default"] = more.get("default") not in (None, "", ())
+    return click.Option([held.name, flag], type=of, **more)
+
+
+def _kinds(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - annotations have no common type
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _click_type(held: OptionField, kind: Any) -> click.ParamType[Any]:  # noqa: ANN401 - as above
+    option = held.option
+    if option.reader is not None:
+        reader: click.ParamType[Any] = option.reader
+        return reader
+    if choices := get_args(kind) if get_origin(kind) is Literal else option.choices:
+        return click.Choice(choices)
+    if option.kind != "value":
+        return _TYPES[option.kind]
+    if kind is int:
+        return _WholeNumber(option.least, option.most)
+    return {float: _FINITE, Path: PATH}.get(kind, click.STRING)
+
+
+# --- which options were given ---------------------------------------------------------------------------
 
 
 def was_given(name: str) -> bool:
@@ -262,11 +299,7 @@ def was_given(name: str) -> bool:
 
 
 def idle(reason: str, *names: str) -> None:
-    """Refuse options that were given and change nothing here.
-
-    Raises:
-        WrongUse: One was given.
-    """
+    """Refuse options that were given and change nothing here: WrongUse."""
     if given := _given(names):
         raise WrongUse(f"{given} would change nothing here: {reason}")
 
@@ -283,72 +316,41 @@ def _given(names: Sequence[str]) -> str:
     return ", ".join(flags[name] for name in names if was_given(name))
 
 
-skip_bad = click.option("--skip-bad", type=FROM_ZERO, default=0, show_default=True, metavar="N",
-                        help="Pass over up to N malformed records and report them.")  # fmt: skip
-relevant_from = click.option("--relevant-from", type=COUNT, default=1, show_default=True, metavar="GRADE",
-                             help="The lowest grade that means relevant.")  # fmt: skip
+# --- values that options take as text -------------------------------------------------------------------
+
+_DEEPEST = 50  # brackets in brackets of a --set
 
 
-def options_of(record: type) -> Callable[[F], F]:
-    """Give a command the options of a record; it is called with one, behind those of further records."""
-    held = option_fields(record)
-
-    def decorate(command: F) -> F:
-        @wraps(command)
-        def call(*records: object, **values: Any) -> Any:  # noqa: ANN401 - a command's options
-            given = {one.name: _plain(one, values.pop(one.name)) for one in held}
-            return command(*records, record(**given), **values)
-
-        made: Any = call
-        for one in reversed(held):
-            made = _option(one)(made)
-        return made  # type: ignore[no-any-return]
-
-    return decorate
+def read_change(text: str) -> tuple[str, object]:
+    """Read NAME=VALUE, else WrongUse; a value that is no literal is a text."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise WrongUse(f"--set {text[:80]}: write NAME=VALUE, like rate=1e-4")
+    if any(value.count(bracket) > _DEEPEST for bracket in "[{("):
+        raise WrongUse(f"--set {text[:60]} ...: is nested too deeply; no setting is")
+    try:
+        return name.strip(), ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return name.strip(), value
 
 
-def _plain(held: OptionField, value: Any) -> Any:  # noqa: ANN401 - an option's value
-    """Return what the record holds: texts for paths where it says so, its default where none was given."""
-    if value is None:
-        return None if held.is_required else held.default
-    if isinstance(value, tuple):
-        return tuple(_plain(held._replace(type=get_args(held.type)[0]), one) for one in value)
-    return value if Path in (held.type, *get_args(held.type)) or not isinstance(value, Path) else str(value)
+def read_numbers(option: str, text: str) -> tuple[float, ...]:
+    """Read what was given to an option as numbers with commas between them; WrongUse for anything else."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise WrongUse(f"{option} {text}: write numbers with commas between them, like 0.7,0.3") from None
 
 
-def _option(held: OptionField) -> Callable[[F], F]:
-    """Make the click option of a field."""
-    option, kinds = held.option, [kind for kind in _kinds(held.type) if kind is not NoneType]
-    flag = option.flag or f"--{held.name.replace('_', '-')}"
-    several, kind = get_origin(kinds[0]) is tuple, kinds[0]
-    of = _click_type(held, get_args(kind)[0] if several else kind)
-    if option.kind == "inputs":
-        return click.argument(held.name, nargs=-1, type=of, required=True)
-    default = None if held.is_required or option.default else held.default
-    words = f"{option.help}  [default: {option.default}]" if option.default else option.help
-    more: dict[str, Any] = {"help": words, "required": held.is_required, "metavar": option.metavar}
-    if kind is bool:
-        both = len(_kinds(held.type)) > 1  # not given is a third answer
-        return click.option(
-            held.name, f"{flag}/--no-{flag[2:]}" if both else flag, is_flag=True, default=default, **more
-        )
-    return click.option(
-        held.name, flag, type=of, multiple=several, default=default, show_default=bool(default), **more
-    )
+def with_changes(changes: Sequence[str], **options: object) -> dict[str, object]:
+    """Lay ``--set NAME=VALUE`` over options of the same names; None is an option that was not given.
 
-
-def _kinds(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - annotations have no common type
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-
-
-def _click_type(held: OptionField, kind: Any) -> click.ParamType[Any]:  # noqa: ANN401 - as above
-    if choices := get_args(kind) if get_origin(kind) is Literal else held.option.choices:
-        return click.Choice(choices)
-    if kind is int:
-        return _Whole(held.option.least, held.option.most)
-    if kind is float:
-        return FINITE
-    return _TYPES.get(held.option.kind, click.STRING)
-
-
-_TYPES = {"input": PATH, "inputs": SOURCE, "index": ADDED_TO, "source": SOURCE, "local": LOCAL}
+    Raises WrongUse for a setting given in two ways, with two values.
+    """
+    wanted: dict[str, object] = {}
+    for name, value in map(read_change, changes):
+        other = wanted.get(name, options[name] if name in options and was_given(name) else value)
+        if other != value:
+            raise WrongUse(f"{name} was given twice, as {other} and by --set {name}={value}; give it once")
+        wanted[name] = value
+    return {name: value for name, value in options.items() if value is not None} | wanted

@@ -3,52 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-import click
+from typing import Annotated, Any
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import idle, options_of, was_given
+from rankhouse.cli.options import WordType, idle, was_given
 from rankhouse.cluster.session import LOCAL, ClusterOptions, read_address
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
-from rankhouse.jobs.jobs import Job, JobResult, MergeOptions, make_shard, manifest_of, read_reports
+from rankhouse.jobs.jobs import Job, MergeOptions, make_shard, manifest_of, read_reports
 from rankhouse.jobs.shards import ShardNumber
+from rankhouse.page.tables import CommandResult
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class _ShardNumber(click.ParamType[ShardNumber]):
-    name = "i/n"
-
-    def convert(
-        self, value: str | ShardNumber, param: click.Parameter | None, ctx: click.Context | None
-    ) -> ShardNumber:
-        """Read i/n. Args: as in click."""
-        del param, ctx
-        return value if isinstance(value, ShardNumber) else ShardNumber.parse(value)
-
-
-def sharded(command: F) -> F:
-    """Add --shard."""
-    return click.option(
-        "--shard",
-        type=_ShardNumber(),
+ShardChoice = Annotated[
+    ShardNumber | None,
+    Option(
+        "Do only shard I of N; --out is that shard, for  rankhouse merge.",
         metavar="I/N",
-        is_eager=True,  # an output is a folder then, which --out has to know
-        help="Do the I-th of N shards only; --out is that shard, for  rankhouse merge.",
-    )(command)
-
-
-def answer_of(result: JobResult) -> CommandResult:
-    """Warn as a result says, and return the answer that it is."""
-    for warning in result.warnings:
-        console.warn(warning)
-    return CommandResult(result.facts, result.sentence, result.tables)
+        eager=True,  # an output is a folder then, which --out has to know
+        reader=WordType("i/n", lambda text, _: ShardNumber.parse(text)),
+    ),
+]
 
 
 def run_shard(job: Job, number: ShardNumber, folder: Path, *, overwrite: bool | None = None) -> CommandResult:
@@ -61,13 +37,12 @@ def run_shard(job: Job, number: ShardNumber, folder: Path, *, overwrite: bool | 
     if result.reason:
         console.note(f"{folder}: {result.reason}; it was replaced")
     report = read_reports([result.made])[0]
-    for warning in report["warnings"]:
-        console.warn(warning)
-    facts = {"part": str(folder), "shard": str(number)} | wanted.shard._asdict()
+    facts: dict[str, Any] = {"part": str(folder), "shard": str(number)} | wanted.shard._asdict()
     told = f"{wanted}, written to {folder} in {time.perf_counter() - started:.1f} s"
     if result.kept:
         told = f"{folder}: {wanted} is there already, whole and sound; nothing to do"
-    return CommandResult(facts | {"unit": job.unit, "kept": result.kept, "report": report}, told)
+    facts |= {"unit": job.unit, "kept": result.kept, "report": report}
+    return CommandResult(facts, told, warnings=report["warnings"])
 
 
 @dataclass(frozen=True)
@@ -86,11 +61,7 @@ class ClusterChoice:
 
     @property
     def options(self) -> ClusterOptions | None:
-        """Where the job of the command at work is to be done; None for here, without Ray.
-
-        Raises:
-            WrongUse: No cluster of that name, or options that go with another one.
-        """
+        """Where the job is done, None for here; WrongUse for no cluster, or options of another place."""
         if self.cluster is None:
             idle("only a --cluster has workers of its own", "cluster_workers", "worker_cpus")
             return None
@@ -101,25 +72,14 @@ class ClusterChoice:
         return ClusterOptions(read_address(self.cluster), self.cluster_workers, self.worker_cpus)
 
 
-clustered = options_of(ClusterChoice)
-"""Adds --cluster, --cluster-workers and --worker-cpus to a command."""
-
-
 def run_clustered(
     job: Job, out: Path, cluster: ClusterOptions, *, device: str = "cpu", options: MergeOptions | None = None
 ) -> CommandResult:
-    """Do a job on a cluster.
-
-    Args:
-        device: The value of ``--device``.
-
-    Raises:
-        WrongUse: A GPU is named by its number, which each machine of a cluster has its own of.
-    """
+    """Do a job on a cluster; WrongUse for a GPU by its number, of which each machine has its own."""
     from rankhouse.cluster.jobs import run_on_cluster
 
     if cluster.address != LOCAL:
         idle("a cache is a file of one machine, and shards that are done are kept anyway", "cache")
     if device.startswith("cuda:"):
         raise WrongUse(f"--device {device}: on a cluster every worker is given a GPU; write  --device cuda")
-    return answer_of(run_on_cluster(job, out, cluster, options=options or MergeOptions(), device=device))
+    return run_on_cluster(job, out, cluster, options=options or MergeOptions(), device=device)

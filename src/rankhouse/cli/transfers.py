@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from rankhouse.cli import TRANSFERS
 from rankhouse.core.errors import WrongUse, call_path
 from rankhouse.io import staging
 from rankhouse.io.locks import only_writer
@@ -31,9 +30,8 @@ class Transfers:
     def input(self, url: str) -> Path:
         """Return where the copy of a file or folder will stand.
 
-        Raises:
-            MissingInput: It is not there, or may not be read.
-            WrongUse: No file system is known for it, or the command writes it.
+        Raises MissingInput where it is not there or may not be read, WrongUse where no file system is known
+        for it, or the command writes it.
         """
         remote = Remote.at(url)
         if remote.path in self._outputs:
@@ -44,17 +42,20 @@ class Transfers:
         call_path(local, url)
         return local
 
+    def local_text(self, text: str) -> str:
+        """Put local paths in the place of URLs: of the whole text, behind ``NAME=``, or in quotes."""
+        return staging.URLS.sub(lambda match: match[0].replace(match[1], str(self.input(match[1]))), text)
+
     def output(
         self, url: str, ctx: click.Context, *, is_folder: bool | None, reads: tuple[str, ...] = ()
     ) -> Path:
         """Return where a file or folder is to be written before it is uploaded; it is locked.
 
+        Raises WrongUse where the place cannot be written to, or the command reads it.
+
         Args:
             is_folder: A folder is to be written; None where it may be either.
             reads: Options with which the command needs what the folder holds already; "" stands for always.
-
-        Raises:
-            WrongUse: The place cannot be written to, or the command reads it.
         """
         remote = Remote.at(url)
         remote.require_writable()
@@ -70,12 +71,7 @@ class Transfers:
 
     @contextmanager
     def carried_out(self, params: Mapping[str, Any]) -> Iterator[None]:
-        """Fetch, let the block work, and upload if it ends well.
-
-        Raises:
-            MissingInput: Something cannot be fetched.
-            OutputFailed: Something cannot be uploaded.
-        """
+        """Fetch, let the block work, upload if it ends well; MissingInput, OutputFailed where that fails."""
         with ExitStack() as stack:
             for remote, files in self._inputs.values():
                 stack.enter_context(staging.staged(remote, files))
@@ -93,17 +89,6 @@ class Transfers:
     def _upload(self) -> None:
         for output, _ in self._outputs.values():
             output.finish()
-
-
-def of(ctx: click.Context) -> Transfers:
-    """Return the transfers of a command, begun if there are none."""
-    transfers: Transfers = ctx.meta.setdefault(TRANSFERS, Transfers())
-    return transfers
-
-
-def local_text(text: str, ctx: click.Context) -> str:
-    """Put local paths in the place of URLs: of the whole text, behind ``NAME=``, or in quotes."""
-    return staging.URLS.sub(lambda match: match[0].replace(match[1], str(of(ctx).input(match[1]))), text)
 
 
 def _both(url: str) -> WrongUse:

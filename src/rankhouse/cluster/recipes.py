@@ -17,20 +17,20 @@ from typing import Any, ClassVar, Final, NamedTuple
 import click
 
 from rankhouse.cluster.actors import Fault, actor_class, received, start_actor
-from rankhouse.cluster.pool import TRIES
+from rankhouse.cluster.jobs import TRIES
 from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, ray_session
 from rankhouse.cluster.worker import beacon, locked, sees
 from rankhouse.core.errors import MissingInput, RankhouseError, WrongUse, warn
 from rankhouse.recipes.execute.execute import Call, State, call, conclude, of_step, standing
 from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.loops import Pass
-from rankhouse.recipes.read.plan import Plan, Task, TaskInputs
+from rankhouse.recipes.read.plan import RecipePlan, Task, TaskInputs
 
 _TURN: Final = 1.0  # seconds between two looks at whether something has become possible
 
 
 def carry_out_on_cluster(
-    plan: Plan, out: Path, contents: Contents, say: Callable[[str], None], cluster: ClusterOptions
+    plan: RecipePlan, out: Path, contents: Contents, say: Callable[[str], None], cluster: ClusterOptions
 ) -> list[State]:
     """Do every task that is not done, each as soon as what it needs is there.
 
@@ -94,7 +94,7 @@ class _Passes:
         self,
         ray: Any,  # noqa: ANN401 - Ray's own types change
         cluster: ClusterOptions,
-        plan: Plan,
+        plan: RecipePlan,
         left: dict[Pass, Task],
         place: tuple[Path, str],
         contents: Contents,
@@ -142,7 +142,8 @@ class _Passes:
             where = f"[{self._numbers[which]}/{len(self._plan.tasks)}] {task.title}"
             self._say(f"{where}: rankhouse {task.command.name}")
             opener = partial(HeldPass, replace(task, inputs=TaskInputs()), self._out, self._token)
-            resources = self._capacity.resources | ({} if _may_use_gpu(task) else {"num_gpus": 0})
+            given = task.command.read(task.arguments).values() if task.command.takes("device") else ("cpu",)
+            resources = self._capacity.resources | ({"num_gpus": 0} if "cpu" in given else {})
             actor, _ = start_actor(self._actors, opener, resources, self._capacity.cpus)
             ref = actor.run.remote(None)
             self._running[ref] = _PassAtWork(actor, task, where, datetime.now(UTC), clock=time.perf_counter())
@@ -159,9 +160,15 @@ class _Passes:
         except self._ray.exceptions.RayTaskError as error:
             raise RankhouseError(f"{running.where}: {error}") from error
         except self._ray.exceptions.RayError as error:
-            self._died(task, first_line(error))
-            self._left = {task.which: task} | self._left
-            return None
+            self._deaths[task.which] += 1
+            if self._deaths[task.which] < TRIES:
+                self._left = {task.which: task} | self._left
+                return None
+            died = RankhouseError(
+                f"its process died {TRIES} times ({first_line(error)}); give each more room, with fewer at a "
+                "time (--cluster-workers)"
+            )
+            raise of_step(self._plan, task, died) from None
         if isinstance(answer, Fault):
             raise of_step(self._plan, task, answer.error())
         said: Said = received(answer)
@@ -175,18 +182,6 @@ class _Passes:
         self._contents.save()
         return State(task, "made", record)
 
-    def _died(self, task: Task, reason: str) -> None:
-        self._deaths[task.which] += 1
-        if self._deaths[task.which] >= TRIES:
-            raise of_step(
-                self._plan,
-                task,
-                RankhouseError(
-                    f"its process died {TRIES} times ({reason}); give each more room, "
-                    "with fewer at a time (--cluster-workers)"
-                ),
-            )
-
 
 def _width(tasks: dict[Pass, Task]) -> int:
     """Return how many tasks may be at work at the same time: the most on one level of who needs whom."""
@@ -194,7 +189,3 @@ def _width(tasks: dict[Pass, Task]) -> int:
     for which, task in tasks.items():  # in order of work: needs come first
         levels[which] = 1 + max((levels[need] for need in task.inputs.needs if need in levels), default=0)
     return max(Counter(levels.values()).values(), default=1)
-
-
-def _may_use_gpu(task: Task) -> bool:
-    return task.command.takes("device") and "cpu" not in task.command.read(task.arguments).values()

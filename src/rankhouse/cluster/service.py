@@ -20,8 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rankhouse.cluster.replicas import ReplicaFailed, Replicas
-from rankhouse.cluster.search import SearchCluster, search_cluster
+from rankhouse.cluster.search import ReplicaFailed, Replicas, SearchCluster, search_cluster
 from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
 from rankhouse.core.errors import BadModel
 from rankhouse.jobs.shards import refuse_incomplete
@@ -206,7 +205,7 @@ class ServiceCluster:
         """Return what has a ranker held by the cluster, and makes the worker that spreads its work."""
 
         def spread(ranker: NeuralRanker, name: str) -> ReplicaWorker:
-            precision, device, _ = ranker.compute
+            precision, device = ranker.compute.precision, ranker.compute.device
             replicas = self._cluster.replicas
             shared = ClusterOptions("", replicas * max(1, len(options.rankers)), options.compute.threads)
             share = Capacity(self._cluster.ray, shared, device.type)

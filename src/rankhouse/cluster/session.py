@@ -27,11 +27,8 @@ _QUIET: Final = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
 _LOCAL_STORE: Final = 256 << 20  # bytes; shards are files, so little passes through Ray's memory
-_USUAL_CPUS: Final = 4  # processors of a worker: one copy of the model for all of them
-_MOST: Final = 400  # letters of what Ray says, from its end: there is the reason
 _PATIENCE: Final = 5.0  # seconds to wait for a connection
 _FIRST_WORD: Final = 20.0  # seconds to wait for the first bytes: the cluster may be busy
-_LOOK: Final = 0.05  # seconds between two looks at whether Ray has connected
 _SETTINGS: Final = bytes(3) + b"\x04" + bytes(5)  # HTTP/2's first frame, empty
 _GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS
 
@@ -203,9 +200,8 @@ def _refusal(address: str, error: Exception) -> RankhouseError:
         if address.startswith("ray://")
         else "HOST:PORT is for machines that are nodes of the cluster, ray://HOST:10001 for all others"
     )
-    return RankhouseError(
-        f"--cluster {address}: cannot be joined: {' '.join(text.split())[-_MOST:]}; {advice}"
-    )
+    reason = " ".join(text.split())[-400:]  # it stands at the end
+    return RankhouseError(f"--cluster {address}: cannot be joined: {reason}; {advice}")
 
 
 def first_line(error: Exception) -> str:
@@ -223,7 +219,7 @@ def _uninterrupted(thread: Executor, connect: Callable[[], None]) -> None:
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     try:
-        while wait([connected], timeout=_LOOK).not_done:
+        while wait([connected], timeout=0.05).not_done:
             if is_main:
                 signal.signal(signal.SIGTERM, before)
     finally:
@@ -246,7 +242,8 @@ class Capacity:
         has_gpu = any(node.get("GPU", 0) >= 1 for node in nodes)
         self.gpus = int(has_gpu and device != "cpu")
         share = int(sum(node.get("CPU", 0) for node in nodes)) // (at_once or options.workers or 1)
-        self.cpus = options.cpus or max(1, min(share, largest if at_once else _USUAL_CPUS, largest))
+        usual = largest if at_once else 4  # one copy of the model for all processors of a worker
+        self.cpus = options.cpus or max(1, min(share, usual, largest))
 
     def _nodes(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]

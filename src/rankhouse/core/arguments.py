@@ -8,9 +8,10 @@ are its annotation:
 
     @dataclass(frozen=True)
     class RerankOptions:
-        depth: Annotated[int, Option("Documents read a query.", least=0)] = 1000
+        depth: Annotated[int, Option("Documents read per query.", least=0)] = 1000
 
-Commands, :mod:`rankhouse.api`, recipes and the shards of a job all fill the same record.
+Commands, :mod:`rankhouse.api`, recipes and the shards of a job all fill the same record. What only a command
+has is declared in the same way, at the arguments of its function.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import math
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from difflib import get_close_matches
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial, wraps
+from itertools import chain
 from numbers import Integral, Real
 from typing import (
     Annotated,
@@ -39,7 +40,7 @@ from typing import (
 
 import numpy as np
 
-from rankhouse.core.errors import UnknownArgument, WrongUse
+from rankhouse.core.errors import UnknownArgument, WrongUse, did_you_mean
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -95,9 +96,8 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 def _unknown(given: str, names: Sequence[str]) -> str:
     """Say that there is no such argument, which one is meant, and which there are."""
     meant = [one for theirs, ours in _MEANT.items() if given.lower() in theirs.split() for one in ours]
-    close = [name for name in meant if name in names] or get_close_matches(given, names, 1)
-    guess = f" (did you mean {close[0]}=?)" if close else ""
-    return f'there is no argument "{given}"{guess}; it takes {", ".join(names)}'
+    known = next((name for name in meant if name in names), given)
+    return f'there is no argument "{given}"{did_you_mean(known, names, "", "=")}; it takes {", ".join(names)}'
 
 
 def check_least(options: object, least: float, *names: str) -> None:
@@ -133,11 +133,7 @@ def fault(
     """Return what is wrong with the first argument that a factory's annotations do not allow, or "".
 
     For example ``k1='x', but it takes a finite number``. Raises TypeError where the signature itself does not
-    take the arguments.
-
-    Args:
-        factory: A function, a class, or a ``functools.partial`` of one.
-        written: Whether all of them stood in a notation: literals, and texts that may become names of files.
+    take the arguments. ``written``: all of them stood in a notation, literals, and texts that may name files.
     """
     signature = inspect.signature(factory)
     hints = _hints(factory)
@@ -241,16 +237,25 @@ def _short(value: object) -> str:
     return shown if len(shown) <= 80 else f"{shown[:60]} ... ({len(shown):,} signs)"
 
 
-Kind = Literal["value", "input", "inputs", "index", "source", "local"]
-"""A plain value; a file or folder that is read; those without an option's name; an index that is added to; a
-text that names files, by itself or in a notation; a path of this machine alone."""
+Kind = Literal[
+    "value",  # a plain value
+    "input",  # a file or folder that is read; a command's own Path is one without saying so
+    "index",  # an index that is added to
+    "source",  # a text that names files, by itself or in a notation
+    "local",  # a path of this machine alone
+    "output",  # a file that is written
+    "folder",  # a folder that is made
+    "growing",  # a folder that is made or resumed
+    "place",  # a file or a folder that is written, as the work has it
+    "bytes",  # a size in bytes
+]
 
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is given on the command line."""
+    """How a field, or an argument of a command, is given on the command line."""
 
-    help: str  # what it means, in a line
+    help: str = ""  # what it means, in a line
     kind: Kind = "value"  # what its text is
     flag: str = ""  # its name there, where it is not -- and the field's
     choices: Sequence[str] = ()  # the values there are, where its type does not list them
@@ -259,6 +264,9 @@ class Option:
     most: int = 2**31 - 1
     metavar: str | None = None  # what stands for its value in the help
     neutral: bool = False  # it changes how fast, or what is shown, and never what is computed
+    positional: bool = False  # it has no name there, and stands by itself
+    eager: bool = False  # it is read before the others
+    reader: Any = None  # click's type, where neither kind nor type says which
 
 
 class OptionField(NamedTuple):
@@ -266,24 +274,25 @@ class OptionField(NamedTuple):
 
     name: str
     type: Any
-    default: Any
-    is_required: bool
+    default: Any  # MISSING where it must be given
     option: Option
 
 
-def option_fields(record: type) -> list[OptionField]:
-    """Return the fields of a record that have an option: its own first, then those of its bases."""
-    hints = get_type_hints(record, include_extras=True)
-    held: dict[str, Field[Any]] = {field.name: field for field in fields(record)}
-    names = dict.fromkeys(name for one in record.__mro__ for name in vars(one).get("__annotations__", ()))
-    found = []
-    for name in names:
-        if name in held and get_origin(hint := hints[name]) is Annotated:
-            kind, *notes = get_args(hint)
-            default = held[name].default
-            found += [
-                OptionField(name, kind, default, default is MISSING, option=note)
-                for note in notes
-                if isinstance(note, Option)
-            ]
-    return found
+def option_fields(declared: type | Callable[..., object]) -> list[OptionField]:
+    """Return the fields of a record that have an option, its own first, or the arguments of a function."""
+    hints = get_type_hints(declared, include_extras=True)
+    if isinstance(declared, type):
+        held = {field.name: field.default for field in fields(declared)}
+        own_first = (vars(one).get("__annotations__", ()) for one in declared.__mro__)
+        names = dict.fromkeys(chain.from_iterable(own_first))
+    else:
+        taken = inspect.signature(declared).parameters
+        held = {name: MISSING if one.default is one.empty else one.default for name, one in taken.items()}
+        names = dict.fromkeys(taken)
+    return [
+        OptionField(name, get_args(hints[name])[0], held[name], option=note)
+        for name in names
+        if name in held and get_origin(hints[name]) is Annotated
+        for note in get_args(hints[name])[1:]
+        if isinstance(note, Option)
+    ]

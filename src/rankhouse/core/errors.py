@@ -35,6 +35,17 @@ def name_few(items: Iterable[str], most: int = 5, *, quoted: bool = False) -> st
     return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
+def did_you_mean(name: str, known: Iterable[str], sign: str = '"', end: str = '"') -> str:
+    """Return ``(did you mean "NAME"?)``, a space before it, where a known name is near; else "".
+
+    ``sign`` and ``end`` stand around the name.
+    """
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a name that is wrong
+
+    close = get_close_matches(name, known, 1)
+    return f" (did you mean {sign}{close[0]}{end}?)" if close else ""
+
+
 class RankhouseError(Exception):
     """Any fault that rankhouse explains; the message says what, where and what to do next.
 

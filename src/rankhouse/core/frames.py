@@ -51,10 +51,8 @@ def frame(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> pd.Da
 def columns_of(table: pd.DataFrame, *names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a DataFrame as tuples of the columns wanted, each under one of its names.
 
-    Whole numbers become texts in all columns but the last: pandas reads the ids of a file as numbers.
-
-    Raises:
-        WrongUse: A column is not there.
+    Whole numbers become texts in all columns but the last: pandas reads the ids of a file as numbers. Raises
+    WrongUse where a column is not there.
     """
     there = list(map(str, table.columns))
     found = [next((name for name in known if name in there), None) for known in names]

@@ -13,11 +13,10 @@ import keyword
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeVar
 
 from rankhouse.core.arguments import fault
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import WrongUse, did_you_mean
 
 T = TypeVar("T")
 
@@ -143,8 +142,7 @@ def choose(name: str, table: Mapping[str, T], what: str) -> T:
     """
     if name in table:
         return table[name]
-    close = get_close_matches(name.lower(), table, 1)
-    guess = f' (did you mean "{close[0]}"?)' if close else ""
+    guess = did_you_mean(name.lower(), table)
     raise WrongUse(f'"{name}" is no {what} known here{guess}; choose from: {", ".join(sorted(table))}')
 
 

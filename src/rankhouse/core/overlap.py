@@ -23,12 +23,8 @@ Named = Mapping[str, Collection[str]]
 def mismatch(ours: Named, name: str, theirs: Named, other: str, *, documents: float = LITTLE) -> str:
     """Return a remark where two inputs name hardly any query alike, or hardly any document of their queries.
 
-    It is "" where all is well, or where a side is empty, which is another fault.
-
-    Args:
-        name: What the first is called: "the run".
-        other: The second.
-        documents: Least share of documents in common, of the side that has fewer.
+    It is "" where all is well, or where a side is empty, which is another fault. ``name`` and ``other`` are
+    what the sides are called, "the run"; ``documents`` is the least share in common, of the smaller side.
     """
     both = [query_id for query_id in ours if query_id in theirs]
     if len(both) < LITTLE * min(len(ours), len(theirs)) or not both:

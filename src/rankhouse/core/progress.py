@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
@@ -103,6 +103,7 @@ class Lines:
 
     def __init__(self, label: str, total: int | None, unit: str, say: Callable[[str], None]) -> None:
         self.label, self.done, self.total, self._unit, self._say = label, 0, total, unit, say
+        self._planned = total
         self._started, self._over = time.monotonic(), threading.Event()
         self._begin: tuple[float, float] | None = None  # done before, and after how many seconds
         self._thread = threading.Thread(target=self._speak, daemon=True)
@@ -115,8 +116,9 @@ class Lines:
         self._over.set()
         self._thread.join()
 
-    def tell(self, done: float, total: int | None) -> None:
-        """Take how far the work is; ``total`` is None where it is not known."""
+    def __call__(self, done: float, total: int | None = None) -> None:
+        """Take how far the work is; ``total`` where it is another than was planned."""
+        total = self._planned if total is None else total
         if self._begin is None or done < self.done or (total and not self.total):  # other work begins
             self._begin = done, time.monotonic() - self._started
         self.done, self.total = int(done), total
@@ -158,11 +160,7 @@ class Display:
     @contextmanager
     def shown(self, label: str, total: int | None, unit: str) -> Iterator[Progress]:
         """Show how far a block's work is; ``unit`` "bytes" shows shares only, anything else counts."""
-        with Lines(label, total, unit, self.say) as lines:
-
-            def show(done: float, total: int | None = total) -> None:
-                lines.tell(done, total)
-
+        with Lines(label, total, unit, self.say) as show:
             yield show
 
     def say(self, text: str) -> None:
@@ -198,11 +196,6 @@ def switch(on: bool) -> None:
     _is_on = on
 
 
-def is_on() -> bool:
-    """Whether progress is shown."""
-    return _is_on
-
-
 @contextmanager
 def heard_by(on_progress: OnProgress | None, on_step: OnStep | None = None) -> Iterator[None]:
     """Let a program hear how far the work of a block is; nothing is shown then.
@@ -236,18 +229,31 @@ def shown(label: str, total: int | None, unit: str = "") -> Iterator[Progress]:
     >>> with shown("encoding", 2) as show:
     ...     show(1)
     """
-    on_progress, lines = _listeners.get()[0], Lines(label, total, unit, say)
+    if (on_progress := _listeners.get()[0]) is not None:
+        lines = Lines(label, total, unit, say)
 
-    def report(done: float, total: int | None = total) -> None:
-        lines.tell(done, total)
-        if on_progress is not None:
-            on_progress(ProgressReport(label, done, total, unit, seconds_left=lines.left(lines.seconds)))
+        def report(done: float, total: int | None = None) -> None:
+            lines(done, total)
+            left = lines.left(lines.seconds)
+            on_progress(ProgressReport(label, done, lines.total, unit, seconds_left=left))
 
-    if on_progress is not None or not _is_on:
         yield report
-    else:
+    elif _is_on:
         with _display.shown(label, total, unit) as show:
             yield show
+    else:
+        yield ignore
+
+
+def stages(stack: ExitStack) -> Callable[[str], Progress]:
+    """Return what begins to show a part of the work, and ends the part before."""
+    part = stack.enter_context(ExitStack())
+
+    def show(label: str) -> Progress:
+        part.close()
+        return part.enter_context(shown(label, None))
+
+    return show
 
 
 def say(text: str) -> None:

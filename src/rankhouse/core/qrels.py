@@ -9,9 +9,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from rankhouse.core.arguments import Option
 
 Qrels = Mapping[str, Mapping[str, int]]
 """Query id -> document id -> grade; a grade of 1 or more is relevant, 0 or less is not."""
+
+RelevantFrom = Annotated[int, Option("The lowest grade that means relevant.", least=1, metavar="GRADE")]
+"""The option of commands that say so."""
 
 MOST_GRADE = 2**31 - 1
 """The highest grade, as for trec_eval on most machines; the lowest is the same below 0."""

@@ -132,8 +132,7 @@ class SearchResult(Ranking):
     def __eq__(self, other: object) -> bool:
         return self.hits == other.hits if isinstance(other, SearchResult) else NotImplemented
 
-    def __hash__(self) -> int:
-        return hash(self.doc_ids)
+    __hash__ = Ranking.__hash__
 
     @property
     def ranking(self) -> Ranking:

@@ -132,7 +132,7 @@ class Run(Mapping[str, Ranking]):
             )
         if len(set(query_ids)) != len(query_ids):
             repeated = next(q for q in query_ids if list(query_ids).count(q) > 1)
-            raise BadData(f'query "{repeated}" is given twice; a run holds one ranking a query')
+            raise BadData(f'query "{repeated}" is given twice; a run holds one ranking per query')
         codes: dict[str, int] = {}
         rows = [codes.setdefault(d, len(codes)) for ids in documents for d in ids]
         sizes = [len(ids) for ids in documents]
@@ -244,7 +244,7 @@ class Run(Mapping[str, Ranking]):
     def top(self, k: int) -> Run:
         """Keep the best k documents of every query."""
         if k < 0:
-            raise WrongUse(f"top({k}): a run can keep 0 or more documents a query")
+            raise WrongUse(f"top({k}): a run can keep 0 or more documents per query")
         return self._taken(list(self._queries), np.minimum(np.diff(self._offsets), k))
 
     def restrict(self, query_ids: Iterable[str]) -> Run:

@@ -32,10 +32,6 @@ ISOTONIC_LEAST: Final = 1000
 """Pairs below which isotonic regression follows chance (Niculescu-Mizil, Caruana, ICML 2005)."""
 MOST_KNOTS: Final = 32
 """Of an isotonic scale: its text stands in manifests and beside scores."""
-_FOLDS: Final = 5
-_RESAMPLES: Final = 1000
-_SAME: Final = 1e-9  # levels so near are one step, apart by rounding only
-_TINY: Final = 1e-15  # a probability of 0 that came true would cost infinitely much
 
 
 class JudgedScores(NamedTuple):
@@ -58,7 +54,6 @@ class Goodness(NamedTuple):
     """How well probabilities come true; intervals by resampling queries.
 
     Attributes:
-        name: Whose probabilities.
         error: Expected calibration error.
         brier: Mean squared difference to what came true.
         log_loss: Mean of minus the logarithm of what was given to what came true.
@@ -77,10 +72,6 @@ class CalibrationResult(NamedTuple):
 
     Attributes:
         scale: Fitted on all pairs.
-        method: "platt" or "isotonic".
-        pairs: n.
-        relevant: How many of them are relevant.
-        queries: Whose pairs they are.
         goodness: Of the share of relevant pairs for all, of the ranker's own probabilities where it gives
             some, and of the fitted ones on queries that were held out.
     """
@@ -105,7 +96,6 @@ def calibrate(judged: JudgedScores, method: str = "platt", seed: int = 0) -> Cal
     """Fit a scale on judged pairs.
 
     Args:
-        judged: The pairs.
         method: "platt" or "isotonic".
         seed: Of the folds and of the intervals.
 
@@ -201,7 +191,7 @@ def _rising(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
     distinct, place, count = np.unique(x, return_inverse=True, return_counts=True)
     shares = np.bincount(place, _targets(relevant)) / count
     fitted = isotonic_regression(shares, weights=count).x
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(fitted) > _SAME) + 1])
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(fitted) > 1e-9) + 1])  # below that is rounding
     if len(starts) > MOST_KNOTS:  # neighbours are joined, to steps of about as many pairs
         parts = np.cumsum(count)[starts] * MOST_KNOTS // (len(x) + 1)
         starts = starts[np.flatnonzero(np.diff(parts, prepend=-1))]
@@ -238,7 +228,7 @@ def _held_out(
 ) -> tuple[Doubles, Doubles]:
     """Return each pair's probability by a curve and by the mere share, both of other queries: (n,) each."""
     queries = list(dict.fromkeys(judged.query_ids))
-    folds = deal(queries, min(_FOLDS, len(queries)), seed).folds
+    folds = deal(queries, min(5, len(queries)), seed).folds
     fold_of = {query_id: number for number, fold in enumerate(folds) for query_id in fold}
     places = np.array([fold_of[query_id] for query_id in judged.query_ids])
     curves, shares = np.empty(len(x)), np.empty(len(x))
@@ -253,13 +243,13 @@ def _held_out(
 def _goodness(name: str, judged: JudgedScores, p: Doubles, seed: int) -> Goodness:
     """Measure probabilities (n,), with intervals by resampling queries."""
     _, query = np.unique(np.array(judged.query_ids), return_inverse=True)
-    given = np.clip(np.where(judged.relevant, p, 1 - p), _TINY, 1)
+    given = np.clip(np.where(judged.relevant, p, 1 - p), 1e-15, 1)  # a logarithm of 0 is infinite
     own = np.split(np.argsort(query, kind="stable"), np.cumsum(np.bincount(query))[:-1])
     sums = np.stack([bin_sums(p[rows], judged.relevant[rows]) for rows in own])
     costs = np.stack([np.bincount(query, (p - judged.relevant) ** 2), np.bincount(query, -np.log(given))])
     generator = np.random.default_rng(seed)
     many = len(sums)
-    times = generator.multinomial(many, np.full(many, 1 / many), size=_RESAMPLES)
+    times = generator.multinomial(many, np.full(many, 1 / many), size=1000)
     drawn = np.concatenate([np.ones((1, many)), times])  # the queries themselves first
     bins = (drawn @ sums.reshape(many, -1)).reshape(-1, 3, BINS)
     pairs = bins[:, 0].sum(1)
@@ -281,7 +271,6 @@ def _interval(values: Doubles) -> Interval:
 
 
 _TEMPLATE = Path(__file__).parent / "templates" / "calibration.html.j2"
-_LEGEND = "In brackets: 95 % intervals, from resampled queries. Lower is better."
 
 
 def goodness_table(result: CalibrationResult) -> Table:
@@ -291,7 +280,8 @@ def goodness_table(result: CalibrationResult) -> Table:
         for one in result.goodness
     )
     columns = ("probabilities", "calibration error", "Brier score", "log loss")
-    return Table(columns, rows, legend=_LEGEND)
+    legend = "In brackets: 95 % intervals, from resampled queries. Lower is better."
+    return Table(columns, rows, legend=legend)
 
 
 def bins_table(reliability: Reliability) -> Table:
@@ -325,10 +315,7 @@ def calibration_record(result: CalibrationResult) -> dict[str, Any]:
 def write_figure(result: CalibrationResult, path: Path | str) -> None:
     """Draw the reliability diagram into a PNG or SVG file.
 
-    Raises:
-        WrongUse: Another suffix.
-        MissingExtra: matplotlib is not installed.
-        OutputFailed: The file cannot be written.
+    Errors as of :func:`rankhouse.page.charts.write`.
     """
     write(_diagram(result), path, "calibration")
 
@@ -336,16 +323,13 @@ def write_figure(result: CalibrationResult, path: Path | str) -> None:
 def write_report(result: CalibrationResult, path: Path | str, title: str = "Calibration") -> None:
     """Write a page that stands alone: the fitted scale, what it is worth, the reliability diagram.
 
-    Raises:
-        MissingExtra: jinja2 or matplotlib is not installed.
-        OutputFailed: The file cannot be written.
+    Errors as of :func:`rankhouse.page.html.write_page`.
     """
-    fitted: Goodness = result.goodness[-1]
     content = {
         "title": title,
         "result": result,
         "goodness": goodness_table(result),
-        "bins": bins_table(fitted.reliability),
+        "bins": bins_table(result.goodness[-1].reliability),
         "chart": inline(_diagram(result), "calibration"),
     }
     write_page(_TEMPLATE, content, path)

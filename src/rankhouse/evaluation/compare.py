@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,28 +21,26 @@ from rankhouse.core.frames import frame
 from rankhouse.core.notation import choose
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.evaluation import charts, tables
-from rankhouse.evaluation.comparison_data import (
-    ALPHA,
-    TIE,
-    ComparisonData,
-    MeanScore,
-    PairedTest,
-    without_rounding,
-)
+from rankhouse.evaluation import charts, significance, tables
 from rankhouse.evaluation.measures import Evaluator, Scores
-from rankhouse.evaluation.significance import CORRECTIONS, TESTS, Floats, Interval, t_interval
 from rankhouse.io.outputs import write_json, writing
 from rankhouse.page.charts import ending_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_NO_TEXTS: Mapping[str, str] = {}
+
+class QueryDifference(NamedTuple):
+    """One query: the value of the baseline, of the system, and the second minus the first."""
+
+    query_id: str
+    baseline: float
+    value: float
+    difference: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(ComparisonData):
+class Comparison:
     """Systems side by side, to be printed, shown in a notebook, converted and saved.
 
     >>> import rankhouse as rh
@@ -55,20 +53,137 @@ class Comparison(ComparisonData):
     <BLANKLINE>
     Means over 1 queries with 95 % t intervals.
 
-    Its numbers are described at :class:`ComparisonData`.
+    Attributes:
+        scores: System -> its scores, in the order given; all over the same queries.
+        baseline: The system the others are compared with; None if there is none.
+        test: "t" or "randomization".
+        correction: "none", "bonferroni" or "holm".
+        cells: Row by row: the systems in order, within each the measures in order.
     """
+
+    scores: Mapping[str, Scores]
+    baseline: str | None
+    test: str
+    correction: str
+    seed: int
+    cells: tuple[significance.MeanScore, ...]
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """The systems' names, in the order given."""
+        return tuple(self.scores)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures' names."""
+        return next(iter(self.scores.values())).measures
+
+    @property
+    def query_ids(self) -> tuple[str, ...]:
+        """The judged queries; every mean is over all of them."""
+        return next(iter(self.scores.values())).query_ids
+
+    @property
+    def challengers(self) -> tuple[str, ...]:
+        """The systems compared with the baseline; none without a baseline."""
+        return tuple(s for s in self.scores if s != self.baseline) if self.baseline is not None else ()
+
+    def __getitem__(self, system: str) -> Scores:
+        return choose(system, self.scores, "system")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.scores)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def cell(self, system: str, measure: str) -> significance.MeanScore:
+        """Return one cell of the table.
+
+        Raises:
+            WrongUse: There is no such system or measure.
+        """
+        choose(system, self.scores, "system")
+        choose(measure, dict.fromkeys(self.measures), "measure of this comparison")
+        return next(c for c in self.cells if c.system == system and c.measure == measure)
+
+    def differences(self, system: str, measure: str) -> tuple[QueryDifference, ...]:
+        """Compare a system with the baseline query by query, largest gain first (ties by query id).
+
+        Raises:
+            WrongUse: There is no baseline, or no such system or measure.
+        """
+        if self.baseline is None:
+            raise WrongUse("there is no baseline to differ from; name one of the systems as baseline")
+        choose(system, self.scores, "system")
+        old, new = self.scores[self.baseline].of(measure), self.scores[system].of(measure)
+        gains = significance.without_rounding(new - old)
+        rows = zip(self.query_ids, old.tolist(), new.tolist(), gains.tolist(), strict=True)
+        return tuple(
+            sorted((QueryDifference(*row) for row in rows), key=lambda r: (-r.difference, r.query_id))
+        )
+
+    def extremes(
+        self, system: str, measure: str, most: int = 5
+    ) -> tuple[tuple[QueryDifference, ...], tuple[QueryDifference, ...]]:
+        """Return the queries a system helps most and those it hurts most, the strongest first.
+
+        Raises:
+            WrongUse: There is no baseline, or no such system or measure.
+        """
+        ordered = self.differences(system, measure)
+        best = tuple(row for row in ordered[:most] if row.difference > 0)
+        worst = tuple(row for row in ordered[::-1][:most] if row.difference < 0)
+        return best, worst
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader of the table must know, one sentence each: queries not covered, odd tests."""
+        shared: dict[str, list[str]] = {}
+        for system, scores in self.scores.items():
+            for remark in scores.remarks:
+                shared.setdefault(remark, []).append(system)
+        everybody = [*self.scores] if len(self.scores) > 1 else []
+        of_runs = [
+            f"{'all runs' if systems == everybody else ', '.join(systems)}: {remark}"
+            for remark, systems in shared.items()
+        ]
+        noted: dict[str, dict[str, list[str]]] = {}
+        for cell in self.cells:
+            if cell.paired_test is not None and cell.paired_test.note:
+                noted.setdefault(cell.paired_test.note, {}).setdefault(cell.system, []).append(cell.measure)
+        of_tests = [
+            f"{note}: {'; '.join(places)}"
+            for note, tested in noted.items()
+            for places in [[f"{system} ({', '.join(where)})" for system, where in tested.items()]]
+        ]
+        return tuple(of_runs + of_tests)
+
+    @property
+    def method(self) -> str:
+        """Say in one sentence how the numbers were computed."""
+        means = f"Means over {len(self.query_ids)} queries with 95 % t intervals"
+        if not self.challengers:
+            return f"{means}."
+        count = len(self.challengers) * len(self.measures)
+        tests = "1 test" if count == 1 else f"{count} tests"
+        return (
+            f"{means}; two-sided {significance.TESTS[self.test].describe(self.seed)} "
+            f'against "{self.baseline}", {significance.CORRECTIONS[self.correction].name} {tests}; '
+            f"significant at p < {significance.ALPHA}."
+        )
 
     def __str__(self) -> str:
         notes = "\n".join(f"note: {remark}" for remark in self.remarks)
-        return "\n\n".join([*(table.to_text() for table in tables.main_tables(self)), *filter(None, [notes])])
+        shown = [table.to_text() for table in tables.main_tables(self)]
+        return "\n\n".join([*shown, notes] if notes else shown)
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(self.systems)} in {' '.join(self.measures)}>\n{self}"
 
     def _repr_html_(self) -> str:
-        return "".join(
-            f"{table.to_html()}<p>{escape(table.legend)}</p>" for table in tables.main_tables(self)
-        ) + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
+        shown = [f"{table.to_html()}<p>{escape(table.legend)}</p>" for table in tables.main_tables(self)]
+        return "".join([*shown, *(f"<p>{escape(remark)}</p>" for remark in self.remarks)])
 
     def to_dict(self) -> dict[str, object]:
         """Return method, remarks and cells as plain values, as ``rankhouse evaluate --json`` prints them."""
@@ -88,7 +203,7 @@ class Comparison(ComparisonData):
         path: Path | str,
         *,
         title: str = "Evaluation",
-        texts: Mapping[str, str] = _NO_TEXTS,
+        texts: Mapping[str, str] | None = None,
         system: str | None = None,
         measure: str | None = None,
     ) -> None:
@@ -99,7 +214,6 @@ class Comparison(ComparisonData):
         the differences of one system to the baseline, query by query.
 
         Args:
-            path: The file.
             title: Heading of a page.
             texts: Query id -> its words, shown in a page.
             system: Whose differences a chart shows; may be left out where only one differs from the baseline.
@@ -125,12 +239,12 @@ class Comparison(ComparisonData):
     def _only_challenger(self) -> str:
         if self.baseline is None:
             raise WrongUse("a chart shows differences to a baseline; name one of the systems as baseline")
-        if len(self.challengers) != 1:
+        if not self.challengers:
+            raise WrongUse(f'"{self.baseline}" alone differs from nothing; compare it with another system')
+        if len(self.challengers) > 1:
             raise WrongUse(
                 f"a chart shows one system: name it, like  system={self.challengers[0]!r};  there are: "
                 f"{', '.join(self.challengers)}"
-                if self.challengers
-                else f'"{self.baseline}" alone differs from nothing; compare it with another system'
             )
         return self.challengers[0]
 
@@ -177,8 +291,8 @@ def compare(
         raise WrongUse("no run was given; give at least one run to evaluate")
     if baseline is not None:
         choose(baseline, runs, "baseline")
-    choose(test, TESTS, "test")
-    choose(correction or "none", CORRECTIONS, "correction")
+    choose(test, significance.TESTS, "test")
+    choose(correction or "none", significance.CORRECTIONS, "correction")
     evaluator = Evaluator(qrels, measures)
     scores = {system: evaluator(run) for system, run in runs.items()}
     return compare_scores(scores, baseline, test, correction, seed=seed)
@@ -195,75 +309,62 @@ def compare_scores(
 
     Args:
         scores: System name -> its scores; all with the same measures, and with the baseline's queries.
-        baseline: The system to compare the others with; None only gives means and intervals.
-        test: "t" or "randomization".
-        correction: None (or "none"), "bonferroni" or "holm".
-        seed: Of the randomization test.
 
     Raises:
         WrongUse: A baseline, test or correction that does not exist, or other queries than the baseline's.
     """
     if baseline is not None:
         choose(baseline, scores, "baseline")
-    test_of = choose(test, TESTS, "test").p
-    correct = choose(correction or "none", CORRECTIONS, "correction").correct
+    test_of = choose(test, significance.TESTS, "test").p
+    correct = choose(correction or "none", significance.CORRECTIONS, "correction").correct
     if seed < 0:
         raise WrongUse(f"seed = {seed} was given; a seed is a whole number of 0 or more")
     measures = next(iter(scores.values())).measures
-    tests: dict[tuple[str, str], PairedTest] = {}
+    tests: dict[tuple[str, str], significance.PairedTest] = {}
     challengers = [system for system in scores if baseline is not None and system != baseline]
     if baseline is not None and challengers:
-        _require_pairs(scores, baseline)
-        gains = without_rounding(
+        for system, own in scores.items():
+            if own.query_ids != scores[baseline].query_ids:
+                raise WrongUse(
+                    f'"{system}" and the baseline "{baseline}" are measured on different queries, or in '
+                    "another order; measure them with the same judgements"
+                )
+        gains = significance.without_rounding(
             np.concatenate([scores[s].values - scores[baseline].values for s in challengers])
         )
         p = test_of(gains, seed)
         names = [(system, measure) for system in challengers for measure in measures]
         rows = zip(names, gains, p.tolist(), correct(p).tolist(), strict=True)
         tests = {name: _paired_test(row, raw, final) for name, row, raw, final in rows}
-    cells = [
-        MeanScore(system, measure, *_interval(scores[system], measure), tests.get((system, measure)))
-        for system in scores
-        for measure in measures
-    ]
+    cells = []
+    for system, own in scores.items():
+        for measure in measures:
+            _, low, high = significance.t_interval(own.of(measure))
+            mean = own.mean(measure)  # as trec_eval would print it
+            cells.append(
+                significance.MeanScore(
+                    system, measure, mean, low, high=high, paired_test=tests.get((system, measure))
+                )
+            )
     return Comparison(scores, baseline, test, correction or "none", seed=seed, cells=tuple(cells))
 
 
-def _require_pairs(scores: Mapping[str, Scores], baseline: str) -> None:
-    """Refuse to pair values of different queries."""
-    for system, own in scores.items():
-        if own.query_ids != scores[baseline].query_ids:
-            raise WrongUse(
-                f'"{system}" and the baseline "{baseline}" are measured on different queries, or in another '
-                "order; measure them with the same judgements"
-            )
-
-
-def _interval(scores: Scores, measure: str) -> Interval:
-    """Return the interval around the mean that trec_eval would print."""
-    return t_interval(scores.of(measure))._replace(mean=scores.mean(measure))
-
-
-def _paired_test(gains: Floats, p: float, corrected: float) -> PairedTest:
+def _paired_test(gains: significance.Floats, p: float, corrected: float) -> significance.PairedTest:
     """Sum up one test."""
-    wins, losses = int(np.count_nonzero(gains > 0)), int(np.count_nonzero(gains < 0))
-    return PairedTest(
-        *t_interval(gains),
+    wins, losses, note = int(np.count_nonzero(gains > 0)), int(np.count_nonzero(gains < 0)), ""
+    if not gains.any():
+        note = "no query differs from the baseline, so there is nothing to test (p = 1)"
+    elif len(gains) == 1:
+        note = "one query alone cannot show that a difference is more than luck (p = 1)"
+    elif np.ptp(gains) < significance.TIE:
+        note = "the difference is the same on every query, which leaves a t-test no spread to judge by"
+    return significance.PairedTest(
+        *significance.t_interval(gains),
         p=p,
         corrected=corrected,
-        significant=corrected < ALPHA,
+        significant=corrected < significance.ALPHA,
         wins=wins,
         ties=len(gains) - wins - losses,
         losses=losses,
-        note=_note(gains),
+        note=note,
     )
-
-
-def _note(gains: Floats) -> str:
-    if not gains.any():
-        return "no query differs from the baseline, so there is nothing to test (p = 1)"
-    if len(gains) == 1:
-        return "one query alone cannot show that a difference is more than luck (p = 1)"
-    if np.ptp(gains) < TIE:
-        return "the difference is the same on every query, which leaves a t-test no spread to judge by"
-    return ""

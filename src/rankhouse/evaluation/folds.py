@@ -47,7 +47,6 @@ class Folds(NamedTuple):
         """Test on one fold (counted from 0), choose on the next, learn from the others.
 
         Args:
-            number: The fold to test on.
             validate: False gives the next fold to training too and leaves ``valid`` empty.
 
         Raises:
@@ -71,8 +70,6 @@ def deal(query_ids: Iterable[str], folds: int = 5, seed: int = 0) -> Folds:
 
     Args:
         query_ids: All different.
-        folds: How many, 2 or more.
-        seed: Another one, other folds.
 
     Raises:
         WrongUse: Fewer than two folds, or fewer queries than folds.
@@ -165,7 +162,6 @@ def divide(
     Args:
         keys: Query id -> what it shares with others of its product.
         shares: Part -> its share of the queries; they add up to 1.
-        seed: Changes the dealing.
         even: Queries to be dealt before the others, so that every part gets its share of both kinds (those
             that have a match, say).
 
@@ -189,15 +185,9 @@ def divide(
     parts: dict[str, list[str]] = {name: [] for name in shares}
     for kind in (True, False):
         some = [queries for queries in dealt if kind == (not first.isdisjoint(queries))]
-        _deal(sorted(some, key=lambda queries: order(seed, min(queries))), shares, parts)
+        lacking = {name: share * sum(map(len, some)) for name, share in shares.items()}
+        for queries in sorted(some, key=lambda queries: order(seed, min(queries))):
+            name = max(lacking, key=lacking.__getitem__)
+            lacking[name] -= len(queries)
+            parts[name].extend(queries)
     return {name: tuple(sorted(queries)) for name, queries in parts.items()}
-
-
-def _deal(dealt: list[tuple[str, ...]], shares: Mapping[str, float], parts: Mapping[str, list[str]]) -> None:
-    """Deal each product to the part that lacks most of its share by then."""
-    total = sum(map(len, dealt))
-    lacking = {name: share * total for name, share in shares.items()}
-    for queries in dealt:
-        name = max(lacking, key=lambda part: lacking[part])
-        lacking[name] -= len(queries)
-        parts[name].extend(queries)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.evaluation.own_measures import OwnMeasures, own_measures
@@ -23,7 +23,6 @@ EXAMPLES = "AP  P@30  nDCG@20  RR@10  R@1000  Success@1  Judged@10  AP(rel=2)"
 # those that need packages of their own.
 OWN = "own"
 PROVIDERS = ("pytrec_eval", "judged", "msmarco", "compat", "gdeval")
-_SAY_NOTHING_ABOUT_A_RUN = ("NumQ", "NumRel")
 _LARGEST = 2**31 - 1  # the C code counts ranks in ints
 _RANGES = {"cutoff": (1, _LARGEST), "rel": (1, _LARGEST), "recall": (0, 1), "beta": (0, math.inf)}
 
@@ -51,22 +50,8 @@ _HABITS = {
 }
 
 
-class Measure(Protocol):
-    """What we use of ir_measures' measures; ``str`` of one is its name and reads back."""
-
-    NAME: str
-    __name__: str
-    AT_PARAM: str
-    SUPPORTED_PARAMS: Mapping[str, Any]
-    params: Mapping[str, Any]
-
-    def __call__(self, **params: object) -> Measure:
-        """Return the same measure with these parameters."""
-        ...
-
-    def validate_params(self) -> None:
-        """Assert that names and types of the parameters are right."""
-        ...
+Measure = Any
+"""One of ir_measures' measures, which are untyped; ``str`` of one is its name and reads back."""
 
 
 def parse(measures: str | Iterable[str]) -> tuple[Measure, ...]:
@@ -104,7 +89,7 @@ def known() -> tuple[str, ...]:
 def _of_library() -> set[str]:
     available = [registry()[name] for name in PROVIDERS if registry()[name].is_available()]
     offered = {str(measure.__name__) for provider in available for measure in provider.SUPPORTED_MEASURES}
-    return (offered | {"NumRelRet", "SetRelP"}) - set(_SAY_NOTHING_ABOUT_A_RUN)
+    return (offered | {"NumRelRet", "SetRelP"}) - {"NumQ", "NumRel"}  # which say nothing about a run
 
 
 def provider_of(measure: Measure) -> str:
@@ -136,10 +121,6 @@ def _library_names() -> dict[str, Measure]:
 
     computable = _of_library()
     return {name: m for name, m in measures.items() if m.__name__ in computable or name in computable}
-
-
-def _names() -> dict[str, Measure]:
-    return _library_names() | own_measures()
 
 
 def _pieces(text: str) -> list[str]:
@@ -228,7 +209,7 @@ def _guess(name: str, cutoff: str) -> str:
     """Say what may have been meant: habits of trec_eval, other capitals, a slip of the finger."""
     stem = re.sub(r"_?[\d.]+$", "", name)
     cutoff = cutoff or name[len(stem) :].lstrip("_")
-    folded = {key.lower(): key for key in _names()} | _HABITS
+    folded = {key.lower(): key for key in _library_names() | own_measures()} | _HABITS
     close = get_close_matches(stem.lower(), folded, 1, cutoff=0.7)
     meant = folded.get(name.lower()) or folded.get(stem.lower()) or (folded[close[0]] if close else "")
     if not meant:

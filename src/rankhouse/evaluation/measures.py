@@ -159,7 +159,6 @@ def evaluate(run: Run, qrels: Qrels, measures: str | Iterable[str]) -> Scores:
     that both sides have, as trec_eval does without ``-c``, pass ``restrict(qrels, run)`` as judgements.
 
     Args:
-        run: What the system says.
         qrels: What the judges say; grades below 0 count as not judged, as in trec_eval.
         measures: Names in ir_measures' notation, in one text or several.
 

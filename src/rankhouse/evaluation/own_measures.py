@@ -21,14 +21,6 @@ Ranked = tuple[str, ...]
 MeasureFunction = Callable[[Ranked, Mapping[str, int]], float]
 
 
-class Value(NamedTuple):
-    """One value of a measure, as ir_measures' programs yield them."""
-
-    query_id: str
-    measure: Any
-    value: float
-
-
 class _Own(NamedTuple):
     measure: Any
     function: MeasureFunction
@@ -96,31 +88,31 @@ class OwnMeasures:
 
     def evaluator(self, measures: Iterable[Any], qrels: Mapping[str, Mapping[str, int]]) -> OwnEvaluator:
         """Return what measures any number of runs."""
-        return OwnEvaluator([(measure, _defined[measure.NAME].function) for measure in measures], qrels)
+        return OwnEvaluator({measure: _defined[measure.NAME].function for measure in measures}, qrels)
 
 
-class OwnEvaluator:
+class OwnEvaluator(NamedTuple):
     """Measures runs by functions."""
 
-    def __init__(
-        self, measures: list[tuple[Any, MeasureFunction]], qrels: Mapping[str, Mapping[str, int]]
-    ) -> None:
-        self._measures, self._qrels = measures, qrels
+    measures: Mapping[Any, MeasureFunction]
+    qrels: Mapping[str, Mapping[str, int]]
 
-    def iter_calc(self, run: Mapping[str, Mapping[str, float]]) -> Iterator[Value]:
+    def iter_calc(self, run: Mapping[str, Mapping[str, float]]) -> Iterator[Any]:
         """Yield a value for each measure and query of a run, (query id -> document id -> falling score).
 
         Raises:
             RankhouseError: A measure raised an error, or returned no number.
         """
+        from ir_measures import Metric  # noqa: PLC0415 - only evaluation pays for it
+
         for query_id, scores in run.items():
-            for measure, function in self._measures:
+            for measure, function in self.measures.items():
                 ranked = tuple(scores)[: measure.params.get("cutoff")]
                 try:
-                    value = float(function(ranked, self._qrels[query_id]))
+                    value = float(function(ranked, self.qrels[query_id]))
                 except Exception as error:
                     raise RankhouseError(
                         f'the measure "{measure}" failed with {type(error).__name__}: {error}; it is given a '
                         "tuple of document ids and a mapping of document id to grade, and returns a number"
                     ) from error
-                yield Value(query_id, measure, value)
+                yield Metric(query_id, measure, value)

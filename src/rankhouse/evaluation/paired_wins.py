@@ -58,8 +58,6 @@ class PairedWins(NamedTuple):
     """How often each of two systems is right where the other is not.
 
     Attributes:
-        first: Name of the first system.
-        second: Of the second.
         counts: Who is right, over all queries.
         ranges: The same by the score of the first system's top document, highest first.
     """
@@ -78,9 +76,6 @@ def paired_wins(first: Run, second: Run, qrels: Qrels, names: tuple[str, str], r
 
     Args:
         first: By whose scores the ranges are cut: the higher the nearer.
-        second: The other.
-        qrels: What is right.
-        names: Of the two.
         ranges: How many, of equal size or one more.
 
     Raises:
@@ -102,12 +97,13 @@ def paired_wins(first: Run, second: Run, qrels: Qrels, names: tuple[str, str], r
         warn_of_mismatch({q: run[q].doc_ids for q in run}, name, qrels, "the judgements", documents=NOTHING)
     scores = {query_id: _top_score(first, query_id) for query_id in judged}
     order = sorted(judged, key=lambda query_id: -scores[query_id])
-    right = [[_is_right(run, query_id, qrels) for query_id in order] for run in (first, second)]
+    tops = [{q: run[q].doc_ids[:1] for q in run} for run in (first, second)]
+    right = [[bool(relevant(qrels, q).intersection(top.get(q, ()))) for top in tops] for q in order]
     cut = [
-        ScoreRange(scores[order[rows[0]]], scores[order[rows[-1]]], _count(right, rows))
+        ScoreRange(scores[order[rows[0]]], scores[order[rows[-1]]], _count(right[rows[0] : rows[-1] + 1]))
         for rows in np.array_split(np.arange(len(order)), ranges)
     ]
-    return PairedWins(*names, _count(right, np.arange(len(order))), tuple(cut))
+    return PairedWins(*names, _count(right), tuple(cut))
 
 
 def counts_table(wins: PairedWins) -> Table:
@@ -159,17 +155,9 @@ def _top_score(run: Run, query_id: str) -> float:
     return float(run[query_id].scores[0]) if query_id in run and run[query_id].doc_ids else -math.inf
 
 
-def _is_right(run: Run, query_id: str, qrels: Qrels) -> bool:
-    return query_id in run and bool(
-        set(run[query_id].doc_ids[:1]) & relevant(qrels, query_id)  # empty where nothing was found
-    )
-
-
-def _count(right: list[list[bool]], rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> WinCounts:
-    seen = [(right[0][row], right[1][row]) for row in rows.tolist()]
-    return WinCounts(
-        *(seen.count(kind) for kind in ((False, False), (True, False), (False, True), (True, True)))
-    )
+def _count(right: list[list[bool]]) -> WinCounts:
+    kinds = ([False, False], [True, False], [False, True], [True, True])
+    return WinCounts(*map(right.count, kinds))
 
 
 def _finite(score: float) -> float | None:

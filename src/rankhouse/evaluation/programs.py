@@ -35,21 +35,14 @@ _NONE_JUDGED = "none"
 
 @dataclass(frozen=True)
 class Program:
-    """A program with its measures and judgements made ready.
+    """A program with its measures and judgements made ready."""
 
-    Attributes:
-        evaluator: Takes (query -> document -> score), yields a value for each measure and query.
-        rows: Measure as the program is asked for it -> its place among all measures.
-        columns: Query id -> its place among all queries.
-        names: Query id -> document id -> the name it is handed over by; None: its own id.
-        depth: The rank below which these measures do not look; None if one of them reads to the end.
-    """
-
-    evaluator: Any
-    rows: Mapping[str, int]
-    columns: Mapping[str, int]
+    evaluator: Any  # takes (query -> document -> score), yields a value for each measure and query
+    rows: Mapping[str, int]  # measure as the program is asked for it -> its place among all measures
+    columns: Mapping[str, int]  # query id -> its place among all queries
+    # query id -> document id -> the name it is handed over by; None: its own id
     names: Mapping[str, Mapping[str, str]] | None
-    depth: int | None
+    depth: int | None  # the rank below which these measures do not look; None if one of them reads to the end
 
     def values(self, ranked: Ranked) -> Iterator[tuple[int, int, float]]:
         """Stream (row, column, value) of rankings, best first, of queries that have judgements."""
@@ -87,7 +80,7 @@ def programs_for(measures: Sequence[Measure], judged: Judgements) -> list[Progra
             asked = [measure(rel=1) for measure in asked]
         named = None if provider == OWN else names
         handed = {
-            str(columns[q]): grades if named is None else _renamed(grades, named[q])
+            str(columns[q]): {named[q].get(d, d) if named else d: grade for d, grade in grades.items()}
             for q, grades in accepted.items()
         }
         places = {str(measure): row for measure, row in zip(asked, rows, strict=True)}
@@ -113,10 +106,6 @@ def _group(measure: Measure) -> _Group:
     if provider != _TREC_EVAL:
         return _Group(provider)
     return _Group(provider, params.get("rel", 1), "gains" in params, params.get("judged_only", False))
-
-
-def _renamed(grades: Mapping[str, int], names: Mapping[str, str]) -> dict[str, int]:
-    return {names.get(doc_id, doc_id): grade for doc_id, grade in grades.items()}
 
 
 def _depth(measures: Sequence[Measure]) -> int | None:

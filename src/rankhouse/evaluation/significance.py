@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 LEVEL = 0.95
+ALPHA = 0.05
+TIE = 1e-12  # smaller differences are rounding, not ranking
 PERMUTATIONS = 100_000
 _EXACT_UP_TO = 17  # differing queries: 2**17 sign patterns are more than the permutations drawn otherwise
 _CHUNK_BYTES = 32 * 2**20
@@ -30,6 +32,37 @@ class Interval(NamedTuple):
     high: float
 
 
+class PairedTest(NamedTuple):
+    """A system against the baseline on one measure.
+
+    ``low`` and ``high`` are the 95 % t interval of the mean difference; ``corrected`` is p after the
+    correction (p itself without one); ``significant`` is corrected < 0.05; wins, ties and losses count
+    queries; ``note`` explains a case in which the test has little to say, else is empty.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    corrected: float
+    significant: bool
+    wins: int
+    ties: int
+    losses: int
+    note: str
+
+
+class MeanScore(NamedTuple):
+    """One system on one measure: mean with its 95 % t interval, and the test against the baseline, if any."""
+
+    system: str
+    measure: str
+    mean: float
+    low: float
+    high: float
+    paired_test: PairedTest | None
+
+
 def t_interval(values: Floats) -> Interval:
     """Return the mean of values, (queries,), with its 95 % Student interval; one value gives NaN ends."""
     mean, count = float(np.mean(values)), len(values)
@@ -41,12 +74,16 @@ def t_interval(values: Floats) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def without_rounding(differences: Floats) -> Floats:
+    """Return differences, those that are only rounding set to 0."""
+    return np.where(np.abs(differences) < TIE, 0.0, differences)
+
+
 def t_test(differences: Floats, seed: int = 0) -> Floats:  # noqa: ARG001 - one signature for all tests
     """Test paired differences with Student's t.
 
     Args:
         differences: (tests, queries), system minus baseline.
-        seed: Not used.
 
     Returns:
         (tests,) two-sided p. No difference anywhere, or a single query, gives 1; the same difference on

@@ -5,25 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rankhouse.evaluation.charts import inline_chart
-from rankhouse.evaluation.comparison_data import ComparisonData, MeanScore
 from rankhouse.evaluation.measures import Scores
+from rankhouse.evaluation.significance import MeanScore
 from rankhouse.io.outputs import writing
 from rankhouse.page.html import write_page
 from rankhouse.page.tables import BETTER, WORSE, Table
 
-_NOTHING: Mapping[str, str] = {}
+if TYPE_CHECKING:
+    from rankhouse.evaluation.compare import Comparison
 
 
-def main_tables(comparison: ComparisonData) -> tuple[Table, ...]:
+def main_tables(comparison: Comparison) -> tuple[Table, ...]:
     """Return the means, and with a baseline the tests against it."""
     if not comparison.challengers:
         return (means_table(comparison),)
     return means_table(comparison)._replace(legend=""), differences_table(comparison)
 
 
-def means_table(comparison: ComparisonData) -> Table:
+def means_table(comparison: Comparison) -> Table:
     """Return one row a system, one column a measure.
 
     The best of a column is strong, ▲ and ▼ are significant; notes are half the 95 % interval, and which
@@ -44,28 +46,19 @@ def means_table(comparison: ComparisonData) -> Table:
     return Table(columns, tuple(rows), frozenset(strong), _legend(comparison), notes=notes)
 
 
-def differences_table(comparison: ComparisonData, system: str | None = None) -> Table:
+def differences_table(comparison: Comparison, system: str | None = None) -> Table:
     """Return one row a test: the difference and its interval, p before and after correction, wins and losses.
 
     Args:
-        comparison: With a baseline; without one there are no rows.
         system: Only the tests of this one, which is then not named in each row.
     """
-    columns = (
-        "system",
-        "measure",
-        "difference",
-        "95 % interval",
-        "p",
-        "corrected p",
-        "better / equal / worse",
-    )
+    numbers = ("difference", "95 % interval", "p", "corrected p", "better / equal / worse")
     rows = tuple(
         (
             cell.system,
             cell.measure,
             f"{c.difference:+.4f}{mark(cell)}",
-            _range(c.low, c.high),
+            "unknown" if math.isnan(c.low) else f"{c.low:+.4f} to {c.high:+.4f}",
             _probability(c.p),
             _probability(c.corrected),
             f"{c.wins} / {c.ties} / {c.losses}",
@@ -73,37 +66,34 @@ def differences_table(comparison: ComparisonData, system: str | None = None) -> 
         for cell in comparison.cells
         if (c := cell.paired_test) is not None and system in (None, cell.system)
     )
-    table = Table(columns, rows, legend=_legend(comparison))
-    return table if system is None else table.select(range(1, len(columns)))
+    table = Table(("system", "measure", *numbers), rows, legend=_legend(comparison))
+    return table if system is None else table.select(range(1, 7))
 
 
 def extremes_tables(
-    comparison: ComparisonData, system: str, measure: str, most: int = 5, texts: Mapping[str, str] = _NOTHING
+    comparison: Comparison, system: str, measure: str, most: int = 5, texts: Mapping[str, str] | None = None
 ) -> tuple[Table, Table]:
     """Return two tables: the queries a system helps most, and those it hurts most.
 
     Args:
-        comparison: With a baseline.
-        system: The system to look at.
-        measure: One of the comparison's measures.
-        most: Rows of each table.
         texts: Query id -> its words, shown where known.
     """
-    columns = ("query", *(("text",) if texts else ()), "baseline", "system", "difference")
+    columns = ("query", "text", "baseline", "system", "difference")
     best, worst = (
-        tuple(
-            (
-                row.query_id,
-                *((texts.get(row.query_id, ""),) if texts else ()),
-                f"{row.baseline:.4f}",
-                f"{row.value:.4f}",
-                f"{row.difference:+.4f}",
-            )
-            for row in side
+        Table(
+            columns,
+            tuple(
+                (
+                    row.query_id,
+                    (texts or {}).get(row.query_id, ""),
+                    *(f"{row.baseline:.4f}", f"{row.value:.4f}", f"{row.difference:+.4f}"),
+                )
+                for row in side
+            ),
         )
         for side in comparison.extremes(system, measure, most)
     )
-    return Table(columns, best), Table(columns, worst)
+    return (best, worst) if texts else (best.select((0, 2, 3, 4)), worst.select((0, 2, 3, 4)))
 
 
 def per_query_table(scores: Mapping[str, Scores]) -> Table:
@@ -127,7 +117,7 @@ def write_per_query(scores: Mapping[str, Scores], path: Path | str) -> None:
         out.write(per_query_table(scores).to_tsv())
 
 
-def records(comparison: ComparisonData) -> list[dict[str, object]]:
+def records(comparison: Comparison) -> list[dict[str, object]]:
     """Return every cell as a flat mapping for JSON; what is unknowable (NaN) is None."""
     rows = []
     for cell in comparison.cells:
@@ -149,17 +139,13 @@ def mark(cell: MeanScore) -> str:
     return " " + (BETTER if cell.paired_test.difference > 0 else WORSE)
 
 
-def _legend(comparison: ComparisonData) -> str:
+def _legend(comparison: Comparison) -> str:
     marks = f" {BETTER} significantly better, {WORSE} significantly worse." if comparison.challengers else ""
     return comparison.method + marks
 
 
 def _half(cell: MeanScore) -> str:
     return "one query" if math.isnan(cell.high) else f"± {cell.high - cell.mean:.4f}"
-
-
-def _range(low: float, high: float) -> str:
-    return "unknown" if math.isnan(low) else f"{low:+.4f} to {high:+.4f}"
 
 
 def _probability(p: float) -> str:
@@ -170,17 +156,15 @@ _TEMPLATE = Path(__file__).parent / "templates" / "report.html.j2"
 
 
 def write_report(
-    comparison: ComparisonData,
+    comparison: Comparison,
     path: Path | str,
     title: str = "Evaluation",
-    texts: Mapping[str, str] = _NOTHING,
+    texts: Mapping[str, str] | None = None,
     most: int = 5,
 ) -> None:
     """Write a page that stands alone: tables, charts, best and worst queries; no link and no script.
 
-    Raises:
-        MissingExtra: jinja2 or matplotlib is not installed.
-        OutputFailed: The file cannot be written.
+    Errors as of :func:`rankhouse.page.html.write_page`.
     """
     sections = [
         {

@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankhouse.core.nouns import FloatArray, Query
+
+if TYPE_CHECKING:
+    from rankhouse.explanation.contrast import Contrast
 
 
 def signed(value: float) -> str:
@@ -69,7 +72,7 @@ class Part:
         rest: dict[str, Any] = {"note": self.note, "facts": self.facts}
         rest["parts"] = [part.to_dict() for part in self.parts]
         rest["why"] = self.why.to_dict() if self.why else None
-        return {"name": self.name, "value": self.value} | {key: value for key, value in rest.items() if value}
+        return {"name": self.name, "value": self.value} | _filled(rest)
 
 
 class Word(NamedTuple):
@@ -123,7 +126,7 @@ class Grid(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
-        return self._asdict() | {"values": [[float(v) for v in row] for row in self.values]}
+        return self._asdict() | {"values": self.values.tolist()}
 
 
 @dataclass(frozen=True)
@@ -211,6 +214,11 @@ class Explanation:
     ranker: str = field(default="", repr=False)
 
     @property
+    def sides(self) -> tuple[Explanation, ...]:
+        """The explanations that it is made of: itself."""
+        return (self,)
+
+    @property
     def gap(self) -> float:
         """What the parts leave of the score: rounding where they are exact."""
         return self.score - math.fsum(part.value for part in self.parts)
@@ -220,49 +228,48 @@ class Explanation:
         return replace(self, notes=(*self.notes, *notes))
 
     def sentence(self, most: int = 3) -> str:
-        """Say it in words.
-
-        Args:
-            most: How many parts are named on each side.
-        """
+        """Say it in words, naming so many parts on each side."""
         unit = f" ({self.unit})" if self.unit != "score" else ""
         return f"{self.doc_id} scores {brief(number(self.score))}{unit}: {named_parts(self.parts, most)}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values: query, document, score, method, exact, unit, parts, gap, cost and the rest."""
-        told = {
-            "query": self.query._asdict(),
-            "document": self.doc_id,
-            "score": self.score,
-            "method": self.method,
-            "exact": self.exact,
-            "unit": self.unit,
-            "parts": [part.to_dict() for part in self.parts],
-            "gap": self.gap,
-            "cost": self.cost,
-        }
         rest = {
             "query_words": list(self.query_words),
             "texts": [text._asdict() | {"words": [w._asdict() for w in text.words]} for text in self.texts],
             "grids": [grid.to_dict() for grid in self.grids],
             "ranker": self.ranker,
         }
-        told |= in_words(self.sentence(), self.notes, self.counterfactual)
-        return told | {key: value for key, value in rest.items() if value}
+        return json_values(self, {"document": self.doc_id}) | _filled(rest)
 
 
-def in_words(sentence: str, notes: Sequence[str], counterfactual: Counterfactual | None) -> dict[str, Any]:
-    """Return what an answer says besides its numbers, as JSON values; what is empty is left out."""
-    flip = counterfactual.to_dict() if counterfactual else None
-    rest = {"notes": list(notes), "sentence": sentence, "counterfactual": flip}
-    return {key: value for key, value in rest.items() if value}
+def json_values(answer: Explanation | Contrast, documents: Mapping[str, str]) -> dict[str, Any]:
+    """Return what explanations and contrasts have in common, as JSON values."""
+    flip = answer.counterfactual.to_dict() if answer.counterfactual else None
+    values = {
+        "query": answer.query._asdict(),
+        **documents,
+        "score": answer.score,
+        "method": answer.method,
+        "exact": answer.exact,
+        "unit": answer.unit,
+        "parts": [part.to_dict() for part in answer.parts],
+        "gap": answer.gap,
+        "cost": answer.cost,
+    }
+    return values | _filled(
+        {"notes": list(answer.notes), "sentence": answer.sentence(), "counterfactual": flip}
+    )
+
+
+def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}
 
 
 def named_parts(parts: Sequence[Part], most: int, *, falls: bool = False) -> str:
-    """Name the parts that count most: first those that make the number what it is, then those against.
+    """Name the parts that count most on each side: first those that make the number what it is.
 
     Args:
-        most: How many are named on each side.
         falls: Whether the number is what takes away from it.
     """
     falling = sorted((part for part in parts if part.value), key=lambda part: (-abs(part.value), part.name))

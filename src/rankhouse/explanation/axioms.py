@@ -52,12 +52,7 @@ class DocumentPairs:
         return floats[self.first], floats[self.second]
 
     def near(self, one: Floats, other: Floats) -> Bools:
-        """Return where two arrays are equal within the tolerance.
-
-        Args:
-            one: (p,).
-            other: (p,).
-        """
+        """Return where two arrays, (p,), are equal within the tolerance."""
         return np.abs(one - other) <= self.tolerance * np.maximum(np.abs(one), np.abs(other))
 
     @cached_property
@@ -83,12 +78,7 @@ class DocumentPairs:
         return differing
 
     def same_words(self, at_least: int, every: bool = False) -> Bools:
-        """Return where both contain the same query words.
-
-        Args:
-            at_least: How many they must contain.
-            every: Whether they must contain all the words of the query.
-        """
+        """Return where both contain the same query words, so many at least, or every word of the query."""
         one, other = (counts > 0 for counts in self.counts)
         same: Bools = (one == other).all(axis=1) & (one.sum(axis=1) >= at_least)
         return same & one.all(axis=1) if every else same
@@ -302,30 +292,28 @@ class Axiom(NamedTuple):
 
     Attributes:
         wants: What it asks for, in a few words.
-        group: "word counts", "length", "closeness" or "meaning".
         prefer: From p pairs to (p,) preferences.
         needs_vectors: Whether it says anything only with word vectors.
     """
 
     wants: str
-    group: str
     prefer: Callable[[DocumentPairs], Preferences]
     needs_vectors: bool = False
 
 
 AXIOMS: dict[str, Axiom] = {
-    "TFC1": Axiom("more query words", "word counts", tfc1),
-    "TFC3": Axiom("more different query words", "word counts", tfc3),
-    "M-TDC": Axiom("more of the rarer query word", "word counts", m_tdc),
-    "LNC1": Axiom("shorter, same query words", "length", lnc1),
-    "TF-LNC": Axiom("longer by a query word only", "length", tf_lnc),
-    "LB1": Axiom("a query word the other lacks", "length", lb1),
-    "PROX1": Axiom("query words close together", "closeness", prox1),
-    "PROX2": Axiom("query words early", "closeness", prox2),
-    "PROX3": Axiom("the query as a phrase", "closeness", prox3),
-    "PROX4": Axiom("a tight group of all query words", "closeness", prox4),
-    "PROX5": Axiom("tight groups on average", "closeness", prox5),
-    "STMC1": Axiom("words similar to the query's", "meaning", stmc1, needs_vectors=True),
-    "STMC2": Axiom("a query word before similar words", "meaning", stmc2, needs_vectors=True),
+    "TFC1": Axiom("more query words", tfc1),
+    "TFC3": Axiom("more different query words", tfc3),
+    "M-TDC": Axiom("more of the rarer query word", m_tdc),
+    "LNC1": Axiom("shorter, same query words", lnc1),
+    "TF-LNC": Axiom("longer by a query word only", tf_lnc),
+    "LB1": Axiom("a query word the other lacks", lb1),
+    "PROX1": Axiom("query words close together", prox1),
+    "PROX2": Axiom("query words early", prox2),
+    "PROX3": Axiom("the query as a phrase", prox3),
+    "PROX4": Axiom("a tight group of all query words", prox4),
+    "PROX5": Axiom("tight groups on average", prox5),
+    "STMC1": Axiom("words similar to the query's", stmc1, needs_vectors=True),
+    "STMC2": Axiom("a query word before similar words", stmc2, needs_vectors=True),
 }
 """The axioms by name, in the order in which tables show them."""

@@ -16,7 +16,7 @@ from rankhouse.explanation.answer import (
     Explanation,
     Part,
     brief,
-    in_words,
+    json_values,
     named_parts,
     number,
 )
@@ -43,6 +43,11 @@ class Contrast:
     notes: tuple[str, ...] = ()
 
     @property
+    def sides(self) -> tuple[Explanation, ...]:
+        """The explanations that it is made of."""
+        return self.first, self.second
+
+    @property
     def query(self) -> Query:
         """The question."""
         return self.first.query
@@ -51,6 +56,11 @@ class Contrast:
     def method(self) -> str:
         """How both are explained."""
         return self.first.method
+
+    @property
+    def unit(self) -> str:
+        """What the numbers are."""
+        return self.first.unit
 
     @property
     def cost(self) -> int:
@@ -78,11 +88,7 @@ class Contrast:
         return self.first.exact and self.second.exact
 
     def sentence(self, most: int = 3) -> str:
-        """Say it in words.
-
-        Args:
-            most: How many parts are named on each side.
-        """
+        """Say it in words, naming so many parts on each side."""
         first, second = self.first.doc_id, self.second.doc_id
         same = brief(number(self.first.score))
         if self.score == 0:
@@ -95,20 +101,9 @@ class Contrast:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, as :meth:`Explanation.to_dict` with "against", "first" and "second"."""
-        told = {
-            "query": self.query._asdict(),
-            "document": self.first.doc_id,
-            "against": self.second.doc_id,
-            "score": self.score,
-            "method": self.method,
-            "exact": self.exact,
-            "unit": self.first.unit,
-            "parts": [part.to_dict() for part in self.parts],
-            "gap": self.gap,
-            "cost": self.cost,
-        }
-        told |= in_words(self.sentence(), self.notes, self.counterfactual)
-        return told | {"first": self.first.to_dict(), "second": self.second.to_dict()}
+        documents = {"document": self.first.doc_id, "against": self.second.doc_id}
+        sides = {"first": self.first.to_dict(), "second": self.second.to_dict()}
+        return json_values(self, documents) | sides
 
 
 def contrast(
@@ -120,8 +115,7 @@ def contrast(
     counts as 0 there.
 
     Args:
-        first: Of the document asked about.
-        second: Of the other, by the same ranker for the same query.
+        second: By the same ranker for the same query.
         counterfactual: What would flip their order, where it is known.
     """
     notes = tuple(dict.fromkeys((*first.notes, *second.notes)))
@@ -224,11 +218,7 @@ class RankingExplanation:
         return all(document.exact for document in self.documents)
 
     def sentence(self, most: int = 3) -> str:
-        """Say in words why the first is the first.
-
-        Args:
-            most: How many parts are named on each side.
-        """
+        """Say in words why the first is the first, naming so many parts on each side."""
         if self.steps:
             return self.steps[0].sentence(most)
         return self.documents[0].sentence(most) if self.documents else "The ranking has no documents."
@@ -255,8 +245,6 @@ class Movement:
     """Why a document stands elsewhere in one ranking than in another.
 
     Attributes:
-        before: Where it stood.
-        after: Where it stands.
         overtook: Documents that stood above it and stand below it, by their places before.
         overtaken_by: Documents that stood below it and stand above it, by their places now.
         now: What the later ranking says: of the document, or of it against the one it changed places with.
@@ -295,7 +283,6 @@ class Movement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values: both standings, the documents it changed places with, now and then."""
-        then = None if self.then is None else self.then.to_dict()
         return {
             "query": self.query._asdict(),
             "document": self.doc_id,
@@ -305,29 +292,18 @@ class Movement:
             "overtook": list(self.overtook),
             "overtaken_by": list(self.overtaken_by),
             "now": self.now.to_dict(),
-            **({} if then is None else {"then": then}),
+            **({} if self.then is None else {"then": self.then.to_dict()}),
             "notes": list(self.notes),
         }
 
 
 def changed_places(before: Ranking, after: Ranking, doc_id: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return whom a document overtook, and who overtook it; what a ranking lacks stands below all it has.
-
-    Args:
-        before: The earlier ranking.
-        after: The later one.
-    """
-    above_before, above_after = _above(before, doc_id), _above(after, doc_id)
-    then, now = set(above_before), set(above_after)
-    return (
-        tuple(other for other in above_before if other not in now),
-        tuple(other for other in above_after if other not in then),
+    """Return whom a document overtook, and who overtook it; what a ranking lacks stands below all it has."""
+    then, now = (
+        dict.fromkeys(ids[: ids.index(doc_id)] if doc_id in ids else ids)
+        for ids in (before.doc_ids, after.doc_ids)
     )
-
-
-def _above(ranking: Ranking, doc_id: str) -> Sequence[str]:
-    ids = ranking.doc_ids
-    return ids[: ids.index(doc_id)] if doc_id in ids else ids
+    return tuple(other for other in then if other not in now), tuple(one for one in now if one not in then)
 
 
 Answer = Explanation | Contrast | RankingExplanation | Movement

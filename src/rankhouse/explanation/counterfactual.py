@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,23 +26,6 @@ from rankhouse.text.split import Split, Whole
 
 ALWAYS_TRIED = 8
 """Texts of at most so many units have all choices of them tried."""
-
-_FEW_BLOCKS = 8  # how many a text is cut into at least, however long it is
-_SHARE = 3  # of the budget: for single units, for many together, for putting back
-_ROUNDS = 8  # of putting back
-
-
-class Path(NamedTuple):
-    """The ordinary path from a document to its score: cut, score, pool."""
-
-    ranker: Ranker
-    query: Query
-    split: Split
-    pool: Pool
-
-    def passages(self, document: Document) -> Sequence[Passage]:
-        """Return the passages that are scored: those with text, for FirstP the first only."""
-        return pooled_ones(readable(document, self.split), self.pool)
 
 
 def flip(
@@ -64,15 +46,15 @@ def flip(
     Args:
         document: The document above; its title is one unit.
         rival: The document that is to stand above, and its score by the same ranker for the same query.
-        split: What cuts documents into passages; None leaves them whole.
-        pool: What makes one score of a document's passages; None is the best.
 
     Raises:
         BadModel: A score is not a finite number.
         WrongUse: The pool does not work on the ranker's scale.
         MissingExtra: The package that finds sentences is not installed.
     """
-    search = _Search(Path(uncached(ranker), query, split or Whole(), pool or best()), document, options)
+    search = _Search(
+        uncached(ranker), query, document, split or Whole(), pool=pool or best(), options=options
+    )
     rival_id, bound = rival
     before = search.scores([()])[0]
     if before < bound:
@@ -96,18 +78,33 @@ def flip(
 class _Search:
     """The choices of a document's units, and the score without each."""
 
-    def __init__(self, path: Path, document: Document, options: ExplainOptions | None) -> None:
+    def __init__(
+        self,
+        ranker: Ranker,
+        query: Query,
+        document: Document,
+        split: Split,
+        pool: Pool,
+        options: ExplainOptions | None,
+    ) -> None:
         options = options or ExplainOptions()
-        self._path, self._document = path, document
-        self._scale = path.pool.check(path.ranker)
+        self._ranker, self._query, self._document, self._split, self._pool = (
+            ranker,
+            query,
+            document,
+            split,
+            pool,
+        )
+        self._scale = pool.check(ranker)
         self._passage_scores: dict[Passage, float] = {}
-        n_passages = len(path.passages(document))
+        n_passages = len(self._passages(document))
         text = document.text
-        self.unit = options.unit or unit_for(path.ranker, document.full_text)
+        self.unit = options.unit or unit_for(ranker, document.full_text)
         units = units_of(text, self.unit)
         self._bounded = most_units(text, 1 << 60)
         self._affordable = min(options.passes // max(n_passages, 1), self._bounded)
-        self._blocks = joined(text, units, max(_FEW_BLOCKS, self._affordable // _SHARE))
+        # A third of the budget is for single units, the others for many together and for putting back.
+        self._blocks = joined(text, units, max(8, self._affordable // 3))
         self.in_blocks = len(self._blocks) < len(units)
         title = Unit(document.title.strip(), 0, 0)
         self._titles = [title] if title.text else []
@@ -115,12 +112,16 @@ class _Search:
 
     def scores(self, choices: Sequence[Collection[int]]) -> list[float]:
         """Return the document's score without each choice of units, as a run would hold it."""
-        cut = [self._path.passages(self._without(choice)) for choice in choices]
+        cut = [self._passages(self._without(choice)) for choice in choices]
         known = self._passage_scores
         new = list(dict.fromkeys(p for passages in cut for p in passages if p not in known))
-        pairs = [Pair(self._path.query, passage) for passage in new]
-        known.update(zip(new, finite_scores(self._path.ranker, pairs).tolist(), strict=True))
+        pairs = [Pair(self._query, passage) for passage in new]
+        known.update(zip(new, finite_scores(self._ranker, pairs).tolist(), strict=True))
         return [self._pooled(passages) for passages in cut]
+
+    def _passages(self, document: Document) -> Sequence[Passage]:
+        """Return the passages that are scored: those with text, for FirstP the first only."""
+        return pooled_ones(readable(document, self._split), self._pool)
 
     def least_below(self, bound: float) -> tuple[tuple[int, ...], bool]:
         """Find the least choice that puts the document below a score; () if there is none.
@@ -153,7 +154,7 @@ class _Search:
         order = sorted(range(len(singly)), key=lambda at: (singly[at], at))
         ways: list[tuple[int, ...]] = [tuple(sorted(order[:size])) for size in range(2, len(order))]
         choice = self._first_below(bound, ways)
-        for _ in range(_ROUNDS):
+        for _ in range(8):
             fewer = [tuple(at for at in choice if at != one) for one in choice]
             scores = self.scores(fewer)
             by_need = sorted(range(len(choice)), key=lambda i: (scores[i], i))  # what is needed least, first
@@ -176,7 +177,7 @@ class _Search:
         """
         read = [
             (passage.index, place, " ".join(unit.text.split()))
-            for passage in self._path.passages(self._document)
+            for passage in self._passages(self._document)
             for place, unit in enumerate(units_of(passage.text, self.unit))
         ]
         found = []
@@ -199,5 +200,4 @@ class _Search:
         if not passages:
             return -math.inf
         scores = [self._passage_scores[passage] for passage in passages]
-        pooled = self._path.pool(scores, self._scale, [passage.index for passage in passages])
-        return float(np.float32(pooled))
+        return float(np.float32(self._pool(scores, self._scale, [passage.index for passage in passages])))

@@ -4,13 +4,15 @@ Only texts and order are asked of a ranker, so that runs of any system can be co
 one query belong together: intervals come from redrawing whole queries (bootstrap; Efron, 1979), the same
 draws for every ranker and axiom.
 
+What comes out is shown as a table, as a chart of shares with their intervals, and as a page (extra: report).
 Shapes: r rankers, a axioms, n queries.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.frames import frame
 from rankhouse.core.nouns import Query
 from rankhouse.core.overlap import NOTHING, mismatch
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.core.sampling import generator
@@ -30,18 +32,24 @@ from rankhouse.explanation.axioms import AXIOMS, DocumentPairs
 from rankhouse.explanation.term_features import Floats, TermFeatures, TermReader
 from rankhouse.index.index import Index
 from rankhouse.io.duplicate_ids import by_id, require_texts
+from rankhouse.page import charts
+from rankhouse.page.charts import DASHED, Palette, ending_of, plain_axes, shortened
+from rankhouse.page.html import write_page
 from rankhouse.page.tables import BETTER, WORSE, Table
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CHANCE = 0.5
 """The share that random order gets of every axiom."""
 DEEPEST = 1000
-_PAIRS_AT_ONCE = 1 << 17
-_DRAWS_AT_ONCE = 256
 FEWEST = 5
 """Queries from which on their spread says something."""
+_PAIRS_AT_ONCE = 1 << 17
+_DRAWS_AT_ONCE = 256
+_TEMPLATE = Path(__file__).parent / "templates" / "axioms.html.j2"
 
 
 @dataclass(frozen=True)
@@ -178,11 +186,10 @@ class Diagnosis:
 
 def _cell(count: AxiomCount) -> str:
     """Write a share with half of its interval and what it says about chance."""
-    if not count.pairs:
-        return "–"
     half = (count.share.high - count.share.low) / 2
     mark = {1: f" {BETTER}", 0: "", -1: f" {WORSE}"}[count.verdict]
-    return f"{count.share.mean:.1%}" + ("" if math.isnan(half) else f" ± {100 * half:.1f}{mark}")
+    interval = "" if math.isnan(half) else f" ± {100 * half:.1f}{mark}"
+    return f"{count.share.mean:.1%}{interval}" if count.pairs else "–"
 
 
 def diagnose(
@@ -190,7 +197,7 @@ def diagnose(
     queries: Sequence[Query],
     index: Index,
     options: DiagnosisOptions | None = None,
-    progress: Progress | None = None,
+    progress: Progress = ignore,
 ) -> Diagnosis:
     """Count for each ranker how often it orders two documents as the axioms of retrieval ask.
 
@@ -212,9 +219,11 @@ def diagnose(
         BadData: A query of a run without a text, a query given twice, a document that the index lacks, or no
             two documents.
     """
-    options = options or DiagnosisOptions()
-    texts = by_id(queries)
-    asked = _check(runs, texts)
+    if not runs:
+        raise WrongUse("no run was given; axioms are counted over the documents that a run ranks")
+    options, texts = options or DiagnosisOptions(), by_id(queries)
+    asked = list(dict.fromkeys(query_id for run in runs.values() for query_id in run))
+    require_texts(asked, texts)
     tops = {name: run.top(options.depth) for name, run in runs.items()}
     documents = (doc_id for top in tops.values() for query_id in top for doc_id in top[query_id].doc_ids)
     reader = TermReader(index, documents, [texts[query_id] for query_id in asked], options.vectors)
@@ -230,26 +239,17 @@ def diagnose(
                 tallies[:, number, :, column] = _tally(
                     ranking, rows, features, axioms, tolerance=options.tolerance
                 )
-        if progress is not None:
-            progress(column + 1)
+        progress(column + 1)
     if not tallies[1].any() and not any(len(top[q].doc_ids) > 1 for top in tops.values() for q in top):
         raise BadData("no query of these runs has two documents; axioms compare the documents of a query")
-    shares = _shares(tallies, options)
+    shares, pairs = _shares(tallies, options), tallies[1].sum(axis=2).astype(int).tolist()
+    holding = np.count_nonzero(tallies[1], axis=2).tolist()
     counts = tuple(
-        AxiomCount(name, axiom, *_sizes(tallies[1, number, place]), shares[number][place])
+        AxiomCount(name, axiom, pairs[row][place], holding[row][place], share=shares[row][place])
         for place, axiom in enumerate(axioms)
-        for number, name in enumerate(runs)
+        for row, name in enumerate(runs)
     )
     return Diagnosis(counts, tuple(runs), len(asked), options, notes=_notes(tops, axioms, options))
-
-
-def _check(runs: Mapping[str, Run], texts: Mapping[str, Query]) -> list[str]:
-    """Return the ids of all runs' queries."""
-    if not runs:
-        raise WrongUse("no run was given; axioms are counted over the documents that a run ranks")
-    asked = list(dict.fromkeys(query_id for run in runs.values() for query_id in run))
-    require_texts(asked, texts)
-    return asked
 
 
 def _tally(
@@ -257,8 +257,9 @@ def _tally(
 ) -> Floats:
     """Count one ranking's pairs, (2, a): those ordered as each axiom asks, and those it speaks of."""
     place = np.array([rows[doc_id] for doc_id in ranking.doc_ids], np.int64)
-    tally = np.zeros((2, len(axioms)))
-    for above, below in _pairs(len(place)):
+    tally, every = np.zeros((2, len(axioms))), np.triu_indices(len(place), 1)
+    for start in range(0, len(every[0]), _PAIRS_AT_ONCE):  # blocks bound the memory
+        above, below = (ranks[start : start + _PAIRS_AT_ONCE] for ranks in every)
         pairs = DocumentPairs(features, place[above], place[below], tolerance)
         tied = ranking.scores[above] == ranking.scores[below]
         for column, name in enumerate(axioms):
@@ -267,18 +268,6 @@ def _tally(
             tally[0, column] += (spoken & tied).sum() / 2 + ((wanted > 0) & ~tied).sum()
             tally[1, column] += spoken.sum()
     return tally
-
-
-def _pairs(k: int) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Yield all pairs of k ranks, the upper one first, in blocks that bound the memory."""
-    above, below = np.triu_indices(k, 1)
-    for start in range(0, len(above), _PAIRS_AT_ONCE):
-        yield above[start : start + _PAIRS_AT_ONCE], below[start : start + _PAIRS_AT_ONCE]
-
-
-def _sizes(spoken: Floats) -> tuple[int, int]:
-    """Return the number of pairs and of queries that have some, from (n,) pairs a query."""
-    return int(spoken.sum()), int(np.count_nonzero(spoken))
 
 
 def _shares(tallies: Floats, options: DiagnosisOptions) -> list[list[Interval]]:
@@ -314,8 +303,7 @@ def _notes(tops: Mapping[str, Run], axioms: Sequence[str], options: DiagnosisOpt
     (first, found), *others = ranked.items()
     remarks = [mismatch(found, first, other, name, documents=NOTHING) for name, other in others]
     notes = [remark for remark in remarks if remark]
-    left_out = [name for name in AXIOMS if name not in axioms]
-    if left_out:
+    if left_out := [name for name in AXIOMS if name not in axioms]:
         notes.append(f"{' and '.join(left_out)} were left out: they need word vectors.")
     sets = [{query_id: set(top[query_id].doc_ids) for query_id in top} for top in tops.values()]
     if any(other != sets[0] for other in sets[1:]):
@@ -327,3 +315,86 @@ def _notes(tops: Mapping[str, Run], axioms: Sequence[str], options: DiagnosisOpt
     if ties:
         notes.append(f"{ties:,} neighbours in the runs have equal scores; such pairs count half.")
     return tuple(notes)
+
+
+# --- the page -------------------------------------------------------------------------------------------
+
+
+def check_target(path: Path) -> str:
+    """Return the ending of a file that is a page or a chart.
+
+    Raises:
+        WrongUse: It ends in something else.
+    """
+    return ending_of(path, "axioms are", ".html", ".png", ".svg")
+
+
+def write(diagnosis: Diagnosis, path: Path | str) -> None:
+    """Write a page that stands alone, or the chart, as the file's ending asks.
+
+    Raises:
+        WrongUse: Another ending.
+        MissingExtra: jinja2 or matplotlib is not installed.
+        OutputFailed: The file cannot be written.
+    """
+    path = Path(path)
+    if check_target(path) != ".html":
+        charts.write(lambda palette: _figure(diagnosis, palette), path, "axioms")
+        return
+    said = {
+        name: inspect.getdoc(AXIOMS[name].prefer) or "" for name in diagnosis.axioms
+    }  # "TFC1: of two ..."
+    rows = tuple((name, " ".join(words.split()).partition(": ")[2]) for name, words in said.items())
+    content = {
+        "title": "What rankers obey",
+        "diagnosis": diagnosis,
+        "table": diagnosis.table,
+        "meanings": Table(("axiom", "of two documents, which should stand above"), rows),
+        "chart": charts.inline(lambda palette: _figure(diagnosis, palette), "axioms"),
+    }
+    write_page(_TEMPLATE, content, path)
+
+
+def _figure(diagnosis: Diagnosis, palette: Palette) -> Figure:
+    """Lay the chart out: a band an axiom, in it a mark and a line a ranker; dashed is random order."""
+    rankers = diagnosis.rankers
+    some = [name for name in diagnosis.axioms if any(count.pairs for count in diagnosis.of(name))]
+    axioms = some or list(diagnosis.axioms)  # those that say anything about these runs
+    band = max(2, len(rankers) + 1)
+    height = 0.95 + 0.15 * band * len(axioms)  # inches
+    figure, axes = charts.canvas(height, left=0.3, right=0.97, top=1 - 0.42 / height, bottom=0.5 / height)
+    for number, ranker in enumerate(rankers):
+        shares = [diagnosis.of(axiom)[number].share for axiom in axioms]
+        style = _style(number, palette) | {"label": shortened(ranker, 32)}
+        _draw_ranker(shares, (number - (len(rankers) - 1) / 2) / (len(rankers) + 1), style, axes)
+    for place in range(1, len(axioms)):
+        axes.axhline(place - 0.5, color=palette.grid, linewidth=0.6)
+    axes.axvline(CHANCE, color=palette.ink, linewidth=0.9, linestyle=DASHED)
+    axes.set_xlim(-0.01, 1.01)
+    axes.set_ylim(len(axioms) - 0.5, -0.5)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0%", "25%", "50%", "75%", "100%"])
+    axes.set_yticks(range(len(axioms)), [f"{AXIOMS[name].wants}   {name}" for name in axioms])
+    axes.set_xlabel("pairs ordered as the axiom asks, with 95% intervals; dashed: random order")
+    plain_axes(axes, palette, grid=False)
+    axes.grid(axis="x", color=palette.grid, linewidth=0.6)
+    axes.set_axisbelow(True)
+    legend: dict[str, Any] = {"frameon": False, "labelcolor": palette.ink, "fontsize": 8.5}
+    figure.legend(loc="upper center", ncols=min(6, len(rankers)), handlelength=1.2, **legend)
+    return figure
+
+
+def _style(number: int, palette: Palette) -> dict[str, Any]:
+    """Return how a ranker is drawn; marks and fillings tell rankers apart without colour too."""
+    colours = (palette.gain, palette.loss, palette.muted, palette.ink)
+    style = {"marker": "os^DvP"[number % 6], "color": colours[number % len(colours)], "markersize": 4.5}
+    filling = {"markerfacecolor": palette.paper} if number >= len(colours) else {}
+    return style | filling | {"linestyle": "none", "clip_on": False}
+
+
+def _draw_ranker(shares: list[Interval], offset: float, style: dict[str, Any], axes: Axes) -> None:
+    """Draw one ranker's shares of the axioms, each with its interval."""
+    known = [(at + offset, share) for at, share in enumerate(shares) if not math.isnan(share.mean)]
+    for at, share in known:
+        if not math.isnan(share.low):
+            axes.plot([share.low, share.high], [at, at], color=style["color"], linewidth=1.2)
+    axes.plot([share.mean for _, share in known], [at for at, _ in known], **style)

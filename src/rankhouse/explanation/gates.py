@@ -58,7 +58,10 @@ def _explained(
     """
     seen, names = of.evidence, tuple(numbered(of.evidence.query_words))
     gated = seen.gathered["gates and votes"].astype(np.float64)
-    floors = gated[:, 0] * _votes_for_nothing(of)
+    nothing = Pair(of.pair.query, Passage(of.pair.passage.doc_id, 0, ""))
+    with of.ranker.compute.active():
+        votes = of.model.evidence(nothing).gathered["gates and votes"][:, 1].astype(np.float64)
+    floors = gated[:, 0] * votes
     parts = []
     for name, note, (gate, vote), floor in zip(
         names, best_matches(seen), gated.tolist(), floors, strict=True
@@ -82,13 +85,6 @@ def _explained(
         notes=notes,
         cost=len(places) + 1,
     )
-
-
-def _votes_for_nothing(of: Scored[DRMM] | Scored[PACRR]) -> Doubles:
-    """Return each query word's vote for a passage without words, before its gate: (q,)."""
-    nothing = Pair(of.pair.query, Passage(of.pair.passage.doc_id, 0, ""))
-    with of.ranker.compute.active():
-        return of.model.evidence(nothing).gathered["gates and votes"][:, 1].astype(np.float64)
 
 
 def _without_each(of: Scored[DRMM] | Scored[PACRR], places: Sequence[int]) -> Doubles:

@@ -29,23 +29,16 @@ from rankhouse.models.contract import TokenModel
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.models.ranker import NeuralRanker
 
-_BLANK = "white space"
 _UNIT = "word"
 _ROWS = 4  # steps computed together
 
 
 class Attributions(NamedTuple):
-    """What integrated gradients found.
+    """What integrated gradients found."""
 
-    Attributes:
-        whole: F(x), the score in fp32.
-        baseline: F(b), the score with padding for a passage.
-        tokens: (p,) what each token of the passage adds.
-    """
-
-    whole: float
-    baseline: float
-    tokens: Doubles
+    whole: float  # F(x), the score in fp32
+    baseline: float  # F(b), the score with padding for a passage
+    tokens: Doubles  # (p,) what each token of the passage adds
 
     @property
     def gap(self) -> float:
@@ -77,7 +70,7 @@ def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
     names = numbered(f"{_UNIT}: {short(each.text)}" for each in read)
     parts = [Part(name, float(value)) for name, value in zip(names, values, strict=True)]
     if spans and not read:
-        parts.append(Part(_BLANK, float(found.tokens.sum()), "the passage has no words"))
+        parts.append(Part("white space", float(found.tokens.sum()), "the passage has no words"))
     words = [Word(each.text, float(value)) for each, value in zip(read, values, strict=True)]
     words += [Word(each.text, read=False) for each in unread[:UNREAD_LISTED]]
     start = Part(NO_WORDS, found.baseline, "the score with padding in the place of every word of the passage")
@@ -152,11 +145,7 @@ class _Path:
         return torch.cat([vectors[:, : self._places.start], self._point, vectors[:, end:]], dim=1)
 
     def gradient(self, model: nn.Module, batch: Any, shares: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Return scores (n,) and gradients (n, p, d) at n points of the line.
-
-        Args:
-            shares: (n,) how far along the line, from 0 to 1.
-        """
+        """Return scores (n,) and gradients (n, p, d) at n points of the line."""
         self._shares = shares
         scores = model(batch.take(torch.zeros(len(shares), dtype=torch.int64)))
         (slopes,) = torch.autograd.grad(scores.sum(), self._point)
@@ -191,15 +180,13 @@ def _by_unit(units: Sequence[Unit], spans: Sequence[tuple[int, int]], values: Do
 
 def _notes(ranker: NeuralRanker, score: float, found: Attributions, steps: int) -> list[str]:
     """Say how complete the parts are, and in which precision they are."""
-    way = found.whole - found.baseline
+    way, precision = found.whole - found.baseline, ranker.compute.precision
     gap = (
         f"Integrated gradients in {steps} steps from padding to the passage leave a gap of {found.gap:.2g} "
         f"of the {way:.4g} between them."
     )
-    if ranker.compute.precision == "fp32":
-        return [gap]
-    precision = (
-        f"The ranker runs in {ranker.compute.precision} and scores {score:.6g}; the gradients are of the "
-        f"same model in fp32, which scores {found.whole:.6g}: the difference is in the gap too."
+    other = (
+        f"The ranker runs in {precision} and scores {score:.6g}; the gradients are of the same model in "
+        f"fp32, which scores {found.whole:.6g}: the difference is in the gap too."
     )
-    return [gap, precision]
+    return [gap] if precision == "fp32" else [gap, other]

@@ -34,8 +34,6 @@ from rankhouse.models.tk import TK, KernelHead, WindowHead
 from rankhouse.models.word_models import Evidence, array
 from rankhouse.nn.layers.kernel_pooling import COUNT_FLOOR, Kernels
 
-_EXACT = 0.01  # a kernel of at most this width counts nothing but the word itself
-
 
 def above_floor(counts: FloatArray | Doubles, weights: Doubles) -> Doubles:
     """Return w ln(K / e) of counts K (..., k), e their floor: 0 where nothing was counted."""
@@ -70,7 +68,7 @@ def kernel_parts(kernels: Kernels, gains: Doubles, counts: FloatArray, weights: 
     rows = zip(*kernels, gains.tolist(), counts.tolist(), weights.tolist(), strict=True)
     return tuple(
         Part(
-            "exact match" if width <= _EXACT else f"cosine ≈ {centre:g}",
+            "exact match" if width <= 0.01 else f"cosine ≈ {centre:g}",  # one so narrow counts the word only
             gain,
             facts={"count": count, "weight": weight},
         )
@@ -86,7 +84,6 @@ def share_grid(name: str, rows: Sequence[str], kernels: Kernels, gains: Doubles,
     return Grid(name, (*rows, NO_WORDS), columns, values)
 
 
-_TAME = 14.0  # e^14: how many times what it scores a window may score without its words
 _WILD = (
     "The words of windows have no values: without its words a window would score so much more than with them "
     "that shares of the difference say nothing."
@@ -94,31 +91,21 @@ _WILD = (
 
 
 class _Windows(NamedTuple):
-    """The windows of one size.
+    """The windows of one size."""
 
-    Attributes:
-        size: In words.
-        addends: (w,) what each adds to the score.
-        values: (w,) what each scores.
-        places: (w,) its place among them, from 0 for the best.
-        floors: (k,) addends to x0.
-        shares: (q, w, k) addends to s.
-        rates: (w,) what 1 of s is worth in the score.
-    """
-
-    size: int
-    addends: Doubles
-    values: FloatArray
-    places: np.ndarray
-    floors: Doubles
-    shares: Doubles
-    rates: Doubles
+    size: int  # in words
+    addends: Doubles  # (w,) what each adds to the score
+    values: FloatArray  # (w,) what each scores
+    places: np.ndarray  # (w,) its place among them, from 0 for the best
+    floors: Doubles  # (k,) addends to x0
+    shares: Doubles  # (q, w, k) addends to s
+    rates: Doubles  # (w,) what 1 of s is worth in the score
 
     @property
     def tame(self) -> bool:
-        """Whether shares within the windows are numbers of a reasonable size."""
+        """Whether no window scores more than e^14 times as much without its words as with them."""
         start, sums = self.floors.sum(), self.shares.sum((0, 2))
-        return bool((start - np.maximum(0.0, start + sums) < _TAME).all())
+        return bool((start - np.maximum(0.0, start + sums) < 14.0).all())
 
 
 def _explain_windows(of: Scored[TK], head: WindowHead) -> Explanation:
@@ -180,6 +167,9 @@ def _size_part(each: _Windows, seen: Evidence, names: tuple[str, ...], tame: boo
     for window in np.argsort(each.places).tolist():
         start, stop = window * each.size, min(p, (window + 1) * each.size)
         place, first = int(each.places[window]), " ".join(seen.passage_words[start : min(stop, start + 8)])
+        shares = (each.rates[window] * each.shares[:, window].sum(1)).tolist()
+        rest = Part(NO_WORDS, float(each.addends[window]) - math.fsum(shares))
+        finer = (*(Part(name, v) for name, v in zip(names, shares, strict=True) if v), rest)
         windows.append(
             Part(
                 "best window" if place == 0 else f"{ordinal(place + 1)} window",
@@ -190,18 +180,11 @@ def _size_part(each: _Windows, seen: Evidence, names: tuple[str, ...], tame: boo
                     "first word": start + 1.0,
                     "last word": float(stop),
                 },
-                parts=_query_parts(each, window, names) if tame else (),
+                parts=finer if tame else (),
             )
         )
     total = math.fsum(part.value for part in windows)
     return Part(f"windows of {each.size}", total, parts=tuple(windows))
-
-
-def _query_parts(each: _Windows, window: int, names: tuple[str, ...]) -> tuple[Part, ...]:
-    """Return what each query word adds in a window, and what the window has without words."""
-    shares = (each.rates[window] * each.shares[:, window].sum(1)).tolist()
-    rest = float(each.addends[window]) - math.fsum(shares)
-    return (*(Part(name, v) for name, v in zip(names, shares, strict=True) if v), Part(NO_WORDS, rest))
 
 
 def _word_shares(each: _Windows, values: Doubles) -> Doubles:
@@ -216,7 +199,6 @@ def _word_shares(each: _Windows, values: Doubles) -> Doubles:
 
 METHOD = "kernel shares"
 _IN_CONTEXT = "A passage word's share is that of the word as read in its context."
-_GRAMS = "What an n-gram adds is spread evenly over its words."
 
 
 def explain_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
@@ -237,21 +219,13 @@ def explain_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
 
 
 class _Gram(NamedTuple):
-    """Query n-grams of one length against passage n-grams of one length.
-
-    Attributes:
-        asked: Length of the query's.
-        said: Length of the passage's.
-        gains: (q, k).
-        counts: (q, k).
-        weights: (k,).
-    """
+    """Query n-grams of one length against passage n-grams of one length."""
 
     asked: int
     said: int
-    gains: Doubles
-    counts: FloatArray
-    weights: Doubles
+    gains: Doubles  # (q, k)
+    counts: FloatArray  # (q, k)
+    weights: Doubles  # (k,)
 
 
 def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
@@ -270,7 +244,8 @@ def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanat
         words += _over_words(shares, said)
         floors += at_floor(q, weight)
         made.append(_Gram(asked, said, gains, counts, weights=weight))
-    grams = [name for n in range(1, m + 1) for name in _gram_names(seen.query_words, n)]
+    filled = (*seen.query_words, *("·",) * (m - 1))  # "·" stands for what hangs over the end
+    grams = [" ".join(filled[i : i + n]) for n in range(1, m + 1) for i in range(q)]
     names = tuple(numbered(grams, (NO_WORDS,)))
     sums = np.concatenate([sum(g.gains for g in made if g.asked == n) for n in range(1, m + 1)])
     parts = tuple(
@@ -283,14 +258,8 @@ def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanat
         (*parts, no_words(floors.sum())),
         words.tolist(),
         grids=(share_grid("kernel shares", names, model.kernels, sums, floors=floors),),
-        notes=(_GRAMS,) if m > 1 else (),
+        notes=("What an n-gram adds is spread evenly over its words.",) if m > 1 else (),
     )
-
-
-def _gram_names(words: Sequence[str], length: int) -> list[str]:
-    """Name the n-gram that begins at each word; "·" stands for what hangs over the end."""
-    filled = (*words, *("·",) * (length - 1))
-    return [" ".join(filled[i : i + length]) for i in range(len(words))]
 
 
 def _gram_part(name: str, row: int, grams: Sequence[_Gram], kernels: Kernels) -> Part:

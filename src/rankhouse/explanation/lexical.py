@@ -9,10 +9,9 @@ what it took off is a part of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -33,25 +32,15 @@ PRIOR: Final = "document prior"  # with a space, as no term has one
 TIES: Final = "order of equal scores"
 
 
-@dataclass(frozen=True)
-class _Question:
-    """A query after analysis and feedback, and what a search finds for it.
+class _Question(NamedTuple):
+    """A query after analysis and feedback, and what a search finds for it."""
 
-    Attributes:
-        surface: Term -> the words of the query that became it.
-        dropped: Words of the query that the analyser drops.
-        weights: Term -> weight, expanded.
-        expansion: Where these weights come from; None without feedback.
-        sources: Ids of the feedback documents.
-        scores: Row -> score of the documents that a run has.
-    """
-
-    surface: Mapping[str, list[str]]
-    dropped: tuple[str, ...]
-    weights: Mapping[str, float]
-    expansion: Expansion | None
-    sources: tuple[str, ...]
-    scores: Mapping[int, float] = field(repr=False)
+    surface: Mapping[str, list[str]]  # term -> the words of the query that became it
+    dropped: tuple[str, ...]  # words of the query that the analyser drops
+    weights: Mapping[str, float]  # term -> weight, expanded
+    expansion: Expansion | None  # where these weights come from; None without feedback
+    sources: tuple[str, ...]  # ids of the feedback documents
+    scores: Mapping[int, float]  # row -> score of the documents that a run has
 
 
 class LexicalExplainer:
@@ -149,30 +138,18 @@ class LexicalExplainer:
         frequency = f"in {counts.documents:,} of {self.index.collection.with_terms:,} documents"
         facts: dict[str, float] = {"tf": one.tf, "boost": one.boost}
         facts |= {"documents": counts.documents, "occurrences": counts.occurrences}
-        facts |= self._leaves(tally, one)
+        facts |= self._retriever.model.leaves(one.tf, tally.length, one.counts, self.index.collection)
+        facts |= {"true length": tally.tokens} if tally.tokens != tally.length else {}
         if not one.tf:
             return Part(term, 0.0, f"{origin}; not in the document; {frequency}", facts)
-        parts = _by_origin(question, term, one.value) or self._by_leaf(facts, one)
-        cut = "; cut at 0" if self._cut(facts, one) else ""
-        return Part(term, one.value, f"{origin}; tf {one.tf}, {frequency}{cut}", facts, parts=parts)
-
-    def _leaves(self, tally: DocumentScore, one: TermAddend) -> dict[str, float]:
-        collection = self.index.collection
-        leaves = self._retriever.model.leaves(one.tf, tally.length, one.counts, collection)
-        return leaves | ({"true length": tally.tokens} if tally.tokens != tally.length else {})
-
-    def _by_leaf(self, facts: Mapping[str, float], one: TermAddend) -> tuple[Part, ...]:
-        """Split a term's score where its formula is a sum, in float64."""
-        names = self._retriever.model.addends
-        parts = [Part(name, one.boost * facts[name]) for name in names]
-        if self._cut(facts, one):
-            parts.append(Part("cut at 0", -sum(part.value for part in parts)))
-        return tuple(parts)
-
-    def _cut(self, facts: Mapping[str, float], one: TermAddend) -> bool:
-        """Return whether Lucene put 0 in place of a negative score."""
-        names = self._retriever.model.addends
-        return bool(names and one.tf and one.value == 0 and sum(facts[name] for name in names) < 0)
+        # Where a formula is a sum, in float64; Lucene puts 0 in place of a negative one.
+        leaves = tuple(Part(name, one.boost * facts[name]) for name in self._retriever.model.addends)
+        is_cut = one.value == 0 and sum(facts[part.name] for part in leaves) < 0
+        if is_cut:
+            leaves = (*leaves, Part("cut at 0", -sum(part.value for part in leaves)))
+        note = f"{origin}; tf {one.tf}, {frequency}{'; cut at 0' if is_cut else ''}"
+        parts = _by_origin(question, term, one.value) or leaves
+        return Part(term, one.value, note, facts, parts=parts)
 
     def _prior(self, tally: DocumentScore) -> Part:
         """Return what the document would score with none of the words: their rarity, and its length."""

@@ -1,6 +1,7 @@
-"""What every method of explanation shares: its options, how rankers read, and scores of a pair's variants.
+"""Why a passage scores what it scores: each family of rankers by the method that suits it.
 
-A ranker that is not of this package is a black box, and needs no torch.
+And what all methods share: their options, how rankers read, and scores of a pair's variants. A ranker that is
+not of this package is a black box, and needs no torch.
 """
 
 from __future__ import annotations
@@ -9,23 +10,25 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Pair, Ranker
 from rankhouse.core.scores import Doubles, numbers_only, one_each
 from rankhouse.explanation.answer import Explanation
+from rankhouse.models.families import FAMILIES
 from rankhouse.ranking.cache import CachedRanker
 
 if TYPE_CHECKING:
-    from rankhouse.models.contract import Model
     from rankhouse.models.ranker import NeuralRanker
 
-
-UNITS = {"": "", "sentence": "sentence", "word": "word"}
+_SPACE = re.compile(r"\s|\Z")
+_LONGEST_WORD = 64  # characters; where no white space is so near, there are no words to finish
 
 
 @dataclass(frozen=True)
@@ -49,18 +52,63 @@ class ExplainOptions:
 
     def __post_init__(self) -> None:
         """Refuse an unknown unit and numbers that leave nothing to compute."""
-        choose(self.unit, UNITS, "unit of an explanation")
-        for name, least in (("passes", 2), ("steps", 1)):
-            if getattr(self, name) < least:
-                raise WrongUse(f"{name}={getattr(self, name)}: give {least} or more")
+        choose(self.unit, dict.fromkeys(("", "sentence", "word")), "unit of an explanation")
+        check_least(self, 2, "passes")
+        check_least(self, 1, "steps")
 
 
 Method = Callable[[Ranker, Pair, ExplainOptions], Explanation]
 """One way to explain the score of one passage."""
 
+ANY_FAMILY = {"removal": "removal.explain_removal", "shapley": "removal.explain_shapley"}
+"""Name of a method that explains any ranker -> its module and function."""
 
-_SPACE = re.compile(r"\s|\Z")
-_LONGEST_WORD = 64  # characters; where no white space is so near, there are no words to finish
+_GRADIENTS = {"gradients": "gradients.explain_gradients"}  # look into a model, of some families only
+
+
+def explain_pair(ranker: Ranker, pair: Pair, options: ExplainOptions | None = None) -> Explanation:
+    """Explain the score of one passage for a query.
+
+    Args:
+        ranker: One of rankhouse, with or without a cache, or anything that scores pairs.
+
+    Raises:
+        WrongUse: An unknown method, or one that cannot look into this ranker.
+        BadModel: A score is not a finite number.
+    """
+    ranker, options = uncached(ranker), options or ExplainOptions()
+    if not options.method:
+        return own_method(ranker)(ranker, pair, options)
+    where = choose(options.method, ANY_FAMILY | _GRADIENTS, "method of explanation")
+    if options.method not in (possible := methods_for(ranker)):
+        families = ", ".join(sorted(name for name, family in FAMILIES.items() if family.gradients))
+        raise WrongUse(
+            f'method="{options.method}" looks into a model of the families {families}; this ranker is '
+            f"{family_of(ranker) or 'no model of rankhouse'}: choose from {', '.join(possible)}, or leave "
+            "method out"
+        )
+    return _load(where)(ranker, pair, options)
+
+
+def methods_for(ranker: Ranker) -> tuple[str, ...]:
+    """Return the names of the methods that a ranker can be explained by, besides its own."""
+    family = FAMILIES.get(family_of(uncached(ranker)))
+    return (*ANY_FAMILY, *(_GRADIENTS if family and family.gradients else ()))
+
+
+def own_method(ranker: Ranker) -> Method:
+    """Return the method of a ranker's family; a black box is explained by removal."""
+    family = FAMILIES.get(family_of(ranker))
+    return _load(family.explain if family else ANY_FAMILY["removal"])
+
+
+def _load(name: str) -> Method:
+    """Import ``module.function`` of this package, or ``package.module:function``: most of them load torch."""
+    if ":" not in name:
+        name = "rankhouse.explanation." + name.replace(".", ":")
+    module, _, function = name.partition(":")
+    method: Method = getattr(import_module(module), function)
+    return method
 
 
 def uncached(ranker: Ranker) -> Ranker:
@@ -89,17 +137,15 @@ def characters_read(ranker: Ranker, pair: Pair) -> int:
 
     A word that is read in part counts as read. What a black box reads is not known: all is taken as read.
     """
-    text = pair.passage.text
-    if (known := _neural(ranker)) is None:
-        return len(text)
-    end = _characters_of(known.model, pair)
+    text, known = pair.passage.text, _neural(ranker)
+    end = None if known is None else _characters_of(known, pair)
     if end is None or end >= len(text):
         return len(text)
     word_end = _SPACE.search(text, end, end + _LONGEST_WORD)
     return word_end.start() if word_end else end
 
 
-def _characters_of(model: Model[Any], pair: Pair) -> int | None:
+def _characters_of(ranker: NeuralRanker, pair: Pair) -> int | None:
     """Return the characters of a passage that fit a model; None: no limit cuts anything off."""
     from rankhouse.models.cedr import CEDR  # noqa: PLC0415 - loads torch
     from rankhouse.models.contract import TokenModel  # noqa: PLC0415 - as above
@@ -107,7 +153,7 @@ def _characters_of(model: Model[Any], pair: Pair) -> int | None:
     from rankhouse.models.mp_hcnn import MPHCNN  # noqa: PLC0415 - as above
     from rankhouse.models.word_models import WordModel  # noqa: PLC0415 - as above
 
-    text = pair.passage.text
+    model, text = ranker.model, pair.passage.text
     if isinstance(model, TokenModel):
         return model.pair_reader.passage_tokens(pair).characters_read
     if isinstance(model, DualEncoder):

@@ -1,6 +1,6 @@
 """Pictures of what models see: samCNN's attention over a post, and the candidates of a query as points.
 
-Neither explains a score: :mod:`rankhouse.explanation.explain` does. What follows the attention (maxima, two
+Neither explains a score: :mod:`rankhouse.explanation.methods` does. What follows the attention (maxima, two
 layers, batch norm) may use or ignore any of it. PAtt weighs each word of the post by its cosine with the
 query word (Shi, Rao, Lin, NAACL 2019, eq. 2-4): these are its weights. QAtt multiplies its filters by the
 query word (eq. 1) and has no weight of a word; what is shown is where the maxima of its filters come from.
@@ -30,7 +30,7 @@ from rankhouse.core.nouns import FloatArray, Pair, Ranker, TextEncoder
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNN
 from rankhouse.nn.layers.match import word_cosines
-from rankhouse.page.charts import Palette, shortened, write, write_heading
+from rankhouse.page.charts import Palette, blank, shortened, write, write_heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,14 +64,11 @@ class AttentionMap(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
-        return self._asdict() | {"weights": [[float(v) for v in row] for row in self.weights]}
+        return self._asdict() | {"weights": self.weights.tolist()}
 
 
 def attention_over(ranker: Ranker, pair: Pair) -> AttentionMap:
     """Return the weights that a samCNN lays on the words of a post.
-
-    Args:
-        ranker: A samCNN with attention.
 
     Raises:
         WrongUse: Another ranker, or a samCNN without attention.
@@ -91,19 +88,15 @@ def attention_over(ranker: Ranker, pair: Pair) -> AttentionMap:
         side = "post" if query_words else "query"
         raise BadData(f'the {side} of document "{pair.passage.doc_id}" has no words for this ranker to read')
     model.eval()
-    with torch.inference_mode():
-        weights = _cosines(model, pair) if kind == "position" else _maxima_shares(model, pair)
+    if kind == "query":
+        weights = _maxima_shares(model, pair)
+    else:
+        batch = model.encode([pair]).to(model.decide.weight.device)
+        with torch.inference_mode():
+            cosines = word_cosines(model.embedding, batch.query.pad(), batch.passage.pad())
+        weights = cosines[0].cpu().numpy()
     score = float(ranker.score([pair])[0])
     return AttentionMap(query_words, post_words, weights, kind, doc_id=pair.passage.doc_id, score=score)
-
-
-def _cosines(model: SamCNN, pair: Pair) -> FloatArray:
-    """Return PAtt's weights: (q, p)."""
-    batch = model.encode([pair]).to(model.decide.weight.device)
-    cosines: FloatArray = (
-        word_cosines(model.embedding, batch.query.pad(), batch.passage.pad())[0].cpu().numpy()
-    )
-    return cosines
 
 
 def _maxima_shares(model: SamCNN, pair: Pair) -> FloatArray:
@@ -141,10 +134,7 @@ def filter_places(model: SamCNN, pair: Pair) -> FloatArray:
 def write_attention(answers: Sequence[AttentionMap], title: str, path: Path | str) -> None:
     """Draw posts one below the other, each as a field of query words by post words.
 
-    Raises:
-        WrongUse: Another suffix.
-        MissingExtra: matplotlib is not installed.
-        OutputFailed: The file cannot be written.
+    Errors as of :func:`rankhouse.page.charts.write`.
     """
     salt = "\t".join(answer.doc_id for answer in answers)
     write(lambda palette: _attention_figure(answers, title, palette), path, f"attention\t{salt}")
@@ -152,11 +142,9 @@ def write_attention(answers: Sequence[AttentionMap], title: str, path: Path | st
 
 def _attention_figure(answers: Sequence[AttentionMap], title: str, palette: Palette) -> Figure:
     """Lay the chart out: the darker, the more weight."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
-
     band = 1.25 + 0.26 * len(answers[0].query_words)  # inches a post: its words stand above it
     height = 0.6 + band * len(answers)
-    figure = Figure(figsize=(9.0, height), facecolor="none")
+    figure = blank(9.0, height)
     said = f"{_KINDS[answers[0].kind]}; the model's own weights, no explanation of its score"
     write_heading(figure, palette, (shortened(title, 90), said))
     for number, answer in enumerate(answers):
@@ -194,10 +182,7 @@ def _field(answer: AttentionMap, palette: Palette, axes: Axes) -> None:
 
 Bools = NDArray[np.bool_]
 NEIGHBOURS = 10
-_AT_ONCE = 256
 _LEAST = 5
-_EXACT_UP_TO = 1000  # points: beyond them the quicker, approximate gradient
-_PERPLEXITY = 30.0
 
 
 class PairMap(NamedTuple):
@@ -232,22 +217,16 @@ def pair_vectors(ranker: Ranker, pairs: Sequence[Pair]) -> FloatArray:
     Of samCNN the last hidden state, which has read query and post; of an encoder the passage's vector, which
     is the same for every query.
 
-    Args:
-        ranker: A samCNN, or an encoder of texts.
-
     Raises:
         WrongUse: A ranker of another family.
     """
     model = ranker.model if isinstance(ranker, NeuralRanker) else None
     if isinstance(model, SamCNN):
         model.eval()
-        device = model.decide.weight.device
         with torch.inference_mode():
-            blocks = [
-                model.hidden_state(model.encode(pairs[start : start + _AT_ONCE]).to(device)).float().cpu()
-                for start in range(0, len(pairs), _AT_ONCE)
-            ]
-        rows: FloatArray = torch.cat(blocks).numpy()
+            batches = (model.encode(pairs[at : at + 256]) for at in range(0, len(pairs), 256))
+            blocks = [model.hidden_state(batch.to(model.decide.weight.device)) for batch in batches]
+        rows: FloatArray = torch.cat(blocks).float().cpu().numpy()
         return rows
     if isinstance(ranker, TextEncoder):
         return ranker.encode_passages([pair.passage.text for pair in pairs])
@@ -261,7 +240,6 @@ def map_pairs(
     """Project a ranker's vectors of one query's candidates.
 
     Args:
-        ranker: A samCNN, or an encoder of texts.
         pairs: The query with each of n candidates, five or more.
 
     Raises:
@@ -280,7 +258,6 @@ def project(vectors: FloatArray, seed: int = 0) -> FloatArray:
     """Lay vectors out in the plane by t-SNE, (n, d) -> (n, 2); the same every time.
 
     Args:
-        vectors: (n, d).
         seed: Of the t-SNE; it begins at the two main components.
 
     Raises:
@@ -292,10 +269,9 @@ def project(vectors: FloatArray, seed: int = 0) -> FloatArray:
     spread = vectors.astype(np.float64) - vectors.mean(axis=0)
     if not spread.any():  # one vector for all: one point for all
         return np.zeros((n, 2), np.float32)
-    method = "exact" if n <= _EXACT_UP_TO else "barnes_hut"
-    layout = TSNE(
-        perplexity=min(_PERPLEXITY, (n - 1) / 3), init="pca", random_state=seed, method=method, n_jobs=1
-    )
+    method = "exact" if n <= 1000 else "barnes_hut"  # the quicker, approximate gradient
+    perplexity = min(30.0, (n - 1) / 3)
+    layout = TSNE(perplexity=perplexity, init="pca", random_state=seed, method=method, n_jobs=1)
     points: FloatArray = layout.fit_transform(spread).astype(np.float32)
     return points
 
@@ -313,25 +289,14 @@ def _relevant_neighbours(vectors: FloatArray, relevant: Bools) -> float:
 
 
 def write_maps(maps: Sequence[PairMap], title: str, path: Path | str) -> None:
-    """Draw maps side by side into a PNG or SVG file.
-
-    Args:
-        maps: One a ranker, of the same candidates.
-
-    Raises:
-        WrongUse: Another suffix.
-        MissingExtra: matplotlib is not installed.
-        OutputFailed: The file cannot be written.
-    """
+    """Draw maps side by side into a PNG or SVG file; errors as of :func:`rankhouse.page.charts.write`."""
     write(lambda palette: _map_figure(maps, title, palette), path, "\t".join(m.name for m in maps))
 
 
 def _map_figure(maps: Sequence[PairMap], title: str, palette: Palette) -> Figure:
     """Lay the chart out: a panel a ranker; relevant ones filled, the others crosses."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
-
-    figure = Figure(figsize=(9.0, 9.0 / max(2, len(maps)) + 0.95), facecolor="none")
-    height = figure.get_figheight()
+    height = 9.0 / max(2, len(maps)) + 0.95
+    figure = blank(9.0, height)
     panels = figure.subplots(1, max(2, len(maps)), squeeze=False)[0]
     figure.subplots_adjust(left=0.01, right=0.99, top=1 - 0.85 / height, bottom=0.1 / height, wspace=0.04)
     count = int(maps[0].relevant.sum())
@@ -343,16 +308,11 @@ def _map_figure(maps: Sequence[PairMap], title: str, palette: Palette) -> Figure
     for axes in panels[len(maps) :]:
         axes.set_visible(False)
     for axes, one in zip(panels, maps, strict=False):
-        x, y = one.points.T
-        dots: dict[str, Any] = {"zorder": 2, "linewidths": 0.9}
-        axes.scatter(
-            x[~one.relevant], y[~one.relevant], marker="x", s=16, color=palette.muted, alpha=0.6, **dots
-        )
-        dots = {"zorder": 3, "linewidths": 0}
-        axes.scatter(x[one.relevant], y[one.relevant], marker="o", s=26, color=palette.gain, **dots)
-        known = (
-            f", {one.neighbours:.0%} (chance {one.expected:.0%})" if not math.isnan(one.neighbours) else ""
-        )
+        crosses: dict[str, Any] = {"marker": "x", "s": 16, "color": palette.muted, "alpha": 0.6}
+        discs: dict[str, Any] = {"marker": "o", "s": 26, "color": palette.gain, "zorder": 3}
+        axes.scatter(*one.points[~one.relevant].T, **crosses, zorder=2, linewidths=0.9)
+        axes.scatter(*one.points[one.relevant].T, **discs, linewidths=0)
+        known = "" if math.isnan(one.neighbours) else f", {one.neighbours:.0%} (chance {one.expected:.0%})"
         axes.set_title(f"{shortened(one.name, 24)}{known}", loc="left", color=palette.ink, fontsize=9)
         axes.set_xticks([])
         axes.set_yticks([])

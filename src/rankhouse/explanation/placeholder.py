@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import WrongUse, name_few
 from rankhouse.core.nouns import Document
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
@@ -36,12 +36,13 @@ def placeholder(
     """
     ranking = run.get(query_id)
     if ranking is None or doc_id not in ranking.doc_ids:
-        raise WrongUse(
-            f'document "{doc_id}" is not in the run for query "{query_id}"; '
-            + ("the run does not have this query" if ranking is None else _holds(ranking))
-        )
+        known = "the run does not have this query"
+        if ranking is not None:
+            best = name_few(ranking.doc_ids[:3], quoted=True)
+            known = f"it holds {len(ranking):,} others" + (f", the best are {best}" if best else "")
+        raise WrongUse(f'document "{doc_id}" is not in the run for query "{query_id}"; {known}')
     before = first.get(query_id) if first is not None else None
-    if before is not None and _same(before, ranking):
+    if before is not None and ranking == before[: len(ranking)]:
         return f"No document was reranked for query {query_id}: {doc_id} has its first-stage number."
     if before is not None and depth is not None and doc_id in before.doc_ids[depth:]:
         return _sentence(doc_id, f"is below the depth of {depth:,}")
@@ -52,22 +53,11 @@ def placeholder(
     )
 
 
-def _holds(ranking: Ranking) -> str:
-    best = ", ".join(f'"{doc_id}"' for doc_id in ranking.doc_ids[:3])
-    return f"it holds {len(ranking.doc_ids):,} others" + (f", the best are {best}" if best else "")
-
-
 def _sentence(doc_id: str, what: str) -> str:
     return (
         f"{doc_id} {what}: it was not read by this ranker; its number is a placeholder that keeps it below "
         "those that were."
     )
-
-
-def _same(first: Ranking, ranking: Ranking) -> bool:
-    """Whether a ranking's numbers are the first stage's, but for documents cut off."""
-    n = len(ranking.doc_ids)
-    return ranking.doc_ids == first.doc_ids[:n] and bool((ranking.scores == first.scores[:n]).all())
 
 
 def _next(ranking: Ranking, doc_id: str) -> bool:

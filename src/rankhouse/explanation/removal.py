@@ -43,28 +43,18 @@ from rankhouse.explanation.units import (
 )
 
 REST = "rest"
-_REST_NOTE = "not due to any one alone: the score without them all, and what several do together"
-_MOST_WORDS = 2_000_000  # of all variants of one text together
-_LEAST_BLOCKS = 8
 _SHORT = 30  # words; such texts are looked at word by word
 _SHOWN = 80  # characters of a sentence that name its part
 
 
 @dataclass(frozen=True)
 class Removal:
-    """What of a passage is left out, one unit at a time.
+    """What of a passage is left out, one unit at a time."""
 
-    Attributes:
-        unit: "sentence" or "word".
-        units: n of them, in reading order; blocks of neighbours where there were too many.
-        unread: The units behind the ranker's limit.
-        variants: n pairs, each without one unit, to be scored.
-    """
-
-    unit: str
-    units: tuple[Unit, ...]
-    unread: tuple[Unit, ...]
-    variants: tuple[Pair, ...]
+    unit: str  # "sentence" or "word"
+    units: tuple[Unit, ...]  # n of them, in reading order; blocks of neighbours where there were too many
+    unread: tuple[Unit, ...]  # the units behind the ranker's limit
+    variants: tuple[Pair, ...]  # n pairs, each without one unit, to be scored
 
     @classmethod
     def of(cls, ranker: Ranker, pair: Pair, options: ExplainOptions) -> Removal:
@@ -114,7 +104,8 @@ def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
     removal = Removal.of(ranker, pair, options)
     scores = finite_scores(ranker, [pair, *removal.variants])
     score, effects = float(scores[0]), scores[0] - scores[1:]
-    rest = Part(REST, score - math.fsum(effects), _REST_NOTE)
+    note = "not due to any one alone: the score without them all, and what several do together"
+    rest = Part(REST, score - math.fsum(effects), note)
     return Explanation(
         pair.query,
         pair.passage.doc_id,
@@ -158,7 +149,7 @@ def units_of(text: str, unit: str) -> list[Unit]:
 def most_units(text: str, passes: int) -> int:
     """Return into how many units a text may be cut, so that scoring it without each takes bounded time."""
     words = max(len(text.split()), 1)
-    return max(1, min(passes - 1, max(_LEAST_BLOCKS, _MOST_WORDS // words)))
+    return max(1, min(passes - 1, max(8, 2_000_000 // words)))  # words of all variants together
 
 
 def short(text: str) -> str:
@@ -168,6 +159,10 @@ def short(text: str) -> str:
 
 
 MOST_PLAYERS = 10
+_SHAPLEY = (
+    "Shapley values: each query word's share over all ways to ask without it; they sum to the score, but the "
+    "model itself does not add them up."
+)
 
 
 def explain_shapley(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
@@ -183,6 +178,9 @@ def explain_shapley(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
     query = pair.query.text
     words = words_of(query)
     players = joined(query, words, min(MOST_PLAYERS, options.passes.bit_length() - 1))
+    notes = [_SHAPLEY]
+    if len(players) < len(words):
+        notes.append(f"The query has {len(words)} words; neighbours were joined to {len(players)} blocks.")
     read = with_text(pair, pair.passage.text[: characters_read(ranker, pair)])
     fewer = [read._replace(query=pair.query._replace(text=text)) for text in subsets(query, players)[:-1]]
     asked = [*fewer, pair]
@@ -201,7 +199,7 @@ def explain_shapley(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
         cost=len(scores) - 1,
         texts=(removal.read_text(pair.passage.index, float(worth[-1]), effects),),
         query_words=tuple(word.text for word in words),
-        notes=(*_notes(len(words), len(players)), *removal.notes),
+        notes=(*notes, *removal.notes),
         ranker=fingerprint_of(ranker),
     )
 
@@ -236,12 +234,3 @@ def _parts(players: list[Unit], worth: Doubles) -> list[Part]:
         note = f"alone {alone:+.4g}, to the others {to_others:+.4g}"
         parts.append(Part(name, float(value), note, {"alone": alone, "to the others": to_others}))
     return parts
-
-
-def _notes(words: int, players: int) -> tuple[str, ...]:
-    told = (
-        "Shapley values: each query word's share over all ways to ask without it; they sum to the score, "
-        "but the model itself does not add them up."
-    )
-    blocks = f"The query has {words} words; neighbours were joined to {players} blocks."
-    return (told, blocks) if players < words else (told,)

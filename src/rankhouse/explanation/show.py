@@ -7,12 +7,12 @@ matches a query word without a share of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from itertools import chain, groupby, zip_longest
+from itertools import groupby, zip_longest
 from typing import NamedTuple
 
-from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word, brief, number, signed
+from rankhouse.explanation.answer import Explanation, Part, ReadText, Word, brief, number, signed
 from rankhouse.explanation.contrast import Answer, Contrast, Movement, RankingExplanation, contrast
 from rankhouse.page.tables import Table
 
@@ -27,35 +27,35 @@ def _least(parts: Sequence[Part]) -> float:
     return TELLING * max((abs(part.value) for part in parts), default=0.0)
 
 
-def parts_table(answer: Explanation, most: int = MOST_PARTS) -> Table:
+def falling(parts: Sequence[Part], most: int) -> list[Part]:
+    """Return the largest parts, the largest first, and one that sums up those left out, if any are."""
+    ordered = sorted(parts, key=lambda part: -abs(part.value))
+    rest = [Part(f"{len(parts) - most:,} more", sum(part.value for part in ordered[most:]))]
+    return ordered[:most] + (rest if len(parts) > most else [])
+
+
+def parts_table(answer: Explanation) -> Table:
     """Return the tree of parts, the largest first, finer parts indented below theirs."""
     parts = answer.parts
-    rows = tuple(_tree(parts, lambda part: (signed(part.value), part.note), most, least=_least(parts)))
-    notes = any(row[2] for row in rows)
-    columns = ("part", answer.unit or "value", "")
-    return Table(columns if notes else columns[:2], rows if notes else tuple(row[:2] for row in rows))
+    rows = tuple(_tree(parts, lambda part: (signed(part.value), part.note), MOST_PARTS, _least(parts)))
+    table = Table(("part", answer.unit or "value", ""), rows)
+    return table if any(row[2] for row in rows) else table.select(range(2))
 
 
 def _tree(
     parts: Sequence[Part], cells: Callable[[Part], tuple[str, ...]], most: int, least: float, depth: int = 0
 ) -> Iterator[tuple[str, ...]]:
     """Walk over the largest parts, depth first; finer ones only where they are large."""
-    falling = sorted(parts, key=lambda part: -abs(part.value))
-    if depth:
-        falling = [part for part in falling if abs(part.value) >= least][:most]
-    for part in falling[:most]:
+    large = falling([part for part in parts if abs(part.value) >= least], most)[:most]
+    for part in large if depth else falling(parts, most):
         yield _indented(part.name, depth), *cells(part)
         yield from _tree(part.parts, cells, most // 3, least, depth=depth + 1)
         if part.why is not None and most // 3 and not part.parts:
             yield _indented(f"why {number(part.why.score)} ({part.why.unit})", depth + 1), "", part.why.method
             yield from _tree(part.why.parts, cells, most // 3, least=_least(part.why.parts), depth=depth + 2)
-    if len(falling) > most > 0:
-        left = falling[most:]
-        rest = Part(f"{len(left):,} more", sum(part.value for part in left))
-        yield _indented(rest.name, depth), *cells(rest)
 
 
-def contrast_table(answer: Contrast, most: int = MOST_PARTS) -> Table:
+def contrast_table(answer: Contrast) -> Table:
     """Return one row a part: what it gives either document, and the difference."""
 
     def cells(part: Part) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def contrast_table(answer: Contrast, most: int = MOST_PARTS) -> Table:
 
     first, second = answer.first, answer.second
     parts = [part for part in answer.parts if part.value or any(part.facts.values())]
-    rows = [*_tree(parts, cells, most, least=_least(parts))]
+    rows = [*_tree(parts, cells, MOST_PARTS, least=_least(parts))]
     rows.append(("score", number(first.score), number(second.score), signed(answer.score)))
     return Table(
         ("part", short(first.doc_id, 24), short(second.doc_id, 24), "difference"),
@@ -83,20 +83,12 @@ def ranking_table(answer: RankingExplanation) -> Table:
     return Table(("rank", "document", unit, "above the next", "by"), tuple(rows))
 
 
-def because(step: Contrast, most: int = 3) -> str:
+def because(step: Contrast) -> str:
     """Name the parts that separate two documents."""
-    counted = [part for part in step.parts if part.value][:most]
     if step.score == 0:
         return "a tie: ids decide"
+    counted = [part for part in step.parts if part.value][:3]
     return ", ".join(f"{short(part.name, 30)} {signed(part.value)}" for part in counted)
-
-
-def grid_table(grid: Grid) -> Table:
-    """Return a grid as a table."""
-    rows = (
-        (name, *(f"{value:.3g}" for value in row)) for name, row in zip(grid.rows, grid.values, strict=True)
-    )
-    return Table(("", *grid.columns), tuple(rows))
 
 
 def _indented(name: str, depth: int) -> str:
@@ -159,49 +151,46 @@ def blocks(answer: Answer) -> Iterator[Block]:
             yield TitledTable("", ranking_table(answer))
             yield from _notes((*answer.notes, *merged_notes(answer.documents)))
         case Movement():
-            for title, run, inner in (
-                ("now", answer.after.run, answer.now),
-                ("before", answer.before.run, answer.then),
+            for title, one, inner in (
+                ("now", answer.after, answer.now),
+                ("before", answer.before, answer.then),
             ):
                 if inner is not None:
-                    yield f"{title}, by {run}:"
+                    yield f"{title}, by {one.run}:"
                     yield from blocks(inner)
             yield from _notes(answer.notes)
-        case Contrast():
-            if answer.parts:
-                yield TitledTable("", contrast_table(answer))
-            for name, one in inner_contrasts(answer):
-                title = f"within {name} ({one.first.unit}): {short(one.sentence(), 200)}"
-                yield TitledTable(title, contrast_table(one))
-            yield from _legible(chain(_texts(answer.first), _texts(answer.second)))
-            yield from _ending(answer)
-        case Explanation():
-            if answer.parts:
-                yield TitledTable("", parts_table(answer))
-            yield from _legible(_texts(answer))
-            for grid in answer.grids:
-                if len(grid.rows) <= MOST_GRID and len(grid.columns) <= MOST_GRID:
-                    yield TitledTable(grid.name, grid_table(grid))
-            yield from _ending(answer)
+        case Contrast() | Explanation():
+            yield from _tables(answer)
+            texts = [text for side in answer.sides for text in _texts(side)]
+            yield from texts
+            if texts:
+                yield LEGEND
+            for grid in answer.grids if isinstance(answer, Explanation) else ():
+                if max(len(grid.rows), len(grid.columns)) <= MOST_GRID:
+                    named = zip(grid.rows, grid.values, strict=True)
+                    rows = tuple((name, *(f"{value:.3g}" for value in row)) for name, row in named)
+                    yield TitledTable(grid.name, Table(("", *grid.columns), rows))
+            if answer.counterfactual:
+                yield answer.counterfactual.sentence()
+            yield method_line(answer)
+            yield from _notes(merged_notes(answer.sides))
 
 
-def _ending(answer: Explanation | Contrast) -> Iterator[Block]:
-    if answer.counterfactual:
-        yield answer.counterfactual.sentence()
-    yield method_line(answer)
-    yield from _notes(notes_of(answer))
+def _tables(answer: Explanation | Contrast) -> Iterator[TitledTable]:
+    """Show the parts, and those of stages whose scores went into two answers."""
+    if isinstance(answer, Explanation):
+        if answer.parts:
+            yield TitledTable("", parts_table(answer))
+        return
+    if answer.parts:
+        yield TitledTable("", contrast_table(answer))
+    for name, one in inner_contrasts(answer):
+        title = f"within {name} ({one.unit}): {short(one.sentence(), 200)}"
+        yield TitledTable(title, contrast_table(one))
 
 
 def _notes(notes: Sequence[str]) -> Iterator[str]:
-    for note in dict.fromkeys(notes):
-        yield f"note: {note}"
-
-
-def notes_of(answer: Explanation | Contrast) -> tuple[str, ...]:
-    """Return an answer's notes; of two documents, each note names its document unless it is of both."""
-    if isinstance(answer, Explanation):
-        return tuple(dict.fromkeys(answer.notes))
-    return merged_notes((answer.first, answer.second))
+    return (f"note: {note}" for note in dict.fromkeys(notes))
 
 
 def merged_notes(documents: Sequence[Explanation]) -> tuple[str, ...]:
@@ -220,9 +209,8 @@ def method_line(answer: Explanation | Contrast) -> str:
     """Say how it was explained: the method, whether it is exact, what the parts leave, what it cost."""
     whole = "difference" if isinstance(answer, Contrast) else "score"
     if answer.exact:
-        truth = f"exact, the parts sum to the {whole}" + (
-            f" (rounding: {answer.gap:.0e})" if answer.gap else ""
-        )
+        rounding = f" (rounding: {answer.gap:.0e})" if answer.gap else ""
+        truth = f"exact, the parts sum to the {whole}{rounding}"
     elif abs(answer.gap) <= _ROUNDING * max(abs(answer.score), 1.0):
         truth = "an estimate"
     else:
@@ -237,10 +225,7 @@ def inner_contrasts(answer: Contrast) -> list[tuple[str, Contrast]]:
     Stages whose own parts are carried over, in the answer's unit, need none.
     Where each side has a single such part (the passage that won), these are compared whatever their names.
     """
-    sides = [
-        {part.name: part for part in one.parts if part.why and not part.parts}
-        for one in (answer.first, answer.second)
-    ]
+    sides = [{part.name: part for part in one.parts if part.why and not part.parts} for one in answer.sides]
     if all(len(side) == 1 for side in sides):
         pairs = [(next(iter(sides[0].values())), next(iter(sides[1].values())))]
     else:
@@ -266,14 +251,6 @@ def _texts(answer: Explanation) -> Iterator[MarkedText]:
     of = f", the best of {len(answer.texts)}" if len(answer.texts) > 1 else ""
     name = f"{answer.doc_id}, {best.name}{of}" if best.name else f"{answer.doc_id}{of}"
     yield marked_text(best, name)
-
-
-def _legible(texts: Iterable[MarkedText]) -> Iterator[Block]:
-    """Show texts, and below them what their signs mean."""
-    shown = list(texts)
-    yield from shown
-    if shown:
-        yield LEGEND
 
 
 def marked_text(text: ReadText, title: str, most: int = MOST_WORDS) -> MarkedText:
@@ -311,55 +288,50 @@ def sign(word: Word, largest: float) -> str:
 # --- files ----------------------------------------------------------------------------------------------
 
 
-def to_text(answer: Answer) -> str:
-    """Return an answer as plain text."""
-    lines: list[str] = []
+class _Format(NamedTuple):
+    """How blocks are written: frames around texts, and what is made of texts and of tables."""
+
+    paragraph: str
+    heading: str
+    strong: str
+    marked: str  # around a heading and words
+    literal: Callable[[str], str]
+    table: Callable[[Table], str]
+
+
+def _written(answer: Answer, how: _Format) -> Iterator[str]:
     for block in blocks(answer):
         match block:
-            case TitledTable():
-                lines += ["", *([block.title] if block.title else []), block.table.to_text(), ""]
-            case MarkedText():
-                words = " ".join(text for text, _ in block.words)
-                lines += [f"{block.title}:", f"  {words}{block.rest}"]
+            case TitledTable(title, table):
+                yield (how.heading.format(how.literal(title)) if title else "") + how.table(table)
+            case MarkedText(title, words):
+                frames = ((how.strong if kind in _TELLING else "{}", text) for text, kind in words)
+                said = " ".join(frame.format(how.literal(text)) for frame, text in frames)
+                yield how.marked.format(how.literal(title), said + block.rest)
             case _:
-                lines.append(block)
-    return "\n".join(lines)
+                yield how.paragraph.format(how.literal(block))
+
+
+def to_text(answer: Answer) -> str:
+    """Return an answer as plain text."""
+    plain = _Format(
+        "{}", "\n{}", "{}", "{}:\n  {}", literal=str, table=lambda table: f"\n{table.to_text()}\n"
+    )
+    return "\n".join(_written(answer, plain))
 
 
 def to_markdown(answer: Answer) -> str:
     """Return an answer as Markdown, the query quoted below its first sentence."""
-    pieces: list[str] = []
-    for block in blocks(answer):
-        match block:
-            case TitledTable():
-                pieces += [
-                    *([f"**{_literal(block.title)}**"] if block.title else []),
-                    _safe(block.table).to_markdown().rstrip(),
-                ]
-            case MarkedText():
-                words = (f"**{_literal(text)}**" if mark in _TELLING else _literal(text)
-                         for text, mark in block.words)  # fmt: skip
-                pieces.append(f"**{_literal(block.title)}:** {' '.join(words)}{block.rest}")
-            case _:
-                pieces.append(_literal(block))
-    pieces.insert(1, f"> {_literal(answer.query.text)}")
-    return "\n\n".join(pieces) + "\n"
+    marked = _Format("{}", "**{}**\n\n", "**{}**", "**{}:** {}", literal=_literal, table=_in_markdown)
+    first, *rest = _written(answer, marked)
+    return "\n\n".join([first, f"> {_literal(answer.query.text)}", *rest]) + "\n"
 
 
 def to_html(answer: Answer) -> str:
     """Return an answer as HTML for a notebook: the page is :func:`rankhouse.explanation.report.write`'s."""
-    pieces: list[str] = []
-    for block in blocks(answer):
-        match block:
-            case TitledTable():
-                title = f"<p><b>{escape(block.title)}</b></p>" if block.title else ""
-                pieces.append(title + block.table.to_html())
-            case MarkedText():
-                words = (f"<b>{escape(w)}</b>" if k in _TELLING else escape(w) for w, k in block.words)
-                pieces.append(f"<p><b>{escape(block.title)}:</b> {' '.join(words)}{block.rest}</p>")
-            case _:
-                pieces.append(f"<p>{escape(block)}</p>")
-    return "".join(pieces)
+    heading, marked = "<p><b>{}</b></p>", "<p><b>{}:</b> {}</p>"
+    page = _Format("<p>{}</p>", heading, "<b>{}</b>", marked, literal=escape, table=Table.to_html)
+    return "".join(_written(answer, page))
 
 
 def _literal(text: str) -> str:
@@ -367,7 +339,9 @@ def _literal(text: str) -> str:
     return "".join(f"\\{c}" if c in "\\`*_[]<>#|~&" else c for c in " ".join(text.split()))
 
 
-def _safe(table: Table) -> Table:
+def _in_markdown(table: Table) -> str:
     """Return a table whose cells Markdown shows as they stand; columns of numbers stay numbers."""
-    rows = tuple(tuple(_literal(cell).replace("\\|", "|") for cell in row) for row in table.rows)
-    return table._replace(rows=rows, columns=tuple(map(_literal, table.columns)))
+    heads, *rows = (
+        tuple(_literal(cell).replace("\\|", "|") for cell in row) for row in (table.columns, *table.rows)
+    )
+    return table._replace(columns=heads, rows=tuple(rows)).to_markdown().rstrip()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, runtime_checkable
 
@@ -19,10 +20,9 @@ from rankhouse.core.nouns import Document, Encoder, FloatArray, Pair, Passage, Q
 from rankhouse.core.run import Run
 from rankhouse.core.scores import Doubles, base_of
 from rankhouse.explanation.answer import Explanation, Grid, Part
-from rankhouse.explanation.explain import explain_pair
-from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions, explain_pair
 from rankhouse.explanation.units import ordinal
-from rankhouse.index.dense.exact import Rows, encode_queries, rescore
+from rankhouse.index.dense.exact import encode_queries, rescore
 from rankhouse.index.dense.vectors import Vectors
 from rankhouse.index.index import Index
 from rankhouse.ranking.fuse import FUSIONS, Addend, Fusion, linear
@@ -32,30 +32,19 @@ from rankhouse.text.split import SPLITTERS, Split, Splitter, Whole, dropped_word
 
 MOST_PARTS: Final = 100
 """Passages that have a part each; the others have one together."""
-MOST_WHYS: Final = 3
-"""Passages that are explained in full."""
 _AT_ONCE: Final = 2_048
-_AGREE: Final = 1e-5
 
 
 @dataclass(frozen=True)
 class _Pooling:
-    """The passages of a document with their share in its score.
-
-    Attributes:
-        passages: p of them, those that the pool looks at.
-        scores: (p,) as the ranker gives them.
-        factors: (p,) what the pool multiplies each by, on its scale.
-        added: (p,) what each adds to the document's score.
-        is_linear: Whether the pool works on the ranker's own scale.
-    """
+    """The passages of a document with their share in its score."""
 
     pool: Pool
-    passages: Sequence[Passage]
-    scores: FloatArray
-    factors: Doubles
-    added: Doubles
-    is_linear: bool
+    passages: Sequence[Passage]  # p of them, those that the pool looks at
+    scores: FloatArray  # (p,) as the ranker gives them
+    factors: Doubles  # (p,) what the pool multiplies each by, on its scale
+    added: Doubles  # (p,) what each adds to the document's score
+    is_linear: bool  # whether the pool works on the ranker's own scale
 
     @property
     def order(self) -> list[int]:
@@ -75,7 +64,7 @@ def explain_reranked(
     split: Split,
     pool: Pool,
     options: ExplainOptions | None = None,
-    most: int = MOST_WHYS,
+    most: int = 3,
 ) -> Explanation:
     """Explain a document's score by its passages: which of them counted, and why they score what they do.
 
@@ -149,7 +138,7 @@ def _of_passages(pooling: _Pooling, whys: Mapping[int, Explanation]) -> tuple[Pa
 
 def _complete(why: Explanation) -> tuple[Part, ...]:
     """Return the parts of a passage's score, and what they leave of it where that is more than rounding."""
-    if abs(why.gap) <= _AGREE * max(1, abs(why.score)):
+    if abs(why.gap) <= 1e-5 * max(1, abs(why.score)):
         return why.parts
     return (*why.parts, Part("left by the parts", why.gap, "what the method leaves unexplained"))
 
@@ -194,9 +183,6 @@ def _losses(document: Document, split: Split) -> tuple[str, ...]:
     return (f"{lost:,} words of {document.id} are in no passage ({cut}) and were not read.",) if lost else ()
 
 
-BEST = "best passage"
-
-
 @runtime_checkable
 class _PairEncoder(Protocol):
     """An encoder that scores pairs as well: a ranker."""
@@ -224,14 +210,22 @@ def explain_dense(
         BadModel: The encoder gave something that is no finite vector.
     """
     vectors.require(documents=len(index), collection=index.fingerprint).require_encoder(encoder)
-    rows = _rows_of(index, vectors, doc_id)
+    rows = vectors.rows_of(index.row_of(doc_id))
+    if not len(rows):
+        raise WrongUse(
+            f'document "{doc_id}" has no text, so it has no vector and a search by vectors never finds it'
+        )
     scores = rescore(vectors, encode_queries(vectors, encoder, [query])[0], rows)
-    best, score = int(np.argmax(scores)), float(scores.max())
-    passages = _vector_passages(vectors, index.documents[doc_id])
+    best, score, passages = int(np.argmax(scores)), float(scores.max()), list[Passage]()
+    with suppress(WrongUse):  # cut by a function of someone's own, which only has a name
+        split: Splitter = notation.make(vectors.state.policy, SPLITTERS, "splitter")
+        passages = readable(index.documents[doc_id], split)
     is_known = len(passages) == len(rows)
     name = f"passage {passages[best].index + 1 if is_known else best + 1}"
-    why = None
-    if is_known and isinstance(encoder, _PairEncoder):
+    why, notes = None, ("The encoder scores no pairs, so the passage itself is not explained.",)
+    if not is_known:
+        notes = (f"What cut {doc_id} into passages is not known, so the passage itself is not explained.",)
+    elif isinstance(encoder, _PairEncoder):
         why = explain_pair(encoder, Pair(query, passages[best]), options)
     note = ", ".join([f"{name} of {len(rows)}"] * (len(rows) > 1) + [vectors.state.similarity])
     facts = {"passage": float(best), "passages": float(len(rows))}
@@ -242,32 +236,13 @@ def explain_dense(
         "nearest vector",
         exact=why is None or why.exact,
         unit=vectors.state.similarity,
-        parts=(Part(BEST, score, note, facts, parts=_finer(why, score), why=why),),
+        parts=(Part("best passage", score, note, facts, parts=_finer(why, score), why=why),),
         cost=why.cost + 1 if why else 0,
         texts=tuple(text._replace(name=name, value=score) for text in why.texts) if why else (),
         query_words=why.query_words if why else (),
-        notes=_dense_notes(why, doc_id, is_known),
+        notes=why.notes if why else notes,
         ranker=encoder.fingerprint,
     )
-
-
-def _rows_of(index: Index, vectors: Vectors, doc_id: str) -> Rows:
-    """Return the rows of a document's vectors, in the order of its passages."""
-    rows = vectors.rows_of(index.row_of(doc_id))
-    if not len(rows):
-        raise WrongUse(
-            f'document "{doc_id}" has no text, so it has no vector and a search by vectors never finds it'
-        )
-    return rows
-
-
-def _vector_passages(vectors: Vectors, document: Document) -> list[Passage]:
-    """Return the passages that a document's vectors are of; none where what cut them has no notation."""
-    try:
-        split: Splitter = notation.make(vectors.state.policy, SPLITTERS, "splitter")
-    except WrongUse:  # cut by a function of someone's own, which only has a name
-        return []
-    return readable(document, split)
 
 
 def _finer(why: Explanation | None, score: float) -> tuple[Part, ...]:
@@ -277,14 +252,6 @@ def _finer(why: Explanation | None, score: float) -> tuple[Part, ...]:
     left = score - math.fsum(part.value for part in why.parts)
     note = "the stored vector is rounded" + ("" if why.exact else ", and the method leaves something")
     return (*why.parts, Part("left by the parts", left, note)) if left else why.parts
-
-
-def _dense_notes(why: Explanation | None, doc_id: str, is_known: bool) -> tuple[str, ...]:
-    if why is not None:
-        return why.notes
-    if is_known:
-        return ("The encoder scores no pairs, so the passage itself is not explained.",)
-    return (f"What cut {doc_id} into passages is not known, so the passage itself is not explained.",)
 
 
 SUMS: dict[str, Callable[..., Fusion]] = FUSIONS | {"mean": lambda: linear("raw")}
@@ -313,7 +280,8 @@ def explain_fused(
     fusion = notation.make(method, SUMS, "fusion that is a sum over runs")
     several = [run.restrict([query.id]) for run in runs.values()]
     if notation.parse(method).name == "mean":  # of the runs that say anything of the query
-        weights = _equal_shares(several, query.id)
+        says = [bool(len(run.get(query.id, ()))) for run in several]
+        weights = [one / sum(says) for one in says] if any(says) else None
     addends = fusion.addends(several, query.id, doc_id, weights)
     ranking = fusion(several, weights)[query.id]
     known = whys or {}
@@ -328,11 +296,6 @@ def explain_fused(
         parts=tuple(parts),
         cost=sum(why.cost for why in known.values()),
     )
-
-
-def _equal_shares(runs: Sequence[Run], query_id: str) -> list[float] | None:
-    has = [query_id in run and bool(len(run[query_id].doc_ids)) for run in runs]
-    return [1 / sum(has) if one else 0.0 for one in has] if any(has) else None
 
 
 def _of_run(name: str, one: Addend, fusion: Fusion, why: Explanation | None) -> Part:

@@ -34,23 +34,15 @@ from rankhouse.text.vocabulary import Vocabulary, VocabularyEntry
 
 
 class Proximity(NamedTuple):
-    """How close together a query stands in one text; infinite where there is nothing to measure.
+    """How close together a query stands in one text; infinite where there is nothing to measure."""
 
-    Attributes:
-        distance: Terms between two query words, averaged over their occurrences, then over pairs of words.
-        first: Sum of the places where each query word comes first.
-        phrase: Where the query stands word by word for the first time.
-        gap: Fewest other words inside a group of all the query words that the text holds.
-        groups: How many groups have that few.
-        span: Width of such a group, averaged over all of them.
-    """
-
+    # terms between two query words, averaged over their occurrences, then over pairs of words
     distance: float = math.inf
-    first: float = math.inf
-    phrase: float = math.inf
-    gap: float = math.inf
-    groups: float = 0.0
-    span: float = math.inf
+    first: float = math.inf  # sum of the places where each query word comes first
+    phrase: float = math.inf  # where the query stands word by word for the first time
+    gap: float = math.inf  # fewest other words inside a group of all the query words that the text holds
+    groups: float = 0.0  # how many groups have that few
+    span: float = math.inf  # width of such a group, averaged over all of them
 
 
 def measure(text: IntArray, query: IntArray) -> Proximity:
@@ -109,41 +101,26 @@ _READ_AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class Meaning:
-    """What word vectors say of m documents and one query.
+    """What word vectors say of m documents and one query."""
 
-    Attributes:
-        closeness: (m,) mean cosine of the query's words and the document's distinct other words; NaN where
-            either has no vectors.
-        nearest: (m, q) how often the document contains its word that is most similar to each query word.
-    """
-
+    # (m,) mean cosine of the query's words and the document's distinct other words; NaN where either has no
+    # vectors
     closeness: Floats
-    nearest: Floats
+    nearest: Floats  # (m, q) how often the document contains its word that is most similar to each query word
 
 
 @dataclass(frozen=True)
 class TermFeatures:
-    """One query's words in m documents.
+    """One query's words in m documents."""
 
-    Attributes:
-        idf: (q,) ln((N + 1) / (n + 1)) of each distinct query word, by the index.
-        asked: (q,) how often the query contains it.
-        counts: (m, q) how often each document contains it.
-        lengths: (m,) terms of each document.
-        usual: Terms of the index's average document.
-        texts: The documents' term numbers.
-        query: The query's term numbers, in order.
-        meaning: What word vectors say; None without them.
-    """
-
-    idf: Floats
-    asked: IntArray
-    counts: IntArray
-    lengths: IntArray
-    usual: float
-    texts: Sequence[IntArray]
-    query: IntArray
-    meaning: Meaning | None = None
+    idf: Floats  # (q,) ln((N + 1) / (n + 1)) of each distinct query word, by the index
+    asked: IntArray  # (q,) how often the query contains it
+    counts: IntArray  # (m, q) how often each document contains it
+    lengths: IntArray  # (m,) terms of each document
+    usual: float  # terms of the index's average document
+    texts: Sequence[IntArray]  # the documents' term numbers
+    query: IntArray  # the query's term numbers, in order
+    meaning: Meaning | None = None  # what word vectors say; None without them
 
     @cached_property
     def proximity(self) -> Mapping[str, Floats]:

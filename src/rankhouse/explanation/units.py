@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rankhouse.text.word_breaks import spans
+from rankhouse.text.lucene import spans
 from rankhouse.text.words import blingfire_sentences, places
 
 NO_WORDS = "no words"
@@ -20,19 +20,12 @@ _WORD = re.compile(r"\S+")
 
 
 class Unit(NamedTuple):
-    """A stretch of a text, up to where the next one begins.
+    """A stretch of a text, up to where the next one begins."""
 
-    Attributes:
-        text: What it says, without white space around it.
-        start: Its first character in the text.
-        end: Behind its last character, white space before the next unit included.
-        size: How many sentences or words it is; more than 1 where neighbours were joined.
-    """
-
-    text: str
-    start: int
-    end: int
-    size: int = 1
+    text: str  # what it says, without white space around it
+    start: int  # its first character in the text
+    end: int  # behind its last character, white space before the next unit included
+    size: int = 1  # how many sentences or words it is; more than 1 where neighbours were joined
 
 
 def sentences_of(text: str) -> list[Unit]:

@@ -28,36 +28,27 @@ from rankhouse.models.dense_ranker import DenseRanker
 SPECIAL, PROMPT, BIAS, QUERY_LENGTH = "special tokens", "prompt", "bias", "length of the query's vector"
 _EAST_ASIAN = 0x2E80  # from here on, scripts that write words without spaces: each token is a word
 _LEAST_LENGTH = 1e-12
-_NO_SUM = "This ranker's vectors are no means over words, so parts of the text were left out instead."
 _IN_CONTEXT = (
     "A word's share is that of the word as read in its context; its pieces and repetitions are summed."
 )
 
 
 class _Side(NamedTuple):
-    """A text as the encoder read it.
+    """A text as the encoder read it."""
 
-    Attributes:
-        states: (t, d) states behind the linear layers, without their bias.
-        bias: (d,) of all linear layers together.
-        words: Its words.
-        owners: (t,) the word of each token; -1: the model's own, -2: the prompt.
-        unread: Tokens that were not read.
-        rest: The text behind what was read.
-    """
-
-    states: Doubles
-    bias: Doubles
+    states: Doubles  # (t, d) states behind the linear layers, without their bias
+    bias: Doubles  # (d,) of all linear layers together
     words: list[str]
-    owners: np.ndarray
-    unread: int
-    rest: str
+    owners: np.ndarray  # (t,) the word of each token; -1: the model's own, -2: the prompt
+    unread: int  # tokens that were not read
+    rest: str  # the text behind what was read
 
 
 def explain_biencoder(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
     """Explain a bi-encoder's score: a part for each distinct word of the passage; else by removal."""
     if not isinstance(ranker, DenseRanker) or not _is_mean(ranker.model):
-        return explain_removal(ranker, pair, options).noting(_NO_SUM)
+        note = "This ranker's vectors are no means over words, so parts of the text were left out instead."
+        return explain_removal(ranker, pair, options).noting(note)
     score = float(ranker.score([pair])[0])
     asked, read = _read(ranker, pair.query.text, "query"), _read(ranker, pair.passage.text, "passage")
     tokens, others = _addends(ranker, pair, read)

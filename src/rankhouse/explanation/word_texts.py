@@ -45,11 +45,7 @@ class Scored(Generic[M]):
 def scored(
     ranker: Ranker, pair: Pair, kind: type[M], look: Callable[[M, Pair], Evidence] | None = None
 ) -> Scored[M]:
-    """Score a pair with a ranker whose model is of a kind that the caller knows, and look what the model saw.
-
-    Raises:
-        WrongUse: Another ranker, or one with another model.
-    """
+    """Score a pair, and look what the model saw; WrongUse for a ranker whose model is of another kind."""
     model = ranker.model if isinstance(ranker, NeuralRanker) else None
     if not isinstance(ranker, NeuralRanker) or not isinstance(model, kind):
         raise WrongUse(
@@ -75,11 +71,12 @@ def explanation_of(
 
     Args:
         added: What each of the p passage words adds; None where nothing can be said of it.
-        notes: What a reader has to know, beside what was not read.
     """
     seen, pair = of.evidence, of.pair
     cosines = next(iter(seen.matches.values()))
     words = words_read(seen.passage_words, added, cosines, seen.query_words)
+    unread = of.model.reader.split(pair.passage.text)[len(words) :][:UNREAD_LISTED]
+    words += [Word(word, read=False) for word in unread]
     grid = Grid("cosines", tuple(numbered(seen.query_words)), seen.passage_words, cosines)
     return Explanation(
         query=pair.query,
@@ -90,7 +87,7 @@ def explanation_of(
         unit=base_of(of.ranker.scale),
         parts=parts,
         cost=cost,
-        texts=(word_text(of.model, pair, words),),
+        texts=(ReadText(pair.passage.index, tuple(words)),),
         query_words=seen.query_words,
         grids=(grid, *grids),
         notes=(*notes, *reading_notes(of.model, pair)),
@@ -108,12 +105,10 @@ def best_matches(evidence: Evidence) -> list[str]:
     cosines = next(iter(evidence.matches.values()))
     if not cosines.shape[1]:
         return [""] * len(cosines)
-    best = cosines.argmax(1).tolist()
-    nearest = cosines.max(1).tolist()
-    return [
-        f'best match "{evidence.passage_words[j]}", cosine {cosine:.2f}'
-        for j, cosine in zip(best, nearest, strict=True)
-    ]
+    best = cosines.argmax(1)
+    words = (evidence.passage_words[place] for place in best.tolist())
+    nearest = cosines[np.arange(len(best)), best]
+    return [f'best match "{word}", cosine {near:.2f}' for word, near in zip(words, nearest, strict=True)]
 
 
 def numbers(weights: Tensor) -> Doubles:
@@ -134,13 +129,6 @@ def words_read(
         Word(word, value, query_words[i], similarity)
         for word, value, i, similarity in zip(words, values, best, nearest, strict=True)
     ]
-
-
-def word_text(model: WordModel, pair: Pair, words: Sequence[Word]) -> ReadText:
-    """Return the passage: the words read, and those beyond the limit."""
-    everything = model.reader.split(pair.passage.text)
-    unread = everything[len(words) : len(words) + UNREAD_LISTED]
-    return ReadText(pair.passage.index, (*words, *(Word(word, read=False) for word in unread)))
 
 
 def reading_notes(model: WordModel, pair: Pair) -> tuple[str, ...]:

@@ -264,8 +264,7 @@ def write_checked(path: Path, value: object, files: Iterable[Path] = ()) -> None
 def changed_since_written(raw: bytes, path: Path) -> str:
     """Say which file is not as :func:`write_checked` left it; "" for none, and where there are no checksums.
 
-    Args:
-        raw: The content of the file, JSON that can be decoded.
+    ``raw`` is the content of the file, JSON that can be decoded.
     """
     try:
         fields = msgspec.json.decode(raw)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -13,16 +12,16 @@ from rankhouse.core.errors import (
     BadData,
     DuplicateId,
     MissingInput,
-    RankhouseWarning,
     WrongUse,
     encodable,
     name_few,
+    warn,
 )
 from rankhouse.core.nouns import Document, Query
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
 from rankhouse.io.duplicate_ids import Repeats, SeenIds, checked_id
 from rankhouse.io.files import Meter, Skips, as_text, each_record, kind_of, looks_like, numbered_lines
-from rankhouse.io.outputs import writing
+from rankhouse.io.outputs import write_lines
 from rankhouse.io.public import PUBLIC, public_documents, public_queries
 from rankhouse.io.readers import installed, tables
 from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS
@@ -134,11 +133,7 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
             + (f"; it holds symbolic links, which are not followed: {others}" if left else "")
         )
     if left and warns:
-        warnings.warn(
-            f"{source}: {len(left):,} symbolic links or second names of a file are not read: {others}",
-            RankhouseWarning,
-            stacklevel=2,
-        )
+        warn(f"{source}: {len(left):,} symbolic links or second names of a file are not read: {others}")
     return list(paths.values())
 
 
@@ -272,7 +267,7 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
         else:
             queries[query.id] = query
     if not queries and not skips.seen:
-        raise BadData("holds no query; write one a line, as JSON or as  id <tab> text", path)
+        raise BadData("holds no query; write one per line, as JSON or as  id <tab> text", path)
     return list(queries.values())
 
 
@@ -288,9 +283,7 @@ def write_queries(queries: Iterable[Query], path: Path) -> None:
         queries: In the order of the file.
         path: The file; .gz and .zst compress.
     """
-    with writing(path) as file:
-        for query in queries:
-            file.write(msgspec.json.encode({"id": query.id, "text": query.text}).decode() + "\n")
+    write_lines(path, (query._asdict() for query in queries))
 
 
 class Source(NamedTuple):

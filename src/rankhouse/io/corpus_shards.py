@@ -138,7 +138,7 @@ class _OwnSkips(Skips):
             super().take(fault)
 
 
-class _Line(int):
+class _ShardLine(int):
     """A line's number in a shard; when it is shown, the lines before the shard are counted."""
 
     _path: Path
@@ -175,7 +175,7 @@ def _plain_lines(path: Path, first: int, end: int, meter: Meter) -> Iterator[tup
         start = at
         while at < end and (raw := stream.readline(most + 1)):
             number, at = number + 1, at + len(raw)
-            line = _Line.of(number, path, start) if start else number
+            line = _ShardLine.of(number, path, start) if start else number
             if len(raw) > most:
                 raise files.too_long("the line", path, line)
             yield line, (raw if start or number > 1 else raw.removeprefix(b"\xef\xbb\xbf")).rstrip(b"\r\n")

@@ -36,9 +36,8 @@ def from_json(
 ) -> T:
     """Decode JSON that a person's file holds; BadData says what is wrong with it.
 
-    Args:
-        wanted: What it should have been: "not a labelled pair; a line is {...}". The reason goes behind its
-            first clause.
+    It begins with what was ``wanted``, "not a labelled pair; a line is {...}", the reason behind its first
+    clause.
     """
     try:
         return decode.decode(raw)
@@ -92,14 +91,10 @@ def is_nested_too_deep(raw: bytes, value: object) -> bool:
 
 
 def read_own(path: Path, kind: type[T], advice: str, error: type[RankhouseError] = BadData) -> T:
-    """Read a JSON file that rankhouse wrote.
+    """Read a JSON file that rankhouse wrote; ``advice`` says what to do if it cannot be read.
 
-    Args:
-        advice: What to do if it cannot be read.
-
-    Raises:
-        error: It is missing, empty, damaged, of another shape or nested too deep, or its checksums say that
-            it, or a file beside it, was changed.
+    Raises the error where it is missing, empty, damaged, of another shape or nested too deep, or its
+    checksums say that it, or a file beside it, was changed.
     """
     raw = read_own_bytes(path, advice, error)
     value = decode_own(raw, kind, f"{path}:", advice, error=error)
@@ -119,11 +114,7 @@ def read_own_bytes(path: Path, advice: str, error: type[RankhouseError] = BadDat
 def decode_own(
     raw: bytes | str, kind: type[T], name: str, advice: str, error: type[RankhouseError] = BadData
 ) -> T:
-    """Decode JSON that rankhouse wrote.
-
-    Args:
-        name: What held it, as the message begins: a file with a colon.
-    """
+    """Decode JSON that rankhouse wrote; ``name`` is what held it, as messages begin: a file with a colon."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except UNREADABLE as fault:

@@ -69,14 +69,11 @@ def digest_of(*parts: str) -> bytes:
 class SeenIds:
     """Refuses ids given twice, in 8 bytes an id.
 
-    Ids become 64-bit hashes. The latest ones are in a dict and are checked at once; older ones are in
-    sorted arrays and are checked a chunk at a time, so a repeat of a far earlier id is found up to
-    ``chunk`` records late (:meth:`check` settles what is open). Two different ids share a hash with
-    probability 3e-6 in ten million.
-
-    Args:
-        at_once: Compare every id with all earlier ones when it comes, so that a repeated one can be passed
-            over; slower by some microseconds an id.
+    Ids become 64-bit hashes. The latest ones are in a dict and are checked at once; older ones are in sorted
+    arrays and are checked a chunk at a time, so a repeat of a far earlier id is found up to ``chunk`` records
+    late (:meth:`check` settles what is open). Two different ids share a hash with probability 3e-6 in ten
+    million. ``at_once`` compares every id with all earlier ones when it comes, so that a repeated one can be
+    skipped; slower by some microseconds an id.
     """
 
     def __init__(self, chunk: int = 32_768, at_once: bool = False) -> None:
@@ -136,11 +133,7 @@ RULES = ("refuse", "same", "first")
 
 
 class Repeats(SeenIds):
-    """Passes over records whose id was given before, by a rule; 130 bytes an id are held.
-
-    Args:
-        rule: "same" or "first".
-    """
+    """Skips records whose id was given before, by the rule "same" or "first"; holds 130 bytes an id."""
 
     def __init__(self, rule: str, held: Mapping[str, Document] | None = None) -> None:
         super().__init__()

@@ -24,8 +24,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, MissingInput, RankhouseError, WrongUse
 
 T = TypeVar("T")
@@ -133,9 +134,8 @@ class _UnpackedStream(io.RawIOBase):
 def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed by what it holds, not by its name; the meter counts packed bytes.
 
-    Raises:
-        MissingInput: There is no such file, it is a folder, or it may not be read.
-        BadData: The compressed data is damaged, ends too early or unpacks to absurdly much.
+    Raises MissingInput where there is no such file, it is a folder, or it may not be read; BadData where the
+    compressed data is damaged, ends too early or unpacks to absurdly much.
     """
     try:
         with io.BufferedReader(_MeteredFile(path, meter or Meter()), _BUFFER) as raw:
@@ -256,6 +256,10 @@ def looks_like(path: Path) -> str:
         if raw.strip():
             return chr(raw.lstrip()[0])
     return ""
+
+
+SkipBad = Annotated[int, Option("Skip up to N malformed records and report them.", least=0, metavar="N")]
+"""The option of commands that says so."""
 
 
 @dataclass

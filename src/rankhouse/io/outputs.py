@@ -83,11 +83,7 @@ def writing_failures(path: Path) -> Iterator[None]:
 def append_whole(number: int, content: bytes, *, synced: bool = True) -> None:
     """Append all of the bytes to an open file, or none: half a line must not stand before the next one.
 
-    Args:
-        synced: Whether they are on the disk when this returns.
-
-    Raises:
-        OSError: Disk full or the like.
+    They are on the disk when this returns, if ``synced``. Raises OSError for a full disk and the like.
     """
     before = os.fstat(number)
     try:
@@ -161,12 +157,9 @@ def replacing_folder(path: Path, foreign: Callable[[Path], Iterable[str]]) -> It
     """Yield a temporary path beside a folder; put what was made there in the folder's place at the end.
 
     Old and new folder change places in one step where the system can do that (Linux); elsewhere a kill
-    between the two steps is mended by the next writer and by :func:`rankhouse.io.scratch.recover`. Errors are
+    between the two steps is mended by the next writer and by :func:`rankhouse.io.scratch.recover`. A folder
+    is never replaced of which ``foreign`` names anything that is not of the kind to be written. Errors are
     those of :func:`replacing`.
-
-    Args:
-        foreign: Names what in a folder is not of the kind to be written; a folder that holds any such
-            thing is never replaced.
     """
     target = real_path(path)
     _refuse_foreign(path, foreign, _NEVER_REPLACED)
@@ -253,6 +246,16 @@ def write_json(path: Path, value: object) -> None:
     """Write a value that msgspec knows as indented JSON, whole or absent; NaN becomes null."""
     with writing(path) as file:
         file.write(indented_json(value))
+
+
+def write_lines(path: Path, records: Iterable[object]) -> int:
+    """Write records that msgspec knows as JSON lines, whole or absent; return how many there were."""
+    count = 0
+    with writing(path) as file:
+        for record in records:
+            file.write(msgspec.json.encode(record).decode() + "\n")
+            count += 1
+    return count
 
 
 def _refuse_foreign(path: Path, foreign: Callable[[Path], Iterable[str]], advice: str) -> None:

@@ -20,7 +20,7 @@ from rankhouse.core.qrels import MOST_GRADE
 from rankhouse.io.decoding import from_json
 from rankhouse.io.duplicate_ids import digest_of
 from rankhouse.io.files import Skips, each_record, is_packed, most_bytes, numbered_lines, open_bytes, too_long
-from rankhouse.io.outputs import writing
+from rankhouse.io.outputs import write_lines
 
 _HIGHEST: Final = float(np.finfo(np.float32).max)
 UNDECIDED: Final = -1
@@ -97,7 +97,6 @@ _WANTED = (
     'and perhaps "score"'
 )
 _decoder, _loose = msgspec.json.Decoder(LabelledPair), msgspec.json.Decoder(_Loose)
-_encode = msgspec.json.Encoder().encode
 
 
 def decode_pair(raw: bytes, path: Path, line: int) -> LabelledPair:
@@ -303,9 +302,4 @@ def write_pairs(pairs: Iterable[LabelledPair], path: Path | str) -> int:
     Raises:
         OutputFailed: The file cannot be written; whatever stood there before still does.
     """
-    count = 0
-    with writing(Path(path)) as out:
-        for pair in pairs:
-            out.write(_encode(pair).decode() + "\n")
-            count += 1
-    return count
+    return write_lines(Path(path), pairs)

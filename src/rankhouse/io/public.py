@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.io.duplicate_ids import checked_id
@@ -16,10 +16,8 @@ PUBLIC = "ir_datasets:"
 
 
 def _ir_dataset(name: str) -> Any:  # noqa: ANN401 - an untyped library's object
-    try:
+    with needs("datasets", f"{PUBLIC}{name}"):
         import ir_datasets  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra(f"ir_datasets:{name}", "datasets") from error
     try:
         return ir_datasets.load(name)
     except KeyError as error:

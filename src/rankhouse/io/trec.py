@@ -71,7 +71,7 @@ def read_run(path: Path | str, skips: Skips | None = None) -> Run:
         try:
             if doc_id in rows:
                 reason = f'document "{doc_id}" was already given for query "{query_id}"'
-                raise DuplicateId(f"{reason}; a run names a document once a query", path, line)
+                raise DuplicateId(f"{reason}; a run names a document once per query", path, line)
             rows[ids.setdefault(doc_id, doc_id)] = _number(score, path, line)
         except BadData as fault:
             skips.take(fault)

@@ -15,6 +15,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.overlap import warn_of_mismatch
 from rankhouse.core.progress import Progress
+from rankhouse.core.qrels import RelevantFrom
 from rankhouse.core.run import Run
 from rankhouse.core.scores import base_of, scale_of
 from rankhouse.evaluation.calibration import METHODS, JudgedScores
@@ -23,8 +24,7 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.io.pairs import UNDECIDED, LabelledPair, distinct, read_pairs
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.ranking.rerank import Counter, candidates, in_chunks, scored
-from rankhouse.ranking.rerank_plan import Plan, Report
+from rankhouse.ranking.rerank import Counter, Plan, Report, candidates, in_chunks, scored
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import RerankOptions, reading_plan, with_cache
 
@@ -36,45 +36,37 @@ _POOLS = ("max", "first")
 class CalibrateJob(ComputeOptions):
     """The options of ``rankhouse calibrate``."""
 
-    ranker: Annotated[str, Option('A bundle folder, monot5("DIR"), crossencoder("DIR") ...', kind="source")]
-    run: Annotated[Path | None, Option("Candidates of validation queries.", kind="input")] = None
-    queries: Annotated[str | None, Option("The texts of its queries.", kind="source")] = None
-    field: Annotated[str, Option("Which text of the queries, where they have several.")] = ""
-    index: Annotated[Path | None, Option("The index that holds the documents.", kind="input")] = None
-    qrels: Annotated[
-        Path | None, Option("Judgements; documents without one are not relevant.", kind="input")
-    ] = None
+    ranker: Annotated[str, Option('A bundle folder, monot5("DIR"), crossencoder("DIR") ...', "source")]
+    run: Annotated[Path | None, Option("Candidates of validation queries.", "input")] = None
+    queries: Annotated[str | None, Option("The texts of its queries.", "source")] = None
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
+    index: Annotated[Path | None, Option("The index that holds the documents.", "input")] = None
+    qrels: Annotated[Path | None, Option("Judgements; documents without one are not relevant.", "input")] = (
+        None
+    )
     judged_only: Annotated[bool, Option("Leave out documents without a judgement.")] = False
-    pairs: Annotated[
-        tuple[Path, ...], Option("Labelled pairs instead, as label writes them.", kind="input")
-    ] = ()
-    relevant_from: Annotated[
-        int, Option("The lowest grade that means relevant.", least=1, metavar="GRADE")
-    ] = 1
-    depth: Annotated[int, Option("Documents read a query.", least=0)] = 100
+    pairs: Annotated[tuple[Path, ...], Option("Labelled pairs instead, as label writes them.", "input")] = ()
+    relevant_from: RelevantFrom = 1
+    depth: Annotated[int, Option("Documents read per query.", least=0)] = 100
     split: Annotated[str, Option('"sentences(10, 5)" ...', default="as the bundle says, else whole")] = ""
     pool: Annotated[str, Option("max or first.", default="as the bundle says, else max")] = ""
     method: Annotated[
         str,
-        Option(
-            "A logistic curve, or a curve that only has to rise (for many pairs).", choices=tuple(METHODS)
-        ),
+        Option("A logistic curve, or any rising curve (for many pairs).", choices=tuple(METHODS)),
     ] = "platt"
     cache: Annotated[
-        Path | None, Option("Keep scores in this folder, and go on from there after a kill.", kind="local")
+        Path | None, Option("Keep scores in this folder, and resume from them after a kill.", "local")
     ] = None
     seed: Annotated[int, Option("Of folds and intervals.", least=0, most=2**32 - 1)] = 0
 
     def judged(self, ranker: Ranker, use: Mapping[str, str], progress: Progress) -> JudgedScores:
         """Score the judged pairs, or the judged documents of the run.
 
+        Raises WrongUse where neither pairs nor all that a run needs were given, and for a pool that makes a
+        new number of several passages' scores; BadData where a query of the run has no text.
+
         Args:
             use: How documents are passed to the ranker: "split" and "pool".
-
-        Raises:
-            WrongUse: Neither pairs nor all that a run needs were given, or a pool that makes a new number of
-                several passages' scores.
-            BadData: A query of the run has no text.
         """
         if self.pairs:
             pairs = (pair for path in self.pairs for pair in read_pairs(path))
@@ -113,11 +105,7 @@ class CalibrateJob(ComputeOptions):
 def judged_pairs(ranker: Ranker, pairs: Iterable[LabelledPair], relevant_from: int = 1) -> JudgedScores:
     """Score labelled pairs, each once; those that nobody decided are left out.
 
-    Raises:
-        BadData: A pair is labelled both relevant and not.
-
-    Warns:
-        RankhouseWarning: A pair is given twice.
+    Raises BadData where a pair is labelled both relevant and not; warns of a pair that is given twice.
     """
     decided = (pair for pair in pairs if pair.label != UNDECIDED)
     rows = list(distinct(decided, lambda pair: int(pair.label >= relevant_from), "labels"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +17,12 @@ from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import VECTORS, Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.merge_logs import merge_logs
-from rankhouse.index.precomputed.read import (
-    PASSAGES,
-    STORED,
-    PrecomputedPassages,
-)
+from rankhouse.index.precomputed.read import PASSAGES, STORED, PrecomputedPassages
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 from rankhouse.jobs.identity import computed_by, identity_of
-from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, write_report
+from rankhouse.jobs.jobs import MergeOptions, Survey
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
+from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pool import POOLS
 from rankhouse.systems.rankers import ComputeOptions, as_encoder, open_ranker
 from rankhouse.text.split import SPLITTERS
@@ -41,22 +37,24 @@ class EncodeJob(ComputeOptions):
     command: ClassVar[str] = "encode"
     unit: ClassVar[str] = "documents"
 
-    index: Annotated[str, Option("The index folder.", kind="index")]
-    ranker: Annotated[
-        str, Option('A bundle folder of a TK or bi-encoder, or biencoder("DIR").', kind="source")
-    ]
+    index: Annotated[str, Option("The index folder.", "index")]
+    ranker: Annotated[str, Option('A bundle folder of a TK or bi-encoder, or biencoder("DIR").', "source")]
     tokens: Annotated[bool, Option("Keep the token ids that a cross-encoder or monoT5 reads.")] = False
     split: Annotated[str, Option("How documents are cut into passages.")] = "whole"
     pool: Annotated[str, Option("TK: how rerank is to pool passages.")] = "max"
     dtype: Annotated[
         Storage | None, Option("Number format of vectors; int8 for TK only.", default="float32; TK: float16")
     ] = None
-    name: Annotated[str, Option("Keeps several encoders' vectors apart.")] = "default"
+    name: Annotated[str, Option("Name of these vectors; it keeps those of several encoders apart.")] = (
+        "default"
+    )
+
+    def __post_init__(self) -> None:
+        notation.make(self.split, SPLITTERS, "splitter")
+        notation.make(self.pool, POOLS, "pool")
 
     def survey(self) -> Survey:
         """Count the documents, and hash the ranker."""
-        notation.make(self.split, SPLITTERS, "splitter")
-        notation.make(self.pool, POOLS, "pool")
         index = Index.open(self.index)
         return Survey(len(index), identity_of(self, index=index.fingerprint))
 
@@ -73,7 +71,7 @@ class EncodeJob(ComputeOptions):
             )
         return worker
 
-    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Put what was encoded into an index."""
         index = Index.open(out)
         if all((shard.folder / _VECTORS).exists() for shard in shards):
@@ -88,23 +86,18 @@ class EncodeJob(ComputeOptions):
             warnings = (
                 [f"{none:,} of {len(index):,} documents have no text, so they have no vector"] if none else []
             )
-            return JobResult(facts, sentence, warnings)
+            return CommandResult(facts, sentence, warnings=warnings)
         sources = [next((shard.folder / PASSAGES).iterdir()) for shard in shards]
         state = STORED.load(sources[0] / MANIFEST)
         folder = out / PASSAGES / state.name
         merge_logs(sources, folder, STORED, index, overwrite=options.overwrite, progress=options.progress)
         kept = PrecomputedPassages.open(folder)
         facts, sentence = passages_facts(kept)
-        return JobResult(facts, sentence, losses(kept))
+        return CommandResult(facts, sentence, warnings=losses(kept))
 
 
 class EncodeWorker:
-    """Encodes documents of a job's index.
-
-    Args:
-        index: The job's index, where it is open already.
-        ranker: Its ranker likewise.
-        overwrite: Replace vectors that another encoder made.
+    """Encodes documents of a job's index; ``overwrite`` replaces vectors that another encoder made.
 
     Attributes:
         is_dense: Whether each passage gets one vector; else something is stored of each of its words.
@@ -131,7 +124,7 @@ class EncodeWorker:
         """The ranker, and what it computes on."""
         return computed_by(self._ranker)
 
-    def encode(self, progress: Progress) -> JobResult:
+    def encode(self, progress: Progress) -> CommandResult:
         """Encode all documents into the index."""
         index, job = self._index, self._job
         documents, show = index.documents.stream(), index.by_text(progress)
@@ -139,20 +132,18 @@ class EncodeWorker:
             return self._vectors(documents, len(index), vectors_folder(index.path, job.name), show)
         return self._passages(documents, len(index), index.path / PASSAGES, show)
 
-    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Encode the documents of a shard."""
-        started, documents = time.perf_counter(), self._index.documents.stream(shard.start, shard.stop)
+        documents = self._index.documents.stream(shard.start, shard.stop)
         if self.is_dense:
-            done = self._vectors(documents, len(shard), folder / _VECTORS, progress)
-        else:
-            done = self._passages(documents, len(shard), folder / PASSAGES, progress)
-            del done.facts["kept"]  # a folder that the shard is not in when it is done
-        seconds = round(time.perf_counter() - started, 3)
-        write_report(folder, done.facts | {"seconds": seconds, "warnings": list(done.warnings)})
+            return self._vectors(documents, len(shard), folder / _VECTORS, progress)
+        done = self._passages(documents, len(shard), folder / PASSAGES, progress)
+        del done.facts["kept"]  # a folder that the shard is not in when it is done
+        return done
 
     def _vectors(
         self, documents: Iterable[Document], count: int, folder: Path, progress: Progress
-    ) -> JobResult:
+    ) -> CommandResult:
         job, encoder = self._job, self._ranker
         if job.dtype == "int8":
             raise WrongUse(
@@ -164,11 +155,11 @@ class EncodeWorker:
         )
         stored = encode(as_encoder(encoder, job.ranker), documents, folder, job=options, progress=progress)
         self.vectors = stored
-        return JobResult(*vectors_facts(stored))
+        return CommandResult(*vectors_facts(stored))
 
     def _passages(
         self, documents: Iterable[Document], count: int, parent: Path, progress: Progress
-    ) -> JobResult:
+    ) -> CommandResult:
         from rankhouse.models.precomputing import TokenPrecomputer, VectorPrecomputer
 
         job, ranker = self._job, self._ranker
@@ -178,7 +169,7 @@ class EncodeWorker:
             count, self._index.fingerprint, splitter, job.pool, chunk=maker.chunk, overwrite=self._overwrite
         )
         stored = precompute(maker, documents, parent, job=options, progress=progress)
-        return JobResult(*passages_facts(stored), losses(stored, ranker.max_length))
+        return CommandResult(*passages_facts(stored), warnings=losses(stored, ranker.max_length))
 
 
 def vectors_facts(stored: Vectors) -> tuple[dict[str, Any], str]:
@@ -207,8 +198,7 @@ def passages_facts(stored: PrecomputedPassages) -> tuple[dict[str, Any], str]:
 def losses(stored: PrecomputedPassages, most_tokens: int | None = None) -> list[str]:
     """Return what the user should know of passages that were not stored whole.
 
-    Args:
-        most_tokens: The most that the ranker reads; None where it is not at hand.
+    ``most_tokens`` is the most that the ranker reads; None where it is not at hand.
     """
     state, said = stored.state, []
     if state.cut:

@@ -23,12 +23,10 @@ _BLOCKS: Final = 64
 def identity_of(options: object, **known: str) -> dict[str, str]:
     """Return what a result depends on: each option's value, or a hash of the files that it names.
 
-    Args:
-        options: A record of options; what is neutral is left out.
-        known: What stands for an option in place of its value.
+    What is neutral is left out; ``known`` stands for options in place of their values.
     """
     identity = {}
-    for name, _, _, _, option in option_fields(type(options)):
+    for name, _, _, option in option_fields(type(options)):
         value = getattr(options, name)
         if name in known or not option.neutral:
             names_files = option.kind in ("input", "source") and value is not None
@@ -62,8 +60,7 @@ def digest(text: str) -> str:
 def content_hash(path: Path, most: int = WHOLE) -> str:
     """Return 16 digits that name the content of a file, or of all files of a folder with their names.
 
-    Args:
-        most: Bytes of a file that are read; of a larger one its size and 64 blocks count.
+    Of a file beyond ``most`` bytes its size and 64 blocks count.
     """
     block = most // _BLOCKS
     hashed = blake2b(digest_size=8)

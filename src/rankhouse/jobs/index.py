@@ -20,10 +20,11 @@ from rankhouse.index.lexical.merge import merge
 from rankhouse.io.corpora import Source, named_sources
 from rankhouse.io.corpus_shards import CorpusFile, CorpusShards
 from rankhouse.io.duplicate_ids import RULES, Repeats, SeenIds
-from rankhouse.io.files import Skips
+from rankhouse.io.files import SkipBad, Skips
 from rankhouse.jobs.identity import content_hash, digest, identity_of
-from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, write_report
+from rankhouse.jobs.jobs import MergeOptions, Survey, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
+from rankhouse.page.tables import CommandResult
 from rankhouse.text.analyze import ANALYZERS
 
 INDEX: Final = "index"
@@ -38,25 +39,23 @@ class IndexJob:
     command: ClassVar[str] = "index"
     unit: ClassVar[str] = "bytes"
 
-    corpus: Annotated[tuple[str, ...], Option("Corpora.", kind="inputs")]
+    corpus: Annotated[tuple[str, ...], Option("Corpora.", "source", positional=True)]
     analyzer: Annotated[str, Option("english, tweet or whitespace.")] = "english"
     duplicates: Annotated[
         str,
         Option(
-            "A second document with an id: refuse it, or skip it: same, if its text is the same; first.",
+            "A repeated id: refuse it; skip it if its text is the same, too; or keep the first.",
             choices=RULES,
         ),
     ] = "refuse"
     prefix_ids: Annotated[
         bool, Option("Put each corpus's name and a colon before its ids; NAME=PATH names it.")
     ] = False
-    workers: Annotated[int, Option("Analysis processes; by default one a core.", least=0, neutral=True)] = 0
+    workers: Annotated[int, Option("Analysis processes; 0 for one per core.", least=0, neutral=True)] = 0
     segment_tokens: Annotated[
-        int, Option("Tokens a segment; bounds the memory used (about 15 bytes each).", least=1)
+        int, Option("Tokens per segment; bounds the memory used (about 15 bytes each).", least=1)
     ] = BuildOptions().segment_tokens
-    skip_bad: Annotated[
-        int, Option("Skip up to N malformed records and report them.", least=0, metavar="N")
-    ] = 0
+    skip_bad: SkipBad = 0
 
     @property
     def sources(self) -> list[Source]:
@@ -86,7 +85,7 @@ class IndexJob:
         """Find the corpora's files."""
         return IndexWorker(self)
 
-    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Build one index."""
         started = time.perf_counter()
         reports = read_reports(shards)
@@ -102,7 +101,7 @@ class IndexJob:
         repeated = joined.passed + sum(report["repeated"] for report in reports)
         counts = f"{report.documents:,} documents, {report.tokens:,} terms of {len(shards):,} shards"
         warnings = [*index_warnings(report), *skip_warnings(facts["skipped"])]
-        return JobResult(facts | {"repeated": repeated}, f"{counts} indexed in {out}", warnings)
+        return CommandResult(facts | {"repeated": repeated}, f"{counts} indexed in {out}", warnings=warnings)
 
 
 class IndexWorker:
@@ -116,7 +115,7 @@ class IndexWorker:
         """Nothing that the options do not say."""
         return {}
 
-    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Index a shard."""
         job, started = self._job, time.perf_counter()
         line, skips = CorpusShards(job.sources), Skips(job.skip_bad)
@@ -135,15 +134,11 @@ class IndexWorker:
         facts = index_facts(report, skipped, Path(INDEX), time.perf_counter() - started)
         warnings = [*index_warnings(report), *skip_warnings(skipped)]
         repeated = 0 if repeats is None else repeats.passed
-        write_report(folder, facts | {"repeated": repeated, "warnings": warnings})
+        return CommandResult(facts | {"repeated": repeated}, warnings=warnings)
 
 
 class _IdCheck:
-    """Compares the ids of all shards as one build does.
-
-    Attributes:
-        passed: Documents that the rule skips.
-    """
+    """Compares the ids of all shards as one build does; ``passed`` counts those that the rule skips."""
 
     def __init__(self, indexes: Sequence[Index], rule: str, skips: Skips) -> None:
         self._indexes, self._skips = indexes, skips

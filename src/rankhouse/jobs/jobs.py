@@ -7,7 +7,9 @@ holds what is loaded once a process: the model, the index.
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
@@ -15,14 +17,18 @@ import msgspec
 
 from rankhouse.core.errors import BadData, WrongUse, as_called
 from rankhouse.core.progress import Progress
+from rankhouse.core.run import Run
+from rankhouse.index.index import Index
 from rankhouse.io.checksums import sealed
 from rankhouse.io.decoding import read_own
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import SHARD_MANIFEST, others, real_path, replacing_folder, write_json
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.staging import fetched
+from rankhouse.io.trec import read_run
+from rankhouse.jobs.identity import identity_of
 from rankhouse.jobs.shards import Found, Shard, ShardFolder, ShardManifest, difference, load_shard, sum_of
-from rankhouse.page.tables import Table
+from rankhouse.page.tables import CommandResult
 
 JOBS: Final = {"index": "IndexJob", "encode": "EncodeJob", "label": "LabelJob", "rerank": "RerankJob"}
 """Command -> class of its job, in the module of the command's name; imported when needed."""
@@ -32,77 +38,46 @@ REPORT: Final = "report.json"
 
 
 class Survey(NamedTuple):
-    """What has to be read of the inputs before anything can be cut.
+    """What has to be read of the inputs before anything can be cut."""
 
-    Attributes:
-        total: How many units there are.
-        identity: What the result depends on: option -> its value, or a hash of what it names.
-    """
-
-    total: int
-    identity: dict[str, str]
+    total: int  # units
+    identity: dict[str, str]  # what the result depends on: option -> its value, or a hash of what it names
 
 
 class MergeOptions(NamedTuple):
-    """What ``rankhouse merge`` says about the whole.
+    """What ``rankhouse merge`` says about the whole."""
 
-    Attributes:
-        overwrite: Replace an index or vectors that are there.
-        report: Where the page of a labelling goes.
-    """
-
-    overwrite: bool = False
-    report: Path | None = None
+    overwrite: bool = False  # replace an index or vectors that are there
+    report: Path | None = None  # where the page of a labelling goes
     progress: Progress | None = None
 
 
-class JobResult(NamedTuple):
-    """What came of a job, here or of its shards: facts for ``--json``, or tables and a sentence."""
-
-    facts: dict[str, Any]
-    sentence: str
-    warnings: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-
-
 class ShardResult(NamedTuple):
-    """What became of a shard.
-
-    Attributes:
-        made: Its folder.
-        kept: Whether it was there already, sound and of this very job and shard.
-        reason: Why one that was there was made again; "" where there was none.
-    """
+    """What became of a shard."""
 
     made: ShardFolder
-    kept: bool
-    reason: str = ""
+    kept: bool  # whether it was there already, sound and of this very job and shard
+    reason: str = ""  # why one that was there was made again; "" where there was none
 
 
 class Worker(Protocol):
-    """Does the work of shards, one after the other, with everything loaded once.
-
-    Attributes:
-        found: What the result depends on and is known only now (a ranker's fingerprint).
-    """
+    """Does the work of shards, one after the other, with everything loaded once."""
 
     @property
-    def found(self) -> Found: ...  # noqa: D102 - said above
+    def found(self) -> Found:
+        """What the result depends on and is known only now (a ranker's fingerprint)."""
+        ...
 
-    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Do the work of a shard and write its files; the same units give the same bytes in any shard."""
         ...
 
 
 class Job(Protocol):
-    """The work of one command; a plain dataclass of its options, which are JSON values.
-
-    Attributes:
-        unit: What is cut: queries, documents, bytes.
-    """
+    """The work of one command; a plain dataclass of its options, which are JSON values."""
 
     command: ClassVar[str]
-    unit: ClassVar[str]
+    unit: ClassVar[str]  # what is cut: queries, documents, bytes
 
     def survey(self) -> Survey:
         """Read of the inputs what says how many units there are, and which job this is."""
@@ -116,9 +91,30 @@ class Job(Protocol):
         """Load models and index; once a process."""
         ...
 
-    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Write what the command would have written without shards."""
         ...
+
+
+class OfQueries:
+    """A job whose units are the queries of a run."""
+
+    unit: ClassVar[str] = "queries"
+    run: str
+    index: str
+
+    @cached_property
+    def first_stage(self) -> Run:
+        """The run, read once: it may have millions of rows."""
+        return read_run(self.run)
+
+    def survey(self) -> Survey:
+        """Count the queries of the run, and hash the inputs."""
+        return Survey(len(self.first_stage), identity_of(self, index=Index.open(self.index).fingerprint))
+
+    def unit_name(self, unit: int) -> str:
+        """Return a query's id."""
+        return list(self.first_stage)[unit]
 
 
 def pack(job: Job) -> dict[str, Any]:
@@ -135,8 +131,7 @@ def _with(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401 - an
 def unpack(command: str, options: Mapping[str, Any], *, fetch: bool = True) -> Job:
     """Make a job again; remote files that it names are fetched.
 
-    Raises:
-        BadData: They are of no job that this version knows.
+    Raises BadData where they are of no job that this version knows.
     """
     try:
         name = JOBS[command]
@@ -151,11 +146,7 @@ def unpack(command: str, options: Mapping[str, Any], *, fetch: bool = True) -> J
 
 
 def manifest_of(job: Job, survey: Survey, shard: Shard, number: str = "") -> ShardManifest:
-    """Return what a shard says of itself before it is made.
-
-    Args:
-        number: i/n, where ``--shard`` said it.
-    """
+    """Return what a shard says of itself before it is made; ``number`` is i/n, where ``--shard`` said it."""
     return ShardManifest(
         command=job.command, unit=job.unit, options=pack(job), identity=survey.identity, found={},
         shard=shard, number=number, files={},
@@ -172,13 +163,12 @@ def make_shard(
 ) -> ShardResult:
     """Do the work of a shard, unless its folder is there already; whole or not at all.
 
+    Raises WrongUse where something else is there, or another process is writing it; OutputFailed where it
+    cannot be written.
+
     Args:
         open_worker: Called only if there is work, as loading takes time.
         overwrite: Whether another one that is there is replaced; None: if it is damaged or of this number.
-
-    Raises:
-        WrongUse: Something else is there, or another process is writing it.
-        OutputFailed: It cannot be written.
     """
     with only_writer(folder):
         reason = ""
@@ -199,7 +189,10 @@ def make_shard(
         with replacing_folder(folder, _foreign) as scratch:
             scratch.mkdir()
             worker = open_worker()
-            worker.run(wanted.shard, scratch, progress)
+            began = time.perf_counter()
+            done = worker.run(wanted.shard, scratch, progress)
+            seconds = round(time.perf_counter() - began, 3)
+            write_json(scratch / REPORT, {"seconds": seconds, **done.facts, "warnings": list(done.warnings)})
             files = {str(path.relative_to(scratch)): sum_of(path) for path in _written(scratch)}
             manifest = msgspec.structs.replace(wanted, found=dict(worker.found), files=files)
             (scratch / SHARD_MANIFEST).write_bytes(sealed(msgspec.json.encode(manifest)))
@@ -229,11 +222,10 @@ def _written(folder: Path) -> list[Path]:
     return [path for path in files if not path.name.endswith(".lock")]
 
 
-def merge(shards: Sequence[ShardFolder], out: Path, options: MergeOptions | None = None) -> JobResult:
+def merge(shards: Sequence[ShardFolder], out: Path, options: MergeOptions | None = None) -> CommandResult:
     """Write the whole of shards that :func:`rankhouse.jobs.shards.read_shards` gave.
 
-    Raises:
-        RankhouseError: What the command itself would raise.
+    Raises what the command itself would raise.
     """
     first = shards[0].manifest
     # Only labels read the inputs again.
@@ -241,15 +233,6 @@ def merge(shards: Sequence[ShardFolder], out: Path, options: MergeOptions | None
     result = job.merge(shards, out, options or MergeOptions())
     facts = {"command": first.command, "out": str(out), "parts": len(shards)}
     return result._replace(facts=facts | result.facts)
-
-
-def write_report(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write how the work of a shard went.
-
-    Args:
-        facts: Plain values; "warnings" are what the user should know, in sentences.
-    """
-    write_json(folder / REPORT, facts)
 
 
 def read_reports(shards: Sequence[ShardFolder]) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
@@ -23,9 +22,8 @@ from rankhouse.core.run import Run
 from rankhouse.core.scores import scale_of
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
-from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.jobs.identity import identity_of
-from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, write_report
+from rankhouse.io.trec import read_qrels
+from rankhouse.jobs.jobs import MergeOptions, OfQueries, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.labels import report
 from rankhouse.labels.candidates import PassageFile, Split, candidates, check_passages, read_passages
@@ -35,7 +33,7 @@ from rankhouse.labels.leakage import Overlap, QuerySet, keep_apart, overlap
 from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
-from rankhouse.page.tables import Table
+from rankhouse.page.tables import CommandResult, Table
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.systems.teachers import Join
@@ -48,68 +46,55 @@ _ANSWERS: Final = "answers"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelJob(ComputeOptions):
+class LabelJob(OfQueries, ComputeOptions):
     """The options of ``rankhouse label``."""
 
     command: ClassVar[str] = "label"
-    unit: ClassVar[str] = "queries"
 
-    rule: Annotated[
-        str, Option("judged(QRELS), taught(RANKER), ranked(RUN, k); join by & | ~.", kind="source")
-    ]
-    queries: Annotated[str, Option("The texts of the run's queries.", kind="source")]
-    field: Annotated[str, Option("Which text of the queries, where they have several.")] = ""
-    index: Annotated[str, Option("The index that holds the documents.", kind="input")]
-    run: Annotated[str, Option("The candidates.", kind="input")]
-    depth: Annotated[int, Option("Documents a query.", least=1)] = 1000
+    rule: Annotated[str, Option("judged(QRELS), taught(RANKER), ranked(RUN, k); join by & | ~.", "source")]
+    queries: Annotated[str, Option("The texts of the run's queries.", "source")]
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
+    index: Annotated[str, Option("The index that holds the documents.", "input")]
+    run: Annotated[str, Option("The candidates.", "input")]
+    depth: Annotated[int, Option("Documents per query.", least=1)] = 1000
     split: Annotated[str, Option('whole, "words(100)", "sentences(10, 5)" ...')] = "whole"
     passages: Annotated[
-        str | None, Option('Passages cut already, JSON lines of {"doc_id", "index", "text"}.', kind="input")
+        str | None, Option('Passages already cut: JSON lines of {"doc_id", "index", "text"}.', "input")
     ] = None
     negatives: Annotated[
         str, Option('none, all, "all(depths=(1, 50))", "random(2, depths=(10, 100), seed=1)" ...')
     ] = "random(1)"
     negative_rule: Annotated[
         str | None,
-        Option("Which pairs may be negatives; by default what no judge calls relevant.", kind="source"),
+        Option("Which pairs may be negatives; by default what no judge calls relevant.", "source"),
     ] = None
     scores: Annotated[bool, Option("Write every pair that was scored, with score and scale.")] = False
     join: Join = "z-score"
     truth: Annotated[
-        str | None, Option('Judgements of passages ("d#3" is passage 3 of d), to measure by.', kind="input")
+        str | None, Option('Judgements of passages ("d#3" is passage 3 of d), to measure by.', "input")
     ] = None
-    ask_all: Annotated[bool, Option("The teacher reads every pair: a whole comparison, same labels.")] = False
-    shown: Annotated[int, Option("Changed pairs in page and JSON.", least=0, neutral=True)] = 25
+    ask_all: Annotated[
+        bool, Option("Let the teacher read every pair: a full comparison, the same labels.")
+    ] = False
+    shown: Annotated[int, Option("Changed pairs to show in the page and in JSON.", least=0, neutral=True)] = (
+        25
+    )
     test_queries: Annotated[
-        str | None, Option("Queries kept for testing: a teacher must not label them.", kind="source")
+        str | None, Option("Queries kept for testing: a teacher must not label them.", "source")
     ] = None
     test_qrels: Annotated[
-        str | None, Option("Their judgements, to find relevant pairs on both sides.", kind="input")
+        str | None, Option("Their judgements, to find relevant pairs on both sides.", "input")
     ] = None
-    allow_test: Annotated[bool, Option("Let the teacher label test queries all the same.")] = False
+    allow_test: Annotated[bool, Option("Let the teacher label test queries anyway.")] = False
     cache: Annotated[
-        Path | None, Option("Keep the teacher's scores in this folder.", kind="local", neutral=True)
+        Path | None, Option("Keep the teacher's scores in this folder.", "local", neutral=True)
     ] = None
-
-    @cached_property
-    def first_stage(self) -> Run:
-        """The run, read once: it may have millions of rows."""
-        return read_run(self.run)
-
-    def survey(self) -> Survey:
-        """Count the queries of the run, and hash the inputs."""
-        identity = identity_of(self, index=Index.open(self.index).fingerprint)
-        return Survey(len(self.first_stage), identity)
-
-    def unit_name(self, unit: int) -> str:
-        """Return a query's id."""
-        return list(self.first_stage)[unit]
 
     def open(self) -> LabelWorker:
         """Load the teachers, the run and the index."""
         return LabelWorker(self)
 
-    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Write PAIRS."""
         started = time.perf_counter()
         self._refuse_changed_inputs(shards[0])
@@ -162,9 +147,9 @@ class LabelWorker:
             }
         return found
 
-    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Ask about the pairs of a shard."""
-        started, (truncated, lost) = time.perf_counter(), self._unread()
+        truncated, lost = self._unread()
         mine = list(self._rows.run)[shard.start : shard.stop]
         pairs = collect(
             self._ready.rule,
@@ -175,12 +160,10 @@ class LabelWorker:
             progress=progress,
         )
         now = self._unread()
-        facts = {"queries": len(mine), "pairs": pairs, "truncated": now[0] - truncated}
-        warnings = self._ready.leaks
-        if facts["truncated"]:
-            warnings.append(_truncation(facts["truncated"], now[1] - lost))
-        seconds = round(time.perf_counter() - started, 3)
-        write_report(folder, facts | {"tokens_lost": now[1] - lost, "seconds": seconds, "warnings": warnings})
+        truncated, lost = now[0] - truncated, now[1] - lost
+        facts = {"queries": len(mine), "pairs": pairs, "truncated": truncated, "tokens_lost": lost}
+        cut = [_truncation(truncated, lost)] if truncated else []
+        return CommandResult(facts, warnings=[*self._ready.leaks, *cut])
 
     def _unread(self) -> tuple[int, int]:
         reports = [ranker.report for ranker in self._teachers.neural.values()]
@@ -238,7 +221,7 @@ class Inputs:
 
     def label(
         self, out: Path, plan: LabelPlan, page: Path | None, progress: Progress | None = None
-    ) -> tuple[LabelResult, JobResult]:
+    ) -> tuple[LabelResult, CommandResult]:
         """Label, and write the page if one is wanted."""
         started, documents = time.perf_counter(), self.index.documents
         done = label(
@@ -255,7 +238,7 @@ class Inputs:
             facts["overlap"] = self.shared._asdict()
             rows = tuple((what, f"{count:,}", some) for what, count, some in self.shared.rows())
             tables.append(Table(("shared with the test data", "", ""), rows))
-        return done, JobResult(facts, _sentence(done), self.leaks, tables)
+        return done, CommandResult(facts, _sentence(done), tables, self.leaks)
 
 
 class Teachers:
@@ -280,9 +263,8 @@ class Teachers:
 def prepared(options: LabelJob, teachers: Callable[[str], Ranker]) -> Inputs:
     """Read and check everything that a labelling needs.
 
-    Raises:
-        WrongUse: A notation that is none, or a teacher that would label test queries.
-        RankhouseError: A file cannot be read.
+    Raises WrongUse for a notation that is none, and for a teacher that would label test queries;
+    RankhouseError where a file cannot be read.
     """
     test = QuerySet(
         read_queries(options.test_queries) if options.test_queries else (),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,20 +19,26 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import writing
-from rankhouse.io.trec import read_run, write_run
-from rankhouse.jobs.identity import computed_by, identity_of
-from rankhouse.jobs.jobs import JobResult, MergeOptions, Survey, read_reports, write_report
+from rankhouse.io.trec import write_run
+from rankhouse.jobs.identity import computed_by
+from rankhouse.jobs.jobs import MergeOptions, OfQueries, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
+from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pairwise import comparisons
-from rankhouse.systems.pairwise import open_pairwise
-from rankhouse.systems.rankers import ComputeOptions, is_pairwise, open_ranker
-from rankhouse.systems.reranking import RerankOptions, RerankResult, ranker_tag, rerank_with
+from rankhouse.systems.rankers import ComputeOptions, is_pairwise
+from rankhouse.systems.reranking import (
+    PairwiseSystem,
+    RerankedRun,
+    RerankOptions,
+    open_reranker,
+    ranker_tag,
+    rerank_with,
+)
 
 if TYPE_CHECKING:
     from rankhouse.models.duot5 import DuoT5Ranker
     from rankhouse.models.ranker import NeuralRanker
 
-_Rerank = Callable[[Run, Sequence[Query], Progress], RerankResult]
 _ROWS: Final = "rows.run"
 _ADVICE: Final = "cut smaller passages with --split"
 _COUNTS: Final = (
@@ -42,17 +48,16 @@ _COUNTS: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class RerankJob(RerankOptions, ComputeOptions):
+class RerankJob(OfQueries, RerankOptions, ComputeOptions):
     """The options of ``rankhouse rerank``."""
 
     command: ClassVar[str] = "rerank"
-    unit: ClassVar[str] = "queries"
 
-    run: Annotated[str, Option("The first stage's run.", kind="input")]
-    queries: Annotated[str, Option("The texts of its queries.", kind="source")]
-    field: Annotated[str, Option("Which text of the queries, where they have several.")] = ""
-    index: Annotated[str, Option("The index that holds the documents.", kind="input")]
-    ranker: Annotated[str, Option('A bundle folder, monot5("DIR"), crossencoder("DIR") ...', kind="source")]
+    run: Annotated[str, Option("The first stage's run.", "input")]
+    queries: Annotated[str, Option("The texts of its queries.", "source")]
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
+    index: Annotated[str, Option("The index that holds the documents.", "input")]
+    ranker: Annotated[str, Option('A bundle folder, monot5("DIR"), crossencoder("DIR") ...', "source")]
     tag: Annotated[
         str | None,
         Option("Name of the run, in its last column.", default="the ranker's family and fingerprint"),
@@ -68,25 +73,11 @@ class RerankJob(RerankOptions, ComputeOptions):
         """What the ranker reads one at a time."""
         return "comparisons" if self.is_pairwise else "passages"
 
-    @cached_property
-    def first_stage(self) -> Run:
-        """The run, read once: it may have millions of rows."""
-        return read_run(self.run)
-
-    def survey(self) -> Survey:
-        """Count the queries of the run, and hash the inputs."""
-        identity = identity_of(self, index=Index.open(self.index).fingerprint)
-        return Survey(len(self.first_stage), identity)
-
-    def unit_name(self, unit: int) -> str:
-        """Return a query's id."""
-        return list(self.first_stage)[unit]
-
     def open(self) -> RerankWorker:
         """Load the ranker, the run and the index."""
         return RerankWorker(self)
 
-    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> JobResult:
+    def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Write one run."""
         del options
         with only_writer(out), writing(out) as file:
@@ -101,7 +92,7 @@ class RerankJob(RerankOptions, ComputeOptions):
         warnings = _losses(facts, _read_of(facts, self.read))
         if missing := facts["unknown"] + facts["without_text"]:
             warnings.append(f"{missing:,} rows of the run name documents without text, or not in the index")
-        return JobResult({"run": str(out)} | facts, told, warnings)
+        return CommandResult({"run": str(out)} | facts, told, warnings=warnings)
 
 
 class RerankWorker:
@@ -120,32 +111,25 @@ class RerankWorker:
         self._queries = read_queries(job.queries, field=job.field)
         require_texts([q for q in self._run if len(self._run[q].scores)], by_id(self._queries))
         self._chooser: dict[str, str] = {}
-        self._rerank = self._open_pairwise() if job.is_pairwise else self._open()
+        self._opened = opened = open_reranker(job.ranker, job)
+        if isinstance(opened, PairwiseSystem):
+            self.ranker, self.total = opened.ranker, comparisons(self._run, job.depth)
+            if (chooser := opened.plan(job).chooser) is not None:  # what is wrong is said before any work
+                self._chooser = {"weights of the passages' ranker": fingerprint_of(chooser)}
+        else:
+            self.ranker = opened
+            self.total = sum(min(job.depth, len(ranking.doc_ids)) for ranking in self._run.values())
         self._store = ""
 
-    def _open(self) -> _Rerank:
-        job, index = self._job, self._index
-        self.ranker = ranker = open_ranker(job.ranker, job)
-        self.total = sum(min(job.depth, len(ranking.doc_ids)) for ranking in self._run.values())
-        return lambda run, asked, show: rerank_with(
-            ranker, run, asked, index=index, options=job, progress=show
-        )
-
-    def _open_pairwise(self) -> _Rerank:
-        job, index = self._job, self._index
-        system = open_pairwise(job.ranker, job)
-        plan, self.ranker = system.plan(job), system.ranker
-        self.total = comparisons(self._run, job.depth)
-        if plan.chooser is not None:
-            self._chooser = {"weights of the passages' ranker": fingerprint_of(plan.chooser)}
-        return lambda run, asked, show: system.rerank(run, asked, index.documents, plan, progress=show)
+    def _rerank(self, run: Run, asked: Sequence[Query], show: Progress) -> RerankedRun:
+        return rerank_with(self._opened, run, asked, self._index, options=self._job, progress=show)
 
     @property
     def found(self) -> Found:
         """The ranker, what it computes on, and what was kept for it."""
         return computed_by(self.ranker) | self._chooser | {"kept by encode": self._store}
 
-    def whole(self, out: Path, progress: Progress) -> JobResult:
+    def whole(self, out: Path, progress: Progress) -> CommandResult:
         """Rerank the whole run, and write it."""
         job, done = self._job, self._rerank(self._run, self._queries, progress)
         self._write(done, out)
@@ -172,19 +156,19 @@ class RerankWorker:
                 f"{scorer.store.folder}; --no-stored does without"
             )
         warnings = _losses(facts, f"{seen.seen:,} {job.read}", limit, advice)
-        return JobResult({"run": str(out)} | facts, told, warnings)
+        return CommandResult({"run": str(out)} | facts, told, warnings=warnings)
 
-    def _write(self, done: RerankResult, out: Path) -> None:
+    def _write(self, done: RerankedRun, out: Path) -> None:
         write_run(done.run, out, self._job.tag or ranker_tag(self.ranker))
 
-    def _report(self, done: RerankResult, truncated: int = 0, tokens_lost: int = 0) -> dict[str, Any]:
+    def _report(self, done: RerankedRun, truncated: int = 0, tokens_lost: int = 0) -> dict[str, Any]:
         """Return how a rerank went; truncated and lost were texts before it."""
         read, by_store = self.ranker.report, done.stored.scored if done.stored else 0
         facts = {"seconds": round(done.seconds, 3), "stored": by_store} | vars(done.report)
         lost = {"truncated": read.truncated - truncated, "tokens_lost": read.tokens_lost - tokens_lost}
         return facts | lost
 
-    def run(self, shard: Shard, folder: Path, progress: Progress) -> None:
+    def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Rerank the queries of a shard."""
         mine = list(self._run)[shard.start : shard.stop]
         wanted = set(mine)
@@ -199,7 +183,7 @@ class RerankWorker:
             self._store = f"{state.name}, {state.documents} documents"
         self._write(done, folder / _ROWS)
         facts = self._report(done, *before)
-        write_report(folder, facts | {"warnings": _losses(facts, _read_of(facts, self._job.read))})
+        return CommandResult(facts, warnings=_losses(facts, _read_of(facts, self._job.read)))
 
 
 def _spread(times: dict[str, float]) -> dict[str, float]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rankhouse.core.arguments import Option
+from rankhouse.io.files import SkipBad
 from rankhouse.systems.short_forms import SearchOptions
 
 
@@ -16,29 +17,27 @@ class SearchJob(SearchOptions):
 
     index: Annotated[
         tuple[Path, ...],
-        Option("The index folder; several, or a folder of shards, are searched as one.", kind="input"),
+        Option("The index folder; several, or a folder of shards, are searched as one.", "input"),
     ] = ()
     cluster: Annotated[
         str,
         Option(
-            "Search on Ray, a worker a shard: ray (started here), or a cluster's address.",
+            "Search on Ray, one worker per shard: ray (started here), or a cluster's address.",
             metavar="ray|ADDRESS",
         ),
     ] = ""
     partial: Annotated[bool, Option("On a cluster: do without the shards that do not answer.")] = False
     queries: Annotated[
-        str | None, Option("Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.", kind="source")
+        str | None, Option("Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.", "source")
     ] = None
     query: Annotated[str | None, Option("One query, answered on the screen.")] = None
     field: Annotated[str, Option('Which text of the queries: "title", "desc", a JSON key ...')] = ""
     own: Annotated[
         str,
         Option(
-            'Where queries are documents too: "id" leaves out the one of the query\'s id, "same" if its text '
-            "is the query's as well."
+            'If queries are documents too: "id" leaves out the document with the query\'s id, "same" only if '
+            "its text is the query's as well."
         ),
     ] = "keep"
     tag: Annotated[str, Option("Name of the run, in its last column.")] = "rankhouse"
-    skip_bad: Annotated[
-        int, Option("Pass over up to N malformed records and report them.", least=0, metavar="N")
-    ] = 0
+    skip_bad: SkipBad = 0

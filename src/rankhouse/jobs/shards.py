@@ -35,15 +35,11 @@ Found = Mapping[str, str]
 
 
 class Shard(NamedTuple):
-    """Consecutive units (queries, documents ...) of a job's input: ``start``, from 0, to before ``stop``.
-
-    Attributes:
-        total: Units of the whole input.
-    """
+    """Consecutive units (queries, documents ...) of a job's input: ``start``, from 0, to before ``stop``."""
 
     start: int
     stop: int
-    total: int
+    total: int  # units of the whole input
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -60,11 +56,7 @@ class ShardNumber(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ShardNumber:
-        """Read i/n, where i goes from 1 to n.
-
-        Raises:
-            WrongUse: Anything else.
-        """
+        """Read i/n, where i goes from 1 to n; WrongUse for anything else."""
         match = _NUMBER(text.strip())
         found = cls(int(match[1]), int(match[2])) if match else cls(0, 0)
         if not 1 <= found.number <= found.of <= MOST:
@@ -83,27 +75,16 @@ class ShardNumber(NamedTuple):
 
 
 class ShardManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shard's folder says of itself, in ``part.json``.
+    """What a shard's folder says of itself, in ``part.json``."""
 
-    Attributes:
-        command: The command that made it.
-        unit: What is counted: queries, documents, bytes.
-        options: How the job can be made again.
-        identity: What the result depends on: option -> its value, or a hash of the file it names.
-        found: The same, as far as it is only known while working (a ranker's fingerprint).
-        shard: Which units.
-        number: As ``--shard`` said it; "" where nobody did.
-        files: Path -> size and checksum.
-    """
-
-    command: str
-    unit: str
-    options: dict[str, Any]
-    identity: dict[str, str]
-    found: dict[str, str]
-    shard: Shard = msgspec.field(name="slice")
-    number: str = msgspec.field(name="shard")
-    files: dict[str, FileSum]
+    command: str  # that made it
+    unit: str  # what is counted: queries, documents, bytes
+    options: dict[str, Any]  # how the job can be made again
+    identity: dict[str, str]  # what the result depends on: option -> its value, or a hash of its file
+    found: dict[str, str]  # the same, as far as it is only known while working (a ranker's fingerprint)
+    shard: Shard = msgspec.field(name="slice")  # which units
+    number: str = msgspec.field(name="shard")  # as ``--shard`` said it; "" where nobody did
+    files: dict[str, FileSum]  # path -> size and checksum
     format: str = FORMAT
     version: int = VERSION
     made_by: str = f"rankhouse {__version__}"
@@ -127,11 +108,7 @@ class ShardFolder(NamedTuple):
         return f"{self.folder} ({self.manifest})"
 
     def verify(self) -> None:
-        """Read every file and compare it with the manifest.
-
-        Raises:
-            BadData: One is missing, or not what was written.
-        """
+        """Read every file and compare it with the manifest; BadData where one is missing or was changed."""
         for name, expected in self.manifest.files.items():
             try:
                 what = differs(sum_of(self.folder / name), expected)
@@ -153,9 +130,8 @@ def named(shard: Shard, unit: str, number: str = "") -> str:
 def load_shard(folder: Path) -> ShardFolder:
     """Read the manifest of a shard.
 
-    Raises:
-        MissingInput: There is no such folder, or it is no shard.
-        BadData: Its manifest is damaged or of another version.
+    Raises MissingInput where there is no such folder, or it is no shard; BadData where its manifest is
+    damaged or of another version.
     """
     recover(folder)
     path = folder / SHARD_MANIFEST
@@ -179,9 +155,8 @@ def load_shard(folder: Path) -> ShardFolder:
 def read_shards(paths: Iterable[Path]) -> list[ShardFolder]:
     """Find shards, see that they are one whole, verify them, and return them in their order.
 
-    Raises:
-        MissingInput: A path is no shard, or holds none.
-        BadData: A shard is missing or there twice, of another job, or damaged; says which.
+    Raises MissingInput where a path is no shard and holds none; BadData where a shard is missing or there
+    twice, of another job, or damaged, and says which.
     """
     shards = [shard for path in paths for shard in _shards_at(path)]
     if not shards:
@@ -195,8 +170,7 @@ def read_shards(paths: Iterable[Path]) -> list[ShardFolder]:
 def refuse_incomplete(paths: Iterable[Path]) -> None:
     """Refuse folders of shards of which one is missing; an index, or a shard named by itself, may pass.
 
-    Raises:
-        BadData: As :func:`read_shards`, but no file is verified.
+    Raises BadData as :func:`read_shards`, but no file is verified.
     """
     for path in paths:
         shards = [shard for shard in _shards_at(path, others=False) if shard.folder != path]
@@ -205,11 +179,7 @@ def refuse_incomplete(paths: Iterable[Path]) -> None:
 
 
 def with_documents(paths: Sequence[Path]) -> list[Path]:
-    """Return what there is to be searched: all but shards of an index that hold no document.
-
-    Args:
-        paths: What was named; all of them, where none holds a document.
-    """
+    """Return what there is to search: all but shards of an index without documents; all if none has any."""
     return [path for path in paths if not _is_empty(path)] or list(paths)
 
 
@@ -287,10 +257,7 @@ def _refuse_gaps(shards: Sequence[ShardFolder]) -> None:
 
 
 def gaps(done: Iterable[Shard], total: int) -> list[Shard]:
-    """Return what is left between shards that are done.
-
-    Args:
-        total: Units of the whole job.
+    """Return what is left between shards that are done, of ``total`` units.
 
     >>> gaps([Shard(4, 6, 9), Shard(0, 2, 9)], 9)
     [Shard(start=2, stop=4, total=9), Shard(start=6, stop=9, total=9)]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import MissingExtra
+from rankhouse.core.errors import needs
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
-from rankhouse.core.qrels import Qrels
+from rankhouse.core.qrels import Qrels, RelevantFrom
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.inputs import PathLike, QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
@@ -28,67 +28,63 @@ class TrainJob:
 
     ranker: Annotated[
         str | None,
-        Option('A model to begin: tk(...), knrm(...); or a checkpoint: crossencoder("DIR").', kind="source"),
+        Option('A new model: tk(...), knrm(...); or a checkpoint: crossencoder("DIR").', "source"),
     ] = None
-    init: Annotated[
-        str | None, Option("Go on training a ranker trained here: its folder.", kind="source")
-    ] = None
-    index: Annotated[PathLike | Index, Option("The index that holds the documents.", kind="input")]
-    queries: Annotated[QueriesLike | None, Option("Training queries.", kind="source")] = None
-    qrels: Annotated[QrelsLike | None, Option("Their judgements.", kind="input")] = None
-    run: Annotated[
-        RunLike | None, Option("A first-stage run of them; negatives come from it.", kind="input")
-    ] = None
+    init: Annotated[str | None, Option("Continue training a ranker trained here: its folder.", "source")] = (
+        None
+    )
+    index: Annotated[PathLike | Index, Option("The index that holds the documents.", "input")]
+    queries: Annotated[QueriesLike | None, Option("Training queries.", "source")] = None
+    qrels: Annotated[QrelsLike | None, Option("Their judgements.", "input")] = None
+    run: Annotated[RunLike | None, Option("A first-stage run of them; negatives come from it.", "input")] = (
+        None
+    )
     pairs: Annotated[
-        tuple[Path, ...], Option("Labelled pairs instead, as rankhouse label writes them.", kind="input")
+        tuple[Path, ...], Option("Labelled pairs instead, as rankhouse label writes them.", "input")
     ] = ()
     teachers: Annotated[
         tuple[TeacherLike, ...],
         Option(
-            "A ranker, or a run with scores, that is learned from; then --queries and --run will do. Again "
-            "for more, whose scores are joined.",
-            kind="source",
+            "A ranker, or a run with scores, to learn from; then --queries and --run suffice. Repeat for "
+            "more; their scores are joined.",
+            "source",
             flag="--teacher",
         ),
     ] = ()
     join: Join = "z-score"
     loss: Annotated[
-        str | None, Option("On scores: margin-mse, listwise-kl, pointwise.  [with --teacher: margin-mse]")
+        str | None,
+        Option("On teachers' scores: margin-mse, listwise-kl, pointwise.  [with --teacher: margin-mse]"),
     ] = None
-    cache: Annotated[Path | None, Option("Keep the teacher's scores in this folder.", kind="local")] = None
-    relevant_from: Annotated[
-        int, Option("The lowest grade that means relevant.", least=1, metavar="GRADE")
-    ] = 1
-    valid_queries: Annotated[QueriesLike | None, Option("Validation queries.", kind="source")] = None
-    valid_qrels: Annotated[QrelsLike | None, Option("Their judgements.", kind="input")] = None
+    cache: Annotated[Path | None, Option("Keep the teacher's scores in this folder.", "local")] = None
+    relevant_from: RelevantFrom = 1
+    valid_queries: Annotated[QueriesLike | None, Option("Validation queries.", "source")] = None
+    valid_qrels: Annotated[QrelsLike | None, Option("Their judgements.", "input")] = None
     valid_run: Annotated[
-        RunLike | None, Option("Their first-stage run, reranked at every validation.", kind="input")
+        RunLike | None, Option("Their first-stage run, reranked at every validation.", "input")
     ] = None
-    depth: Annotated[int, Option("Of validation's reranking.", least=1)] = 100
-    split: Annotated[str, Option('Of its documents: "words(100)" ...')] = "whole"
-    pool: Annotated[str, Option("Of their passages' scores.")] = "max"
-    epochs: Annotated[int | None, Option("By default the family's.", least=1)] = None
+    depth: Annotated[int, Option("Documents reranked per validation query.", least=1)] = 100
+    split: Annotated[str, Option('How validation splits documents: "words(100)" ...')] = "whole"
+    pool: Annotated[str, Option("How validation pools the scores of passages.")] = "max"
+    epochs: Annotated[
+        int | None, Option("Passes over the training data; the family's own by default.", least=1)
+    ] = None
     changes: Annotated[
         tuple[str, ...], Option("Any setting: rate=1e-4, batch=32 ...", flag="--set", metavar="NAME=VALUE")
     ] = ()
-    seed: Annotated[int | None, Option("Of all that is drawn.", default="0", least=0, most=2**32 - 1)] = None
+    seed: Annotated[int | None, Option("Of all random draws.", default="0", least=0, most=2**32 - 1)] = None
 
     def train(
         self, out: Path, settings: Mapping[str, object], progress: Progress | None = None
     ) -> TrainingOutcome:
-        """Train, or go on with a training.
+        """Train, or go on with a training; MissingExtra where torch is not installed.
 
         Args:
             out: The folder of the training.
             settings: What differs from the family's defaults.
-
-        Raises:
-            MissingExtra: torch is not installed.
         """
-        try:
+        with needs("neural", "training"):
             from rankhouse.training.teaching import TrainingData, TrainOptions, begin, train_with
-        except ImportError as error:
-            raise MissingExtra("training", "neural") from error
         options = TrainOptions(split=self.split, pool=self.pool, depth=self.depth, settings=settings)
         index = self.index if isinstance(self.index, Index) else Index.open(Path(self.index))
         with ExitStack() as stack:

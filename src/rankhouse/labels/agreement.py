@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from rankhouse.core.fitted_scales import BINS, Reliability, bin_of, bin_sums
 from rankhouse.core.nouns import Pair
 from rankhouse.core.scores import Doubles, is_probable, probabilities
 from rankhouse.labels.leaf_rules import TeacherRule
-from rankhouse.labels.votes import ASKED, JUDGE, TEACHER, TRUTH, YES, Counts, Panel, Votes, vote
+from rankhouse.labels.votes import ASKED, JUDGE, TEACHER, TRUTH, YES, Counts, Panel, Votes
 
 _HISTOGRAM_BINS: Final = 20
 
@@ -41,7 +41,6 @@ class Histogram(NamedTuple):
         reference: Who tells them apart: "truth", "judge", or "" where nobody does and all are in ``no``.
         threshold: Where the teacher's yes begins.
         lowest: The lowest score it gave, on this scale; NaN where it was never asked.
-        highest: The highest.
     """
 
     scale: str
@@ -67,8 +66,9 @@ def _blocks(
 
 def histogram(teacher: TeacherRule, votes: Votes, reference: str) -> Histogram:
     """Count a teacher's scores by their height."""
-    lowest = min((float(v.min()) for v, _ in _blocks(teacher, votes, reference) if len(v)), default=math.nan)
-    highest = max((float(v.max()) for v, _ in _blocks(teacher, votes, reference) if len(v)), default=math.nan)
+    ends = [(float(v.min()), float(v.max())) for v, _ in _blocks(teacher, votes, reference) if len(v)]
+    lowest = min((low for low, _ in ends), default=math.nan)
+    highest = max((high for _, high in ends), default=math.nan)
     low, high = (0.0, 1.0) if is_probable(teacher.score_scale) else _finite(lowest, highest)
     counts = np.zeros((2, _HISTOGRAM_BINS), np.int64)
     for values, yes in _blocks(teacher, votes, reference):
@@ -95,11 +95,7 @@ def _finite(lowest: float, highest: float) -> tuple[float, float]:
 
 
 def calibration(teacher: TeacherRule, votes: Votes, reference: str) -> Reliability | None:
-    """Compare a teacher's probabilities with what came true.
-
-    Returns:
-        None unless it gives probabilities and was asked about both kinds of pairs.
-    """
+    """Compare a teacher's probabilities with what came true; None without any, or for pairs of one kind."""
     if not is_probable(teacher.score_scale) or not reference:
         return None
     sums = sum((bin_sums(*block) for block in _blocks(teacher, votes, reference)), np.zeros((3, BINS)))
@@ -126,10 +122,8 @@ class Confusion(NamedTuple):
     Attributes:
         first: Name of the one that counts as right.
         second: Name of the one measured by it.
-        both: Both say yes.
         only_first: The second misses it.
         only_second: The second adds it.
-        neither: Both say no.
     """
 
     first: str
@@ -168,26 +162,14 @@ class Confusion(NamedTuple):
 
 def confusions(panel: Panel, counts: Counts) -> Iterator[Confusion]:
     """Stream judge against teacher; truth against judge, teacher and rule; as far as there are such."""
-    if panel.judge and panel.teacher:
-        yield _confusion(counts, ("judge", JUDGE), ("teacher", TEACHER), ASKED)
-    if panel.truth and panel.judge:
-        yield _confusion(counts, ("truth", TRUTH), ("judge", JUDGE))
-    if panel.truth and panel.teacher:
-        yield _confusion(counts, ("truth", TRUTH), ("teacher", TEACHER), ASKED)
-    if panel.truth:
-        yield _confusion(counts, ("truth", TRUTH), ("rule", YES))
-
-
-def _confusion(counts: Counts, first: tuple[str, int], second: tuple[str, int], among: int = 0) -> Confusion:
-    (name_1, bit_1), (name_2, bit_2) = first, second
-    return Confusion(
-        name_1,
-        name_2,
-        counts.having(among | bit_1 | bit_2),
-        counts.having(among | bit_1, bit_2),
-        only_second=counts.having(among | bit_2, bit_1),
-        neither=counts.having(among, bit_1 | bit_2),
-    )
+    known = {"judge": panel.judge, "teacher": panel.teacher, "truth": panel.truth, "rule": panel.rule}
+    bits = {"judge": JUDGE, "teacher": TEACHER, "truth": TRUTH, "rule": YES}
+    for first, second in (("judge", "teacher"), ("truth", "judge"), ("truth", "teacher"), ("truth", "rule")):
+        if known[first] and known[second]:
+            one, other, among = bits[first], bits[second], ASKED if second == "teacher" else 0
+            both, only_first = counts.having(among | one | other), counts.having(among | one, other)
+            only_second, neither = counts.having(among | other, one), counts.having(among, one | other)
+            yield Confusion(first, second, both, only_first, only_second=only_second, neither=neither)
 
 
 def _share(part: int, whole: int) -> float:
@@ -199,7 +181,6 @@ class Change(NamedTuple):
 
     Attributes:
         kind: "removed" or "added".
-        pair: With its texts.
         score: The teacher's, NaN where it was not asked.
         truth: What is true of it; None where that is not known.
     """
@@ -214,11 +195,7 @@ class Agreement(NamedTuple):
     """All that was found.
 
     Attributes:
-        rule: In its notation.
         judge: In its notation; "" where there is none.
-        teacher: Likewise.
-        truth: Likewise.
-        pairs: How many there were.
         judged: How many the judge calls relevant.
         asked: How many the teacher read.
         accepted: How many of these it says yes to.
@@ -273,19 +250,6 @@ class Agreement(NamedTuple):
     def without(self) -> list[str]:
         """The queries left without any relevant pair."""
         return [query_id for query_id, count in self.positives.items() if not count]
-
-
-def agree(panel: Panel, pairs: Sequence[Pair], *, most: int = 25, chunk: int = 4096) -> Agreement:
-    """Ask a panel about pairs in memory, and compare what they say."""
-    parts = [vote(panel, pairs[start : start + chunk]) for start in range(0, len(pairs), chunk)]
-    marks = np.concatenate([np.empty(0, np.uint8), *(part.marks for part in parts)])
-    scores = np.concatenate([np.empty(0, np.float32), *(part.scores for part in parts)])
-    positives: dict[str, int] = {}
-    for pair, one in zip(pairs, marks.tolist(), strict=True):
-        positives[pair.query.id] = positives.get(pair.query.id, 0) + (one & YES)
-    return summarise(
-        panel, Votes(marks, scores), positives, lambda places: [pairs[i] for i in places], most=most
-    )
 
 
 def summarise(

@@ -131,40 +131,28 @@ class PassageFile:
         return f"given({self.name!r}, {digest.hexdigest()!r})"
 
 
-def gather(passages: Iterable[Passage], name: str) -> PassageFile:
-    """Gather passages by their document; they are all kept in memory.
-
-    Raises:
-        DuplicateId: One number of one document is given twice.
-    """
-    by_document: dict[str, dict[int, Passage]] = {}
-    for passage in passages:
-        if passage.index in by_document.setdefault(passage.doc_id, {}):
-            raise DuplicateId(
-                f'passage {passage.index} of document "{passage.doc_id}" is given twice in {name}'
-            )
-        by_document[passage.doc_id][passage.index] = passage
-    return PassageFile({d: tuple(p[i] for i in sorted(p)) for d, p in by_document.items()}, name)
-
-
 def read_passages(path: Path | str) -> PassageFile:
-    """Read JSON lines of {"doc_id", "index", "text"}, plain or compressed.
+    """Read JSON lines of {"doc_id", "index", "text"}, plain or compressed; they are all kept in memory.
 
     Raises:
         BadData: A line that is no such object; says which.
         DuplicateId: A passage given twice.
         MissingInput: No such file.
     """
-    path = Path(path)
-    return gather((_passage(raw, path, line) for line, raw in numbered_lines(path) if raw.strip()), path.name)
-
-
-def _passage(raw: bytes, path: Path, line: int) -> Passage:
-    wanted = 'not a passage; a line is {"doc_id", "index", "text"}'
-    record = from_json(_decoder, raw, wanted, path, line=line)
-    if record.index < 0:
-        raise BadData(f"the index {record.index} is no place in a document; the first is 0", path, line)
-    return Passage(record.doc_id, record.index, record.text)
+    path, wanted = Path(path), 'not a passage; a line is {"doc_id", "index", "text"}'
+    by_document: dict[str, dict[int, Passage]] = {}
+    for line, raw in numbered_lines(path):
+        if not raw.strip():
+            continue
+        passage = Passage(*msgspec.structs.astuple(from_json(_decoder, raw, wanted, path, line=line)))
+        if passage.index < 0:
+            raise BadData(f"the index {passage.index} is no place in a document; the first is 0", path, line)
+        if passage.index in by_document.setdefault(passage.doc_id, {}):
+            raise DuplicateId(
+                f'passage {passage.index} of document "{passage.doc_id}" is given twice in {path.name}'
+            )
+        by_document[passage.doc_id][passage.index] = passage
+    return PassageFile({d: tuple(p[i] for i in sorted(p)) for d, p in by_document.items()}, path.name)
 
 
 def check_passages(passages: PassageFile, run: Run, depth: int) -> None:

@@ -15,6 +15,7 @@ Not the log of ``index/append_log.py``: there damage is refused, here it only co
 
 from __future__ import annotations
 
+import functools
 import itertools
 import shutil
 import zlib
@@ -47,22 +48,14 @@ _COLUMNS: Final[dict[str, type[np.generic]]] = {
 
 
 class JournalColumns(NamedTuple):
-    """What was said of all pairs so far, memory-mapped.
+    """What was said of all pairs so far, memory-mapped."""
 
-    Attributes:
-        rows: (r,) pairs of each row of the run; -1 where its document is not there.
-        votes: Of n pairs.
-    """
-
-    rows: NDArray[np.int32]
-    votes: Votes
+    rows: NDArray[np.int32]  # (r,) pairs of each row of the run; -1 where its document is not there
+    votes: Votes  # of n pairs
 
 
 class LabelJournal:
     """The folder of one labelling.
-
-    Args:
-        folder: Where; made if it is not there.
 
     Raises:
         OutputFailed: The folder cannot be written.
@@ -104,22 +97,20 @@ class LabelJournal:
                 if len(parts) != 4 or not all(part.isdecimal() for part in parts[:3]) or parts[3] != "end":
                     break
                 rows, pairs, check = map(int, parts[:3])
-                sizes = (4 * rows, pairs, 4 * pairs, 4 * pairs * self._sources)
+                sizes = self._sizes(rows, pairs)
                 chunk = [column.read(size) for column, size in zip(columns, sizes, strict=True)]
                 if check != _check(chunk):
                     break
                 sound.append(line)
                 self.rows, self.pairs = self.rows + rows, self.pairs + pairs
-        for name, kind in _COLUMNS.items():
+        for name, size in zip(_COLUMNS, self._sizes(self.rows, self.pairs), strict=True):
             with (self.folder / name).open("r+b") as column:
-                column.truncate(self._entries(name) * np.dtype(kind).itemsize)
+                column.truncate(size)
         done.write_text("".join(f"{line}\n" for line in sound), "ascii")
 
-    def _entries(self, name: str) -> int:
-        """Return how many numbers a column has so far."""
-        if name == "rows.i4":
-            return self.rows
-        return self.pairs * (self._sources if name == "soft.f4" else 1)
+    def _sizes(self, rows: int, pairs: int) -> tuple[int, ...]:
+        """Return the bytes of each column."""
+        return 4 * rows, pairs, 4 * pairs, 4 * pairs * self._sources
 
     @contextmanager
     def _open(self, mode: Literal["rb", "ab"]) -> Iterator[list[BinaryIO]]:
@@ -137,21 +128,15 @@ class LabelJournal:
         Raises:
             OutputFailed: The disk is full, or the like.
         """
-        marks, scores, soft = votes
-        numbers: list[NDArray[Any]] = [
-            np.asarray(rows, np.int32),
-            marks,
-            scores.astype(np.float32),
-            soft.astype(np.float32),
-        ]
-        chunk = [column.tobytes() for column in numbers]
+        numbers = zip((rows, *votes), _COLUMNS.values(), strict=True)
+        chunk = [np.asarray(column, kind).tobytes() for column, kind in numbers]
         with writing_failures(self.folder):
             with self._open("ab") as columns:
                 for column, content in zip(columns, chunk, strict=True):
                     column.write(content)
             with (self.folder / "done.txt").open("a", encoding="ascii") as done:
-                done.write(f"{len(rows)} {len(marks)} {_check(chunk)} end\n")
-        self.rows, self.pairs = self.rows + len(rows), self.pairs + len(marks)
+                done.write(f"{len(rows)} {len(votes.marks)} {_check(chunk)} end\n")
+        self.rows, self.pairs = self.rows + len(rows), self.pairs + len(votes.marks)
 
     def columns(self) -> JournalColumns:
         """Map everything answered so far into memory."""
@@ -175,10 +160,7 @@ def _mapped(path: Path, kind: type[np.generic]) -> NDArray[Any]:
 
 
 def _check(chunk: Sequence[bytes]) -> int:
-    check = 0
-    for content in chunk:
-        check = zlib.crc32(content, check)
-    return check
+    return functools.reduce(lambda check, content: zlib.crc32(content, check), chunk, 0)
 
 
 class PairTable:
@@ -217,8 +199,6 @@ class QueryPairs:
     """One query's share of the columns, with m pairs.
 
     Attributes:
-        query_id: The query.
-        doc_ids: Its documents.
         starts: (documents + 1,) place of each document's first pair in the query.
         begin: Place of its first pair in the columns.
         marks: (m,) what was said.
@@ -231,14 +211,14 @@ class QueryPairs:
         self.marks: Marks = np.asarray(table.marks[self.begin : end])
 
     @property
-    def positives(self) -> int:
-        """How many of its pairs the rule calls relevant."""
-        return int(np.count_nonzero(self.marks & YES))
-
-    @property
     def relevant(self) -> Places:
         """Places of the pairs that the rule calls relevant."""
         return np.flatnonzero(self.marks & YES)
+
+    @property
+    def positives(self) -> int:
+        """How many these are."""
+        return len(self.relevant)
 
     def documents(self, places: Places) -> list[int]:
         """Return the number, from 0, of the document that each of these pairs is of."""

@@ -44,7 +44,6 @@ class LabelPlan:
     """How to label.
 
     Attributes:
-        split: What cuts documents into passages.
         negatives: Which non-relevant pairs are written.
         depth: How many documents a query are looked at.
         pool: Which pairs may be negatives; see :func:`~rankhouse.labels.leaf_rules.non_relevant` for the
@@ -82,11 +81,6 @@ class LabelResult(NamedTuple):
     """What was done.
 
     Attributes:
-        out: The PAIRS file.
-        rule: In its notation.
-        negatives: Likewise.
-        queries: Queries of the run.
-        pairs: Pairs looked at.
         asked: Pairs the teacher read, now or before a kill.
         relevant: Pairs written with label 1.
         non_relevant: Pairs written with label 0.
@@ -99,7 +93,6 @@ class LabelResult(NamedTuple):
         agreement: Judge against teacher, and what the rule changes.
         scored: Pairs written with a score, where scores were asked for.
         undecided: Those among them that the rule calls neither relevant nor not.
-        scale: The scale of the scores.
     """
 
     out: Path
@@ -137,13 +130,8 @@ def label(
     work is killed, the same call goes on from the last whole chunk.
 
     Args:
-        rule: What is relevant.
-        run: The candidates.
         queries: Texts of the run's queries; more than those do no harm.
-        documents: The documents by id.
         out: The file; ``.gz`` and ``.zst`` compress.
-        plan: Split, negatives, depth and the rest.
-        progress: Progress callback.
 
     Raises:
         BadData: An empty run, a query without text, or judgements of none of the run's queries.
@@ -165,9 +153,7 @@ def label(
         _collect_votes(panel, rows, journal, plan.chunk, progress=progress)
         result = _write(panel, rows, journal.columns(), plan, out=out, resumed=resumed)
         journal.remove()
-        _warn(result)
-        if isinstance(plan.split, Whole):
-            _warn_of_loss(result.agreement)
+        _warn(result, is_whole=isinstance(plan.split, Whole))
         return result
 
 
@@ -223,12 +209,8 @@ def collect(
     """Ask about the pairs of some of a run's queries and keep the answers, for :attr:`LabelPlan.answers`.
 
     Args:
-        rule: What is relevant.
         rows: The candidates of all queries; see :func:`rankhouse.labels.candidates.candidates`.
-        wanted: The queries.
-        folder: Where the answers go.
         plan: Pool, truth and the rest; negatives are chosen later.
-        progress: Progress callback.
 
     Raises:
         BadData: Judgements of none of all the run's queries.
@@ -302,15 +284,15 @@ def _refuse_foreign_judgements(rule: Rule, candidates: Candidates) -> None:
 
 
 def _missed(rule: Rule, run: Run) -> int:
-    missed: set[tuple[str, str]] = set()
-    for judge in judges(rule):
-        for query_id in run if judge.by == "document" else ():
-            wanted = relevant(judge.qrels, query_id, judge.at_least)
-            missed |= {(query_id, doc_id) for doc_id in wanted.difference(run[query_id].doc_ids)}
-    return len(missed)
+    by_document = [judge for judge in judges(rule) if judge.by == "document"]
+    missed = 0
+    for query_id in run:
+        wanted = (relevant(judge.qrels, query_id, judge.at_least) for judge in by_document)
+        missed += len(set[str]().union(*wanted).difference(run[query_id].doc_ids))
+    return missed
 
 
-def _warn(result: LabelResult) -> None:
+def _warn(result: LabelResult, *, is_whole: bool) -> None:
     agreement = result.agreement
     if agreement.asked and not agreement.accepted and agreement.histogram is not None:
         _say(
@@ -334,11 +316,7 @@ def _warn(result: LabelResult) -> None:
         _say(f"{result.without_text:,} rows of the run name documents without text")
     if result.short:
         _say(f"{result.short:,} negatives fewer than wanted were found; look deeper, or take other depths")
-
-
-def _warn_of_loss(agreement: Agreement) -> None:
-    """Warn where a teacher takes most of the judged pairs away, each of them a whole document."""
-    if agreement.teacher and agreement.removed > agreement.judged / 2:
+    if is_whole and agreement.teacher and agreement.removed > agreement.judged / 2:
         kept = agreement.judged - agreement.removed
         _say(
             f"the rule keeps {kept:,} of the {agreement.judged:,} pairs that the judgements call relevant "

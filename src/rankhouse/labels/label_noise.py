@@ -39,11 +39,8 @@ def move_judgements(
     """Move a share of the relevant judgements to documents that are not relevant.
 
     Args:
-        qrels: The judgements, taken for right.
         candidates: A run; a wrong document comes from the query's first ones.
-        share: Of the relevant judgements, from 0 to 1.
         depth: How many documents of a query are candidates.
-        seed: Changes the draw.
 
     Raises:
         WrongUse: A share outside 0 to 1.
@@ -72,16 +69,11 @@ def move_judgements(
     for query_id, doc_id in sorted(matches, key=lambda match: order(seed, "\t".join(match))):
         if wrong == wanted:
             break
-        if query_id not in free:
-            free[query_id] = _candidates(qrels, candidates, query_id, depth, seed=seed)
+        if query_id not in free:  # the first documents that nobody called relevant, shuffled
+            found = candidates[query_id].doc_ids[:depth] if query_id in candidates else ()
+            others = [doc_id for doc_id in found if qrels[query_id].get(doc_id, 0) <= 0]
+            free[query_id] = sorted(others, key=lambda doc_id: lot(seed, "wrong", query_id, doc_id))
         if free[query_id]:
             noisy[query_id][free[query_id].pop()] = noisy[query_id].pop(doc_id)
             wrong += 1
     return NoisyQrels(noisy, len(matches), wrong, wanted - wrong)
-
-
-def _candidates(qrels: Qrels, candidates: Run, query_id: str, depth: int, seed: int) -> list[str]:
-    """List the first documents of a query that nobody called relevant, shuffled."""
-    found = candidates[query_id].doc_ids[:depth] if query_id in candidates else ()
-    others = [doc_id for doc_id in found if qrels[query_id].get(doc_id, 0) <= 0]
-    return sorted(others, key=lambda doc_id: lot(seed, "wrong", query_id, doc_id))

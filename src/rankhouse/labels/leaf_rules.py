@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from hashlib import blake2b
@@ -25,30 +25,28 @@ from rankhouse.core.scores import check_scale, is_probable, probabilities, scale
 from rankhouse.labels.rules import And, BoolArray, ChunkScores, Not, Or, Places, Rule, foremost
 
 
+def _digest(parts: Iterable[bytes]) -> str:
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
 def qrels_digest(qrels: Qrels) -> str:
     """Hash judgements, whatever their order, to 32 hexadecimal digits."""
-    digest = blake2b(digest_size=16)
-    for query_id in sorted(qrels):
-        digest.update(f"\n{query_id}\t".encode())
-        digest.update("\t".join(f"{d} {g}" for d, g in sorted(qrels[query_id].items())).encode())
-    return digest.hexdigest()
+    rows = {q: (f"{d} {g}" for d, g in sorted(qrels[q].items())) for q in sorted(qrels)}
+    return _digest((f"\n{query_id}\t" + "\t".join(row)).encode() for query_id, row in rows.items())
 
 
 def run_digest(run: Run, depth: int) -> str:
     """Hash the first ``depth`` documents of every query, in order, to 32 hexadecimal digits."""
-    digest = blake2b(digest_size=16)
-    for query_id in run:
-        digest.update(f"\n{query_id}\t".encode())
-        digest.update("\t".join(run[query_id].doc_ids[:depth]).encode())
-    return digest.hexdigest()
+    return _digest((f"\n{q}\t" + "\t".join(run[q].doc_ids[:depth])).encode() for q in run)
 
 
 def source_of_run(run: Run) -> str:
     """Name a run as a source of scores: by its documents and what it gives them."""
-    scores = blake2b(digest_size=16)
-    for query_id in run:
-        scores.update(run[query_id].scores.tobytes())
-    return write("ranked", run_digest(run, max(1, run.rows)), scores.hexdigest())
+    scores = _digest(run[query_id].scores.tobytes() for query_id in run)
+    return write("ranked", run_digest(run, max(1, run.rows)), scores)
 
 
 PASSAGE_MARK = "#"
@@ -67,11 +65,11 @@ class JudgeRule(Rule):
 
     def ask(self, chunk: ChunkScores, places: Places) -> BoolArray:
         """Look the judgements up: (m,)."""
-        pairs = [chunk.pairs[place] for place in places.tolist()]
-        if self.by == "document":
-            keys = ((query.id, passage.doc_id) for query, passage in pairs)
-        else:
-            keys = ((query.id, passage_key(passage.doc_id, passage.index)) for query, passage in pairs)
+        pairs, by_document = [chunk.pairs[place] for place in places.tolist()], self.by == "document"
+        keys = (
+            (query.id, passage.doc_id if by_document else passage_key(passage.doc_id, passage.index))
+            for query, passage in pairs
+        )
         return np.fromiter(map(self._relevant.__contains__, keys), np.bool_, len(pairs))
 
     @cached_property
@@ -201,7 +199,6 @@ def judged(qrels: Qrels, at_least: int = 1, by: str = "document", name: str = ""
     """Make a rule of judgements; what nobody judged is not relevant.
 
     Args:
-        qrels: Query id -> document id -> grade.
         at_least: The lowest grade that counts as relevant.
         by: "document": a grade holds for all passages. "passage": passage i of document d is judged as "d#i".
         name: What stands for the judgements in the notation, usually the file; else a hash of them.
@@ -234,7 +231,6 @@ def taught(
 
     Args:
         ranker: The teacher; wrap it in a cached ranker to keep its scores.
-        threshold: The least that counts as relevant.
         scale: The scale of its scores; by default what its attribute ``scale`` declares.
         name: What stands for it in the notation, usually its folder; else its fingerprint or type.
         best: Accept at most so many passages of a document (of those it is asked about); None: all. A teacher
@@ -267,8 +263,6 @@ def ranked(run: Run, k: int, name: str = "") -> Rule:
     """Make a rule of a run: yes to the documents among the first k of their query.
 
     Args:
-        run: The ranking.
-        k: How many count, from 1 up.
         name: What stands for the run in the notation, usually the file; else a hash of its first k.
 
     Raises:
@@ -304,10 +298,8 @@ def non_relevant(rule: Rule) -> Rule:
     among the relevant is doubtful, and neither. Without a judge, whatever the rule refuses is non-relevant.
     """
     affirmative = list(dict.fromkeys(_affirmed(rule, affirmed=True)))
-    if not affirmative:
-        return Not(rule)
     refusals: list[Rule] = [Not(judge) for judge in affirmative]
-    return reduce(And, refusals)
+    return reduce(And, refusals) if refusals else Not(rule)
 
 
 def _affirmed(rule: Rule, *, affirmed: bool) -> Iterator[Rule]:

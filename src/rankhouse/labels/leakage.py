@@ -18,15 +18,12 @@ from rankhouse.core.sameness import Texts, normalised, same_queries
 from rankhouse.labels.leaf_rules import teachers
 from rankhouse.labels.rules import Rule
 
-_NO_DOCUMENTS: Mapping[str, Document] = MappingProxyType({})
-_NO_QRELS: Qrels = MappingProxyType({})
-
 
 class QuerySet(NamedTuple):
     """Training data, or test data."""
 
     queries: Collection[Query] = ()
-    qrels: Qrels = _NO_QRELS
+    qrels: Qrels = MappingProxyType({})
 
 
 class Overlap(NamedTuple):
@@ -63,12 +60,10 @@ class Overlap(NamedTuple):
         return [(name, len(group), name_few(group, 3)) for name, group in groups.items()]
 
 
-def overlap(train: QuerySet, test: QuerySet, documents: Mapping[str, Document] = _NO_DOCUMENTS) -> Overlap:
+def overlap(train: QuerySet, test: QuerySet, documents: Mapping[str, Document] | None = None) -> Overlap:
     """Find what training and test data have in common.
 
     Args:
-        train: Queries and judgements of one side.
-        test: Of the other.
         documents: Their texts; where given, relevant documents with other ids but the same words are found.
     """
     same = list(same_queries(train.queries, test.queries))
@@ -82,7 +77,7 @@ def overlap(train: QuerySet, test: QuerySet, documents: Mapping[str, Document] =
         tuple(same),
         same_ids,
         tuple(d for d in wanted[0] if d in wanted[1]),
-        tuple(_copies(wanted[0], wanted[1], documents)),
+        tuple(_copies(wanted[0], wanted[1], documents or {})),
         pairs=tuple(
             (a, b, doc_id)
             for a, b in alike
@@ -121,7 +116,5 @@ def _copies(
 ) -> Iterable[tuple[str, str]]:
     known = Texts((doc_id, documents[doc_id].full_text) for doc_id in test if doc_id in documents)
     for doc_id in train:
-        if doc_id in documents:
-            yield from (
-                (doc_id, other) for other in known.named(documents[doc_id].full_text) if other != doc_id
-            )
+        others = known.named(documents[doc_id].full_text) if doc_id in documents else ()
+        yield from ((doc_id, other) for other in others if other != doc_id)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from rankhouse.core.arguments import check_whole
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import write
 
 Scope = Literal["query", "collection", "document"]
-SCOPES: tuple[Scope, ...] = ("query", "collection", "document")
 
 
 @dataclass(frozen=True)
@@ -71,17 +70,15 @@ def random(
     """Draw ``per`` negatives for each relevant pair.
 
     Args:
-        per: How many for each relevant pair.
         depths: First and last place in the run that they may come from, from 1.
         scope: "query", "collection" or "document".
-        seed: Changes the draw.
 
     Raises:
         WrongUse: A number below 1, depths that are no range, or another scope.
     """
     check_whole("random", 1, per=per)
     check_whole("random", seed=seed)
-    if scope not in SCOPES:
+    if scope not in get_args(Scope):
         raise WrongUse(f'random: scope={scope!r}; choose "query", "collection" or "document"')
     return Negatives("random", per, _depths(depths), scope, seed=seed)
 

@@ -186,10 +186,6 @@ class QuerySource:
         return spans[int(np.argmax(weights))] if spans else []
 
 
-def _title(source: QuerySource) -> Iterator[list[str]]:
-    yield WORDS.findall(source.document.title)
-
-
 def _headings(source: QuerySource) -> Iterator[list[str]]:
     """Find lines that stand alone, do not end as sentences do, and have text below."""
     lines = source.document.text.split("\n")
@@ -201,15 +197,6 @@ def _headings(source: QuerySource) -> Iterator[list[str]]:
             and line.strip()[-1] not in ".,;:"
         ):
             yield WORDS.findall(match["text"])
-
-
-def _first_sentence(source: QuerySource) -> Iterator[list[str]]:
-    yield from source.sentences[:1]
-
-
-def _spans(source: QuerySource) -> Iterator[list[str]]:
-    yield source.distinctive(2, 6)
-    yield source.distinctive(2, 6)
 
 
 def _asked(source: QuerySource) -> Iterator[list[str]]:
@@ -241,25 +228,16 @@ def _keywords(source: QuerySource) -> Iterator[list[str]]:
     yield [words[i] for i in sorted(chosen)]
 
 
-def _crops(source: QuerySource) -> Iterator[list[str]]:
-    yield source.crop(4, 12)
-
-
-def _written(source: QuerySource) -> Iterator[list[str]]:
-    if source.writer is not None:
-        yield from map(WORDS.findall, source.writer(source.document))
-
-
-KINDS: Final[dict[str, Callable[[QuerySource], Iterator[list[str]]]]] = {
-    "title": _title,
+KINDS: Final[dict[str, Callable[[QuerySource], Iterable[list[str]]]]] = {
+    "title": lambda source: [WORDS.findall(source.document.title)],
     "heading": _headings,
-    "first": _first_sentence,
+    "first": lambda source: source.sentences[:1],
     "asked": _asked,
-    "span": _spans,
+    "span": lambda source: [source.distinctive(2, 6) for _ in range(2)],
     "question": _questions,
     "keywords": _keywords,
-    "crop": _crops,
-    WRITTEN: _written,
+    "crop": lambda source: [source.crop(4, 12)],
+    WRITTEN: lambda source: map(WORDS.findall, source.writer(source.document)) if source.writer else (),
 }
 """Name -> how a document asks."""
 
@@ -298,9 +276,7 @@ def ask(
     nearly the same, and those that are to be kept apart.
 
     Args:
-        documents: Who asks; all, or some.
         words: Of the whole collection.
-        options: What is asked.
         avoid: Questions that must not be asked: those of a test.
         writer: Writes the questions of the kind "doc2query"; there are none without it.
 
@@ -311,15 +287,15 @@ def ask(
     asked = PseudoQueries([], {}, Counter(), 0)
     silent, found = 0, list[PseudoQuery]()
     for document in documents:
-        own = list(_of_document(document, words, (options, writer), asked))
+        rng = generator(options.seed, short_lot(options.seed, document.id))
+        own = list(_of_document(QuerySource(document, words, rng, options, writer=writer), asked))
         silent += not own
         found += own
     keys = Counter(_key(query.text) for query in found)
     for query in found:
-        if keys[_key(query.text)] > 1:
-            drop(query, TWICE, asked.dropped, asked.counts)
-        elif normalised(query.text) in apart:
-            drop(query, AVOIDED, asked.dropped, asked.counts)
+        is_shared = keys[_key(query.text)] > 1
+        if is_shared or normalised(query.text) in apart:
+            drop(query, TWICE if is_shared else AVOIDED, asked.dropped, asked.counts)
         else:
             asked.queries.append(query)
     if not asked.queries:
@@ -330,34 +306,23 @@ def ask(
     return asked._replace(silent=silent)
 
 
-def _of_document(
-    document: Document,
-    words: WordCounts,
-    how: tuple[PseudoOptions, Writer | None],
-    asked: PseudoQueries,
-) -> Iterator[PseudoQuery]:
-    options, writer = how
-    rng = generator(options.seed, short_lot(options.seed, document.id))
-    source, kept = QuerySource(document, words, rng, options, writer=writer), list[set[str]]()
-    for kind in options.kinds:
+def _of_document(source: QuerySource, asked: PseudoQueries) -> Iterator[PseudoQuery]:
+    kept, (fewest, most) = list[set[str]](), source.options.words
+    for kind in source.options.kinds:
         for parts in KINDS[kind](source):
-            query = PseudoQuery(" ".join(parts), document.id, kind)
-            own = {part.lower() for part in parts}
-            if reason := _fault(parts, words, options):
-                drop(query, reason, asked.dropped, asked.counts)
+            query = PseudoQuery(" ".join(parts), source.document.id, kind)
+            own, reason = {part.lower() for part in parts}, ""
+            if not fewest <= len(parts) <= most:
+                reason = SHORT if len(parts) < fewest else LONG
+            elif all(map(source.words.is_common, parts)):
+                reason = COMMON
             elif any(len(own & other) >= _ALIKE * len(own | other) for other in kept):
-                drop(query, ALIKE, asked.dropped, asked.counts)
+                reason = ALIKE
+            if reason:
+                drop(query, reason, asked.dropped, asked.counts)
             else:
                 kept.append(own)
                 yield query
-
-
-def _fault(parts: Sequence[str], words: WordCounts, options: PseudoOptions) -> str:
-    if len(parts) < options.words[0]:
-        return SHORT
-    if len(parts) > options.words[1]:
-        return LONG
-    return COMMON if all(map(words.is_common, parts)) else ""
 
 
 def drop(

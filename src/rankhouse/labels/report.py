@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rankhouse.core.errors import name_few
-from rankhouse.core.fitted_scales import Reliability
-from rankhouse.labels.agreement import Agreement, Change, Histogram
+from rankhouse.labels.agreement import Agreement, Histogram
 from rankhouse.labels.label import LabelResult
 from rankhouse.page.charts import DASHED, Palette, inline, on_axes, reliability_diagram
 from rankhouse.page.html import write_page
@@ -26,24 +25,17 @@ if TYPE_CHECKING:
 
 
 def histogram_chart(histogram: Histogram) -> str:
-    """Draw how many pairs have which score, relevant ones by the reference on top, and the threshold.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-    """
+    """Draw how many pairs have which score, relevant ones by the reference on top, and the threshold."""
 
     def draw(axes: Axes, colours: Palette) -> None:
         edges, no, yes = np.array(histogram.edges), np.array(histogram.no), np.array(histogram.yes)
         width = np.diff(edges)
+        style: dict[str, Any] = {"align": "edge", "linewidth": 0}
         if not histogram.reference:
-            axes.bar(edges[:-1], no, width, align="edge", color=colours.muted, linewidth=0)
+            axes.bar(edges[:-1], no, width, color=colours.muted, **style)
         else:
-            axes.bar(
-                edges[:-1], no, width, align="edge", color=colours.loss, linewidth=0, label="not relevant"
-            )
-            axes.bar(
-                edges[:-1], yes, width, no, align="edge", color=colours.gain, linewidth=0, label="relevant"
-            )
+            axes.bar(edges[:-1], no, width, color=colours.loss, label="not relevant", **style)
+            axes.bar(edges[:-1], yes, width, no, color=colours.gain, label="relevant", **style)
             legend = axes.legend(
                 title=f"by the {histogram.reference}", labelcolor=colours.muted, frameon=False, fontsize=8
             )
@@ -60,40 +52,17 @@ def histogram_chart(histogram: Histogram) -> str:
     return inline(on_axes(draw), "histogram")
 
 
-def calibration_chart(calibration: Reliability) -> str:
-    """Draw observed shares against predicted probabilities; on the diagonal they come true.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-    """
-    predicted_by = "probability given by the teacher (mean of each tenth)"
-    observed_by = f"share relevant by the {calibration.reference}"
-    return inline(reliability_diagram([("", calibration)], predicted_by, observed_by), "calibration")
-
-
 def positives_chart(positives: Mapping[str, int]) -> str:
-    """Draw how many queries have how many relevant pairs.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-    """
+    """Draw how many queries have how many relevant pairs."""
 
     def draw(axes: Axes, colours: Palette) -> None:
         groups = grouped(positives)
         heights = [count for _, count in groups]
         bars = [colours.loss if name == "0" else colours.gain for name, _ in groups]
         axes.bar(range(len(groups)), heights, 0.8, color=bars, linewidth=0)
+        style: dict[str, Any] = {"ha": "center", "va": "bottom", "color": colours.muted, "fontsize": 8}
         for place, height in enumerate(heights):
-            axes.annotate(
-                f"{height:,}",
-                (place, height),
-                (0, 2),
-                textcoords="offset points",
-                ha="center",
-                va="bottom",
-                color=colours.muted,
-                fontsize=8,
-            )
+            axes.annotate(f"{height:,}", (place, height), (0, 2), textcoords="offset points", **style)
         axes.set_xticks(range(len(groups)), [name for name, _ in groups])
         axes.margins(y=0.12)
         axes.set_xlabel("relevant pairs of a query")
@@ -133,33 +102,19 @@ def work_table(labelling: LabelResult) -> Table:
         ("pairs read by the teacher", f"{labelling.asked:,}"),
         ("relevant pairs written", f"{labelling.relevant:,}"),
         ("negatives written", f"{labelling.non_relevant:,}"),
-        *(
-            (("pairs written with a score", f"{labelling.scored:,} on the scale {labelling.scale}"),)
-            if labelling.scale
-            else ()
-        ),
+        ("pairs written with a score", f"{labelling.scored:,} on the scale {labelling.scale}"),
         ("non-relevant pairs to choose them from", f"{labelling.pool:,}"),
         ("neither: doubtful pairs", f"{labelling.pairs - labelling.relevant - labelling.pool:,}"),
         ("relevant documents that are not in the run", f"{labelling.missed:,}"),
         ("rows without document", f"{labelling.unknown:,}"),
         ("rows without text", f"{labelling.without_text:,}"),
     )
-    return Table(("labelling", ""), rows, legend=f"{labelling.rule}; negatives {labelling.negatives}")
+    kept = tuple(row for row in rows if labelling.scale or not row[0].endswith("with a score"))
+    return Table(("labelling", ""), kept, legend=f"{labelling.rule}; negatives {labelling.negatives}")
 
 
 def confusions_table(agreement: Agreement) -> Table:
     """Return one row a comparison: the four counts, agreement, Cohen's kappa, precision and recall."""
-    columns = (
-        "compared",
-        "both",
-        "only first",
-        "only second",
-        "neither",
-        "agreement",
-        "kappa",
-        "precision",
-        "recall",
-    )
     rows = tuple(
         (
             f"{c.first} : {c.second}",
@@ -168,7 +123,14 @@ def confusions_table(agreement: Agreement) -> Table:
         )
         for c in agreement.confusions
     )
-    return Table(columns, rows, legend=_legend(agreement))
+    counts, rates = ("both", "only first", "only second", "neither"), ("agreement", "kappa")
+    legend = "Precision and recall measure the second by the first."
+    if agreement.within_judge:
+        legend += (
+            " The teacher was asked only where the judge said yes, so what it would add elsewhere, and with "
+            "it their kappa, is not known; ask it about every pair (--ask-all) to see it."
+        )
+    return Table(("compared", *counts, *rates, "precision", "recall"), rows, legend=legend)
 
 
 def positives_table(agreement: Agreement) -> Table:
@@ -197,7 +159,7 @@ def changes_table(agreement: Agreement, kind: str) -> Table:
             str(change.pair.passage.index),
             change.pair.passage.text,
             _number(change.score),
-            *((_truth(change),) if with_truth else ()),
+            *(("relevant" if change.truth else "not relevant",) if with_truth else ()),
         )
         for change in agreement.changes
         if change.kind == kind
@@ -254,9 +216,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 def write_report(result: LabelResult | Agreement, path: Path | str, title: str = "Labels") -> None:
     """Write a page that stands alone: tables, pictures, changed pairs; no link and no script.
 
-    Raises:
-        MissingExtra: jinja2 or matplotlib is not installed.
-        OutputFailed: The file cannot be written.
+    Errors as of :func:`rankhouse.page.html.write_page`.
     """
     labelling = result if isinstance(result, LabelResult) else None
     agreement = result.agreement if isinstance(result, LabelResult) else result
@@ -283,28 +243,15 @@ def _charts(agreement: Agreement) -> list[tuple[str, str, str]]:
     if agreement.histogram is not None and agreement.asked:
         note = f"{agreement.asked:,} pairs were read by the teacher; it says yes to {agreement.accepted:,}."
         charts.append(("Scores of the teacher", note, histogram_chart(agreement.histogram)))
-    if agreement.calibration is not None:
+    if (table := agreement.calibration) is not None:
         note = (
-            "On the dashed line the teacher's probabilities come true by the "
-            f"{agreement.calibration.reference}. "
-            f"Expected calibration error {agreement.calibration.error:.3f}."
+            f"On the dashed line the teacher's probabilities come true by the {table.reference}. "
+            f"Expected calibration error {table.error:.3f}."
         )
-        charts.append(("Calibration of the teacher", note, calibration_chart(agreement.calibration)))
+        predicted_by = "probability given by the teacher (mean of each tenth)"
+        diagram = reliability_diagram([("", table)], predicted_by, f"share relevant by the {table.reference}")
+        charts.append(("Calibration of the teacher", note, inline(diagram, "calibration")))
     return charts
-
-
-def _legend(agreement: Agreement) -> str:
-    sentence = "Precision and recall measure the second by the first."
-    if agreement.within_judge:
-        sentence += (
-            " The teacher was asked only where the judge said yes, so what it would add elsewhere, and with "
-            "it their kappa, is not known; ask it about every pair (--ask-all) to see it."
-        )
-    return sentence
-
-
-def _truth(change: Change) -> str:
-    return "relevant" if change.truth else "not relevant"
 
 
 def _number(value: float) -> str:

@@ -25,8 +25,6 @@ from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table
 
 LOST, BEATEN = "not found by the first stage", "not among the teacher's best"
-_CHUNK = 4096
-_TEXTS = 1 << 12  # kept: neighbours come again and again
 
 
 class RoundTrip(NamedTuple):
@@ -62,9 +60,7 @@ def round_trip(
     Args:
         asked: (query id, question).
         run: What a first stage finds for them.
-        documents: The documents by id.
         teacher: What reads them; None asks the first stage only.
-        limits: How far a document may fall behind.
         progress: Progress callback, in questions.
 
     Raises:
@@ -82,8 +78,9 @@ def round_trip(
             drop(question, LOST, trip.dropped, trip.counts)
         else:
             found.append((query_id, question, ranking))
-    passage = lru_cache(_TEXTS)(lambda doc_id: Passage(doc_id, 0, documents[doc_id].full_text))
-    step, tell = max(1, _CHUNK // limits.first), progress or ignore
+    # Neighbours come again and again.
+    passage = lru_cache(4096)(lambda doc_id: Passage(doc_id, 0, documents[doc_id].full_text))
+    step, tell = max(1, 4096 // limits.first), progress or ignore
     tell(0, len(found))
     for start in range(0, len(found), step):
         some = found[start : start + step]
@@ -94,9 +91,11 @@ def round_trip(
                 drop(question, BEATEN, trip.dropped, trip.counts)
         tell(start + len(some), len(found))
     if not trip.kept:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in trip.counts.most_common())
         raise BadData(
-            f"none of {len(asked):,} pseudo-queries brings its own document back ({_reasons(trip.counts)}): "
-            "are run and documents those of the questions? Else allow deeper ranks"
+            f"none of {len(asked):,} pseudo-queries brings its own document back "
+            f"({reasons or 'there are none'}): are run and documents those of the questions? Else allow "
+            "deeper ranks"
         )
     return trip
 
@@ -115,19 +114,14 @@ def _places(
         for doc_id in ranking
     ]
     scores = numbers_only(one_each(len(pairs), teacher.score(pairs)), pairs)
-    ends = np.cumsum([len(ranking) for _, _, ranking in some])
-    places = []
-    for (_, question, ranking), own in zip(some, np.split(scores, ends[:-1]), strict=True):
-        places.append(int((own > own[ranking.index(question.doc_id)]).sum()))
-    return places
-
-
-def _reasons(counts: Counter[str]) -> str:
-    return ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common()) or "there are none"
+    ends = np.cumsum([len(ranking) for _, _, ranking in some])[:-1]
+    own = zip(
+        (ranking.index(question.doc_id) for _, question, ranking in some), np.split(scores, ends), strict=True
+    )
+    return [int((scores > scores[place]).sum()) for place, scores in own]
 
 
 _TEMPLATE: Final = Path(__file__).parent / "templates" / "pseudo_queries.html.j2"
-_SAMPLES: Final = 12
 
 
 class PseudoReport(NamedTuple):
@@ -159,21 +153,16 @@ class PseudoReport(NamedTuple):
         for query in self.kept:
             by_kind.setdefault(f"Kept: {query.kind}", []).append(query)
         by_kind |= {f"Thrown away: {reason}": some for reason, some in self.dropped.items()}
-        return {heading: _table(some, seed) for heading, some in by_kind.items()}
-
-
-def _table(some: Sequence[PseudoQuery], seed: int) -> Table:
-    drawn = sorted(some, key=lambda query: order(seed, f"{query.doc_id} {query.text}"))[:_SAMPLES]
-    rows = tuple((query.text, query.doc_id, query.kind) for query in drawn)
-    return Table(("question", "document", "kind"), rows, legend=f"{len(rows):,} samples")
+        tables = {}
+        for heading, some in by_kind.items():
+            drawn = sorted(some, key=lambda query: order(seed, f"{query.doc_id} {query.text}"))[:12]
+            rows = tuple((query.text, query.doc_id, query.kind) for query in drawn)
+            legend = f"{len(rows):,} samples"
+            tables[heading] = Table(("question", "document", "kind"), rows, legend=legend)
+        return tables
 
 
 def write_pseudo_report(report: PseudoReport, path: Path | str, title: str) -> None:
-    """Write the page.
-
-    Raises:
-        MissingExtra: jinja2 is not installed.
-        OutputFailed: The file cannot be written.
-    """
+    """Write the page; errors as of :func:`rankhouse.page.html.write_page`."""
     content = {"title": title, "counts": report.counts_table(), "samples": report.samples()}
     write_page(_TEMPLATE, content, path)

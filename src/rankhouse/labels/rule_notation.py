@@ -25,9 +25,7 @@ from rankhouse.labels.thresholds import read_threshold
 
 
 def _no_rankers(name: str) -> NoReturn:
-    raise WrongUse(
-        f'taught("{name}"): nobody said how to open rankers; hand a function in as Openers(ranker=...)'
-    )
+    raise WrongUse(f'taught("{name}"): no function opens rankers; pass one as Openers(ranker=...)')
 
 
 @dataclass(frozen=True)
@@ -117,12 +115,11 @@ def _leaves(node: ast.expr, text: str) -> Iterator[ast.expr]:
                 text, _column(node, text), "rules are joined with & | ~, not with and, or, not; from here"
             )
         case _:
-            raise _marked(
-                text,
-                _column(node, text),
+            what = (
                 "a rule is made of judged(...), taught(...), ranked(...), joined with & | ~ and parentheses; "
-                "this is something else",
+                "this is something else"
             )
+            raise _marked(text, _column(node, text), what)
 
 
 def _check(leaf: ast.expr, text: str, table: dict[str, Callable[..., Rule]]) -> None:

@@ -94,7 +94,6 @@ class Rule(ABC):
 
         Args:
             chunk: Pairs, and what rankers said of them so far.
-            places: (m,) which of them.
         """
 
     def leaves(self) -> Iterator[Rule]:

@@ -32,7 +32,6 @@ def z_scores(values: Doubles, among: Doubles | None = None) -> Doubles:
     A source that gives all pairs one score has no say.
 
     Args:
-        values: The scores.
         among: (r, t), those that mean and deviation are of; None: the scores themselves.
     """
     among = values if among is None else among
@@ -47,7 +46,6 @@ def ranks(values: Doubles, among: Doubles | None = None) -> Doubles:
     1 for what all sources put first, 0 for what all put last; equal scores share their ranks.
 
     Args:
-        values: The scores.
         among: (r, t), those that are beaten; None: the scores themselves.
     """
     among = values if among is None else among
@@ -91,8 +89,6 @@ class SoftScores:
 
 Reference = Callable[[Query], Sequence[Passage]]
 """Query -> the passages whose scores say what is much and what is little for it; none: those asked about."""
-
-_JOINED: Final = "score"
 
 
 class RunTeacher:
@@ -138,7 +134,7 @@ class JoinedTeachers:
             not depend on the pairs beside it; without one they are compared with each other.
     """
 
-    scale = _JOINED
+    scale = "score"
 
     def __init__(
         self, teachers: Sequence[Ranker], join: str = "z-score", reference: Reference | None = None

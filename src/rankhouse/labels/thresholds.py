@@ -35,7 +35,6 @@ class ScoredPairs(NamedTuple):
     Attributes:
         values: Probabilities where the scale has them, else scores, (n,).
         right: Whether the judgements call them relevant, (n,).
-        scale: Of the scores.
     """
 
     values: Doubles
@@ -208,9 +207,7 @@ class PairsSummary(NamedTuple):
     """What was counted.
 
     Attributes:
-        pairs: All of them.
         relevant: Those labelled so.
-        queries: Queries with any pair.
         queries_relevant: Queries with a relevant pair.
         most: Most relevant pairs of one query.
         right: Relevant pairs that the judgements confirm; None without judgements.

@@ -50,12 +50,7 @@ class Counts:
         self._each = each
 
     def having(self, bits: int, lacking: int = 0) -> int:
-        """Count the pairs whose marks have all of some bits and none of others.
-
-        Args:
-            bits: Those they have.
-            lacking: Those they lack.
-        """
+        """Count the pairs whose marks have all of some bits and none of others."""
         kinds = np.arange(256)
         return int(self._each[((kinds & bits) == bits) & ((kinds & lacking) == 0)].sum())
 
@@ -90,7 +85,6 @@ class Panel(NamedTuple):
     """The rule, and those whose agreement is looked at; make one with :func:`panel_of`.
 
     Attributes:
-        rule: What decides.
         pool: Which pairs may be negatives.
         judge: Whose yes the teacher's is compared with; None where there is no judge.
         teacher: Whose scores are kept; None where there is no teacher.
@@ -134,12 +128,7 @@ def panel_of(
     """Find the judge and the teacher of a rule: the first of each that it names, unless others are given.
 
     Args:
-        rule: What decides.
         pool: Which pairs may be negatives; by default see :func:`~rankhouse.labels.leaf_rules.non_relevant`.
-        judge: Whose yes the teacher's is compared with.
-        teacher: Whose scores are kept.
-        truth: What is really relevant.
-        ask_all: Ask the teacher about every pair.
         scores: Keep what every teacher and run of the rule gives, for soft labels.
 
     Raises:
@@ -164,10 +153,6 @@ def vote(panel: Panel, pairs: Sequence[Pair]) -> Votes:
     """Ask all of a panel about n pairs.
 
     The teacher reads only what the rule, or the pool, needs it to read, unless ``ask_all``.
-
-    Args:
-        panel: Whom to ask.
-        pairs: In any order.
 
     Raises:
         BadModel: A teacher gave something that is no score.

@@ -100,7 +100,7 @@ class SparseEncoder(BiEncoder):
         if states is None:
             return self._by_length(compute)
         head = _head(self._net)
-        fp32, plain = compute._replace(precision="fp32"), compute.unquantised
+        fp32, plain = compute.fp32, compute.unquantised
         transform = packed_linears(deepcopy(head.transform).to(compute.device).eval(), fp32)
         words = linear(head.words.weight, head.words.bias, plain)
 

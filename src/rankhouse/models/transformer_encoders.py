@@ -287,7 +287,7 @@ class Finish:
 
     def __init__(self, dense: nn.Module, normalised: bool, compute: Compute | None = None) -> None:
         if compute is not None:
-            plain = compute._replace(precision="fp32")
+            plain = compute.fp32
             dense = packed_linears(deepcopy(dense).to(compute.device).eval(), plain)
         self._dense, self._normalised = dense, normalised
 

@@ -20,22 +20,33 @@ PRECISIONS = ("auto", "bf16", "fp32", "int8")
 class Compute(NamedTuple):
     """Settings of one scoring engine; make one with :func:`choose`.
 
-    ``threads`` is the number of processor threads while scoring (0: whatever the process already uses).
+    ``threads`` is the number of processor threads while scoring (0: whatever the process already uses);
+    ``steady`` makes products of fp32 by loops that add in one order on every processor: beside int8.
     """
 
     precision: Precision = "fp32"
     device: torch.device = torch.device("cpu")
     threads: int = 0
+    steady: bool = False
 
     @property
     def dtype(self) -> torch.dtype:
         """The number type of activations; with int8, of those that are not products' inputs."""
-        return torch.float32 if self.precision == "fp32" else torch.bfloat16
+        is_wide = self.precision == "int8" and machine.WIDE_LOOPS
+        return torch.float32 if self.precision == "fp32" or is_wide else torch.bfloat16
 
     @property
     def unquantised(self) -> Compute:
         """The same without int8: for what gains nothing by it."""
-        return self._replace(precision="bf16") if self.precision == "int8" else self
+        if self.precision != "int8":
+            return self
+        return self.fp32 if machine.WIDE_LOOPS else self._replace(precision="bf16")
+
+    @property
+    def fp32(self) -> Compute:
+        """The same in fp32: for what must not be rounded."""
+        is_wide = self.precision == "int8" and machine.WIDE_LOOPS
+        return self._replace(precision="fp32", steady=self.steady or is_wide)
 
     @contextmanager
     def active(self) -> Iterator[None]:

@@ -12,21 +12,24 @@ from rankhouse.core import progress
 from rankhouse.core.errors import visible
 
 
-def terminal_bar(console: Any, unit: str) -> Any:  # noqa: ANN401 - rich's, which is imported when it is used
-    """Return a bar of rich with shares, counts and the time that is left; it goes when the work is done.
+@contextmanager
+def drawn(console: Any, label: str, total: int | None, unit: str) -> Iterator[progress.Progress]:  # noqa: ANN401 - rich's, which is imported when it is used
+    """Draw a bar on a console of rich: share, counts, the time that is left; it goes when the work is done.
 
-    Args:
-        console: Where it is drawn; nowhere if that is no terminal.
-        unit: "bytes" and "words" show shares only, anything else counts.
+    The units "bytes" and "words" show shares only, anything else counts.
     """
     from rich import progress as rich  # noqa: PLC0415 - slow to load
 
     columns = [rich.TextColumn("{task.description}"), rich.BarColumn(), rich.TaskProgressColumn()]
     counts = [] if unit in progress.UNCOUNTED else [rich.MofNCompleteColumn()]
     left = [rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn()]
-    return rich.Progress(
-        *columns, *counts, *left, console=console, disable=not console.is_terminal, transient=True
-    )
+    with rich.Progress(*columns, *counts, *left, console=console, transient=True) as bar:
+        task = bar.add_task(visible(label), total=total)
+
+        def show(done: float, total: int | None = total) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield show
 
 
 class _NotebookBar(progress.Lines):
@@ -75,18 +78,11 @@ class Bars(progress.Display):
         """Show how far a block's work is."""
         if in_notebook():
             with _NotebookBar(label, total, unit) as bar:
-                yield lambda done, total=total: bar.tell(done, total)
+                yield bar
         elif sys.stderr is not None and sys.stderr.isatty():
             from rich.console import Console  # noqa: PLC0415 - slow to load
 
-            lines = progress.Lines(label, total, unit, self.say)
-            with terminal_bar(Console(stderr=True), unit) as drawn:
-                task = drawn.add_task(visible(label), total=total)
-
-                def show(done: float, total: int | None = total) -> None:
-                    lines.tell(done, total)
-                    drawn.update(task, completed=done, total=lines.total)
-
+            with drawn(Console(stderr=True), label, total, unit) as show:
                 yield show
         else:
             with super().shown(label, total, unit) as show:

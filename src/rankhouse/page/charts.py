@@ -84,8 +84,6 @@ def write(draw: Draw, path: Path | str, salt: str) -> None:
     """Draw a chart into a PNG or SVG file.
 
     Args:
-        draw: Makes the figure in the colours it is given.
-        path: A .png or .svg file.
         salt: What the ids inside an SVG are made of.
 
     Raises:
@@ -106,7 +104,6 @@ def inline(draw: Draw, salt: str) -> str:
     attribute shows it too.
 
     Args:
-        draw: Makes the figure in the colours it is given.
         salt: Keeps ids inside a page apart from those of its other charts.
 
     Raises:
@@ -177,8 +174,6 @@ def plain_axes(axes: Axes, palette: Palette, *, grid: bool = True) -> None:
     """Take away frame and ticks, and colour what is left.
 
     Args:
-        axes: What was drawn on.
-        palette: The colours.
         grid: Whether there are horizontal lines behind the data.
     """
     axes.xaxis.label.set_color(palette.muted)
@@ -192,32 +187,33 @@ def plain_axes(axes: Axes, palette: Palette, *, grid: bool = True) -> None:
 
 
 def canvas(height: float, **margins: float) -> tuple[Figure, Axes]:
-    """Return a figure 9 inches wide and its axes, without background.
+    """Return a figure, 9 inches wide and so many high, and its axes.
 
     Args:
-        height: In inches.
         margins: Edges of the axes as shares of the figure: left, right, top, bottom.
     """
-    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
-
-    figure = Figure(figsize=(9.0, height), facecolor="none")
+    figure = blank(9.0, height)
     axes = figure.subplots()
     figure.subplots_adjust(**margins)
     return figure, axes
 
 
+def blank(width: float, height: float, layout: Literal["constrained"] | None = None) -> Figure:
+    """Return an empty figure without background, sizes in inches."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
+
+    return Figure(figsize=(width, height), facecolor="none", layout=layout)
+
+
 def on_axes(draw: Callable[[Axes, Palette], None], size: tuple[float, float] = (6.4, 3.1)) -> Draw:
-    """Return what makes a figure of one pair of axes: without background, laid out by itself.
+    """Return what makes a figure of one pair of axes, of a size in inches, laid out by itself.
 
     Args:
         draw: Draws on the axes; frame and colours of the axes are seen to afterwards.
-        size: Width and height in inches.
     """
 
     def figure_in(palette: Palette) -> Figure:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to load
-
-        figure = Figure(figsize=size, facecolor="none", layout="constrained")
+        figure = blank(*size, "constrained")
         axes = figure.subplots()
         draw(axes, palette)
         plain_axes(axes, palette)
@@ -232,9 +228,6 @@ def write_heading(
     """Write a title and, below it, what a reader has to know.
 
     Args:
-        figure: What is drawn on.
-        palette: The colours.
-        lines: The two.
         left: Where they begin, as a share of the width.
         top: Inches above the title.
     """
@@ -260,8 +253,6 @@ def reliability_diagram(
 
     Args:
         tables: (name, table), at most two; the last is the one in question. A single one needs no name.
-        predicted_by: The name of the axis of probabilities.
-        observed_by: The name of the other.
     """
 
     def draw(axes: Axes, palette: Palette) -> None:

@@ -23,9 +23,7 @@ def write_page(template: Path, content: Mapping[str, object], path: Path | str) 
     :func:`rankhouse.page.charts.inline` drew; all else is escaped.
 
     Args:
-        template: The file of the template.
         content: Name -> what the template calls by it; ``title`` is the page's.
-        path: The HTML file.
 
     Raises:
         MissingExtra: jinja2 is not installed.

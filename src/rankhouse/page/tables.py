@@ -1,11 +1,14 @@
-"""One type of table, and every form it is shown in: text, Markdown, HTML, tab-separated, a DataFrame."""
+"""One type of table, and every form it is shown in: text, Markdown, HTML, tab-separated, a DataFrame.
+
+Beside it, what a command answers: tables and sentences for people, facts for machines.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rankhouse.core.frames import frame, html_table
 
@@ -31,7 +34,6 @@ class Table(NamedTuple):
     | new | **0.2500 ▲** |
 
     Attributes:
-        columns: The heads.
         rows: One text a column; the first names the row.
         strong: (row, column) of the cells that stand out: the best of their column.
         legend: What a reader needs beside it; may be empty.
@@ -80,11 +82,14 @@ class Table(NamedTuple):
 
     def to_markdown(self) -> str:
         """Return Markdown: numbers to the right, the best bold, the legend below."""
-        lines = [self.columns, tuple("---:" if right else "---" for right in self.numeric)]
-        for number, row in enumerate(self.rows):
-            cells = [cell.replace("|", "\\|").replace("\n", " ") for cell in row]
-            lines.append(tuple(f"**{c}**" if (number, i) in self.strong else c for i, c in enumerate(cells)))
-        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        heads, *rows = (
+            [cell.replace("|", "\\|").replace("\n", " ") for cell in row]
+            for row in (self.columns, *self.rows)
+        )
+        for row, column in self.strong:
+            rows[row][column] = f"**{rows[row][column]}**"
+        rule = ["---:" if right else "---" for right in self.numeric]
+        text = "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *rows))
         return f"{text}\n\n{self.legend}\n" if self.legend else f"{text}\n"
 
     def to_html(self, *, styled: bool = True) -> str:
@@ -118,3 +123,14 @@ class Table(NamedTuple):
     def to_frame(self) -> pd.DataFrame:
         """Return the texts as a pandas DataFrame (needs pandas)."""
         return frame([dict(zip(self.columns, row, strict=True)) for row in self.rows], self.columns)
+
+
+class CommandResult(NamedTuple):
+    """What a command, or the work of one, answers."""
+
+    facts: Any  # what ``--json`` says
+    shown: str | Callable[[], object] = ""  # what a person reads instead: a sentence, or what prints more
+    tables: Sequence[Table] = ()  # what a person reads first
+    warnings: Sequence[str] = ()  # what the user should know
+    notes: Sequence[str] = ()  # remarks behind all of it
+    code: int = 0  # the exit code

@@ -18,7 +18,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import choose
-from rankhouse.core.nouns import FloatArray
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.core.scores import ordinals
@@ -80,7 +79,6 @@ class Fusion:
         """Fuse runs; the order in which they are given does not matter.
 
         Args:
-            runs: Two or more.
             weights: One a run, 0 or more, not all 0; equal if not given.
 
         Raises:
@@ -158,15 +156,11 @@ def _mix(fusion: Fusion, aligned: AlignedRuns, weights: Weights) -> Run:
     if fusion.votes:
         sums *= terms.present.sum(axis=0)
     scores, query = sums.astype(np.float32), aligned.query[terms.rows]
-    order = _best_first(query, scores)
+    # By query, then score, descending: a single whole-number key sorts several times faster.
+    order = np.argsort((query << 32) - ordinals(scores), kind="stable")
     offsets = np.searchsorted(query, np.arange(len(aligned.queries) + 1))
     codes = aligned.code[terms.rows][order].astype(np.int32)
     return Run(aligned.queries, offsets, aligned.table, codes, scores=scores[order])
-
-
-def _best_first(query: NDArray[np.int64], scores: FloatArray) -> NDArray[np.intp]:
-    """Order rows by query, then score, descending; a single whole-number key sorts several times faster."""
-    return np.argsort((query << 32) - ordinals(scores), kind="stable")
 
 
 def _checked(runs: Sequence[Run], weights: Sequence[float]) -> Weights:
@@ -270,12 +264,9 @@ def tune(
     """Find weights by trying a grid. Equal scores go to the first tried: least weight on the later runs.
 
     Args:
-        runs: Two or more.
         score: What to make large, for example ``rankhouse.evaluation.measures.scorer(qrels, "AP")``. Judge by
             queries other than those that the result is reported on.
-        fusion: How to fuse; ``linear()`` if not given.
         grid: The weights to try; if not given, all multiples of ``step`` that sum to 1.
-        step: Of that grid; 1 must be a multiple of it.
         refine: Then also try steps a tenth as large around the best point of the grid.
 
     Raises:
@@ -306,7 +297,6 @@ def interpolations(runs: int, step: float = 0.1) -> list[Weights]:
 
     Args:
         runs: Two or more: a first stage, then the scores of the best, second best ... sentence.
-        step: Of all three; 1 must be a multiple of it.
 
     Raises:
         WrongUse: Fewer than two runs, a step that does not divide 1, or too many points.
@@ -327,11 +317,7 @@ def interpolations(runs: int, step: float = 0.1) -> list[Weights]:
 
 def _best(tried: Sequence[tuple[Weights, float]]) -> tuple[Weights, float]:
     """Return the first of the highest (differences below 1e-12 are rounding)."""
-    best = tried[0]
-    for point in tried[1:]:
-        if point[1] > best[1] + 1e-12:
-            best = point
-    return best
+    return reduce(lambda best, point: point if point[1] > best[1] + 1e-12 else best, tried)
 
 
 def _parts(step: float) -> int:
@@ -349,14 +335,11 @@ def _simplex(runs: int, parts: int, near: Weights | None = None) -> list[Weights
         if number == runs:
             yield ()
             return
-        low, high = _bounds(number, left)
-        for mine in range(low, high + 1):
+        centre = 0 if near is None else round(near[number] * parts)
+        reach = left if near is None else 10
+        for mine in range(max(0, centre - reach), min(left, centre + reach) + 1):
             for others in splits(number + 1, left - mine):
                 yield (mine, *others)
-
-    def _bounds(number: int, left: int) -> tuple[int, int]:
-        centre = None if near is None else round(near[number] * parts)
-        return (0, left) if centre is None else (max(0, centre - 10), min(left, centre + 10))
 
     points = []
     for later in splits(1, parts):

@@ -16,7 +16,7 @@ paper's SUM-LOG and SYM-SUM-LOG). A score depends on the documents compared, whi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal, Protocol
@@ -29,8 +29,17 @@ from rankhouse.core.nouns import Documents, FloatArray, Pair, Passage, Query, Ra
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.core.scores import Doubles
-from rankhouse.ranking.rerank import Candidate, candidates, in_chunks, query_texts, settled, warn_of_losses
-from rankhouse.ranking.rerank_plan import Plan, Report
+from rankhouse.ranking.rerank import (
+    Candidate,
+    Columns,
+    Plan,
+    Report,
+    candidates,
+    completed,
+    in_chunks,
+    query_texts,
+    settled,
+)
 from rankhouse.text.split import Split, Whole
 
 DEPTH = 50
@@ -95,11 +104,7 @@ def rerank_pairwise(
     """Reorder the best documents of every query by comparing them two by two.
 
     Args:
-        ranker: What compares.
         run: The stage before, for example monoT5's.
-        queries: Texts of the run's queries.
-        documents: The documents by id.
-        plan: Depth, passages, how preferences become scores.
         report: Filled with what happened; its passages are comparisons.
         progress: Progress callback, in comparisons.
 
@@ -111,7 +116,7 @@ def rerank_pairwise(
     plan, report = plan or PairwisePlan(), Report() if report is None else report
     texts, steps, aggregate = query_texts(run, queries, report), plan.plan, AGGREGATES[plan.aggregate]
     total = comparisons(run, plan.depth)
-    ranked: dict[str, tuple[Sequence[str], FloatArray]] = {}
+    ranked: dict[str, Columns] = {}
     walk = candidates(run, texts, documents, steps, report=report)
     for query_id, some in groupby(walk, lambda one: one.query.id):
         doc_ids, passages = _chosen([one for one in some if len(one.passages)], plan.chooser)
@@ -122,12 +127,7 @@ def rerank_pairwise(
         ranked[query_id] = settled(run[query_id], dict(zip(doc_ids, scores.tolist(), strict=True)), steps)
         if progress is not None:
             progress(report.passages, total)
-    for query_id in run:
-        if query_id not in ranked:
-            ranked[query_id] = settled(run[query_id], {}, steps)
-        report.tail += max(0, len(run[query_id].scores) - plan.depth)
-    warn_of_losses(report)
-    return Run.from_columns(list(run), [ranked[q][0] for q in run], [ranked[q][1] for q in run])
+    return completed(run, ranked, steps, report)
 
 
 def _chosen(documents: Sequence[Candidate], chooser: Ranker | None) -> tuple[list[str], list[Passage]]:
@@ -137,12 +137,8 @@ def _chosen(documents: Sequence[Candidate], chooser: Ranker | None) -> tuple[lis
     if chooser is None or all(len(own) == 1 for own in passages):
         return ids, [own[0] for own in passages]
     pairs = [Pair(one.query, p) for one, own in zip(documents, passages, strict=True) for p in own]
-    scores = iter(in_chunks(chooser.score, pairs, Plan().chunk))
-    return ids, [own[int(np.argmax(list(_next(scores, len(own)))))] for own in passages]
-
-
-def _next(scores: Iterator[np.float32], n: int) -> Iterator[np.float32]:
-    return (next(scores) for _ in range(n))
+    scores = np.split(in_chunks(chooser.score, pairs, Plan().chunk), np.cumsum(list(map(len, passages)))[:-1])
+    return ids, [own[int(np.argmax(some))] for own, some in zip(passages, scores, strict=True)]
 
 
 def sym_sum(preferences: Doubles) -> Doubles:

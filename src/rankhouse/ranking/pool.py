@@ -69,7 +69,6 @@ class Pool(NamedTuple):
         """Pool the scores (p,) of one document's passages, p >= 1, in any order.
 
         Args:
-            scores: What the ranker gave.
             declared: The scale the ranker declares: "score" if it declares none.
             indexes: Passage.index of each; only ``first`` looks at them. 0, 1, 2 ... if not given.
 
@@ -140,40 +139,35 @@ def first(scale: str = "score") -> Pool:
     def factors(scores: Doubles) -> Doubles:
         return np.concatenate([np.ones(1), np.zeros(len(scores) - 1)])
 
-    return _pool("first", (), scale, lambda scores: float(scores[0]), factors=factors)._replace(
-        first_only=True
-    )
+    pool = _pool("first", (), scale, lambda scores: float(scores[0]), factors=factors)
+    return pool._replace(first_only=True)
 
 
 def best(scale: str = "score") -> Pool:
     """Make MaxP: the best passage speaks for the document."""
-    return _pool(
-        "max", (), scale, lambda scores: float(scores.max()), factors=partial(_by_rank, weights=(1.0,))
-    )
+    factors = partial(_by_rank, weights=(1.0,))
+    return _pool("max", (), scale, lambda scores: float(scores.max()), factors=factors)
 
 
 def total(scale: str = "score") -> Pool:
     """Make SumP: all passages add up; long documents gain where scores are positive."""
-    return _pool("sum", (), scale, _add, factors=lambda scores: np.ones(len(scores)))._replace(
-        missing_is_zero=True
-    )
+    pool = _pool("sum", (), scale, _add, factors=lambda scores: np.ones(len(scores)))
+    return pool._replace(missing_is_zero=True)
 
 
 def mean(scale: str = "score") -> Pool:
     """Make AvgP: the mean of all passages."""
-
-    def factors(scores: Doubles) -> Doubles:
-        return np.full(len(scores), 1 / len(scores))
-
-    return _pool("mean", (), scale, lambda scores: _add(scores) / len(scores), factors=factors)
+    return _pool(
+        "mean",
+        (),
+        scale,
+        lambda scores: _add(scores) / len(scores),
+        factors=lambda scores: np.full(len(scores), 1 / len(scores)),
+    )
 
 
 def top(k: int, scale: str = "score") -> Pool:
     """Make the mean of the k best passages; of all of them where there are fewer.
-
-    Args:
-        k: How many of the best.
-        scale: The scale they are pooled on.
 
     Raises:
         WrongUse: k is not a whole number of at least 1.

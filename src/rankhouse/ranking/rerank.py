@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Final, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from rankhouse.core.errors import BadModel, name_few, warn
+from rankhouse.core.errors import BadModel, WrongUse, name_few, warn
 from rankhouse.core.nouns import (
     Document,
     Documents,
@@ -40,16 +41,96 @@ from rankhouse.core.run import Run
 from rankhouse.core.scores import base_of, numbers_only, one_each, with_room_below
 from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.ranking.cache import CachedRanker
-from rankhouse.ranking.pool import Pool
-from rankhouse.ranking.rerank_plan import Plan, Report
-from rankhouse.text.split import Split, dropped_words
-
-NAMED: Final = 5
-"""How many ids a warning names."""
+from rankhouse.ranking.pool import Pool, best
+from rankhouse.text.split import Split, Whole, dropped_words
 
 _warn = partial(warn, stacklevel=3)
 AnyPair = TypeVar("AnyPair", Pair, StoredPair)
 AnyPassage = TypeVar("AnyPassage", bound=Passage | StoredPassage)
+
+
+class StoredScorer(Protocol):
+    """What scores documents by what is stored of their passages; their texts are not read."""
+
+    def passages(self, doc_id: str) -> Sequence[StoredPassage] | None:
+        """Return a document's passages; None where nothing is stored of it, so that its text has to be read.
+
+        Raises:
+            KeyError: There is no such document.
+        """
+        ...
+
+    def score(self, pairs: Sequence[StoredPair]) -> FloatArray:
+        """Score n pairs: (n,) float32, as the ranker would."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to rerank.
+
+    Attributes:
+        depth: How many documents a query are read.
+        tail: What becomes of those below: "keep" or "drop".
+        chunk: Pairs handed to the ranker at once, at most.
+        characters: A chunk is also closed when its passages have so many characters.
+        alone: No chunk holds two queries, as where queries come one by one; the report then has their times.
+        stored: Scores documents of which something is stored; the others are read and cut by ``split``.
+    """
+
+    split: Split = field(default_factory=Whole)
+    pool: Pool = field(default_factory=best)
+    depth: int = 1000
+    tail: Literal["keep", "drop"] = "keep"
+    chunk: int = 2_048
+    characters: int = 4_000_000
+    alone: bool = False
+    stored: StoredScorer | None = None
+
+    def __post_init__(self) -> None:
+        if self.depth < 0:
+            raise WrongUse(f"depth={self.depth}: rerank 0 documents a query or more")
+        if self.tail not in ("keep", "drop"):
+            raise WrongUse(f'tail="{self.tail}": choose "keep" or "drop"')
+        if self.chunk < 1 or self.characters < 1:
+            raise WrongUse(
+                f"chunk={self.chunk}, characters={self.characters}: a chunk has at least one of each"
+            )
+
+
+@dataclass
+class Report:
+    """What happened; filled in as the work goes on, so it is right after an interruption too.
+
+    Attributes:
+        queries: Queries that had something to rerank.
+        documents: (query, document) rows that were scored.
+        passages: Pairs that were scored for them.
+        cached: How many of these the cache knew.
+        tail: Rows below the depth, kept or dropped.
+        unknown: Rows whose document is not in the store.
+        without_text: Rows whose document has no text (or, for ``first``, no text in passage 0).
+        unknown_ids: The first few of these documents.
+        dropped_words: Words of scored documents that are in no passage, where the split counts them.
+        times: Query id -> seconds that fetching, cutting, scoring and pooling took, if each was done alone.
+    """
+
+    queries: int = 0
+    documents: int = 0
+    passages: int = 0
+    cached: int = 0
+    tail: int = 0
+    unknown: int = 0
+    without_text: int = 0
+    dropped_words: int = 0
+    unknown_ids: list[str] = field(default_factory=list)
+    without_text_ids: list[str] = field(default_factory=list)
+    queries_not_in_run: list[str] = field(default_factory=list)
+    times: dict[str, float] = field(default_factory=dict)
+
+
+Columns = tuple[Sequence[str], FloatArray]
+"""A ranking's document ids and scores."""
 
 
 class Candidate(NamedTuple):
@@ -112,7 +193,7 @@ def pooled_ones(passages: Sequence[AnyPassage], pool: Pool) -> Sequence[AnyPassa
 
 
 def _note(doc_id: str, ids: list[str]) -> None:
-    if len(ids) <= NAMED and doc_id not in ids:
+    if len(ids) <= 5 and doc_id not in ids:  # one more than a warning names
         ids.append(doc_id)
 
 
@@ -204,12 +285,7 @@ def rerank(
 
     Args:
         ranker: What scores pairs; wrap it in :class:`~rankhouse.ranking.cache.CachedRanker` to keep scores.
-        run: The first stage.
         queries: Texts of the run's queries; more than those do no harm but are reported.
-        documents: The documents by id.
-        plan: Split, pool, depth, tail.
-        report: Filled with what happened.
-        progress: Progress callback.
 
     Returns:
         The same queries, and, unless the tail is dropped, the same documents. Equal scores are ordered as in
@@ -223,31 +299,34 @@ def rerank(
     """
     plan, report = plan or Plan(), Report() if report is None else report
     scale = plan.pool.check(ranker)
-    _warn_of_trap(plan.pool, scale)
+    if plan.pool.missing_is_zero and plan.pool.scale == "score" and base_of(scale) == "logprob":
+        _warn(
+            f"{plan.pool} adds log probabilities, which are never above 0: the fewer passages a document "
+            'has, the better it scores. Say scale="probability" in the pool, or scale="logprob" to mean it'
+        )
     texts = query_texts(run, queries, report)
     before = _hits(ranker)
     documents_read = candidates(run, texts, documents, plan, report=report)
     counter = Counter(progress, sum(min(plan.depth, len(run[query_id].scores)) for query_id in run))
-    doc_ids: dict[str, Sequence[str]] = {}
-    scores: dict[str, FloatArray] = {}
-    for query_id, some in groupby(scored(ranker, documents_read, plan, report, counter=counter), _query_id):
+    done = scored(ranker, documents_read, plan, report, counter=counter)
+    ranked: dict[str, Columns] = {}
+    for query_id, some in groupby(done, lambda entry: entry[0].query.id):
         pooled = {
             one.doc_id: _pooled(plan.pool, scale, one, values) for one, values in some if len(one.passages)
         }
         report.queries += bool(pooled)
         report.cached = _hits(ranker) - before
-        doc_ids[query_id], scores[query_id] = settled(run[query_id], pooled, plan)
-    for query_id in run:
-        if query_id not in doc_ids:  # no documents, or depth 0
-            doc_ids[query_id], scores[query_id] = settled(run[query_id], {}, plan)
-        report.tail += max(0, len(run[query_id].scores) - plan.depth)
+        ranked[query_id] = settled(run[query_id], pooled, plan)
     report.cached = _hits(ranker) - before
-    warn_of_losses(report)
-    return Run.from_columns(list(run), [doc_ids[q] for q in run], [scores[q] for q in run])
+    return completed(run, ranked, plan, report)
 
 
-def _query_id(done: tuple[Candidate, FloatArray]) -> str:
-    return done[0].query.id
+def completed(run: Run, ranked: Mapping[str, Columns], plan: Plan, report: Report) -> Run:
+    """Return new rankings with those of queries without documents, and warn of what could not be scored."""
+    rankings = [ranked.get(query_id) or settled(run[query_id], {}, plan) for query_id in run]
+    report.tail += sum(max(0, len(run[query_id].scores) - plan.depth) for query_id in run)
+    _warn_of_losses(report)
+    return Run.from_columns(list(run), [ids for ids, _ in rankings], [scores for _, scores in rankings])
 
 
 def query_texts(run: Run, queries: Iterable[Query], report: Report) -> dict[str, Query]:
@@ -278,7 +357,7 @@ def _pooled(pool: Pool, scale: str, one: Candidate, scores: FloatArray) -> float
     return value
 
 
-def settled(ranking: Ranking, pooled: dict[str, float], plan: Plan) -> tuple[Sequence[str], FloatArray]:
+def settled(ranking: Ranking, pooled: dict[str, float], plan: Plan) -> Columns:
     """Put a query's ranking together: the scored, the tail, the lost."""
     end = len(ranking.doc_ids) if plan.tail == "keep" else plan.depth
     if not pooled:
@@ -297,24 +376,13 @@ def _hits(ranker: Ranker) -> int:
     return ranker.hits if isinstance(ranker, CachedRanker) else 0
 
 
-def _warn_of_trap(pool: Pool, scale: str) -> None:
-    if pool.missing_is_zero and pool.scale == "score" and base_of(scale) == "logprob":
-        _warn(
-            f"{pool} adds log probabilities, which are never above 0: the fewer passages a document has, the "
-            'better it scores. Say scale="probability" in the pool, or scale="logprob" to mean it'
-        )
-
-
-def warn_of_losses(report: Report) -> None:
+def _warn_of_losses(report: Report) -> None:
     """Warn of documents that could not be read."""
+    kept = "kept at the end unscored"
     if report.unknown:
-        hint = "" if report.documents else "; is this the index the run was made on?"
-        _warn(
-            f"{report.unknown:,} rows of the run name documents that are not in the store, kept at the end "
-            f"unscored: {name_few(report.unknown_ids, quoted=True)}{hint}"
-        )
+        named = name_few(report.unknown_ids, quoted=True)
+        named += "" if report.documents else "; is this the index the run was made on?"
+        _warn(f"{report.unknown:,} rows of the run name documents that are not in the store, {kept}: {named}")
     if report.without_text:
-        _warn(
-            f"{report.without_text:,} rows of the run name documents without text, kept at the end unscored: "
-            f"{name_few(report.without_text_ids, quoted=True)}"
-        )
+        named = name_few(report.without_text_ids, quoted=True)
+        _warn(f"{report.without_text:,} rows of the run name documents without text, {kept}: {named}")

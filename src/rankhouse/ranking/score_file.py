@@ -10,9 +10,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import isnan
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 
@@ -30,7 +31,7 @@ _DAMAGE: Final = (
 
 # What a damaged file raises: changed words of its schema come as text that cannot be decoded.
 _Fault = sqlite3.Error | UnicodeDecodeError
-_FAULTS: Final = (sqlite3.Error, UnicodeDecodeError)
+_FAULTS: Final = get_args(_Fault)
 
 _SCORES: Final = """
 CREATE TABLE IF NOT EXISTS scores (
@@ -92,9 +93,9 @@ class ScoreFile:
                 f"BEGIN IMMEDIATE; {_TABLES} PRAGMA application_id = {_APPLICATION}; "
                 f"PRAGMA user_version = {_VERSION}; COMMIT;"
             )
-        if self._one("PRAGMA user_version") == 1 and self._upgrade:
+        if self.version == 1 and self._upgrade:
             self._add_checksums()
-        if (version := self._one("PRAGMA user_version")) != _VERSION and (version != 1 or self._upgrade):
+        if (version := self.version) != _VERSION and (version != 1 or self._upgrade):
             raise BadData(
                 f"is a score cache of version {version}, this program writes version {_VERSION}; "
                 "name another path, or delete the file to score afresh",
@@ -123,7 +124,7 @@ class ScoreFile:
         self._refuse_torn()
         self._sql.execute("BEGIN IMMEDIATE")
         try:
-            if self._one("PRAGMA user_version") == 1:  # no other process was quicker
+            if self.version == 1:  # no other process was quicker
                 self._sql.execute("ALTER TABLE scores RENAME TO scores_1")
                 self._sql.execute(_SCORES)
                 for ranker, name in self._sql.execute("SELECT id, hash FROM rankers").fetchall():
@@ -154,13 +155,10 @@ class ScoreFile:
 
     def ranker(self, name: bytes, fingerprint: str, policy: str) -> int:
         """Return the row of a ranker, new or old."""
-        with self._turn:
-            try:
-                if (entry := self._sql.execute(_WHOSE, (name,)).fetchone()) is None:
-                    self._sql.execute(_ENROL, (name, fingerprint, policy))
-                    entry = self._sql.execute(_WHOSE, (name,)).fetchone()
-            except _FAULTS as error:
-                raise _explained(self.path, error) from error
+        with self._asking():
+            if (entry := self._sql.execute(_WHOSE, (name,)).fetchone()) is None:
+                self._sql.execute(_ENROL, (name, fingerprint, policy))
+                entry = self._sql.execute(_WHOSE, (name,)).fetchone()
         if entry is None:
             raise damaged(self.path, "a ranker just entered is not there")
         self._seeds[int(entry[0])] = _seed(name)
@@ -170,20 +168,26 @@ class ScoreFile:
         """Look keys up; those not there are absent from the answer."""
         known: dict[bytes, float] = {}
         unique = list(dict.fromkeys(keys))
+        with self._asking():
+            for start in range(0, len(unique), self._step):
+                some = unique[start : start + self._step]
+                marks = ",".join("?" * len(some))
+                rows = self._sql.execute(
+                    f"SELECT pair, score, checksum FROM scores WHERE ranker = {ranker} "  # noqa: S608 - a number and question marks
+                    f"AND pair IN ({marks})",
+                    some,
+                ).fetchall()
+                known.update(self._sound(self._seeds[ranker], rows))
+        return known
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Hold the file while the block runs, and explain what SQLite finds wrong with it."""
         with self._turn:
             try:
-                for start in range(0, len(unique), self._step):
-                    some = unique[start : start + self._step]
-                    marks = ",".join("?" * len(some))
-                    rows = self._sql.execute(
-                        f"SELECT pair, score, checksum FROM scores WHERE ranker = {ranker} "  # noqa: S608 - a number and question marks
-                        f"AND pair IN ({marks})",
-                        some,
-                    ).fetchall()
-                    known.update(self._sound(self._seeds[ranker], rows))
+                yield
             except _FAULTS as error:
                 raise _explained(self.path, error) from error
-        return known
 
     def _sound(self, seed: int, rows: Sequence[tuple[Any, Any, Any]]) -> Iterator[tuple[bytes, float]]:
         """Compare rows with their checksums."""
@@ -205,22 +209,19 @@ class ScoreFile:
         Raises:
             BadData: Something differs.
         """
-        with self._turn:
-            try:
-                self._refuse_torn()
-                if self._one("PRAGMA user_version") == 1:
-                    return self._one("SELECT count(*) FROM rankers"), self._one("SELECT count(*) FROM scores")
-                scores, rankers = 0, self._sql.execute("SELECT id, hash FROM rankers").fetchall()
-                for ranker, name in rankers:
-                    asked = "SELECT pair, score, checksum FROM scores WHERE ranker = ?"
-                    held = self._sql.execute(asked, (ranker,))
-                    while rows := held.fetchmany(_AT_ONCE):
-                        self._sound(_seed(name), rows)
-                        scores += len(rows)
-                if (there := self._one("SELECT count(*) FROM scores")) != scores:
-                    raise damaged(self.path, f"{there - scores:,} scores belong to no ranker")
-            except _FAULTS as error:
-                raise _explained(self.path, error) from error
+        with self._asking():
+            self._refuse_torn()
+            if self.version == 1:
+                return self._one("SELECT count(*) FROM rankers"), self._one("SELECT count(*) FROM scores")
+            scores, rankers = 0, self._sql.execute("SELECT id, hash FROM rankers").fetchall()
+            for ranker, name in rankers:
+                asked = "SELECT pair, score, checksum FROM scores WHERE ranker = ?"
+                held = self._sql.execute(asked, (ranker,))
+                while rows := held.fetchmany(_AT_ONCE):
+                    self._sound(_seed(name), rows)
+                    scores += len(rows)
+            if (there := self._one("SELECT count(*) FROM scores")) != scores:
+                raise damaged(self.path, f"{there - scores:,} scores belong to no ranker")
         return len(rankers), scores
 
     def keep(self, ranker: int, scored: Iterable[tuple[bytes, float]]) -> None:

@@ -17,6 +17,10 @@ from rankhouse.stores.store import Store, StoreRecord
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _NO_NAME: Final = re.compile(r"\.\.?|.*[/\\\x00-\x1f\x7f-\x9f\ud800-\udfff].*|", re.DOTALL)
+_FULL: Final = ("disk is full", "no space left", "os error 28", "disk i/o error", "quota exceeded")
+_UNREACHABLE: Final = (
+    *("refused", "timed out", "timeout", "unreachable", "resolve", "name or service", "connect"),
+)
 _SECRETS: Final = re.compile(r"KEY|TOKEN|PASSWORD|SECRET")
 _USERINFO: Final = re.compile(r"(?<=://)[^/@\s]+@")
 _ADDRESS: Final = re.compile(r"[A-Za-z][\w+.-]+:/.*|[\w.-]+:\d{1,5}(/.*)?|\[[0-9A-Fa-f:.]+\](:\d+)?(/.*)?")
@@ -69,9 +73,11 @@ def explained(name: str, *faults: type[Exception]) -> Iterator[None]:
         lines = [line.strip() for line in f"{error} {_reason(error)}".splitlines() if line.strip()]
         said = masked(" ".join(lines)[:400]) or type(error).__name__
         advice = ""
-        if _is_full(said, error):
+        if getattr(error, "errno", None) == errno.ENOSPC or any(sign in said.lower() for sign in _FULL):
             advice = "; the disk is full: free some space and push again, which resumes"
-        elif _is_unreachable(said, error):
+        elif isinstance(error, ConnectionError | TimeoutError) or any(
+            s in said.lower() for s in _UNREACHABLE
+        ):
             advice = "; is the server running, and is its address right?"
         raise StoreFailed(f"{name}: {said}{advice}") from None
 
@@ -94,16 +100,6 @@ def silent(*loggers: str) -> Iterator[None]:
     finally:
         for name, level in before.items():
             logging.getLogger(name).setLevel(level)
-
-
-def _is_full(said: str, error: Exception) -> bool:
-    signs = ("disk is full", "no space left", "os error 28", "disk i/o error", "quota exceeded")
-    return getattr(error, "errno", None) == errno.ENOSPC or any(sign in said.lower() for sign in signs)
-
-
-def _is_unreachable(said: str, error: Exception) -> bool:
-    signs = ("refused", "timed out", "timeout", "unreachable", "resolve", "name or service", "connect")
-    return isinstance(error, ConnectionError | TimeoutError) or any(sign in said.lower() for sign in signs)
 
 
 def check_name(store: str, what: str, name: str, pattern: str, accepted: str) -> None:

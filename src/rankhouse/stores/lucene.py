@@ -18,6 +18,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -57,15 +58,10 @@ class VectorQuery(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class LuceneStore(FieldStore):
-    """An index of a search engine built on Lucene; the two engines differ in their vectors.
+    """An index of a search engine built on Lucene; the two engines differ in their vectors."""
 
-    Attributes:
-        engine: The engine's name in the notation, and that of its extra.
-        secrets: Where a key or password belongs instead of the address.
-    """
-
-    engine: ClassVar[str]
-    secrets: ClassVar[str]
+    engine: ClassVar[str]  # the engine's name in the notation, and that of its extra
+    secrets: ClassVar[str]  # where a key or password belongs instead of the address
     holds = frozenset({"vectors", "impacts", "texts"})
     weighs = True
     batch, batch_bytes, most = 500, 8 << 20, 10_000
@@ -100,26 +96,23 @@ class LuceneStore(FieldStore):
         """Turn an engine's score, which is never negative, back into the similarity."""
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def explained(self) -> Iterator[None]:
         with silent("opensearch", "elastic_transport"), explained(self.name, *self._faults, OSError):
             yield
 
     def exists(self) -> bool:
-        with self._explained():
-            return bool(self._client.indices.exists(index=self.index))
+        return bool(self._client.indices.exists(index=self.index))
 
     def _mapping(self) -> dict[str, Any]:
-        with self._explained():
-            answer = self._client.indices.get_mapping(index=self.index)
+        answer = self._client.indices.get_mapping(index=self.index)
         return dict(next(iter(dict(answer).values()))["mappings"])
 
     def read(self) -> StoreContents | None:
         return read_contents(self._mapping().get("_meta", {}).get(CONTENTS), self.name)
 
     def count(self) -> int:
-        with self._explained():
-            self._client.indices.refresh(index=self.index)
-            return int(self._client.count(index=self.index)["count"])
+        self._client.indices.refresh(index=self.index)
+        return int(self._client.count(index=self.index)["count"])
 
     def dimension(self) -> int:
         field = self._mapping().get("properties", {}).get(self.vector)
@@ -150,26 +143,21 @@ class LuceneStore(FieldStore):
             "dynamic": "strict",
             "properties": properties,
         }
-        with self._explained():
-            self._client.indices.create(
-                index=self.index, body={"settings": {"index": settings}, "mappings": mappings}
-            )
+        self._client.indices.create(
+            index=self.index, body={"settings": {"index": settings}, "mappings": mappings}
+        )
 
     def describe(self, contents: StoreContents) -> None:
-        with self._explained():
-            self._client.indices.put_mapping(index=self.index, body={"_meta": {CONTENTS: contents.to_json()}})
+        self._client.indices.put_mapping(index=self.index, body={"_meta": {CONTENTS: contents.to_json()}})
 
     def drop(self) -> None:
         self._is_known = False
-        with self._explained():
-            self._client.indices.delete(index=self.index)
+        self._client.indices.delete(index=self.index)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
-        lines: list[dict[str, Any]] = []
-        for record in records:
-            lines += [{"index": {"_index": self.index, "_id": uuid_of(record.key)}}, self._source(record)]
-        with self._explained():
-            answer = self._client.bulk(body=lines)
+        names = [{"index": {"_index": self.index, "_id": uuid_of(record.key)}} for record in records]
+        lines = zip(names, map(self._source, records), strict=True)
+        answer = self._client.bulk(body=[*chain.from_iterable(lines)])
         items = [item["index"] for item in answer["items"]]
         if answer["errors"]:
             place, error = next((i, item["error"]) for i, item in enumerate(items) if "error" in item)
@@ -191,9 +179,8 @@ class LuceneStore(FieldStore):
 
         Also what a push replaced that was killed before it came to this; where nothing was, nothing is done.
         """
-        with self._explained():
-            self._client.indices.forcemerge(index=self.index, only_expunge_deletes=True)
-            self._client.indices.refresh(index=self.index)
+        self._client.indices.forcemerge(index=self.index, only_expunge_deletes=True)
+        self._client.indices.refresh(index=self.index)
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         own = self.known()
@@ -217,14 +204,13 @@ class LuceneStore(FieldStore):
         fields = [name for name in (self.title, self.text) if name]
         return self._search({"query": {"multi_match": {"query": text, "fields": fields}}}, k)
 
-    def _search(self, body: dict[str, Any], k: int, fields: Sequence[str] = ()) -> Hits:
-        return [(self._id_of(hit), float(hit["_score"])) for hit in self._hits(body, k, fields)]
+    def _search(self, body: dict[str, Any], k: int) -> Hits:
+        return [(self._id_of(hit), float(hit["_score"])) for hit in self._hits(body, k)]
 
     def _hits(self, body: dict[str, Any], k: int, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
         wanted = [name for name in (self.key, *fields) if name]
         whole = body | {"size": k, "_source": wanted or False, "track_total_hits": False}
-        with self._explained():
-            answer = self._client.search(index=self.index, body=whole, search_type="dfs_query_then_fetch")
+        answer = self._client.search(index=self.index, body=whole, search_type="dfs_query_then_fetch")
         return list(answer["hits"]["hits"])
 
     def _id_of(self, hit: Mapping[str, Any]) -> str:
@@ -312,7 +298,6 @@ class OpenSearch(LuceneStore):
         return distance_of(score) if query.similarity == "l2" else product_of(score)
 
 
-_CANDIDATES: Final = 10_000  # the most that the approximate structure looks at
 _SCRIPTS: Final = {
     "dot": "dotProduct(params.q, '%s') + params.shift",
     "cosine": "cosineSimilarity(params.q, '%s') + 1.0",
@@ -349,7 +334,7 @@ class Elasticsearch(LuceneStore):
     def vector_search(self, query: VectorQuery) -> dict[str, Any]:
         vector = query.vector.tolist()
         if self.vectors == "hnsw":
-            looked_at = min(_CANDIDATES, max(100, 2 * query.k))
+            looked_at = min(10_000, max(100, 2 * query.k))  # 10,000 is the most
             knn = {"field": self.vector, "query_vector": vector, "k": query.k, "num_candidates": looked_at}
             return {"knn": knn}
         params = {"q": vector, "shift": self._shift(query)}

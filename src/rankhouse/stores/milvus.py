@@ -19,16 +19,7 @@ from typing import Any, Final
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.io.outputs import check_own_folder
-from rankhouse.stores.clients import (
-    check_name,
-    explained,
-    folder_or_file,
-    library,
-    silent,
-    too_long,
-    whole_numbers,
-    without_user,
-)
+from rankhouse.stores import clients
 from rankhouse.stores.store import (
     CONTENTS,
     DIMENSIONS,
@@ -58,44 +49,46 @@ class Milvus(FieldStore):
     collection: str
 
     def __post_init__(self) -> None:
-        where = without_user(self.where, "put the token into MILVUS_TOKEN")
+        where = clients.without_user(self.where, "put the token into MILVUS_TOKEN")
         rule = "a collection's name has letters, digits and _, and does not begin with a digit"
-        check_name("milvus", "collection", self.collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", accepted=rule)
+        clients.check_name(
+            "milvus", "collection", self.collection, r"[A-Za-z_][A-Za-z0-9_]{0,254}", accepted=rule
+        )
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it talks of forks and pings on standard error
-        self._milvus: Any = library("pymilvus", "milvus", "milvus")
+        self._milvus: Any = clients.library("pymilvus", "milvus", "milvus")
         self.name = f"milvus {where}, collection {self.collection}"
         self._metrics: dict[str, str] = {}
         options: dict[str, Any] = {}
         if "://" in where:
             options = {"token": os.environ.get("MILVUS_TOKEN", ""), "timeout": 60}
         else:
-            folder_or_file("milvus", where, "write  http://HOST:19530  or the server's https:// address")
-            library("milvus_lite", "milvus", "milvus")
+            clients.folder_or_file(
+                "milvus", where, "write  http://HOST:19530  or the server's https:// address"
+            )
+            clients.library("milvus_lite", "milvus", "milvus")
             if Path(where).is_dir():  # from version 3 on; before, it is a file
                 check_own_folder(Path(where), ("LOCK",))
             # The client pings every 10 s; on a slow machine milvus-lite took that for an attack and hung up.
             options = {"grpc_options": {"grpc.keepalive_time_ms": 2**31 - 1}}
-        with self._explained():
+        with self.explained():
             self._client: Any = self._milvus.MilvusClient(where, **options)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def explained(self) -> Iterator[None]:
         # Client and engine log every refusal with its whole traceback.
         faults = (self._milvus.MilvusException, OSError, ValueError, TypeError)
-        with silent("pymilvus", "milvus_lite"), explained(self.name, *faults):
+        with clients.silent("pymilvus", "milvus_lite"), clients.explained(self.name, *faults):
             yield
 
     def exists(self) -> bool:
         """Return whether there is such a collection; it is brought to memory, which a restart lets go."""
-        with self._explained():
-            is_there = bool(self._client.has_collection(self.collection))
-            if is_there:
-                self._client.load_collection(self.collection)
+        is_there = bool(self._client.has_collection(self.collection))
+        if is_there:
+            self._client.load_collection(self.collection)
         return is_there
 
     def _described(self) -> dict[str, Any]:
-        with self._explained():
-            return dict(self._client.describe_collection(self.collection))
+        return dict(self._client.describe_collection(self.collection))
 
     def read(self) -> StoreContents | None:
         described = self._described()
@@ -103,10 +96,7 @@ class Milvus(FieldStore):
         return read_contents(said if said.startswith("{") else None, self.name)
 
     def count(self) -> int:
-        with self._explained():
-            return int(
-                self._client.query(self.collection, filter="", output_fields=["count(*)"])[0]["count(*)"]
-            )
+        return int(self._client.query(self.collection, filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def dimension(self) -> int:
         fields = {field["name"]: field for field in self._described()["fields"]}
@@ -116,55 +106,49 @@ class Milvus(FieldStore):
 
     def create(self, contents: StoreContents) -> None:
         kinds = self._milvus.DataType
-        with self._explained():
-            schema = self._client.create_schema(
-                auto_id=False, enable_dynamic_field=False, description=contents.to_json()
-            )
-            schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_LONGEST)
-            schema.add_field("passage", kinds.INT64)
-            for name in ("id", "title", "text"):
-                schema.add_field(name, kinds.VARCHAR, max_length=_LONGEST)
-            indexes = self._client.prepare_index_params()
-            if contents.dimension:
-                schema.add_field("vector", kinds.FLOAT_VECTOR, dim=contents.dimension)
-                metric = "L2" if contents.similarity == "l2" else "IP"
-                kind = "HNSW" if contents.structure == "hnsw" else "FLAT"
-                params = {"M": 16, "efConstruction": 200} if kind == "HNSW" else {}
-                indexes.add_index("vector", index_type=kind, metric_type=metric, params=params)
-            if contents.impacts:
-                schema.add_field("impacts", kinds.SPARSE_FLOAT_VECTOR)
-                indexes.add_index("impacts", index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
-            self._client.create_collection(
-                self.collection,
-                schema=schema,
-                index_params=indexes,
-                consistency_level="Strong",
-                properties={CONTENTS: contents.to_json()},
-            )
+        schema = self._client.create_schema(
+            auto_id=False, enable_dynamic_field=False, description=contents.to_json()
+        )
+        schema.add_field("key", kinds.VARCHAR, is_primary=True, max_length=_LONGEST)
+        schema.add_field("passage", kinds.INT64)
+        for name in ("id", "title", "text"):
+            schema.add_field(name, kinds.VARCHAR, max_length=_LONGEST)
+        indexes = self._client.prepare_index_params()
+        if contents.dimension:
+            schema.add_field("vector", kinds.FLOAT_VECTOR, dim=contents.dimension)
+            metric = "L2" if contents.similarity == "l2" else "IP"
+            kind = "HNSW" if contents.structure == "hnsw" else "FLAT"
+            params = {"M": 16, "efConstruction": 200} if kind == "HNSW" else {}
+            indexes.add_index("vector", index_type=kind, metric_type=metric, params=params)
+        if contents.impacts:
+            schema.add_field("impacts", kinds.SPARSE_FLOAT_VECTOR)
+            indexes.add_index("impacts", index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
+        self._client.create_collection(
+            self.collection,
+            schema=schema,
+            index_params=indexes,
+            consistency_level="Strong",
+            properties={CONTENTS: contents.to_json()},
+        )
 
     def describe(self, contents: StoreContents) -> None:
-        with self._explained():
-            self._client.alter_collection_properties(
-                self.collection, properties={CONTENTS: contents.to_json()}
-            )
+        self._client.alter_collection_properties(self.collection, properties={CONTENTS: contents.to_json()})
 
     def drop(self) -> None:
         self._is_known = False
         self._metrics.clear()
-        with self._explained():
-            self._client.drop_collection(self.collection)
+        self._client.drop_collection(self.collection)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
         contents = self.known()
         assert contents is not None
         rows = [self._row(record, contents) for record in records]
-        with self._explained():
-            self._client.upsert(self.collection, rows)
+        self._client.upsert(self.collection, rows)
 
     def _row(self, record: StoreRecord, contents: StoreContents) -> dict[str, Any]:
         for value in (record.doc_id, record.title, record.text):
             if (size := len(value.encode())) > _LONGEST:
-                raise too_long(self, record, size, _LONGEST)
+                raise clients.too_long(self, record, size, _LONGEST)
         row: dict[str, Any] = {"key": record.key, "id": record.doc_id, "passage": record.passage}
         row |= {"title": record.title, "text": record.text}
         if contents.dimension:
@@ -177,9 +161,8 @@ class Milvus(FieldStore):
 
     def finish(self) -> None:
         """Put what was written on disk, and have it ready to be searched."""
-        with self._explained():
-            self._client.flush(self.collection)
-            self._client.load_collection(self.collection)
+        self._client.flush(self.collection)
+        self._client.load_collection(self.collection)
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         del similarity  # the collection has its own
@@ -196,11 +179,10 @@ class Milvus(FieldStore):
         return self._search(query, "impacts", k, exact) if query else []
 
     def _search(self, vector: object, field: str, k: int, options: dict[str, Any]) -> Hits:
-        with self._explained():
-            hits = self._client.search(
-                self.collection, [vector], anns_field=field, limit=k, output_fields=[self.key], **options
-            )[0]
-            metric = self._metric(field)
+        hits = self._client.search(
+            self.collection, [vector], anns_field=field, limit=k, output_fields=[self.key], **options
+        )[0]
+        metric = self._metric(field)
         sign = -1.0 if metric == "L2" else 1.0
         return [(str(hit["entity"][self.key]), sign * float(hit["distance"])) for hit in hits]
 
@@ -217,14 +199,13 @@ class Milvus(FieldStore):
         fields = [name for name in (self.key, self.title, self.text) if name in kinds]
         values: list[Any] = [f"0/{doc_id}" for doc_id in doc_ids] if own else list(doc_ids)
         if kinds.get(self.key, self._milvus.DataType.VARCHAR) != self._milvus.DataType.VARCHAR:
-            values = whole_numbers(doc_ids)
+            values = clients.whole_numbers(doc_ids)
         if not values:
             return
         field = "key" if own else self.key
         # As JSON: the client's own way of writing a list of texts trips over backslashes.
         where = f"{field} in {json.dumps(values, ensure_ascii=False)}"
-        with self._explained():
-            rows = self._client.query(self.collection, filter=where, output_fields=fields)
+        rows = self._client.query(self.collection, filter=where, output_fields=fields)
         for row in rows:
             yield Document(str(row[self.key]), row.get(self.text) or "", row.get(self.title) or "")
 

@@ -8,7 +8,7 @@ ts_rank_cd.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,7 +22,6 @@ _OPERATORS: Final = {"dot": "<#>", "cosine": "<=>", "l2": "<->"}
 _CLASSES: Final = {"dot": "vector_ip_ops", "cosine": "vector_ip_ops", "l2": "vector_l2_ops"}
 _LONGEST: Final = 100_000_000  # bytes of a text; PostgreSQL's own limit for a field is 1 GB
 _LEXED: Final = 200_000  # characters of a text that its own search reads: a tsvector has at most 1 MB
-_HNSW_MOST: Final = 1000
 
 
 @dataclass(eq=False, repr=False)
@@ -46,7 +45,7 @@ class Postgres(FieldStore):
         rule = "a table is named TABLE or SCHEMA.TABLE, of letters, digits and _, 50 characters at most"
         check_name("postgres", "table", self.table, r"(\w{1,50}\.)?\w{1,50}", accepted=rule)
         self.name = f"postgres {self._address()}, table {self.table}"
-        with self._explained():
+        with self.explained():
             self._connection: Any = self._psycopg.connect(self.where, autocommit=True, connect_timeout=10)
 
     def _address(self) -> str:
@@ -63,7 +62,7 @@ class Postgres(FieldStore):
             raise WrongUse(f"postgres(...): leave the password out of the address; {how}")
         return masked(f"{facts.get('host', 'here')}/{facts.get('dbname', '')}".rstrip("/"))
 
-    def _explained(self) -> AbstractContextManager[None]:
+    def explained(self) -> AbstractContextManager[None]:
         return explained(self.name, self._psycopg.Error, OSError)
 
     def _run(self, statement: str, values: Sequence[object] | Mapping[str, object] = (), **parts: Any) -> Any:  # noqa: ANN401 - psycopg's objects
@@ -72,8 +71,7 @@ class Postgres(FieldStore):
         columns = {"id": self.key, "title": self.title, "text": self.text, "vector": self.vector}
         names = {"t": self._identifier(), "postings": self._identifier("_postings")}
         names |= {name: sql.Identifier(column) for name, column in columns.items()}
-        with self._explained():
-            return self._connection.execute(sql.SQL(statement).format(**(names | parts)), values or None)
+        return self._connection.execute(sql.SQL(statement).format(**(names | parts)), values or None)
 
     def _identifier(self, more: str = "") -> Any:  # noqa: ANN401 - psycopg's object
         *schema, table = self.table.split(".")
@@ -112,7 +110,7 @@ class Postgres(FieldStore):
                     f"{error}; pgvector has to be installed there, and enabled by its owner"
                 ) from None
             column = sql.SQL(", vector vector({})").format(sql.Literal(contents.dimension))
-        with self._explained(), self._connection.transaction():
+        with self._connection.transaction():
             self._run(
                 "CREATE TABLE {t} (id text, passage int, number bigint, title text, text text{column}, "
                 "PRIMARY KEY (id, passage))",
@@ -135,7 +133,7 @@ class Postgres(FieldStore):
         with suppress(StoreFailed):  # it cannot be read, and need not be
             held = self.known()
         self._is_known = False
-        with self._explained(), self._connection.transaction():
+        with self._connection.transaction():
             if held is not None and held.impacts:  # another's table of that name is none of our postings
                 self._run("DROP TABLE IF EXISTS {postings}")
             self._run("DROP TABLE {t}")
@@ -148,29 +146,28 @@ class Postgres(FieldStore):
             if (size := len(record.text.encode())) > _LONGEST:
                 raise too_long(self, record, size, _LONGEST)
         numbers = [record.number for record in records if record.passage == 0]
-        with self._explained(), self._connection.transaction():
+        with self._connection.transaction():
             self._run(
                 "DELETE FROM {t} USING unnest(%s::text[], %s::int[]) AS new(i, p) WHERE id = i AND passage "
                 "= p",
                 [[record.doc_id for record in records], [record.passage for record in records]],
             )
             more = ", vector" if contents.dimension else ""
-            self._copy(
-                f"COPY {{t}} (id, passage, number, title, text{more}) FROM STDIN", records, _row_of(contents)
-            )
+            rows = (_row(record, contents) for record in records)
+            self._copy(f"COPY {{t}} (id, passage, number, title, text{more}) FROM STDIN", rows)
             if contents.impacts:
                 self._run("DELETE FROM {postings} WHERE number = ANY(%s)", [numbers])
-                self._copy("COPY {postings} (term, number, weight) FROM STDIN", records, _postings_of)
+                postings = ((_storable(t), r.number, w) for r in records for t, w in r.impacts.items())
+                self._copy("COPY {postings} (term, number, weight) FROM STDIN", postings)
 
-    def _copy(self, statement: str, records: Sequence[StoreRecord], rows: Any) -> None:  # noqa: ANN401 - a function
+    def _copy(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
         names = {"t": self._identifier(), "postings": self._identifier("_postings")}
         with (
             self._connection.cursor() as cursor,
             cursor.copy(self._sql.SQL(statement).format(**names)) as copy,
         ):
-            for record in records:
-                for row in rows(record):
-                    copy.write_row(row)
+            for row in rows:
+                copy.write_row(row)
 
     def finish(self) -> None:
         contents = self.contents()
@@ -195,11 +192,11 @@ class Postgres(FieldStore):
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         kind = self.compared(similarity)
         values = {"q": str(vector.tolist()), "k": k}
-        with self._explained(), self._connection.transaction():
+        with self._connection.transaction():
             if self.vectors == "exact":
                 self._run("SET LOCAL enable_indexscan = off")
             else:
-                self._run(f"SET LOCAL hnsw.ef_search = {min(_HNSW_MOST, max(40, k))}")
+                self._run(f"SET LOCAL hnsw.ef_search = {min(1000, max(40, k))}")
                 self._run("SET LOCAL hnsw.iterative_scan = strict_order")
             rows = self._run(
                 "SELECT {id}, {vector} {far} %(q)s::vector FROM {t} WHERE {vector} IS NOT NULL "
@@ -254,22 +251,10 @@ class Postgres(FieldStore):
         self._connection.close()
 
 
-def _row_of(contents: StoreContents) -> Any:  # noqa: ANN401 - a function
-    def rows(record: StoreRecord) -> Iterator[tuple[object, ...]]:
-        title, text = (
-            (_storable(record.title), _storable(record.text)) if record.passage == 0 else (None, None)
-        )
-        row: tuple[object, ...] = (record.doc_id, record.passage, record.number, title, text)
-        if contents.dimension:
-            row += (None if record.vector is None else str(record.vector.tolist()),)
-        yield row
-
-    return rows
-
-
-def _postings_of(record: StoreRecord) -> Iterator[tuple[object, ...]]:
-    for term, weight in record.impacts.items():
-        yield _storable(term), record.number, weight
+def _row(record: StoreRecord, contents: StoreContents) -> tuple[object, ...]:
+    texts = [_storable(one) if record.passage == 0 else None for one in (record.title, record.text)]
+    vector = None if record.vector is None else str(record.vector.tolist())
+    return record.doc_id, record.passage, record.number, *texts, *([vector] if contents.dimension else [])
 
 
 def _storable(text: str) -> str:

@@ -31,8 +31,6 @@ from rankhouse.stores.store import ZERO_BELOW, Hits, Store, StoreContents
 from rankhouse.text.analyze import ANALYZERS
 
 _ROUNDING = 2.0**-23  # one or two units in the last place of a float32
-_MORE = 10  # asked for beyond k, and a tenth of k
-_FETCHED_AT_ONCE = 200
 _Ask = Callable[[Query], Callable[[int], Hits]]
 """From a query to what asks for so many records: what a query takes to be asked is made once."""
 
@@ -51,7 +49,12 @@ def pull_impacts(
         feedback: Notation of the feedback, ``rm3``; "" for none.
         index: The index that was pushed; feedback reads its documents.
     """
-    contents = _own(store)
+    contents = _there(store)
+    if contents is None or not contents.impacts:
+        instead = "ask it with  --model text"
+        if "impacts" in store.holds:
+            instead = 'push them with  --impacts "bm25(k1=0.9, b=0.4)"'
+        raise store.cannot("holds no impacts that rankhouse pushed", instead)
     weigh = _query_weights(store, contents, feedback, index)
     return _pull(store, queries, lambda query: partial(store.match, weigh(query)), _Plan(k, True, progress))
 
@@ -102,8 +105,8 @@ def pull_documents(store: Store, run: Run) -> Iterator[Document]:
     """
     wanted = sorted({doc_id for ranking in run.values() for doc_id in ranking.doc_ids})
     with_text = False
-    for start in range(0, len(wanted), _FETCHED_AT_ONCE):
-        some = wanted[start : start + _FETCHED_AT_ONCE]
+    for start in range(0, len(wanted), 200):
+        some = wanted[start : start + 200]
         documents: dict[str, Document] = {}
         for document in store.fetch(some):
             documents.setdefault(document.id, document)
@@ -147,17 +150,6 @@ def _there(store: Store) -> StoreContents | None:
             f"{store.name}: its push is under way or was ended before all {contents.records:,} records were "
             "there; push again, which resumes"
         )
-    return contents
-
-
-def _own(store: Store) -> StoreContents:
-    contents = _there(store)
-    if contents is None or not contents.impacts:
-        takes_them = "impacts" in store.holds
-        instead = (
-            'push them with  --impacts "bm25(k1=0.9, b=0.4)"' if takes_them else "ask it with  --model text"
-        )
-        raise store.cannot("holds no impacts that rankhouse pushed", instead)
     return contents
 
 
@@ -239,7 +231,7 @@ def _pull(
 
 def _best(ask: Callable[[int], Hits], most: int, plan: _Plan) -> tuple[Hits, bool]:
     """Return the best k documents, and whether the store's cut went among those of the k-th score."""
-    asked = min(most, plan.k + max(_MORE, plan.k // 10))
+    asked = min(most, plan.k + max(10, plan.k // 10))
     while True:
         hits = [(doc_id, _rounded(score)) for doc_id, score in ask(asked)]
         best: dict[str, float] = {}
@@ -273,5 +265,4 @@ def _levelled(hits: Hits) -> Hits:
     for _, score in hits:
         levels.append(levels[-1] if last - score <= abs(score) * _ROUNDING else score)
         last = score
-    level_of = zip((doc_id for doc_id, _ in hits), levels, strict=True)
-    return sorted(level_of, key=lambda hit: (-hit[1], hit[0]))
+    return sorted(zip((doc_id for doc_id, _ in hits), levels, strict=True), key=lambda hit: (-hit[1], hit[0]))

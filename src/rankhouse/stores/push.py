@@ -65,29 +65,14 @@ def posting_weights(index: Index, model: Weighting, start: int, stop: int) -> li
     return weights
 
 
-def term_counts(index: Index, start: int, stop: int) -> list[dict[str, float]]:
-    """Return the counts of the terms of each document, for stores that weigh postings themselves."""
-    places = (index.place(row) for row in range(start, stop))
-    return [{t: float(n) for t, n in segment.terms_of(there)} for segment, there in places]
-
-
-_READ_AT_ONCE = 500  # documents
-
-
 @dataclass(frozen=True)
 class PushOptions:
-    """What to push.
+    """What to push."""
 
-    Attributes:
-        impacts: Notation of the model whose posting weights to push; "" for none.
-        vectors: Name under which ``rankhouse encode`` stored vectors; "" for none.
-        overwrite: Replace a collection that holds something else.
-    """
-
-    impacts: str = ""
-    vectors: str = ""
+    impacts: str = ""  # notation of the model whose posting weights to push; "" for none
+    vectors: str = ""  # name under which ``rankhouse encode`` stored vectors; "" for none
     texts: bool = True
-    overwrite: bool = False
+    overwrite: bool = False  # replace a collection that holds something else
 
 
 class PushResult(NamedTuple):
@@ -137,22 +122,21 @@ class _PushSource:
 
     def records(self, start: int) -> Iterator[StoreRecord]:
         """Make the records of all documents from a row on."""
-        for first in range(start, len(self.index), _READ_AT_ONCE):
-            yield from self._some(first, min(first + _READ_AT_ONCE, len(self.index)))
+        for first in range(start, len(self.index), 500):
+            yield from self._some(first, min(first + 500, len(self.index)))
 
     def _some(self, start: int, stop: int) -> Iterator[StoreRecord]:
-        impacts: list[dict[str, float]] = [{} for _ in range(stop - start)]
-        if self.model is not None:
-            if self.counts:
-                impacts = term_counts(self.index, start, stop)
-            else:
-                impacts = posting_weights(self.index, self.model, start, stop)
-        for row, weights in zip(range(start, stop), impacts, strict=True):
+        weights: list[dict[str, float]] = [{} for _ in range(stop - start)]
+        if self.model is not None and not self.counts:
+            weights = posting_weights(self.index, self.model, start, stop)
+        for row, impacts in zip(range(start, stop), weights, strict=True):
             segment, there = self.index.place(row)
+            if self.model is not None and self.counts:
+                impacts |= {term: float(count) for term, count in segment.terms_of(there)}
             document = segment.document(there)
             title, text = (document.title, document.text) if self.texts else ("", "")
             first, *rest = self._vectors_of(row, document.id)
-            yield StoreRecord(row, document.id, 0, title, text=text, vector=first, impacts=weights)
+            yield StoreRecord(row, document.id, 0, title, text=text, vector=first, impacts=impacts)
             for passage, vector in enumerate(rest, 1):
                 yield StoreRecord(row, document.id, passage, "", text="", vector=vector, impacts={})
 

@@ -28,15 +28,7 @@ from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.io.decoding import read_own
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, writing, writing_failures
-from rankhouse.stores.clients import (
-    check_name,
-    explained,
-    folder_or_file,
-    library,
-    refuse_foreign,
-    whole_numbers,
-    without_user,
-)
+from rankhouse.stores import clients
 from rankhouse.stores.store import (
     CONTENTS,
     FieldStore,
@@ -78,14 +70,14 @@ class Qdrant(FieldStore):
     collection: str
 
     def __post_init__(self) -> None:
-        where = without_user(self.where, "put the key into QDRANT_API_KEY")
-        check_name("qdrant", "collection", self.collection, NAME_PATTERN, accepted=NAME_RULE)
-        qdrant = library("qdrant_client", "qdrant", "qdrant")
+        where = clients.without_user(self.where, "put the key into QDRANT_API_KEY")
+        clients.check_name("qdrant", "collection", self.collection, NAME_PATTERN, accepted=NAME_RULE)
+        qdrant = clients.library("qdrant_client", "qdrant", "qdrant")
         self._models: Any = qdrant.models
         self.name = f"qdrant {where}, collection {self.collection}"
         self._known_distance: str | None = None
         self._folder: Path | None = None  # of the collection, where there is no server
-        with self._explained():
+        with self.explained():
             if where.startswith(("http://", "https://")):
                 secret = os.environ.get("QDRANT_API_KEY") or None
                 options: dict[str, Any] = {"api_key": secret, "timeout": 120, "check_compatibility": False}
@@ -93,7 +85,7 @@ class Qdrant(FieldStore):
             elif where == ":memory:":
                 self._client = qdrant.QdrantClient(":memory:")
             else:
-                folder_or_file("qdrant", where, "write  http://HOST:6333  or  https://HOST:PORT")
+                clients.folder_or_file("qdrant", where, "write  http://HOST:6333  or  https://HOST:PORT")
                 check_own_folder(Path(where), ("meta.json",))
                 if (meta := Path(where) / "meta.json").exists():
                     advice = "it is not Qdrant's, or damaged: name another folder"
@@ -103,30 +95,27 @@ class Qdrant(FieldStore):
                 self._client = qdrant.QdrantClient(path=where, force_disable_check_same_thread=True)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        http = library("qdrant_client.http.exceptions", "qdrant", "qdrant")
+    def explained(self) -> Iterator[None]:
+        http = clients.library("qdrant_client.http.exceptions", "qdrant", "qdrant")
         faults: tuple[type[Exception], ...] = (http.ApiException, ValueError, RuntimeError, OSError)
         if not self.where.startswith(("http://", "https://")):
             faults = (Exception,)  # SQLite's, pickle's, its own: whatever a damaged or full folder leads to
-        with explained(self.name, *faults), warnings.catch_warnings():
+        with clients.explained(self.name, *faults), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # "local mode is not recommended for ..."
             yield
 
     def exists(self) -> bool:
-        with self._explained():
-            return bool(self._client.collection_exists(self.collection))
+        return bool(self._client.collection_exists(self.collection))
 
     def _config(self) -> Any:  # noqa: ANN401 - the client's model
-        with self._explained():
-            return self._client.get_collection(self.collection).config
+        return self._client.get_collection(self.collection).config
 
     def read(self) -> StoreContents | None:
         metadata = getattr(self._config(), "metadata", None) or {}
         return read_contents(metadata.get(CONTENTS), self.name)
 
     def count(self) -> int:
-        with self._explained():
-            return int(self._client.count(self.collection, exact=True).count)
+        return int(self._client.count(self.collection, exact=True).count)
 
     def dimension(self) -> int:
         params, one = self._params()
@@ -142,7 +131,7 @@ class Qdrant(FieldStore):
 
     def _refuse_foreign(self) -> None:
         if self._folder is not None:
-            refuse_foreign(self.name, self._folder, lambda name: name.startswith("storage.sqlite"))
+            clients.refuse_foreign(self.name, self._folder, lambda name: name.startswith("storage.sqlite"))
 
     def create(self, contents: StoreContents) -> None:
         self._refuse_foreign()
@@ -154,34 +143,27 @@ class Qdrant(FieldStore):
                 size=contents.dimension, distance=distance, hnsw_config=exact
             )
         impacts = {IMPACTS: models.SparseVectorParams()} if contents.impacts else None
-        with self._explained():
-            noted = {CONTENTS: contents.to_json()}
-            self._client.create_collection(
-                self.collection, vectors_config=vectors, sparse_vectors_config=impacts, metadata=noted
-            )
+        noted = {CONTENTS: contents.to_json()}
+        self._client.create_collection(
+            self.collection, vectors_config=vectors, sparse_vectors_config=impacts, metadata=noted
+        )
         if self.contents() is None:
             self.drop()
             said = "the server keeps no metadata of collections; Qdrant 1.16 or later does"
             raise StoreFailed(f"{self.name}: {said}")
 
     def describe(self, contents: StoreContents) -> None:
-        with self._explained():
-            self._client.update_collection(self.collection, metadata={CONTENTS: contents.to_json()})
+        self._client.update_collection(self.collection, metadata={CONTENTS: contents.to_json()})
 
     def drop(self) -> None:
         self._refuse_foreign()
         self._known_distance = None
-        with self._explained():
-            self._client.delete_collection(self.collection)
+        self._client.delete_collection(self.collection)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
-        with self._explained():
-            points = [self._point(record) for record in records]
-            self._client.upsert(self.collection, points=points, wait=True)
-
-    def _point(self, record: StoreRecord) -> Any:  # noqa: ANN401 - the client's model
-        vectors, payload = parts_of(record, self._models)
-        return self._models.PointStruct(id=uuid_of(record.key), vector=vectors, payload=payload)
+        parts = ((uuid_of(record.key), *parts_of(record, self._models)) for record in records)
+        points = [self._models.PointStruct(id=i, vector=vectors, payload=said) for i, vectors, said in parts]
+        self._client.upsert(self.collection, points=points, wait=True)
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         del similarity  # the collection has its own
@@ -202,10 +184,9 @@ class Qdrant(FieldStore):
 
     def _query(self, vector: object, using: str | None, k: int, params: object) -> Hits:
         fields = [self.key] if self.key else False
-        with self._explained():
-            points = self._client.query_points(
-                self.collection, query=vector, using=using, limit=k, with_payload=fields, search_params=params
-            ).points
+        points = self._client.query_points(
+            self.collection, query=vector, using=using, limit=k, with_payload=fields, search_params=params
+        ).points
         return [(self._id_of(point), float(point.score)) for point in points]
 
     def _id_of(self, point: Any) -> str:  # noqa: ANN401 - the client's model
@@ -216,18 +197,18 @@ class Qdrant(FieldStore):
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
         """Read documents: by their points' ids, or by the field that holds the ids."""
         fields = [name for name in (self.key, self.title, self.text) if name]
-        with self._explained():
-            if not self.key or self.known() is not None:
-                ids = [uuid_of(f"0/{d}") if self.key else _point_id(d) for d in doc_ids]
-                points = self._client.retrieve(self.collection, ids=ids, with_payload=fields)
-            else:
-                models = self._models
-                values = [some for some in (list(doc_ids), whole_numbers(doc_ids)) if some]
-                matches = [models.MatchAny(any=some) for some in values]
-                either = models.Filter(should=[models.FieldCondition(key=self.key, match=m) for m in matches])
-                points, _ = self._client.scroll(
-                    self.collection, scroll_filter=either, limit=100 * len(doc_ids), with_payload=fields
-                )
+        if not self.key or self.known() is not None:
+            own = (int(d) if d.isdecimal() else d for d in doc_ids)
+            ids = [uuid_of(f"0/{d}") for d in doc_ids] if self.key else list(own)
+            points = self._client.retrieve(self.collection, ids=ids, with_payload=fields)
+        else:
+            models = self._models
+            values = [some for some in (list(doc_ids), clients.whole_numbers(doc_ids)) if some]
+            matches = [models.MatchAny(any=some) for some in values]
+            either = models.Filter(should=[models.FieldCondition(key=self.key, match=m) for m in matches])
+            points, _ = self._client.scroll(
+                self.collection, scroll_filter=either, limit=100 * len(doc_ids), with_payload=fields
+            )
         for point in points:
             payload = point.payload or {}
             if self.text not in fields or self.text in payload:
@@ -257,10 +238,6 @@ def parts_of(record: StoreRecord, library: Any) -> tuple[dict[str, Any], dict[st
     return vectors, payload
 
 
-def _point_id(doc_id: str) -> int | str:
-    return int(doc_id) if doc_id.isdecimal() else doc_id
-
-
 @dataclass(eq=False, repr=False)
 class QdrantEdge(Store):
     """A collection in a folder, run by Qdrant's engine."""
@@ -273,22 +250,22 @@ class QdrantEdge(Store):
     collection: str
 
     def __post_init__(self) -> None:
-        check_name("qdrant_edge", "collection", self.collection, NAME_PATTERN, accepted=NAME_RULE)
+        clients.check_name("qdrant_edge", "collection", self.collection, NAME_PATTERN, accepted=NAME_RULE)
         instead = 'it is a folder; a server is asked by  qdrant("http://...")'
-        folder_or_file("qdrant_edge", self.folder, instead)
-        self._edge: Any = library("qdrant_edge", "qdrant_edge", "qdrant-edge")
+        clients.folder_or_file("qdrant_edge", self.folder, instead)
+        self._edge: Any = clients.library("qdrant_edge", "qdrant_edge", "qdrant-edge")
         self._folder = Path(self.folder) / self.collection
         self._facts = Path(self.folder) / f"{self.collection}.json"
         self.name = f"qdrant_edge {self.folder}, collection {self.collection}"
         self._shard: Any = None
 
-    def _explained(self) -> AbstractContextManager[None]:
-        return explained(self.name, Exception)  # the engine raises nothing more special
+    def explained(self) -> AbstractContextManager[None]:
+        return clients.explained(self.name, Exception)  # the engine raises nothing more special
 
     def _open(self) -> Any:  # noqa: ANN401 - the engine's object
         if self._shard is None:
             try:
-                with self._explained():
+                with self.explained():
                     self._shard = self._edge.EdgeShard.load(str(self._folder))
             except StoreFailed as error:
                 if "WouldBlock" in str(error):
@@ -304,8 +281,7 @@ class QdrantEdge(Store):
         return only_writer(self._folder)
 
     def read(self) -> StoreContents | None:
-        with self._explained():
-            raw = self._facts.read_bytes() if self._facts.exists() else None
+        raw = self._facts.read_bytes() if self._facts.exists() else None
         return read_contents(raw, f"{self.name}: {self._facts}", "move it away, and push with --overwrite")
 
     def _refuse_foreign(self) -> None:
@@ -317,12 +293,10 @@ class QdrantEdge(Store):
                 "collection, or move it away"
             )
         own = _EDGE_FILES if is_noted or self.exists() else ()
-        refuse_foreign(self.name, self._folder, own.__contains__)
+        clients.refuse_foreign(self.name, self._folder, own.__contains__)
 
     def count(self) -> int:
-        shard = self._open()
-        with self._explained():
-            return int(shard.count(self._edge.CountRequest(exact=True)))
+        return int(self._open().count(self._edge.CountRequest(exact=True)))
 
     def dimension(self) -> int:
         contents = self.contents()
@@ -340,9 +314,8 @@ class QdrantEdge(Store):
             if self._folder.exists():  # empty, or what a killed push left
                 shutil.rmtree(self._folder)
             self._folder.mkdir(parents=True)
-        with self._explained():
-            config = edge.EdgeConfig(vectors=vectors or None, sparse_vectors=sparse_vectors)
-            self._shard = edge.EdgeShard.create(str(self._folder), config)
+        config = edge.EdgeConfig(vectors=vectors or None, sparse_vectors=sparse_vectors)
+        self._shard = edge.EdgeShard.create(str(self._folder), config)
 
     def describe(self, contents: StoreContents) -> None:
         with writing(self._facts) as file:
@@ -355,21 +328,15 @@ class QdrantEdge(Store):
         shutil.rmtree(self._folder)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
-        shard = self._open()
-        with self._explained():
-            shard.update(
-                self._edge.UpdateOperation.upsert_points([self._point(record) for record in records])
-            )
-
-    def _point(self, record: StoreRecord) -> Any:  # noqa: ANN401 - the engine's object
-        return self._edge.Point(uuid_of(record.key), *parts_of(record, self._edge))
+        edge = self._edge
+        points = [edge.Point(uuid_of(record.key), *parts_of(record, edge)) for record in records]
+        self._open().update(edge.UpdateOperation.upsert_points(points))
 
     def finish(self) -> None:
         """Build what searches quickly, and put everything on disk."""
         shard = self._open()
-        with self._explained():
-            shard.optimize()
-            shard.flush()
+        shard.optimize()
+        shard.flush()
 
     def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
         hits = self._query(vector.tolist(), "vector", k)
@@ -380,17 +347,14 @@ class QdrantEdge(Store):
 
     def _query(self, vector: object, name: str, k: int) -> Hits:
         edge, shard = self._edge, self._open()
-        with self._explained():
-            params = edge.SearchParams(exact=self.vectors == "exact")
-            nearest = edge.Query.Nearest(vector, name)
-            request = edge.QueryRequest(limit=k, query=nearest, params=params, with_payload=["id"])
-            return [(str(point.payload["id"]), float(point.score)) for point in shard.query(request)]
+        params = edge.SearchParams(exact=self.vectors == "exact")
+        nearest = edge.Query.Nearest(vector, name)
+        request = edge.QueryRequest(limit=k, query=nearest, params=params, with_payload=["id"])
+        return [(str(point.payload["id"]), float(point.score)) for point in shard.query(request)]
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
-        shard = self._open()
-        with self._explained():
-            points = shard.retrieve([uuid_of(f"0/{doc_id}") for doc_id in doc_ids], True, False)
-        for point in points:
+        ids = [uuid_of(f"0/{doc_id}") for doc_id in doc_ids]
+        for point in self._open().retrieve(ids, True, False):
             payload = point.payload
             yield Document(str(payload["id"]), str(payload.get("text", "")), str(payload.get("title", "")))
 

@@ -10,9 +10,10 @@ nothing is pushed into it. Names and sparse vectors of records are the same when
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import wraps
 from hashlib import blake2b
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 from uuid import UUID, uuid5
@@ -38,30 +39,21 @@ Structure = Literal["exact", "hnsw"]
 
 
 class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a collection holds, and how it was made.
+    """What a collection holds, and how it was made."""
 
-    Attributes:
-        source: Fingerprint of the index.
-        impacts: Notation of the model whose posting weights are held; "" for none.
-        vectors: Fingerprint of the vectors; "" for none.
-        encoder: Fingerprint of their encoder.
-        similarity: How they are compared: "dot", "cosine" or "l2".
-        structure: "exact", or the kind of approximate structure that searches them.
-        complete: Whether the push came to its end; None where an earlier version pushed, which did not say.
-    """
-
-    source: str
+    source: str  # fingerprint of the index
     documents: int
     records: int
     texts: bool = True
     analyzer: str
-    impacts: str = ""
-    vectors: str = ""
-    encoder: str = ""
-    similarity: str = ""
+    impacts: str = ""  # notation of the model whose posting weights are held; "" for none
+    vectors: str = ""  # fingerprint of the vectors; "" for none
+    encoder: str = ""  # fingerprint of their encoder
+    similarity: str = ""  # how they are compared: "dot", "cosine" or "l2"
     dimension: int = 0
     largest_norm: float = 0.0
-    structure: str = "exact"
+    structure: str = "exact"  # "exact", or the kind of approximate structure that searches them
+    # whether the push came to its end; None where an earlier version pushed, which did not say
     complete: bool | None = None
     format: str = FORMAT
     version: int = VERSION
@@ -97,22 +89,15 @@ def read_contents(
 
 
 class StoreRecord(NamedTuple):
-    """One row of a collection: a document, or one more passage of it.
+    """One row of a collection: a document, or one more passage of it."""
 
-    Attributes:
-        number: The document's place in the index.
-        passage: 0 for the record that holds title, text and impacts; further passages only hold a vector.
-        vector: (d,) float32; None where the document has no text, or nothing was encoded.
-        impacts: Term -> posting weight, or term -> count where the store weighs itself.
-    """
-
-    number: int
+    number: int  # the document's place in the index
     doc_id: str
-    passage: int
+    passage: int  # 0 for the record that holds title, text and impacts; further passages only hold a vector
     title: str
     text: str
-    vector: FloatArray | None
-    impacts: Mapping[str, float]
+    vector: FloatArray | None  # (d,) float32; None where the document has no text, or nothing was encoded
+    impacts: Mapping[str, float]  # term -> posting weight, or term -> count where the store weighs itself
 
     @property
     def key(self) -> str:
@@ -130,33 +115,50 @@ Hits = list[tuple[str, float]]
 """Document ids with scores, higher is better, best first; a document may come once for each passage."""
 
 
+_ASKING: Final = {
+    *("exists", "read", "count", "dimension", "create", "describe", "drop", "write", "finish"),
+    *("nearest", "match", "search_text", "fetch"),
+}
+
+
+def _explaining(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def ask(store: Store, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the method
+        with store.explained():
+            answer = method(store, *args, **kwargs)
+            return iter([*answer]) if isinstance(answer, Iterator) else answer  # read within the block
+
+    return ask
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class Store(ABC):
     """One collection of a database or search engine.
 
     Args:
         vectors: "exact", or "hnsw" for the store's approximate structure: what is built and searched.
-
-    Attributes:
-        name: What messages call it; holds no secret.
-        holds: What it can keep and search: of "vectors", "impacts", "texts".
-        hashed: Terms of impacts become numbers below 2^32, so two of them may coincide.
-        weighs: Computes the weights of postings itself: is handed counts of terms.
-        batch: At most so many records are written at once, and about ``batch_bytes`` bytes.
-        most: The most hits it returns for a query.
     """
 
-    holds: ClassVar[frozenset[str]]
-    hashed: ClassVar[bool] = False
-    weighs: ClassVar[bool] = False
-    batch: ClassVar[int]
+    holds: ClassVar[frozenset[str]]  # what it can keep and search: of "vectors", "impacts", "texts"
+    hashed: ClassVar[bool] = False  # terms of impacts become numbers below 2^32, so two of them may coincide
+    weighs: ClassVar[bool] = False  # computes the weights of postings itself: is handed counts of terms
+    batch: ClassVar[int]  # at most so many records are written at once, and about ``batch_bytes`` bytes
     batch_bytes: ClassVar[int]
-    most: ClassVar[int]
+    most: ClassVar[int]  # the most hits it returns for a query
 
     vectors: Structure = "exact"
-    name: str = field(init=False)
+    name: str = field(init=False)  # what messages call it; holds no secret
     _known: StoreContents | None = field(init=False, default=None)
     _is_known: bool = field(init=False, default=False)
+
+    def __init_subclass__(cls) -> None:
+        """Have what a client raises explained in all methods that ask the store."""
+        for name in _ASKING & vars(cls).keys():
+            setattr(cls, name, _explaining(vars(cls)[name]))
+
+    @abstractmethod
+    def explained(self) -> AbstractContextManager[None]:
+        """Turn the client's exceptions into a StoreFailed while the block runs."""
 
     @abstractmethod
     def exists(self) -> bool:

@@ -15,24 +15,15 @@ PASSAGE_WORDS: Final = 100
 NEEDED: Final = ("torch", "transformers", "tokenizers", "safetensors", "blingfire")
 
 
-class Checkpoint(NamedTuple):
-    """A published checkpoint.
+class HubModel(NamedTuple):
+    """A published checkpoint."""
 
-    Attributes:
-        name: On the Hugging Face hub.
-        family: Which reads it.
-        uses: What it can serve for here.
-        tokens: How many it reads of query and passage.
-        licence: What its model card says.
-        prompt: Of a decoder: the name of its prompt.
-    """
-
-    name: str
-    family: str
-    uses: str
-    tokens: int
-    licence: str
-    prompt: str = ""
+    name: str  # on the Hugging Face hub
+    family: str  # which reads it
+    uses: str  # what it can serve for here
+    tokens: int  # how many it reads of query and passage
+    licence: str  # what its model card says
+    prompt: str = ""  # of a decoder: the name of its prompt
 
     @property
     def spec(self) -> str:
@@ -40,27 +31,31 @@ class Checkpoint(NamedTuple):
         return f'{self.family}("{self.name}")'
 
 
-_ENCODER: Final = Checkpoint(
-    "sentence-transformers/all-MiniLM-L6-v2", "biencoder", "rerank, dense, teacher", 256, licence="Apache-2.0"
-)
 _READER: Final = "rerank, teacher"
-
-
-def _decoder(name: str, tokens: int, licence: str, prompt: str) -> Checkpoint:
-    return Checkpoint(name, "causal", _READER, tokens, licence=licence, prompt=prompt)
-
-
+_APACHE: Final = "Apache-2.0"
+_ENCODER: Final = HubModel(
+    "sentence-transformers/all-MiniLM-L6-v2", "biencoder", "rerank, dense, teacher", 256, licence=_APACHE
+)
 CHECKPOINTS: Final = (
     _ENCODER,
-    Checkpoint("cross-encoder/ms-marco-MiniLM-L6-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
-    Checkpoint("cross-encoder/ms-marco-MiniLM-L2-v2", "crossencoder", _READER, 512, licence="Apache-2.0"),
-    Checkpoint("cross-encoder/ettin-reranker-17m-v1", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
-    Checkpoint("cross-encoder/ettin-reranker-32m-v1", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
-    Checkpoint("BAAI/bge-reranker-v2-m3", "crossencoder", _READER, 8_192, licence="Apache-2.0"),
-    Checkpoint("castorini/monot5-base-msmarco", "monot5", _READER, 512, licence="none stated"),
-    _decoder("Qwen/Qwen3-Reranker-0.6B", 8_192, licence="Apache-2.0", prompt="qwen3-reranker"),
-    _decoder("mixedbread-ai/mxbai-rerank-base-v2", 8_192, licence="Apache-2.0", prompt="mxbai-rerank-v2"),
-    _decoder("BAAI/bge-reranker-v2-gemma", 550, licence="Gemma", prompt="bge-reranker-v2-gemma"),
+    HubModel("cross-encoder/ms-marco-MiniLM-L6-v2", "crossencoder", _READER, 512, licence=_APACHE),
+    HubModel("cross-encoder/ms-marco-MiniLM-L2-v2", "crossencoder", _READER, 512, licence=_APACHE),
+    HubModel("cross-encoder/ettin-reranker-17m-v1", "crossencoder", _READER, 8_192, licence=_APACHE),
+    HubModel("cross-encoder/ettin-reranker-32m-v1", "crossencoder", _READER, 8_192, licence=_APACHE),
+    HubModel("BAAI/bge-reranker-v2-m3", "crossencoder", _READER, 8_192, licence=_APACHE),
+    HubModel("castorini/monot5-base-msmarco", "monot5", _READER, 512, licence="none stated"),
+    HubModel("Qwen/Qwen3-Reranker-0.6B", "causal", _READER, 8_192, licence=_APACHE, prompt="qwen3-reranker"),
+    HubModel(
+        "mixedbread-ai/mxbai-rerank-base-v2",
+        "causal",
+        _READER,
+        8_192,
+        licence=_APACHE,
+        prompt="mxbai-rerank-v2",
+    ),
+    HubModel(
+        "BAAI/bge-reranker-v2-gemma", "causal", _READER, 550, licence="Gemma", prompt="bge-reranker-v2-gemma"
+    ),
 )
 _FROM_HUB: Final = CHECKPOINTS[1]
 
@@ -78,10 +73,8 @@ def default_ranker() -> str:
     """Return the notation of what ``default`` stands for on this machine, whether or not there is a network.
 
     That is all-MiniLM where its package is installed, which needs no hub and serves for everything; else a
-    published cross-encoder from the hub, or from its cache.
-
-    Raises:
-        WrongUse: What either needs is not installed.
+    published cross-encoder from the hub, or from its cache. Raises WrongUse where what either needs is not
+    installed.
     """
     if (folder := minilm()) is not None:
         return f"{_ENCODER.family}({str(folder)!r})"

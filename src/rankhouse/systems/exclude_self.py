@@ -17,12 +17,8 @@ def own_entries(rule: str, queries: Iterable[Query], documents: Mapping[str, Doc
     """Return the ids of the queries that are entries of the collection.
 
     Args:
-        rule: "keep" (none is), "id" (same id) or "same" (same id and same words: of the title, the
-            text, or both). Where both sides number
-            their entries from 0, ids alone say nothing.
-
-    Raises:
-        WrongUse: Another rule.
+        rule: "keep" (none is), "id" (same id) or "same" (same id and same words: of the title, the text, or
+            both). Where both sides number their entries from 0, ids alone say nothing.
     """
     compares_text = notation.choose(rule, OWN, "rule for a query's own entry")
     if compares_text is None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.core import notation
 from rankhouse.core.nouns import Encoder, Query
@@ -18,12 +18,15 @@ from rankhouse.index.dense.exact import Searcher, search
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.sharded.sharded_index import AnyIndex, open_index
 from rankhouse.ranking.fuse import FUSIONS
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan
 from rankhouse.systems.on_record import OnRecord
-from rankhouse.systems.rankers import ComputeOptions, as_encoder, dense_searcher, is_pairwise, open_ranker
+from rankhouse.systems.rankers import ComputeOptions, as_encoder, dense_searcher
 from rankhouse.systems.stage import Live, Stage
 from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Lexical, Reranked, System, whole
 from rankhouse.text.snippets import snippet
+
+if TYPE_CHECKING:
+    from rankhouse.systems.reranking import RerankOptions
 
 LOOKED_AT: Final = 100_000
 """Characters of a document, from its beginning, among which the stretch to show is chosen."""
@@ -36,9 +39,8 @@ class Execution:
     says where rankers come from and what becomes of stages that are late.
 
     Args:
-        index: The index, several as one, or a folder.
         compute: How to compute, where a stage does not say.
-        progress: Told how many (query, stage) are done.
+        progress: Takes how many (query, stage) are done.
     """
 
     def __init__(
@@ -56,11 +58,7 @@ class Execution:
         self._done, self._stages = 0, 0
 
     def run(self, system: System) -> Run:
-        """Rank by a system.
-
-        Raises:
-            WrongUse: A stage cannot be run on this index.
-        """
+        """Rank by a system; WrongUse where a stage cannot be run on this index."""
         return self.run_all({"": system})[""]
 
     def run_all(self, systems: Mapping[str, System]) -> dict[str, Run]:
@@ -134,15 +132,13 @@ class Execution:
         """Let a ranker read what was found."""
         from rankhouse.ranking.pairwise import DEPTH
         from rankhouse.ranking.rerank import rerank
-        from rankhouse.systems.pairwise import PairwiseSystem
-        from rankhouse.systems.reranking import RerankOptions
+        from rankhouse.systems.reranking import PairwiseSystem, rerank_with
 
-        stage, documents = system.stage, self.index.documents
-        ranker = self.ranker(stage)
+        stage, ranker = system.stage, self.ranker(system.stage)
         if isinstance(ranker, PairwiseSystem):
-            depth = DEPTH if stage.depth is None else stage.depth
-            plan = ranker.plan(RerankOptions(split=stage.split, depth=depth, tail=stage.tail))
-            return ranker.rerank(before, self.queries, documents, plan, progress=show).run
+            options = _options(stage, DEPTH)
+            return rerank_with(ranker, before, self.queries, self.index, options=options, progress=show).run
+        documents = self.index.documents
         return rerank(ranker, before, self.queries, documents, plan=self.plan(stage), progress=show)
 
     def searcher(self, stage: Dense) -> Searcher:
@@ -155,26 +151,21 @@ class Execution:
 
     def ranker(self, stage: Stage) -> Any:  # noqa: ANN401 - a Ranker, or what compares passages two by two
         """Open the ranker of a stage, once."""
-        from rankhouse.systems.pairwise import as_pairwise, open_pairwise
+        from rankhouse.systems.reranking import as_reranker, open_reranker
 
         if isinstance(stage.ranker, Live):
-            return as_pairwise(stage.ranker.ranker)
+            return as_reranker(stage.ranker.ranker)
         key = stage.ranker, stage.precision
         if key not in self._opened:
             compute = replace(self.compute, precision=stage.precision or self.compute.precision)
-            pairwise = is_pairwise(stage.ranker)
-            self._opened[key] = (open_pairwise if pairwise else open_ranker)(stage.ranker, compute)
+            self._opened[key] = open_reranker(stage.ranker, compute)
         return self._opened[key]
 
     def plan(self, stage: Stage) -> Plan:
         """Settle how the ranker of a stage reads documents."""
-        from rankhouse.systems.reranking import RerankOptions, reading_plan
+        from rankhouse.systems.reranking import reading_plan
 
-        depth = sys.maxsize if stage.depth is None else stage.depth
-        options = RerankOptions(
-            depth=depth, split=stage.split, pool=stage.pool, stored=stage.stored, tail=stage.tail
-        )
-        return reading_plan(self.ranker(stage), self.index, options)[0]
+        return reading_plan(self.ranker(stage), self.index, _options(stage, sys.maxsize))[0]
 
     @property
     def rankers(self) -> dict[str, Any]:
@@ -193,6 +184,16 @@ class Execution:
         self._done += 1
         self.progress(before + size, whole)
         return run
+
+
+def _options(stage: Stage, depth: int) -> RerankOptions:
+    """Return the options of a stage; it reads ``depth`` documents where it does not say how many."""
+    from rankhouse.systems.reranking import RerankOptions
+
+    depth = depth if stage.depth is None else stage.depth
+    return RerankOptions(
+        depth=depth, split=stage.split, pool=stage.pool, stored=stage.stored, tail=stage.tail
+    )
 
 
 def demands(system: System) -> Iterator[tuple[FirstStage, int]]:

@@ -40,33 +40,20 @@ TEXTS: Final = OnRecord(Run.of({}), "the texts")
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked.
+    """What is asked."""
 
-    Attributes:
-        doc_ids: Why does the first score what it scores? Several, without a rival, are put in order.
-        against: The document that the first is compared with; "" for none.
-        top: The first so many documents of the ranking instead; None for named ones.
-        run: The run that the system made; None for none.
-        before: The run, or the system, from whose ranking the document moved; None for none.
-        options: How scores of rankers are explained.
-    """
-
-    doc_ids: tuple[str, ...] = ()
-    against: str = ""
-    top: int | None = None
-    run: OnRecord | None = None
-    before: System | None = None
-    options: ExplainOptions = field(default_factory=ExplainOptions)
+    doc_ids: tuple[str, ...] = ()  # why does the first score what it scores? Several are put in order
+    against: str = ""  # the document that the first is compared with; "" for none
+    top: int | None = None  # the first so many documents of the ranking instead; None for named ones
+    run: OnRecord | None = None  # the run that the system made; None for none
+    before: System | None = None  # the run, or the system, where the document stood before; None for none
+    options: ExplainOptions = field(default_factory=ExplainOptions)  # how scores of rankers are explained
 
 
 def ask(work: Execution, system: System, question: Question) -> Answer:
-    """Answer a question about documents.
+    """Answer a question about documents; ``work`` is the system at work on the one query.
 
-    Args:
-        work: The system at work on the one query.
-
-    Raises:
-        WrongUse: An unknown document or method, or a run that another system made.
+    Raises WrongUse for an unknown document or method, and for a run that another system made.
     """
     why = Explainer(work, question.options)
     if question.run is not None:
@@ -106,11 +93,7 @@ class Explainer:
         return told.noting(standing_note(self.name(system), ranking, doc_id))
 
     def above(self, system: System, doc_id: str, against: str, *, ranked: bool = True) -> Contrast:
-        """Say why a document stands above another, or below it, and what would reverse them.
-
-        Raises:
-            WrongUse: Both are the same.
-        """
+        """Say why a document stands above another, or below it, and what would reverse them."""
         if doc_id == against:
             raise WrongUse(f"document {doc_id} is compared with itself; name another one")
         first, second = (self.score(system, one, ranked=ranked) for one in (doc_id, against))
@@ -200,11 +183,7 @@ class Explainer:
         return str(system)
 
     def explain(self, system: System, doc_id: str) -> Explanation:
-        """Say why a document scores what it scores.
-
-        Raises:
-            WrongUse: There is no such document.
-        """
+        """Say why a document scores what it scores; WrongUse where there is no such document."""
         match system:
             case Cut():
                 return self.explain(system.of, doc_id)
@@ -328,11 +307,7 @@ class Explainer:
     # --- runs
 
     def tied(self, given: OnRecord, system: System) -> OnRecord:
-        """Return a run tied to the system that made it.
-
-        Raises:
-            WrongUse: The run's tag names another ranker; both fingerprints are told.
-        """
+        """Return a run tied to the system that made it; WrongUse where its tag names another ranker."""
         maker = _uncut(system)
         if isinstance(maker, Reranked):
             written, own = tagged_fingerprint(given.tag), fingerprint_of(self._ranker(maker))

@@ -14,11 +14,7 @@ _COMPARED = 2_000
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str:
-    """Return the known id that is most like another, or "".
-
-    Args:
-        known: The ids that there are; the first 200,000 are looked at.
-    """
+    """Return the known id that is most like another, or ""; the first 200,000 are looked at."""
     folded = wanted.casefold()
     alike = []
     for name in islice(known, _LOOKED_AT):
@@ -31,11 +27,7 @@ def nearest(wanted: str, known: Iterable[str]) -> str:
 
 
 def unknown(kind: str, wanted: str, known: Collection[str], where: str) -> WrongUse:
-    """Return the error for an id that is not there.
-
-    Args:
-        kind: "document" or "query".
-    """
+    """Return the error for an id, of a "document" or "query", that is not there."""
     some = ", ".join(islice(known, 3)) + (" ..." if len(known) > 3 else "")
     close = nearest(wanted, known)
     guess = f'; did you mean "{close}"?' if close else f": {some}" if some else ""
@@ -45,12 +37,12 @@ def unknown(kind: str, wanted: str, known: Collection[str], where: str) -> Wrong
 def find_query(text: str, queries: str | None, field: str = "", runs: Sequence[object | None] = ()) -> Query:
     """Return the query that a person names.
 
+    Raises WrongUse where the queries have none of that id, for no words, and for a run without the ids of
+    queries.
+
     Args:
         text: Its words; where there are queries, its id, or its words as they stand there.
         queries: The file of queries; None for none.
-
-    Raises:
-        WrongUse: The queries have none of that id; no words; or a run without the ids of queries.
     """
     if queries is None:
         if any(run is not None for run in runs):
@@ -64,11 +56,7 @@ def find_query(text: str, queries: str | None, field: str = "", runs: Sequence[o
 
 
 def choose_query(wanted: str, queries: Sequence[Query], where: str) -> Query:
-    """Return the query of an id, or of these very words.
-
-    Raises:
-        WrongUse: There is none.
-    """
+    """Return the query of an id, or of these very words; WrongUse where there is none."""
     by_id = {query.id: query for query in queries}
     if wanted in by_id:
         return by_id[wanted]
@@ -78,11 +66,7 @@ def choose_query(wanted: str, queries: Sequence[Query], where: str) -> Query:
 
 
 def with_words(query: Query) -> Query:
-    """Return a query that says something.
-
-    Raises:
-        WrongUse: It has no text.
-    """
+    """Return a query that says something; WrongUse where it has no text."""
     if not query.text.strip():
         raise WrongUse(f'query "{query.id}" has no text; there is nothing to explain')
     return query

@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar, cast
 
 from rankhouse.core import notation
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import WrongUse, did_you_mean
 from rankhouse.core.notation import Spec, write_spec
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
@@ -159,7 +158,9 @@ class _Reader:
         if name not in _FIRST:
             if _is_ranker(name) or name == DEFAULT:
                 raise self._at(node, f"is a ranker; put what it reads before it:  bm25 % 100 >> {name} ...")
-            raise self._at(node, f"is no system known here{_near(name, _FIRST)}; expected {_SYSTEM}")
+            raise self._at(
+                node, f"is no system known here{did_you_mean(name.lower(), _FIRST)}; expected {_SYSTEM}"
+            )
         if name in FUSIONS:
             return self._fusion(node, name, call)
         args, kwargs = self._arguments(call)
@@ -188,7 +189,7 @@ class _Reader:
         weights: Any = named.pop("weights", None)
         if weights is not None and not _are_numbers(weights):
             raise self._at(
-                kwargs["weights"], "is no list of weights; expected a number a system, like [0.3, 0.7]"
+                kwargs["weights"], "is no list of weights; expected a number per system, like [0.3, 0.7]"
             )
         if "norm" in named:
             named["normalise"] = named.pop("norm")
@@ -215,7 +216,7 @@ class _Reader:
         if name in DESIGNS:
             raise self._at(node, 'is a ranker still to be trained; train it, and name its folder: >> "DIR"')
         if not _is_ranker(name):
-            near = _near(name, (*PUBLISHED, *_OTHERS))
+            near = did_you_mean(name.lower(), (*PUBLISHED, *_OTHERS))
             raise self._at(node, f'"{name}" is no ranker known here{near}; expected {_RANKER}')
         args, kwargs = self._arguments(node)
         options: dict[str, Any] = {key: kwargs.pop(key) for key in STAGE_OPTIONS if key in kwargs}
@@ -315,11 +316,6 @@ def _is_ranker(name: str) -> bool:
 
 def _visible(text: str) -> str:
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name.lower(), known, 1)
-    return f' (did you mean "{close[0]}"?)' if close else ""
 
 
 def _are_numbers(value: object) -> bool:

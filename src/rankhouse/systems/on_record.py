@@ -14,6 +14,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.io.files import as_text, numbered_lines
+from rankhouse.io.trec import read_run
 from rankhouse.systems.names import unknown
 from rankhouse.systems.system import FirstStage, System
 
@@ -23,6 +24,11 @@ CLOSE: Final = 1e-3
 USUAL: Final = "rankhouse"
 """The tag of a run whose maker says nothing else."""
 _RERANKED: Final = re.compile(r"[a-z][a-z0-9_]*-([0-9a-f]{8})").fullmatch
+
+
+def read_record(path: Path) -> OnRecord:
+    """Return a run in a file, with its name and tag."""
+    return OnRecord(read_run(path), path.name, read_tag(path))
 
 
 def read_tag(path: Path) -> str:
@@ -41,19 +47,12 @@ def tagged_fingerprint(tag: str) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OnRecord(FirstStage):
-    """A run in place of a system.
+    """A run in place of a system."""
 
-    Attributes:
-        record: The run.
-        label: What people call it.
-        tag: Of its lines, which may name a ranker; "" for none.
-        maker: The system that made it; None where nobody says.
-    """
-
-    record: Run
-    label: str
-    tag: str = ""
-    maker: System | None = None
+    record: Run  # the run
+    label: str  # what people call it
+    tag: str = ""  # of its lines, which may name a ranker; "" for none
+    maker: System | None = None  # the system that made it; None where nobody says
 
     def __str__(self) -> str:
         return f"<run {self.label}>"
@@ -63,11 +62,7 @@ class OnRecord(FirstStage):
         return replace(self, maker=maker.maker if isinstance(maker, OnRecord) and maker.maker else maker)
 
     def ranking(self, query: Query) -> Ranking:
-        """Look a query up.
-
-        Raises:
-            WrongUse: The run has no such query.
-        """
+        """Look a query up; WrongUse where the run does not have it."""
         if query.id not in self.record:
             raise unknown("query", query.id, self.record, self.label)
         return self.record[query.id]
@@ -77,11 +72,7 @@ class OnRecord(FirstStage):
         return Run.from_rankings({query.id: self.ranking(query) for query in queries})
 
     def number(self, query: Query, doc_id: str) -> float:
-        """Return the score of a document.
-
-        Raises:
-            WrongUse: The run has no such document for the query.
-        """
+        """Return the score of a document; WrongUse where the run does not have it for the query."""
         ranking = self.ranking(query)
         if doc_id not in ranking.doc_ids:
             raise unknown("document", doc_id, ranking.doc_ids, f"{self.label} for query {query.id}")

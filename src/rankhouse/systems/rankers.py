@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Encoder, Ranker, TextEncoder
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
@@ -34,21 +34,14 @@ class ComputeOptions:
 
 
 def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
-    """Open a bundle folder, or a checkpoint by its family: ``crossencoder("DIR")``.
+    """Open a bundle folder, or a checkpoint by its family: ``crossencoder("DIR")``; or "default".
 
-    Args:
-        spec: A folder, a notation, or "default": see :func:`~rankhouse.systems.checkpoints.default_ranker`.
-
-    Raises:
-        MissingExtra: torch or transformers is not installed.
-        BadModel: The folder holds no ranker.
-        WrongUse: An unknown family.
+    Raises MissingExtra without torch or transformers, BadModel where the folder holds no ranker, WrongUse for
+    an unknown family.
     """
-    try:
+    with needs("neural", f"the ranker {spec}"):
         from rankhouse.models import bundle
         from rankhouse.nn.compute import choose
-    except ImportError as error:
-        raise MissingExtra(f"the ranker {spec}", "neural") from error
     if spec == DEFAULT and not Path(spec).exists():
         spec = default_ranker()
     spec = bundle_folder(spec)
@@ -58,8 +51,7 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
 def as_ranker(given: PathLike | Ranker) -> Ranker:
     """Return a ranker: itself, or opened from its notation with everything chosen by default.
 
-    Raises:
-        WrongUse: It is neither a ranker nor its notation.
+    Raises WrongUse where it is neither.
     """
     if isinstance(given, str | os.PathLike):
         return open_ranker(str(as_path(given, "the ranker")), ComputeOptions())
@@ -69,7 +61,7 @@ def as_ranker(given: PathLike | Ranker) -> Ranker:
 
 
 def is_pairwise(spec: object) -> bool:
-    """Return whether a ranker's notation names one that compares passages two by two."""
+    """Return whether this is the notation of a ranker that compares passages two by two."""
     from rankhouse.models.families import PAIRWISE
 
     return isinstance(spec, str) and spec.partition("(")[0].strip() in PAIRWISE
@@ -90,11 +82,7 @@ def bundle_folder(spec: str) -> str:
 
 
 def as_encoder(ranker: Ranker | TextEncoder, name: object) -> Encoder:
-    """Return a ranker as an encoder of texts.
-
-    Raises:
-        WrongUse: It encodes no texts.
-    """
+    """Return a ranker as an encoder of texts; WrongUse where it encodes none."""
     if not isinstance(ranker, TextEncoder):
         raise WrongUse(f"{name}: is no encoder of texts; dense search needs a bi-encoder")
     return cast(Encoder, ranker)
@@ -103,9 +91,8 @@ def as_encoder(ranker: Ranker | TextEncoder, name: object) -> Encoder:
 def dense_searcher(index: AnyIndex, model: Dense) -> Searcher:
     """Open the vectors of an index, exact or by a structure.
 
-    Raises:
-        MissingInput: Nothing was encoded under this name.
-        BadIndex: The vectors do not cover the index as it is now.
+    Raises MissingInput where nothing was encoded under this name, BadIndex where the vectors do not cover the
+    index as it is now.
     """
     if isinstance(index, ShardedIndex):
         return ShardedSearcher(index, open_vectors(index, model.name), model.vectors)

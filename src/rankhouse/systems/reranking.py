@@ -1,4 +1,7 @@
-"""Reranking with everything that goes with it: stored passages, a cache of scores, what was not read."""
+"""Reranking with everything that goes with it: stored passages, a cache of scores, what was not read.
+
+By a ranker that scores pairs, or by one that compares passages two by two.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,24 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.precomputed.read import PASSAGES, PrecomputedState, find, open_all
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
+from rankhouse.io.inputs import PathLike
 from rankhouse.ranking.cache import CachedRanker
+from rankhouse.ranking.pairwise import PairwisePlan, rerank_pairwise
 from rankhouse.ranking.pool import POOLS, Pool
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan, Report
+from rankhouse.ranking.rerank import Plan, Report, rerank
+from rankhouse.systems.rankers import ComputeOptions, as_ranker, is_pairwise, open_ranker
 from rankhouse.text.split import SPLITTERS, Splitter, Whole
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
 class RerankOptions:
     """How to rerank; what ``rankhouse rerank`` says of each, too."""
 
-    depth: Annotated[int, Option("Documents read a query; 50 by default for duot5.", least=0)] = 1000
+    depth: Annotated[int, Option("Documents read per query; 50 by default for duot5.", least=0)] = 1000
     split: Annotated[
         str,
         Option('"sentences(10, 5)", "words(100)" ...', default="whole; as kept, where encode kept it"),
@@ -44,32 +49,25 @@ class RerankOptions:
         str, Option('first, max, sum, mean, "top(3)" ...', default="max; as kept, where encode kept it")
     ] = ""
     stored: Annotated[
-        bool | None, Option("Insist on, or refuse, what encode kept.", default="used if there")
+        bool | None, Option("Require, or ignore, what encode stored.", default="used if there")
     ] = None
     tail: Annotated[Literal["keep", "drop"], Option("What becomes of documents below the depth.")] = "keep"
     alone: Annotated[
-        bool, Option("Queries one by one, as people ask them, and the time of each.", neutral=True)
+        bool, Option("Rerank queries one by one, as people ask them, and time each.", neutral=True)
     ] = False
     cache: Annotated[
         Path | None,
-        Option("Keep scores in this folder, and go on from there after a kill.", kind="local", neutral=True),
+        Option("Keep scores in this folder, and resume from them after a kill.", "local", neutral=True),
     ] = None
 
 
-class RerankResult(NamedTuple):
-    """A reranked run, and how it came about.
+class RerankedRun(NamedTuple):
+    """A reranked run, and how it came about."""
 
-    Attributes:
-        run: The new order.
-        report: What happened on the way.
-        seconds: How long it took.
-        stored: What scored by precomputed passages; None where nothing is stored for the ranker.
-    """
-
-    run: Run
-    report: Report
-    seconds: float
-    stored: PrecomputedScorer | None
+    run: Run  # the new order
+    report: Report  # what happened on the way
+    seconds: float  # how long it took
+    stored: PrecomputedScorer | None  # what scored by precomputed passages; None where nothing is stored
 
 
 def split_and_pool(
@@ -77,8 +75,7 @@ def split_and_pool(
 ) -> tuple[Splitter, Pool]:
     """Settle how documents are cut and pooled: as asked, else as is stored, else as is usual for the ranker.
 
-    Raises:
-        WrongUse: An unknown splitter or pool.
+    Raises WrongUse for an unknown splitter or pool.
     """
     if stored is not None:
         split, pool = split or stored.split, pool or stored.pool
@@ -94,8 +91,7 @@ def reading_plan(
 ) -> tuple[Plan, PrecomputedScorer | None]:
     """Settle how documents are read, and find what is stored for the ranker.
 
-    Raises:
-        WrongUse: An unknown splitter or pool, or nothing is stored where it is insisted on.
+    Raises WrongUse for an unknown splitter or pool, and where nothing is stored that is insisted on.
     """
     cut = str(notation.make(options.split, SPLITTERS, "splitter")) if options.split else ""
     scorer = None
@@ -116,22 +112,18 @@ def reading_plan(
 def open_precomputed(
     index: AnyIndex, ranker: Ranker, split: str = "", *, required: bool = False
 ) -> PrecomputedScorer | None:
-    """Find what an index stores for a ranker; neither of them is changed.
+    """Find what an index stores for a ranker, None where that is nothing; neither of them is changed.
+
+    Raises WrongUse where nothing is stored and it is required, BadIndex where what is stored is of other
+    documents, or damaged.
 
     Args:
         ranker: A TK, or a model that reads token ids; for any other ranker nothing can be stored.
         split: How documents are to be cut, in notation; "" takes what there is.
-
-    Returns:
-        None where nothing is stored for it.
-
-    Raises:
-        WrongUse: Nothing is stored, and it is required.
-        BadIndex: What is stored is of other documents, or damaged.
     """
     if isinstance(index, ShardedIndex):
         if required:
-            raise WrongUse(f"{index.path}: what parts store for rankers is not read; leave out --stored")
+            raise WrongUse(f"{index.path}: what the parts of an index store is not read; leave out --stored")
         return None
     if not required and not (index.path / PASSAGES).exists():
         return None
@@ -166,7 +158,7 @@ def _precomputer(ranker: Ranker) -> VectorPrecomputer | TokenPrecomputer:
     except ImportError as error:  # without torch nobody has one
         raise WrongUse(nothing) from error
     if not isinstance(ranker, NeuralRanker):
-        raise WrongUse(f"{nothing}; TK, crossencoder and monot5 have something")
+        raise WrongUse(f"{nothing}; only for TK, crossencoder and monot5")
     return precomputer_of(ranker)
 
 
@@ -188,23 +180,82 @@ def with_cache(
 
 
 def rerank_with(
-    ranker: Ranker,
+    ranker: Ranker | PairwiseSystem,
     run: Run,
     queries: Sequence[Query],
     index: AnyIndex,
     options: RerankOptions,
     progress: Progress | None = None,
-) -> RerankResult:
+) -> RerankedRun:
     """Rerank a run.
 
-    Raises:
-        WrongUse: An unknown splitter or pool, or nothing is stored where it is insisted on.
-        BadData: A query of the run has no text.
+    Raises WrongUse for an unknown splitter or pool, where nothing is stored that is insisted on, and where
+    documents are cut for a ranker that compares and none is named that chooses a passage; BadData where a
+    query of the run has no text.
     """
-    plan, scorer = reading_plan(ranker, index, options)
-    report, started = Report(), time.perf_counter()
+    report, scorer, documents = Report(), None, index.documents
     with ExitStack() as stack:
-        ranker = with_cache(ranker, scorer, options.cache, stack)
-        reranked = rerank(ranker, run, queries, index.documents, plan=plan, report=report, progress=progress)
-    seconds = time.perf_counter() - started
-    return RerankResult(reranked, report, seconds, scorer)
+        if isinstance(ranker, PairwiseSystem):
+            compared, started = ranker.plan(options), time.perf_counter()
+            reranked = rerank_pairwise(
+                ranker.ranker, run, queries, documents, plan=compared, report=report, progress=progress
+            )
+        else:
+            plan, scorer = reading_plan(ranker, index, options)
+            started, ranker = time.perf_counter(), with_cache(ranker, scorer, options.cache, stack)
+            reranked = rerank(ranker, run, queries, documents, plan=plan, report=report, progress=progress)
+    return RerankedRun(reranked, report, time.perf_counter() - started, scorer)
+
+
+# --- rankers that compare passages two by two ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairwiseSystem:
+    """What ``duot5("DIR", aggregate="sym-sum", passages="")`` says, opened."""
+
+    ranker: DuoT5Ranker
+    aggregate: str = "sym-sum"  # how preferences become scores
+    passages: str = ""  # the ranker that chooses the passage of a long document, in notation; "" for none
+    compute: ComputeOptions | None = None  # how the latter computes
+
+    @cached_property
+    def chooser(self) -> NeuralRanker | None:
+        """The ranker that chooses passages."""
+        return open_ranker(self.passages, self.compute or ComputeOptions()) if self.passages else None
+
+    def plan(self, options: RerankOptions) -> PairwisePlan:
+        """Settle how documents are read and compared; errors as in :func:`rerank_with`."""
+        split = notation.make(options.split or "whole", SPLITTERS, "splitter")
+        return PairwisePlan(options.depth, self.aggregate, split, self.chooser, tail=options.tail)
+
+
+def open_reranker(spec: str, compute: ComputeOptions) -> NeuralRanker | PairwiseSystem:
+    """Open a ranker that scores or one that compares, ``duot5("DIR")``, by its notation.
+
+    Errors are those of :func:`~rankhouse.systems.rankers.open_ranker`.
+    """
+    if not is_pairwise(spec):
+        return open_ranker(spec, compute)
+    with needs("neural", f"the ranker {spec}"):
+        from rankhouse.models.duot5 import DuoT5Ranker
+        from rankhouse.models.families import PAIRWISE
+        from rankhouse.nn.compute import choose
+    named = notation.parse(spec)
+    own = dict(named.kwargs)
+    aggregate, passages = own.pop("aggregate", "sym-sum"), own.pop("passages", "")
+    if not isinstance(aggregate, str) or not isinstance(passages, str):
+        raise WrongUse(f"{spec}: aggregate and passages are texts in quotes")
+    PairwisePlan(aggregate=aggregate)  # a wrong word is refused before anything is opened
+    model = notation.make(named._replace(kwargs=own), PAIRWISE, "family of rankers that compare")
+    device = choose(compute.precision, compute.device, compute.threads or None)
+    return PairwiseSystem(DuoT5Ranker(model, device), aggregate, passages, compute)
+
+
+def as_reranker(given: PathLike | Ranker) -> Ranker | PairwiseSystem:
+    """Return what can be put behind a run: an object, or one opened from its notation; else WrongUse."""
+    if isinstance(given, str) and is_pairwise(given):
+        return open_reranker(given, ComputeOptions())
+    if callable(getattr(given, "preferences", None)) and not hasattr(given, "score"):
+        return PairwiseSystem(cast(Any, given))
+    return as_ranker(given)

@@ -34,11 +34,7 @@ def is_dense(model: str) -> bool:
 def first_stage(model: str, feedback: str = "") -> Lexical | Dense:
     """Return a first stage by its notation; the ranker of ``dense`` may stand without quotes.
 
-    Args:
-        feedback: Of a lexical one, in notation; "" for none.
-
-    Raises:
-        WrongUse: There is no such model.
+    Raises WrongUse where there is no such model. ``feedback``, of a lexical one, is in notation; "" for none.
     """
     match = _DENSE.fullmatch(model)
     if match is None:
@@ -94,16 +90,14 @@ def short_form(
 ) -> System:
     """Return the system that several models are: the best of each, fused and cut again.
 
+    Raises WrongUse for an unknown model, feedback or fusion, and for weights that do not fit.
+
     Args:
-        models: One first stage or more, in notation.
         feedback: Of the lexical ones, in notation; "" for none.
         fusion: How several are joined, in notation; "" for the usual fusion.
         weights: One a model; None for equal ones, or those of the usual fusion.
         k: Documents a query, of the fusion and, where that is named, of each model; the usual fusion needs
             the scores of all that they find.
-
-    Raises:
-        WrongUse: An unknown model, feedback or fusion, or weights that do not fit.
     """
     if fusion not in ("", "rrf"):
         notation.make(fusion, FUSIONS, "method of fusion")  # of one model, too, which is not fused
@@ -144,8 +138,7 @@ def asked_form(
 
     Args:
         models: First stages, in notation; none for bm25.
-        fusion: How models, and the ranker with them, are joined; "" for the usual fusion, and
-            for the ranker alone.
+        fusion: How models, and the ranker with them, are joined; "" for the usual way, or the ranker alone.
         weights: One a model, the ranker's last.
         record: A run in place of the models, or theirs.
     """
@@ -158,29 +151,32 @@ def asked_form(
     return joined(found, fusion, weights)
 
 
+SystemText = Annotated[
+    str | None, Option("\"bm25 % 100 >> crossencoder('DIR')\": what ranks, as one expression.", "source")
+]
+"""The option of commands that take a system."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(ComputeOptions):
     """What ranks, and how many documents it finds."""
 
-    system: Annotated[
-        str | None,
-        Option("\"bm25 % 100 >> crossencoder('DIR')\": what ranks, as one expression.", kind="source"),
-    ] = None
+    system: SystemText = None
     models: Annotated[
         tuple[str, ...],
         Option(
             "Short for a --system: bm25, ql, jm, dense(RANKER); several are fused.",
-            kind="source",
+            "source",
             flag="--model",
         ),
     ] = ("bm25",)
-    feedback: Annotated[str, Option('Of the --model: "rm3(terms=10, docs=10, weight=0.5)".')] = ""
+    feedback: Annotated[str, Option('Expands queries of --model: "rm3(terms=10, docs=10, weight=0.5)".')] = ""
     fusion: Annotated[
         str,
         Option("How several models are fused: rrf, linear ...", default="z-scores, 0.3 words, 0.7 vectors"),
     ] = ""
     k: Annotated[
-        int | None, Option("Documents a query.", flag="-k", least=1, default="1000; 10 with --query")
+        int | None, Option("Documents per query.", flag="-k", least=1, default="1000; 10 with --query")
     ] = None
 
     def best(self, k: int | None = None) -> System:
@@ -193,5 +189,4 @@ class SearchOptions(ComputeOptions):
 
     def work(self, index: AnyIndex, queries: Sequence[Query], progress: Progress = ignore) -> Execution:
         """Return what runs systems for these queries, computing as the options say."""
-        compute = ComputeOptions(self.precision, self.device, self.threads)
-        return Execution(index, queries, compute, progress)
+        return Execution(index, queries, self, progress)

@@ -40,25 +40,15 @@ class Live:
 
 @dataclass(frozen=True)
 class Stage:
-    """A ranker at work behind something: what it reads, and what becomes of it.
+    """A ranker at work behind something: what it reads, and what becomes of it."""
 
-    Attributes:
-        ranker: A folder, a notation, ``default``; or an object.
-        split: How documents are cut, in notation; "" is as stored for the ranker, else whole.
-        pool: What makes one score of passages, in notation; "" is as stored, else max.
-        depth: How many documents a query are read; None for all that come in, and 50 for duot5.
-        tail: What becomes of those below: "keep" or "drop".
-        precision: "fp32", "bf16", "int8"; "" for what is asked of the whole.
-        stored: Use what the index stores for this ranker: True insists, False does without, None if there.
-    """
-
-    ranker: str | Live
-    split: str = ""
-    pool: str = ""
-    depth: int | None = None
-    tail: Literal["keep", "drop"] = "keep"
-    precision: str = ""
-    stored: bool | None = None
+    ranker: str | Live  # a folder, a notation, ``default``; or an object
+    split: str = ""  # how documents are cut, in notation; "" is as stored for the ranker, else whole
+    pool: str = ""  # what makes one score of passages, in notation; "" is as stored, else max
+    depth: int | None = None  # documents a query that are read; None for all that come in, and 50 for duot5
+    tail: Literal["keep", "drop"] = "keep"  # what becomes of those below
+    precision: str = ""  # "fp32", "bf16", "int8"; "" for what is asked of the whole
+    stored: bool | None = None  # what the index stores for the ranker: True insists, False does without
 
     def __post_init__(self) -> None:
         if isinstance(self.ranker, str):
@@ -126,11 +116,7 @@ def write_ranker(text: str) -> str:
 
 
 def as_stage(given: object) -> Stage:
-    """Return a ranker as a stage: from an object, a folder or a notation.
-
-    Raises:
-        WrongUse: It is neither.
-    """
+    """Return a ranker as a stage: of an object, a folder or a notation; WrongUse for anything else."""
     if isinstance(given, Stage):
         return given
     if isinstance(given, str):
@@ -142,7 +128,7 @@ def as_stage(given: object) -> Stage:
         callable(getattr(given, name, None)) for name in ("score", "preferences")
     ):
         raise WrongUse(
-            f"behind >> stands a {type(given).__name__} ({given!s:.60}); give a ranker: an object with "
+            f">> is followed by a {type(given).__name__} ({given!s:.60}); give a ranker: an object with "
             "score(pairs), a folder, or a notation"
         )
     return Stage(Live(cast(Ranker, given)))

@@ -186,7 +186,7 @@ class System:
 
     def __mod__(self, k: object) -> System:
         if type(k) is not int or not 1 <= k <= _MOST:
-            raise WrongUse(f"behind % stands {write_value(k):.40}; keep 1 to {_MOST:,} documents a query")
+            raise WrongUse(f"% is followed by {write_value(k):.40}; keep 1 to {_MOST:,} documents per query")
         if isinstance(self, Fused) and len(self.parts) == 1:  # 0.7 * a % 50 weighs what is left of a
             return replace(self, systems=(self.parts[0] % k,))
         return Cut(self.of, min(self.k, k)) if isinstance(self, Cut) else Cut(self, k)

@@ -17,7 +17,7 @@ from rankhouse.labels.soft_scores import JOINS, JoinedTeachers, RunTeacher
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.systems.rankers import as_ranker
 
-Join = Annotated[str, Option("What makes one score of several teachers'.", choices=tuple(JOINS))]
+Join = Annotated[str, Option("How the scores of several teachers become one.", choices=tuple(JOINS))]
 TeacherLike = PathLike | Ranker | Run
 """A ranker or what opens one, or a run with scores or its file."""
 
@@ -27,15 +27,12 @@ def open_teacher(
 ) -> Ranker:
     """Open what is learned from: the only teacher, or all of them joined.
 
+    Raises MissingExtra without torch or transformers, BadModel where a folder holds no ranker, WrongUse for
+    what is no ranker or run, an unknown family, and an unknown way to join scores.
+
     Args:
-        given: One or more.
         cache: Where to keep the scores of rankers; None: nowhere.
         encoders: Whether the scores of those that have vectors are kept, too.
-
-    Raises:
-        MissingExtra: torch or transformers is not installed.
-        BadModel: A folder holds no ranker.
-        WrongUse: No ranker or run, an unknown family, or a way to join scores that does not exist.
     """
     teachers = [_open(one) for one in given]
     if cache is not None:

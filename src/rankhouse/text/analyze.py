@@ -1,7 +1,7 @@
 """Analysers: text -> the terms an index holds.
 
 ``english``
-    Lucene's English analyser as Anserini builds it: words by ``breaks`` (its StandardTokenizer), a
+    Lucene's English analyser as Anserini builds it: words by ``lucene`` (its StandardTokenizer), a
     possessive ``'s`` taken off, lower case, 33 stop words dropped, Porter's stemmer last. So "its" is no
     stop word and is indexed as "it".
 ``tweet``
@@ -18,9 +18,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from rankhouse.text import word_breaks as breaks
-from rankhouse.text.characters import as_it_is, lower
-from rankhouse.text.porter import stem
+from rankhouse.text import lucene
+from rankhouse.text.characters import as_it_is
 
 _STOPPED = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
@@ -44,7 +43,7 @@ class _Terms(dict[str, str]):
 
     def __missing__(self, word: str) -> str:
         term = self.normal(word)
-        if len(word) <= breaks.MAX_WORD_UNITS:  # longer ones come from white space only, and once
+        if len(word) <= lucene.MAX_WORD_UNITS:  # longer ones come from white space only, and once
             if len(self) >= _CACHED_TERMS:
                 self.clear()
             self[word] = term
@@ -120,13 +119,13 @@ class Analyzer:
 
 def english_term(word: str) -> str:
     """Possessive off, lower case, stop words dropped, stemmed: the term of a word in English text."""
-    term = lower(word[:-2] if word.endswith(_POSSESSIVES) else word)
-    return "" if term in STOP_WORDS else stem(term)
+    term = lucene.lower(word[:-2] if word.endswith(_POSSESSIVES) else word)
+    return "" if term in STOP_WORDS else lucene.stem(term)
 
 
 def locate_words(text: str) -> list[Located]:
-    """Words by Unicode's rules with their places; the words are those of ``breaks.words``."""
-    return [(start, end, text[start:end]) for start, end in breaks.spans(text)]
+    """Words by Unicode's rules with their places; the words are those of ``lucene.words``."""
+    return [(start, end, text[start:end]) for start, end in lucene.spans(text)]
 
 
 def locate_tokens(text: str) -> list[Located]:
@@ -136,7 +135,7 @@ def locate_tokens(text: str) -> list[Located]:
 
 def english() -> Analyzer:
     """English text, token for token as Lucene's EnglishAnalyzer under Anserini."""
-    return Analyzer("english", breaks.words, locate_words, english_term)
+    return Analyzer("english", lucene.words, locate_words, english_term)
 
 
 def tweet() -> Analyzer:

@@ -1,4 +1,4 @@
-"""Characters: their width, their lower case, and their kinds for word breaking.
+"""Characters: their width, and their kinds for word breaking.
 
 Full width turns ASCII into its wide forms (U+FF01 to U+FF5E, the ideographic space) and half-width katakana
 into katakana, as the annotation paper does with its titles. Half width is the other way for ASCII, and again
@@ -16,9 +16,9 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-_SHIFT = ord("！") - ord("!")
-_WIDE = {code: code + _SHIFT for code in range(ord("!"), ord("~") + 1)} | {ord(" "): "\u3000"}
-_NARROW = {code + _SHIFT: code for code in range(ord("!"), ord("~") + 1)} | {0x3000: " "}
+_ASCII, _FULL = range(ord("!"), ord("~") + 1), range(ord("！"), ord("～") + 1)
+_WIDE = dict(zip(_ASCII, _FULL, strict=True)) | {ord(" "): 0x3000}
+_NARROW = dict(zip(_FULL, _ASCII, strict=True)) | {0x3000: ord(" ")}
 _KATAKANA = re.compile("[\uff61-\uff9f]+")  # letters and their sound marks, which join into one character
 
 
@@ -189,10 +189,3 @@ RANGES = {
     ),
     "#": "23 2a",  # the number sign and the asterisk, which open keycap emoji
 }
-
-
-def lower(text: str) -> str:
-    """Lower-case character by character, as Java's Character.toLowerCase does: no final sigma, İ -> i."""
-    if text.isascii() or not ("Σ" in text or "İ" in text):
-        return text.lower()
-    return "".join([character.lower()[0] for character in text])

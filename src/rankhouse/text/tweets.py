@@ -24,9 +24,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from rankhouse.text.characters import lower
-from rankhouse.text.porter import stem
-from rankhouse.text.word_breaks import MAX_WORD_UNITS
+from rankhouse.text.lucene import MAX_WORD_UNITS, lower, stem
 
 _NAMES = (
     "aaa aarp abarth abb abbott abbvie abc able abogado abudhabi ac academy accenture accountant "

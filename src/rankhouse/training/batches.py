@@ -44,15 +44,11 @@ class Groups(NamedTuple):
 
 
 class TextBatch(NamedTuple):
-    """A batch with its texts: n = g * s pairs, row-major.
-
-    Attributes:
-        labels: (g, s) of 0 and 1.
-        targets: (g, s), a teacher's scores as a soft loss compares them; None: the labels are learned.
-    """
+    """A batch with its texts: n = g * s pairs, row-major."""
 
     pairs: list[Pair]
-    labels: FloatArray
+    labels: FloatArray  # (g, s) of 0 and 1
+    # (g, s), a teacher's scores as a soft loss compares them; None: the labels are learned
     targets: FloatArray | None = None
 
 
@@ -123,21 +119,9 @@ def read_texts(examples: Examples, groups: Groups) -> tuple[list[Pair], list[int
     return pairs, rows
 
 
-_TRIES = 50
-REPEATED = 1_000
-"""So many passages are drawn for a query that has fewer, some of them more than once."""
-
-
 def check_count(count: int, most: int) -> None:
-    """Refuse to draw far more passages for a query than any has; a few too many are drawn again.
-
-    Args:
-        most: Passages of the query that has most.
-
-    Raises:
-        WrongUse: It is so.
-    """
-    if count > max(most, REPEATED):
+    """Refuse to draw far more passages for a query than any has; a few too many are drawn again."""
+    if count > max(most, 1_000):
         raise WrongUse(
             f"count={count}: no query has more than {most:,} passages to draw, and a step would hold "
             f"{count:,} for each relevant one; give count={max(1, most)} or less"
@@ -253,9 +237,8 @@ class Batches(BatchSource):
         while waiting:
             batch = self._compatible(waiting)
             groups = self._with_negatives(np.array(batch), rng)
-            if len(groups.query) > 1 or (
-                len(groups.query) and self.settings.count
-            ):  # one alone has no contrast
+            least = 1 if self.settings.count else 2  # one alone has no contrast
+            if len(groups.query) >= least:
                 yield groups
 
     def _compatible(self, waiting: deque[int]) -> list[int]:
@@ -325,7 +308,7 @@ class Batches(BatchSource):
         pool = self._pool
         query = np.repeat(self.examples.query[rows][:, None], self.settings.count, axis=1)
         drawn = np.full(query.shape, -1, np.int64)
-        for _ in range(_TRIES):
+        for _ in range(50):
             missing = np.flatnonzero(drawn.ravel() < 0)
             if not len(missing):
                 break

@@ -86,7 +86,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
         note = msgspec.json.decode(metadata[_SAID])
         if _SUM in metadata:  # not in those of older versions
-            _refuse_changed(metadata, note["sums"], tensors)
+            if metadata[_SUM] != str(zlib.crc32(metadata[_SAID].encode())):
+                raise ValueError("its note was changed after it was written")
+            if note["sums"] != {name: _checksum(tensor) for name, tensor in tensors.items()}:
+                raise ValueError("a tensor was changed after it was written")
         tensors |= {name: tensors[same] for name, same in note["aliases"].items()}
         return tensors, note["said"]
     except (SafetensorError, KeyError, TypeError, ValueError, *UNREADABLE, OSError) as error:
@@ -107,14 +110,6 @@ def read_outcome(path: Path, kind: type[S]) -> S | None:
         if not isinstance(error.__cause__, msgspec.ValidationError):
             raise
         return None
-
-
-def _refuse_changed(metadata: Mapping[str, str], sums: object, tensors: Mapping[str, Tensor]) -> None:
-    """Compare note and tensors with their checksums."""
-    if metadata[_SUM] != str(zlib.crc32(metadata[_SAID].encode())):
-        raise ValueError("its note was changed after it was written")
-    if sums != {name: _checksum(tensor) for name, tensor in tensors.items()}:
-        raise ValueError("a tensor was changed after it was written")
 
 
 # --- optimisers -----------------------------------------------------------------------------------------
@@ -194,15 +189,12 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class Checkpoint(msgspec.Struct, Generic[S], omit_defaults=True):
-    """Where a training stands, and what of its optimiser's and its random states is no tensor.
-
-    Attributes:
-        beside: Files of the training's folder -> their bytes and CRC-32 then; they may have grown since.
-    """
+    """Where a training stands, and what of its optimiser's and its random states is no tensor."""
 
     standing: S
     optimiser: dict[str, Any]
     random: dict[str, Any] = {}
+    # files of the training's folder -> their bytes and CRC-32 then; they may have grown since
     beside: dict[str, tuple[int, int]] = {}
 
 

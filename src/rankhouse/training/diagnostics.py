@@ -16,12 +16,6 @@ from rankhouse.training.teacher_batches import AnyBatches
 
 LEAST_SPREAD = 1e-5
 """Scores of one query that differ by less than this share of their size are one constant."""
-_COLLAPSED_SHARE = 0.9
-_LEAST_REACH = 0.15
-_MANY, _NEARLY_ALL = 0.1, 0.95
-_MOST_UNFOUND = 0.5
-_LEAST_LATE = 2
-_LATE_GAIN = 0.1
 
 
 class Remarks:
@@ -54,9 +48,9 @@ def check_batches(batches: AnyBatches, remarks: Remarks) -> None:
             "with count=1"
         )
     queries = len(batches.examples.queries)
-    if batches.without_relevant > _MANY * queries:
+    if batches.without_relevant > 0.1 * queries:
         # In a catalogue most entries may have no match; nearly all rather tells of foreign judgements.
-        foreign = batches.without_relevant > _NEARLY_ALL * queries
+        foreign = batches.without_relevant > 0.95 * queries
         hint = "; are judgements, queries and collection of one kind?" if foreign else ""
         remarks.say(
             "no relevant",
@@ -67,7 +61,7 @@ def check_batches(batches: AnyBatches, remarks: Remarks) -> None:
     draws = batches.kind != "positives" and batches.settings.count > 0
     from_run = draws and batches.rule.stop > batches.rule.start
     unfound = int((batches.examples.rank[relevant] == NOT_IN_RUN).sum())
-    if from_run and (batches.examples.rank != NOT_IN_RUN).any() and unfound > _MOST_UNFOUND * relevant.sum():
+    if from_run and (batches.examples.rank != NOT_IN_RUN).any() and unfound > 0.5 * relevant.sum():
         remarks.say(
             "not in the run",
             f"{unfound:,} of {int(relevant.sum()):,} relevant pairs are not in the run that negatives come "
@@ -117,7 +111,7 @@ def check_reach(family: str, settings: Settings, steps: int, remarks: Remarks) -
     0.1 kernel rankers stay where they were drawn, with 1 they have learned.
     """
     reach = settings.rate * steps
-    if settings.optimizer.partition("(")[0].strip() not in {"adam", "adamw"} or reach >= _LEAST_REACH:
+    if settings.optimizer.partition("(")[0].strip() not in {"adam", "adamw"} or reach >= 0.15:
         return
     remarks.say(
         "few steps",
@@ -130,7 +124,7 @@ def check_reach(family: str, settings: Settings, steps: int, remarks: Remarks) -
 def collapsed(run: Run, depth: int) -> bool:
     """Return whether a ranker says nearly the same of every document it read."""
     spreads = [spread(run[query_id].scores[:depth]) for query_id in run if len(run[query_id].scores) > 1]
-    return bool(spreads) and float(np.mean(np.array(spreads) < LEAST_SPREAD)) >= _COLLAPSED_SHARE
+    return bool(spreads) and float(np.mean(np.array(spreads) < LEAST_SPREAD)) >= 0.9
 
 
 def spread(scores: FloatArray) -> float:
@@ -188,10 +182,10 @@ def check_rise(validations: Sequence[tuple[int, float]], settings: Settings, rem
     last, best = validations[-1]
     early = [(value, step) for step, value in validations if 3 * step <= 2 * last]
     late = len(validations) - len(early)
-    if late < _LEAST_LATE or best <= max(value for _, value in validations[:-1]):
+    if late < 2 or best <= max(value for _, value in validations[:-1]):
         return
     before, at = max(early)
-    if best - before > _LATE_GAIN * (best - validations[0][1]):
+    if best - before > 0.1 * (best - validations[0][1]):
         longer = f"--set steps={2 * last}" if settings.steps else f"--epochs {2 * settings.epochs}"
         remarks.say(
             "still rising",

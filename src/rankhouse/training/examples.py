@@ -23,7 +23,7 @@ from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ran
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import RAW
-from rankhouse.io.pairs import UNDECIDED, Contradictions, LabelledPair, PairFiles
+from rankhouse.io.pairs import UNDECIDED, Contradictions, PairFiles
 
 IntArray = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -57,12 +57,7 @@ class NegativeRule:
             )
 
     def among(self, label: IntArray, rank: IntArray) -> Mask:
-        """Return which of n examples may be drawn for their query: (n,) bool.
-
-        Args:
-            label: (n,) 1, 0 or -1.
-            rank: (n,) place in the run, from 0; -1 if it is not there.
-        """
+        """Return which of n examples may be drawn for their query: (n,) bool."""
         in_range = (rank >= self.start) & (rank < self.stop)
         mask: Mask = (label != RELEVANT) & ((self.judged & (label == NOT_RELEVANT)) | in_range)
         return mask
@@ -190,8 +185,9 @@ def from_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
     queries: dict[str, Query] = {}
     numbers: dict[str, int] = {}
     documents: dict[str, int] = {}
-    columns = [array("q") for _ in range(3)]
-    both_ways, scores, highest = Contradictions(), _Scores(), 0
+    columns, scores = [array("q") for _ in range(3)], array("f")
+    scale: str | None = None
+    both_ways, highest, two_scales = Contradictions(), 0, ""
     for place, line, record in files.scan():
         both_ways.add(record, len(columns[0]), relevant_from)
         highest = max(highest, record.label)
@@ -202,63 +198,41 @@ def from_pairs(path: Path | str, *more: Path | str, relevant_from: int = 1) -> E
                 place,
                 line,
             )
+        label = RELEVANT if record.label >= relevant_from else NOT_RELEVANT
         row = (
             numbers.setdefault(query.id, len(numbers)),
             documents.setdefault(record.doc_id, len(documents)),
-            _label(record.label, relevant_from),
+            UNJUDGED if record.label == UNDECIDED else label,
         )
-        scores.add(record, place, line)
         for column, value in zip(columns, row, strict=True):
             column.append(value)
+        scores.append(math.nan if record.score is None else record.score)
+        if record.score is not None:
+            scale = record.scale if scale is None else scale
+            if record.scale != scale and not two_scales:
+                two_scales = (
+                    f'{place}, line {line}: the score is on the scale "{record.scale}", those before on '
+                    f'"{scale}"'
+                )
     if not queries:
         raise BadData("there is not one labelled pair in the file", Path(path))
     if highest > 1 and relevant_from == 1:
         warn(f"{path}: there are labels up to {highest}; all from 1 up count as relevant")
-    query_rows, document, label = (np.array(column, np.int64) for column in columns)
+    query_rows, document, labels = (np.array(column, np.int64) for column in columns)
     _warn_of(both_ways, files)
     order = np.argsort(query_rows, kind="stable")
     return Examples(
         tuple(queries.values()),
         query_rows[order],
         order.astype(np.int64),
-        label[order],
+        labels[order],
         rank=np.full(len(order), NOT_IN_RUN, np.int64),
         document=document,
         fetch=files,
-        score=scores.column(order),
-        scale=scores.scale or RAW[0],
-        two_scales=scores.conflict,
+        score=None if scale is None else np.array(scores, np.float32)[order],
+        scale=scale or RAW[0],
+        two_scales=two_scales,
     )
-
-
-def _label(label: int, relevant_from: int) -> int:
-    if label == UNDECIDED:
-        return UNJUDGED
-    return RELEVANT if label >= relevant_from else NOT_RELEVANT
-
-
-class _Scores:
-    """The scores of a file's lines, and whether all are on one scale."""
-
-    def __init__(self) -> None:
-        self._values, self.scale, self.conflict = array("f"), "", ""
-        self._any = False
-
-    def add(self, record: LabelledPair, path: Path, line: int) -> None:
-        self._values.append(math.nan if record.score is None else record.score)
-        if record.score is None:
-            return
-        if self._any and record.scale != self.scale:
-            self.conflict = self.conflict or (
-                f'{path}, line {line}: the score is on the scale "{record.scale}", those before on '
-                f'"{self.scale}"'
-            )
-            return
-        self.scale, self._any = record.scale, True
-
-    def column(self, order: IntArray) -> FloatArray | None:
-        """Return the scores in this order of the lines; None where no line has one."""
-        return np.array(self._values, np.float32)[order] if self._any else None
 
 
 def _warn_of(both_ways: Contradictions, files: PairFiles) -> None:
@@ -289,7 +263,6 @@ def from_judgements(
 
     Args:
         queries: Those to learn from; judgements of others are left out.
-        qrels: Query id -> document id -> grade.
         documents: The texts by id; judged documents that it lacks are left out, and counted in a warning.
         run: What a first stage found, for negatives.
         depth: How many documents a query of the run are looked at.

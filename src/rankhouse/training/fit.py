@@ -41,25 +41,18 @@ from rankhouse.training.steps import Prefetch, Stepper, StepResult
 from rankhouse.training.teacher_batches import AnyBatches, batches_for
 from rankhouse.training.validation import Validation, Validator, early, interval
 
-_LOOKED_AT = 256
-
 
 @dataclass
 class _TrainingLoop:
-    """One training at work.
-
-    Attributes:
-        validator: What chooses the best; None keeps the last.
-        state: Where training stands; moves on as it runs.
-    """
+    """One training at work."""
 
     model: Model[Any]
     batches: AnyBatches
     settings: Settings
     out: Path
-    validator: Validator | None
+    validator: Validator | None  # what chooses the best; None keeps the last
     stepper: Stepper
-    state: TrainingState
+    state: TrainingState  # where training stands; moves on as it runs
     snapshots: Snapshots
     tell: Progress
 
@@ -67,6 +60,12 @@ class _TrainingLoop:
         self.remarks = diagnostics.Remarks(self.state.remarks)
         self._began = time.monotonic() - self.state.seconds  # as if it had never been stopped
         self._last_tasks: list[BatchTask] | None = None
+        self._writes, self._log = self.stepper.rank == 0, TrainingLog(self.out / folder.LOG)
+        self._ahead = Prefetch(self.batches, self.stepper)
+        every, most = self.settings.epochs * self.batches.per_epoch, self.settings.steps
+        self.steps = min(every, most) if most else every
+        # What the encoder is without the head that was drawn over it; "" if it is nothing.
+        self._encoder = self.model.encoder_ranker if isinstance(self.model, HeadedModel) else ""
 
     def run(self) -> TrainingOutcome:
         """Go on from where it stands to the end."""
@@ -80,22 +79,12 @@ class _TrainingLoop:
         return self._finish()
 
     @property
-    def steps(self) -> int:
-        """Steps that all epochs have."""
-        every = self.settings.epochs * self.batches.per_epoch
-        return min(every, self.settings.steps) if self.settings.steps else every
-
-    @property
     def _seconds(self) -> float:
         return time.monotonic() - self._began
 
     @property
     def _enough(self) -> bool:
         return 0 < self.settings.steps <= self.state.step
-
-    @property
-    def _writes(self) -> bool:
-        return self.stepper.rank == 0
 
     def _begin(self) -> None:
         """Check what can be checked before time is spent, and see what the model is worth as it is."""
@@ -111,8 +100,8 @@ class _TrainingLoop:
             self.settings.write(self.out / folder.SETTINGS)
             fresh = not (self.state.step or self.state.validations)
             validated = [step for step, _ in self.state.validations]
-            if fresh:
-                folder.remove_pages(self.out)
+            for page in folder.PAGES if fresh else ():  # of the training that stood here before
+                (self.out / page).unlink(missing_ok=True)
             self._log.forget_after(-1 if fresh else self.state.step, validated)
         if self.validator:
             if not self.state.validations:
@@ -122,10 +111,6 @@ class _TrainingLoop:
             at_start = self.state.validations[0][1]
             if at_start < self.validator.first_stage and FAMILIES[self.model.family].design:
                 diagnostics.check_reach(self.model.family, self.settings, self.steps, self.remarks)
-
-    @property
-    def _log(self) -> TrainingLog:
-        return TrainingLog(self.out / folder.LOG)
 
     def _write_line(self, epoch: int, **numbers: object) -> None:
         if self._writes:
@@ -141,7 +126,10 @@ class _TrainingLoop:
                     return
                 state.step, state.batch, self._last_tasks = state.step + 1, number + 1, tasks
                 self._note(epoch, result)
-                self._after_step()
+                if state.step in self._early or (self._interval and state.step % self._interval == 0):
+                    self._validate()
+                elif self.settings.checkpoint_every and state.step % self.settings.checkpoint_every == 0:
+                    self._checkpoint(at_once=True)
                 if state.stopped:
                     return
                 if self._enough:
@@ -162,11 +150,6 @@ class _TrainingLoop:
         self.tell(state.step, self.steps)
 
     @cached_property
-    def _ahead(self) -> Prefetch:
-        """Encodes batches while others are computed."""
-        return Prefetch(self.batches, self.stepper)
-
-    @cached_property
     def _interval(self) -> int:
         """Steps between validations besides those after epochs; 0 for none."""
         return interval(self.settings, self.steps, self.validator.validation) if self.validator else 0
@@ -179,37 +162,21 @@ class _TrainingLoop:
             return frozenset()
         return early(self._interval) if validations[0][1] > self.validator.first_stage else frozenset()
 
-    def _after_step(self) -> None:
-        step, every = self.state.step, self.settings.checkpoint_every
-        if step in self._early or (self._interval and step % self._interval == 0):
-            self._validate()
-        elif every and step % every == 0:
-            self._checkpoint(at_once=True)
-
     def _settle(self) -> None:
         """End an epoch: validate unless that was just done; without validation, keep what there is."""
+        state = self.state
+        wanted = self.settings.validate_every != "steps" or state.step >= self.steps
         if not self.validator:
             self._look()
             self._keep()
-            self._checkpoint()
-        elif self.state.validations[-1][0] != self.state.step and self._validates_epochs:
+        elif wanted and state.validations[-1][0] != state.step:
             self._validate()
-        else:
-            self._checkpoint()
-
-    @property
-    def _validates_epochs(self) -> bool:
-        """Whether there is a validation at the end of this epoch; after the last step there always is one."""
-        return self.settings.validate_every != "steps" or self.state.step >= self.steps
+            return
+        self._checkpoint()
 
     def _ranker(self, model: Model[Any]) -> NeuralRanker:
         put_to_work = FAMILIES[model.family].ranker
         return put_to_work(model, Compute(self.settings.precision, self.stepper.device))
-
-    @cached_property
-    def _encoder(self) -> str:
-        """Notation of what the encoder is without the head that was drawn over it; "" if it is nothing."""
-        return self.model.encoder_ranker if isinstance(self.model, HeadedModel) else ""
 
     def _encoder_value(self) -> float | None:
         """Measure what the encoder is worth by its own similarity; a drawn head says nothing of that."""
@@ -259,11 +226,9 @@ class _TrainingLoop:
         """Without validation, see on the last batch whether the model still tells passages apart."""
         if self._last_tasks is not None and self._writes:
             last = self._last_tasks[0]
-            pairs = last.read(last.groups).pairs[:_LOOKED_AT]
-            if (
-                len(pairs) > 1
-                and diagnostics.spread(self._ranker(self.model).score(pairs)) < diagnostics.LEAST_SPREAD
-            ):
+            pairs = last.read(last.groups).pairs[:256]
+            spread = diagnostics.spread(self._ranker(self.model).score(pairs)) if len(pairs) > 1 else 1.0
+            if spread < diagnostics.LEAST_SPREAD:
                 diagnostics.say_collapsed(self.state.step, self.remarks)
 
     def _keep(self) -> None:
@@ -296,26 +261,24 @@ class _TrainingLoop:
             self.snapshots.write_best()
         self.stepper.agree(None)  # process 0 has written the best
         folder.load_best(self.model, self.out)
+        measure, first_stage, start, best = "", 0.0, 0.0, 0.0
         if self.validator:
-            start, measure = state.validations[0][1], self.settings.measure
-            diagnostics.check_outcome(
-                state.best, start, self.validator.first_stage, measure, remarks=self.remarks
-            )
+            measure, first_stage = self.settings.measure, self.validator.first_stage
+            start, best = state.validations[0][1], state.best
+            diagnostics.check_outcome(best, start, first_stage, measure, remarks=self.remarks)
             if state.encoder is not None:
-                diagnostics.check_encoder(
-                    state.best, state.encoder, self._encoder, measure, remarks=self.remarks
-                )
+                diagnostics.check_encoder(best, state.encoder, self._encoder, measure, remarks=self.remarks)
             if not state.stopped:
                 diagnostics.check_rise(state.validations, self.settings, self.remarks)
         outcome = TrainingOutcome(
             family=self.model.family,
             steps=state.step,
             epochs=state.epoch,
-            measure=self.settings.measure if self.validator else "",
-            first_stage=self.validator.first_stage if self.validator else 0.0,
-            untaught=state.validations[0][1] if self.validator else 0.0,
+            measure=measure,
+            first_stage=first_stage,
+            untaught=start,
             encoder=state.encoder,
-            best=state.best if self.validator else 0.0,
+            best=best,
             best_step=state.best_step,
             validations=state.validations,
             stopped=state.stopped,
@@ -343,7 +306,6 @@ def fit(
     """Train a model on examples; it ends as the best of its validations (without validation: the last).
 
     Args:
-        settings: How; start from ``settings.defaults(model.family)``.
         out: The training's folder; if it holds this training already, it resumes.
         use: How documents are meant to be passed to the ranker, for its bundle ("split", "pool").
 
@@ -354,7 +316,12 @@ def fit(
         OutputFailed: A file cannot be written; the best so far is still there.
     """
     out = Path(out)
-    _set_temperature(model, settings)
+    if settings.temperature:
+        if not isinstance(model, TemperedModel):
+            raise WrongUse(
+                f"temperature={settings.temperature}: the loss of a {model.family} has none; leave it out"
+            )
+        model.temperature = settings.temperature
     batches = batches_for(examples, model.objective, settings)
     validator = Validator(validation, settings.measure) if validation else None
     name = folder.training_name(model, examples, settings, validation)
@@ -371,8 +338,6 @@ def fit(
         stack.enter_context(checkpoint.seeded(settings.seed + stepper.rank))
         if tensors:
             checkpoint.restore(point, tensors, cast(nn.Module, model), stepper.optimiser)
-        snapshots = Snapshots(model, stepper, out, use or {}, seconds=settings.checkpoint_seconds)
-        tell = progress or ignore
         return _TrainingLoop(
             model,
             batches,
@@ -381,16 +346,6 @@ def fit(
             validator=validator,
             stepper=stepper,
             state=point.standing,
-            snapshots=snapshots,
-            tell=tell,
+            snapshots=Snapshots(model, stepper, out, use or {}, seconds=settings.checkpoint_seconds),
+            tell=progress or ignore,
         ).run()
-
-
-def _set_temperature(model: Model[Any], settings: Settings) -> None:
-    if not settings.temperature:
-        return
-    if not isinstance(model, TemperedModel):
-        raise WrongUse(
-            f"temperature={settings.temperature}: the loss of a {model.family} has none; leave it out"
-        )
-    model.temperature = settings.temperature

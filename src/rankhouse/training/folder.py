@@ -24,15 +24,7 @@ from rankhouse.io.outputs import others
 from rankhouse.models import bundle
 from rankhouse.models.bundle import fingerprint
 from rankhouse.models.contract import Model
-from rankhouse.training.checkpoint import (
-    Checkpoint,
-    load_state,
-    random_states,
-    read_outcome,
-    save_state,
-    saving,
-    sums_of,
-)
+from rankhouse.training import checkpoint
 from rankhouse.training.examples import Examples
 from rankhouse.training.settings import Settings
 from rankhouse.training.steps import Stepper
@@ -40,65 +32,40 @@ from rankhouse.training.validation import Validation
 
 
 class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out; also in ``outcome.json``.
-
-    Attributes:
-        steps: Steps taken.
-        epochs: Epochs finished.
-        measure: What validation measured; "" without validation.
-        first_stage: What the validation run is worth as it is; 0 without validation.
-        untaught: The validation before the first step; 0 without validation.
-        encoder: What the encoder is worth by its checkpoint's own similarity, where the training began by
-            drawing a head over it; None elsewhere, and without validation.
-        best: The best validation, that of the model that is kept; 0 without validation.
-        best_step: Steps the kept model had been taught.
-        validations: (step, value) of all.
-        stopped: Why training ended before its last epoch; "" if it did not.
-        seconds: How long it took, over all resumptions.
-        training: Name of all that the training started from.
-    """
+    """What came out; also in ``outcome.json``."""
 
     family: str
-    steps: int
-    epochs: int
-    measure: str
-    first_stage: float
-    best: float
-    best_step: int
-    validations: list[tuple[int, float]]
-    stopped: str
+    steps: int  # steps taken
+    epochs: int  # epochs finished
+    measure: str  # what validation measured; "" without validation
+    first_stage: float  # what the validation run is worth as it is; 0 without validation
+    best: float  # the best validation, that of the model that is kept; 0 without validation
+    best_step: int  # steps the kept model had been taught
+    validations: list[tuple[int, float]]  # (step, value) of all
+    stopped: str  # why training ended before its last epoch; "" if it did not
     remarks: list[str]
-    seconds: float
-    training: str = ""
-    untaught: float = 0.0
+    seconds: float  # how long it took, over all resumptions
+    training: str = ""  # name of all that the training started from
+    untaught: float = 0.0  # the validation before the first step; 0 without validation
+    # what the encoder is worth by its checkpoint's own similarity, where the training began by drawing a head
+    # over it; None elsewhere, and without validation
     encoder: float | None = None
 
 
 class TrainingState(msgspec.Struct):
-    """Where a training stands, besides its tensors.
+    """Where a training stands, besides its tensors."""
 
-    Attributes:
-        training: Name of all that the training started from.
-        batch: Batches of this epoch done.
-        validations: (step, value) of all so far.
-        encoder: What the encoder is worth without a head; see :class:`TrainingOutcome`.
-        best_step: Step of what is kept; -1 when nothing is.
-        losses: Those not yet in the log.
-        stopped: Why training ended early; "" while it goes on.
-        seconds: How long it took until this checkpoint.
-    """
-
-    training: str
+    training: str  # name of all that the training started from
     step: int = 0
     epoch: int = 0
-    batch: int = 0
-    validations: list[tuple[int, float]] = []
-    encoder: float | None = None
-    best_step: int = -1
-    losses: list[float] = []
-    stopped: str = ""
+    batch: int = 0  # batches of this epoch done
+    validations: list[tuple[int, float]] = []  # (step, value) of all so far
+    encoder: float | None = None  # what the encoder is worth without a head; see :class:`TrainingOutcome`
+    best_step: int = -1  # step of what is kept; -1 when nothing is
+    losses: list[float] = []  # those not yet in the log
+    stopped: str = ""  # why training ended early; "" while it goes on
     remarks: dict[str, str] = {}
-    seconds: float = 0.0
+    seconds: float = 0.0  # how long it took until this checkpoint
 
     @property
     def values(self) -> list[float]:
@@ -122,7 +89,7 @@ UNTAUGHT, ENCODER = "untaught.run", "encoder.run"
 """Names in a training's folder."""
 KEPT = (LOG, SETTINGS, UNTAUGHT, ENCODER)
 """Files that stay as they are when a training is done; the bundle has checksums of its own."""
-CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"
+PAGES = CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"
 """What the command makes of it for people, when it is done."""
 MARKS = (CHECKPOINT, RANKER, LOG, SETTINGS, OUTCOME, UNTAUGHT, ENCODER)
 """Each of them shows that a folder is a training's."""
@@ -155,7 +122,7 @@ def finished(out: Path, training: str, settings: Settings) -> TrainingOutcome | 
     path = out / OUTCOME
     if not path.exists():
         return None
-    outcome = read_outcome(path, TrainingOutcome)
+    outcome = checkpoint.read_outcome(path, TrainingOutcome)
     if outcome is None or outcome.training != training:
         raise WrongUse(
             f"{out}: holds another training, which is finished; not as it was: {_changed(out, settings)}; "
@@ -167,7 +134,7 @@ def finished(out: Path, training: str, settings: Settings) -> TrainingOutcome | 
 
 def resume_point(
     out: Path, training: str, settings: Settings
-) -> tuple[Checkpoint[TrainingState], dict[str, Tensor]]:
+) -> tuple[checkpoint.Checkpoint[TrainingState], dict[str, Tensor]]:
     """Return where a folder's training stands, and its tensors: none for a fresh start.
 
     Raises:
@@ -177,8 +144,8 @@ def resume_point(
     path = out / CHECKPOINT
     if not path.exists():
         _refuse_foreign(out)
-        return Checkpoint(TrainingState(training), {}), {}
-    point, tensors = load_state(path, Checkpoint[TrainingState])
+        return checkpoint.Checkpoint(TrainingState(training), {}), {}
+    point, tensors = checkpoint.load_state(path, checkpoint.Checkpoint[TrainingState])
     state = point.standing
     if state.training != training:
         raise WrongUse(
@@ -199,17 +166,11 @@ def _changed(out: Path, settings: Settings) -> str:
     return ", ".join(changed(before.to_dict(), settings.to_dict())) or unknown
 
 
-def remove_pages(out: Path) -> None:
-    """Remove what the command made of the training that stood here before."""
-    for name in (CURVE, VALIDATION_RUN, REPORT):
-        (out / name).unlink(missing_ok=True)
-
-
 def _refuse_foreign(out: Path) -> None:
     """Refuse to train into a folder that holds anything but a training killed before its first checkpoint."""
     if not out.is_dir():
         return
-    foreign = others(out, (*MARKS, CURVE, VALIDATION_RUN, REPORT), [SETTINGS])
+    foreign = others(out, (*MARKS, *PAGES), [SETTINGS])
     if not foreign and (out / SETTINGS).exists():
         try:
             Settings.from_json((out / SETTINGS).read_bytes())
@@ -220,10 +181,6 @@ def _refuse_foreign(out: Path) -> None:
             f"{out}: holds something else ({name_few(sorted(foreign))}), and a training's files would "
             "stand among it; name a new or an empty folder"
         )
-
-
-_WORTH = 20
-"""Writing may take a twentieth of the time at most."""
 
 
 @dataclass
@@ -245,8 +202,8 @@ class Snapshots:
 
     @property
     def due(self) -> bool:
-        """Whether a kill would now lose more work than writing costs."""
-        return time.monotonic() - self._saved >= (self.seconds and max(self.seconds, _WORTH * self._cost))
+        """Whether a kill would now lose more work than writing costs: a twentieth of the time at most."""
+        return time.monotonic() - self._saved >= (self.seconds and max(self.seconds, 20 * self._cost))
 
     def remember(self) -> None:
         """Take the model as it is now for the best."""
@@ -261,8 +218,10 @@ class Snapshots:
         began = time.monotonic()
         self.write_best()
         path, optimiser = self.out / CHECKPOINT, self.stepper.optimiser
-        beside = sums_of(self.out, KEPT)
-        save_state(path, state, self._network, optimiser, random=random_states(), beside=beside)
+        beside = checkpoint.sums_of(self.out, KEPT)
+        checkpoint.save_state(
+            path, state, self._network, optimiser, random=checkpoint.random_states(), beside=beside
+        )
         self._saved = time.monotonic()
         self._cost = self._saved - began
 
@@ -273,7 +232,7 @@ class Snapshots:
         now = {name: tensor.detach().clone() for name, tensor in self._network.state_dict().items()}
         self._network.load_state_dict(self._best)
         try:
-            with saving(self.out / RANKER):
+            with checkpoint.saving(self.out / RANKER):
                 bundle.save(self.model, self.out / RANKER, self.use)
         finally:
             self._network.load_state_dict(now)

@@ -16,7 +16,7 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.files import numbered_lines
 from rankhouse.io.outputs import writing, writing_failures
-from rankhouse.page.charts import DASHED, Palette, chart_kind, on_axes, plain_axes, write
+from rankhouse.page.charts import DASHED, Palette, on_axes, plain_axes, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,15 +106,11 @@ def read_log(path: Path | str) -> list[Entry]:
 def write_curve(log: Iterable[Entry], path: Path | str) -> None:
     """Draw the curve into a PNG or SVG file; the same log gives the same bytes.
 
-    Args:
-        log: From :func:`rankhouse.training.log.read_log`.
-
     Raises:
         WrongUse: Another suffix, or a log without a step.
         MissingExtra: matplotlib is not installed.
         OutputFailed: The file cannot be written.
     """
-    chart_kind(Path(path))
     entries = list(log)
     if not entries:
         raise WrongUse("the log is empty, so there is no curve to draw")

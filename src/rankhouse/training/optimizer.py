@@ -158,13 +158,12 @@ def take_step(
 
 
 def _split_by_decay(groups: Groups, weight_decay: float) -> Groups:
-    split = []
-    for group in groups:
-        for decays in (True, False):
-            chosen = [p for p in group["params"] if (p.ndim > 1) == decays]
-            if chosen:
-                split.append(group | {"params": chosen, "weight_decay": weight_decay if decays else 0.0})
-    return split
+    return [
+        group | {"params": chosen, "weight_decay": weight_decay if decays else 0.0}
+        for group in groups
+        for decays in (True, False)
+        if (chosen := [p for p in group["params"] if (p.ndim > 1) == decays])
+    ]
 
 
 def _fusible(groups: Groups) -> bool:
@@ -198,14 +197,11 @@ def _warm(moment: Moment, steps: int) -> float:
     return min(1.0, (moment.step + 1) / steps) if steps else 1.0
 
 
-def _check_warmup(warmup: float) -> None:
+def _in_steps(warmup: float) -> Callable[[int], int]:
+    """Return what makes a number of steps of a share of all steps, which is below 1, or of a number."""
     if warmup < 0 or (warmup >= 1 and warmup != int(warmup)):
         raise WrongUse(f"warmup={warmup}: give a share of all steps (0 to 1) or a whole number of steps")
-
-
-def _in_steps(warmup: float, steps: int) -> int:
-    """A share of all steps, or a number of steps."""
-    return round(warmup * steps) if warmup < 1 else int(warmup)
+    return lambda steps: round(warmup * steps) if warmup < 1 else int(warmup)
 
 
 def constant(warmup: float = 0.0) -> Schedule:
@@ -214,8 +210,8 @@ def constant(warmup: float = 0.0) -> Schedule:
     Args:
         warmup: Share of all steps (below 1) or number of steps.
     """
-    _check_warmup(warmup)
-    return lambda moment: _warm(moment, _in_steps(warmup, moment.steps))
+    rising = _in_steps(warmup)
+    return lambda moment: _warm(moment, rising(moment.steps))
 
 
 def linear_decay(warmup: float = 0.1) -> Schedule:
@@ -226,10 +222,10 @@ def linear_decay(warmup: float = 0.1) -> Schedule:
     Args:
         warmup: Share of all steps (below 1) or number of steps.
     """
-    _check_warmup(warmup)
+    in_steps = _in_steps(warmup)
 
     def factor(moment: Moment) -> float:
-        rising = min(_in_steps(warmup, moment.steps), moment.steps)
+        rising = min(in_steps(moment.steps), moment.steps)
         if moment.step < rising:
             return _warm(moment, rising)
         return max(0.0, (moment.steps - moment.step) / max(1, moment.steps - rising))

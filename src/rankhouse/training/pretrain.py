@@ -38,27 +38,11 @@ from rankhouse.io.scratch import tidy
 from rankhouse.models.bundle import fingerprint
 from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.compute import choose
+from rankhouse.training import checkpoint, pretraining_data
 from rankhouse.training import optimizer as optimise
-from rankhouse.training.checkpoint import (
-    Checkpoint,
-    load_state,
-    read_outcome,
-    restore,
-    save_state,
-    seeded,
-    sums_of,
-)
 from rankhouse.training.folder import CHECKPOINT, LOG, OUTCOME, SETTINGS
 from rankhouse.training.log import TrainingLog
 from rankhouse.training.optimizer import SCHEDULES, Moment
-from rankhouse.training.pretraining_data import (
-    Corruption,
-    SpanBatch,
-    Specials,
-    Stream,
-    collection_name,
-    write_tokens,
-)
 from rankhouse.training.settings import StepSettings
 from rankhouse.training.t5_pretraining import CHECKPOINT_FILES, T5Shape, begin, specials, write_checkpoint
 
@@ -105,7 +89,7 @@ def finished(out: Path, name: str) -> PretrainingOutcome | None:
     """Return what came out of a finished pre-training, and clear away what is left of its work."""
     if not (out / OUTCOME).exists():
         return None
-    outcome = read_outcome(out / OUTCOME, PretrainingOutcome)
+    outcome = checkpoint.read_outcome(out / OUTCOME, PretrainingOutcome)
     if outcome is None or outcome.pretraining != name:
         raise WrongUse(
             f"{out}: holds another pre-training, which is finished; collection, vocabulary or settings "
@@ -121,13 +105,13 @@ def clear(out: Path) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def find(out: Path, name: str) -> tuple[Checkpoint[PretrainingState], dict[str, Tensor]]:
+def find(out: Path, name: str) -> tuple[checkpoint.Checkpoint[PretrainingState], dict[str, Tensor]]:
     """Return where a folder's pre-training stands, and its tensors: none for a fresh start."""
     path = out / CHECKPOINT
     if not path.exists():
         (out / TOKENS).unlink(missing_ok=True)  # of whatever collection
-        return Checkpoint(PretrainingState(name), {}), {}
-    point, tensors = load_state(path, Checkpoint[PretrainingState])
+        return checkpoint.Checkpoint(PretrainingState(name), {}), {}
+    point, tensors = checkpoint.load_state(path, checkpoint.Checkpoint[PretrainingState])
     if point.standing.name != name:
         raise WrongUse(
             f"{out}: holds another pre-training, at step {point.standing.step:,}: collection, vocabulary or "
@@ -175,9 +159,9 @@ class PretrainingSettings(StepSettings, frozen=True, kw_only=True, forbid_unknow
         self.corruption.tokens  # noqa: B018 - says what is wrong with its numbers
 
     @property
-    def corruption(self) -> Corruption:
+    def corruption(self) -> pretraining_data.Corruption:
         """What is cut out of a row."""
-        return Corruption(self.length, self.density, self.span)
+        return pretraining_data.Corruption(self.length, self.density, self.span)
 
 
 def pretrain(
@@ -206,10 +190,12 @@ def pretrain(
     with only_writer(out):
         check_own_folder(out, (TOKENS, SETTINGS, OUTCOME, LOG))
         tidy(out)
-        with seeded(settings.seed):
+        with checkpoint.seeded(settings.seed):
             model = begin(*start) if isinstance(start, tuple) else start
         text = msgspec.json.encode(settings.to_dict()).decode()
-        name = sha256(f"{fingerprint(model)} {collection_name(sources)} {text}".encode()).hexdigest()[:32]
+        name = sha256(
+            f"{fingerprint(model)} {pretraining_data.collection_name(sources)} {text}".encode()
+        ).hexdigest()[:32]
         if (done := finished(out, name)) is not None:
             return done
         point, tensors = find(out, name)
@@ -221,7 +207,9 @@ def pretrain(
                 f"vocabulary has {len(marks.sentinels)} sentinels; give a smaller length or density"
             )
         if not (out / TOKENS).exists():
-            write_tokens(sources, tokenizer, marks.end, out / TOKENS, progress=reading)
+            pretraining_data.write_tokens(
+                sources, tokenizer, marks.end, out / TOKENS, progress=reading or ignore
+            )
         tokens = file_sum(out / TOKENS)[:2]
         if point.standing.tokens not in (None, tokens):
             raise BadModel(
@@ -229,11 +217,13 @@ def pretrain(
                 "collection"
             )
         point.standing.tokens = tokens
-        stream = Stream.open(out / TOKENS, tokenizer, settings.corruption.tokens, settings.seed)
+        stream = pretraining_data.Stream.open(
+            out / TOKENS, tokenizer, settings.corruption.tokens, settings.seed
+        )
         settings.write(out / SETTINGS)
         work = _Work(model, stream, marks, settings, out=out, state=point.standing)
         if tensors:
-            restore(point, tensors, work.network, work.optimiser)
+            checkpoint.restore(point, tensors, work.network, work.optimiser)
         return work.run(progress or ignore)
 
 
@@ -242,8 +232,8 @@ class _Work:
     """One pre-training at work."""
 
     model: MonoT5
-    stream: Stream
-    specials: Specials
+    stream: pretraining_data.Stream
+    specials: pretraining_data.Specials
     settings: PretrainingSettings
     out: Path
     state: PretrainingState
@@ -278,10 +268,15 @@ class _Work:
             state.step = step + 1
             state.losses.append(loss)
             if len(state.losses) >= settings.log_every or state.step == settings.steps:
-                self.log(norm)
+                state.last, state.losses = sum(state.losses) / len(state.losses), []
+                rate = settings.rate * self.rates(Moment(step, settings.steps, 0))
+                self.write_line(loss=state.last, rate=rate, norm=norm)
             if state.step % settings.checkpoint_every == 0 and state.step < settings.steps:
                 self.measure()
-                self.checkpoint()
+                state.seconds, beside = self.seconds, checkpoint.sums_of(self.out, (LOG, SETTINGS))
+                checkpoint.save_state(
+                    self.out / CHECKPOINT, state, self.network, self.optimiser, beside=beside
+                )
             tell(state.step, settings.steps)
         return self.finish()
 
@@ -294,7 +289,7 @@ class _Work:
         total = 0.0
         for part in range(settings.accumulate):
             edges = [settings.batch * at // settings.accumulate for at in (part, part + 1)]
-            some = SpanBatch(*(side[slice(*edges)] for side in batch))
+            some = pretraining_data.SpanBatch(*(side[slice(*edges)] for side in batch))
             loss = self.loss(some) * (len(some.inputs) / settings.batch)
             loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
             total += float(loss.detach())
@@ -307,7 +302,7 @@ class _Work:
             )
         return total, norm
 
-    def loss(self, batch: SpanBatch) -> Tensor:
+    def loss(self, batch: pretraining_data.SpanBatch) -> Tensor:
         """Mean cross-entropy of saying every token of the targets (n, o)."""
         inputs, targets = (torch.from_numpy(side).to(self.device) for side in batch)
         start = torch.full_like(targets[:, :1], self.model.policy["start"])
@@ -333,25 +328,15 @@ class _Work:
         total = 0.0
         with torch.no_grad():
             for first in range(0, len(rows), size):
-                some = SpanBatch(*(side[first : first + size] for side in held_out))
+                some = pretraining_data.SpanBatch(*(side[first : first + size] for side in held_out))
                 total += float(self.loss(some)) * len(some.inputs)
         value = total / len(rows)
-        self.log_file.write(step=self.state.step, held_out=value, seconds=round(self.seconds, 3))
+        self.write_line(held_out=value)
         return value
 
-    def log(self, norm: float) -> None:
-        state = self.state
-        state.last = sum(state.losses) / len(state.losses)
-        rate = self.settings.rate * self.rates(Moment(state.step - 1, self.settings.steps, 0))
-        self.log_file.write(
-            step=state.step, loss=state.last, rate=rate, norm=norm, seconds=round(self.seconds, 3)
-        )
-        state.losses = []
-
-    def checkpoint(self) -> None:
-        self.state.seconds = self.seconds
-        beside = sums_of(self.out, (LOG, SETTINGS))
-        save_state(self.out / CHECKPOINT, self.state, self.network, self.optimiser, beside=beside)
+    def write_line(self, **numbers: float) -> None:
+        """Log where the training stands."""
+        self.log_file.write(step=self.state.step, **numbers, seconds=round(self.seconds, 3))
 
     def finish(self) -> PretrainingOutcome:
         """Write the checkpoint that others read, and say what came out."""

@@ -12,7 +12,7 @@ Shapes: n rows, t tokens of a row before anything is cut, s spans, i input token
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import file_digest, sha256
@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
-from rankhouse.core.nouns import Document
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.sampling import generator
 from rankhouse.io.corpora import corpus_files, read_documents
 from rankhouse.io.outputs import replacing
@@ -54,18 +53,13 @@ class Specials(NamedTuple):
 class Corruption:
     """How much is cut out of a row.
 
-    Attributes:
-        length: Most tokens of the input, i, its end token among them.
-        density: Share of the tokens that are cut.
-        span: Tokens of a span on average.
-
     Raises:
         WrongUse: Numbers with which nothing would be cut, or nothing kept.
     """
 
-    length: int = 512
-    density: float = 0.15
-    span: float = 3.0
+    length: int = 512  # most tokens of the input, i, its end token among them
+    density: float = 0.15  # share of the tokens that are cut
+    span: float = 3.0  # tokens of a span on average
 
     def __post_init__(self) -> None:
         if not 0 < self.density < 1 or self.span < 1:
@@ -141,11 +135,6 @@ def _replace(tokens: IntArray, gone: NDArray[np.bool_], sentinels: IntArray) -> 
     return left
 
 
-_AT_ONCE = 256
-_MOST_HELD_OUT = 64
-_HELD_OUT_SHARE = 50
-
-
 def collection_name(sources: Iterable[Path | str]) -> str:
     """Name a collection by its content; an ``ir_datasets:`` collection by its own name."""
     digest = sha256()
@@ -166,7 +155,7 @@ def write_tokens(
     tokenizer: Tokenizer,
     end: int,
     path: Path,
-    progress: Progress | None = None,
+    progress: Progress = ignore,
 ) -> None:
     """Tokenise a collection into a file of uint16 or, for large vocabularies, uint32; whole or absent.
 
@@ -175,26 +164,18 @@ def write_tokens(
     Raises:
         BadData: A malformed document.
     """
-    kind = _kind(tokenizer)
-    documents = (document for document in read_documents(sources) if document.full_text.strip())
-    done = 0
+    kind, done = _kind(tokenizer), 0
+    texts = (d.full_text for d in read_documents(sources) if d.full_text.strip())
     with replacing(path) as temporary, temporary.open("wb") as file:
-        for some in _batches(documents):
-            texts = [document.full_text for document in some]
-            for spelled in tokenizer.encode_batch_fast(texts, add_special_tokens=False):
+        while some := list(islice(texts, 256)):
+            for spelled in tokenizer.encode_batch_fast(some, add_special_tokens=False):
                 file.write(np.array([*spelled.ids, end], kind).tobytes())
             done += len(some)
-            if progress:
-                progress(done)
+            progress(done)
 
 
 def _kind(tokenizer: Tokenizer) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u2" if tokenizer.get_vocab_size() <= 1 << 16 else "<u4")
-
-
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    while some := list(islice(documents, _AT_ONCE)):
-        yield some
 
 
 @dataclass(frozen=True)
@@ -204,14 +185,10 @@ class Stream:
     An epoch is every row once, in an order that needs no list of rows: with c rows, the k-th one read is row
     (a k + b) mod c for a step a that shares no divisor with c. Each epoch draws a, b and where the first row
     begins. The last rows of the file are held out.
-
-    Attributes:
-        ids: All tokens of the file.
-        tokens: t.
     """
 
-    ids: NDArray[np.unsignedinteger]
-    tokens: int
+    ids: NDArray[np.unsignedinteger]  # all tokens of the file
+    tokens: int  # t
     seed: int
 
     @classmethod
@@ -233,7 +210,7 @@ class Stream:
     @property
     def held_out_rows(self) -> int:
         """How many rows are kept for measuring."""
-        return min(_MOST_HELD_OUT, max(1, len(self.ids) // self.tokens // _HELD_OUT_SHARE))
+        return min(64, max(1, len(self.ids) // self.tokens // 50))
 
     @property
     def rows(self) -> int:

@@ -14,12 +14,9 @@ from rankhouse.evaluation.measure_notation import parse as parse_measures
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import write_json
 from rankhouse.models.families import FAMILIES
-from rankhouse.training.distillation import soft_loss
+from rankhouse.training.distillation import DENOISERS, soft_loss
 from rankhouse.training.examples import NEGATIVES
 from rankhouse.training.optimizer import OPTIMISERS, SCHEDULES
-from rankhouse.training.teacher_scores import DENOISERS
-
-OnOverlap = Literal["warn", "error", "allow"]
 
 
 class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,18 +126,13 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             positives have no hard negatives.
         transitive: Positives only: relevant pairs say that both are the same thing (a product), so whatever
             they join is one thing, and never another's negative.
-        optimizer: Notation: adam, adamw(weight_decay=0.01), sgd(momentum=0.9), adafactor.
-        rate: Learning rate.
         rates: Beginnings of parameter names with rates of their own; 0 freezes.
         layer_decay: What a rate is multiplied by from each layer to the one below it, 0 to 1: low layers keep
             more of what the checkpoint knows. 1: all layers learn at one rate.
-        schedule: Notation: constant, linear(warmup=0.1), step(every=5, factor=0.75), plateau(patience=10).
         temperature: What similarities are divided by in a bi-encoder's loss; 0: the model's own.
-        clip: Largest norm of all gradients together; 0: not clipped.
         precision: "fp32", or "bf16" for the computing (weights stay in fp32).
         dropout: Share of numbers dropped, everywhere that the model drops any, from 0 to below 1; None: the
             model's own shares.
-        device: "auto", "cpu", "cuda".
         seed: Of batches, dropout and whatever else is drawn.
         measure: What validation maximises, in ir_measures' notation.
         validate_every: Steps between validations; there is one before the first step and after every epoch as
@@ -152,7 +144,6 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         checkpoint_seconds: After a validation or an epoch there is a checkpoint if this much time has passed
             since the last one (or twenty times what writing it took, if that is more); 0: always.
         checkpoint_every: Steps between checkpoints besides those; 0: only those.
-        log_every: Steps a line of the log sums up.
         overlap: What to do when a training query is a validation query too.
         loss: Notation of a loss on a teacher's scores: margin-mse, listwise-kl(factor=15), pointwise. "": the
             family's own, on labels.
@@ -181,7 +172,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     patience: int = 0
     checkpoint_seconds: float = 30.0
     checkpoint_every: int = 0
-    overlap: OnOverlap = "warn"
+    overlap: Literal["warn", "error", "allow"] = "warn"
     loss: str = ""
     crossed: bool = False
     denoise: str = ""

@@ -39,11 +39,6 @@ from rankhouse.training.teacher_batches import AnyBatches
 # does so, on its own), they would hold it for good, and destroying it would not end its threads.
 
 
-_DROPOUTS = ("dropout", "attention_dropout")
-"""Names under which attention of transformers has its share as a number, not as a module."""
-_LONGEST_WAIT = timedelta(hours=12)  # the other processes wait while the first one validates
-
-
 class BatchPart(NamedTuple):
     """A part of a batch, encoded: n pairs, labels (g, s), share of the loss, targets of a soft loss."""
 
@@ -116,8 +111,13 @@ class Stepper:
             raise WrongUse(f"a {type(model).__name__} cannot be trained: it is no torch.nn.Module")
         self.settings, self._model = settings, model
         self._accelerator = _accelerator(settings.device)
-        if settings.dropout is not None:
-            _set_dropout(model, settings.dropout)
+        if (share := settings.dropout) is not None:
+            for module in model.modules():
+                if isinstance(module, nn.Dropout):
+                    module.p = share
+                for name in ("dropout", "attention_dropout"):  # attention of transformers has it as a number
+                    if isinstance(getattr(module, name, None), float):
+                        setattr(module, name, share)
         soft = soft_loss(settings.loss) if settings.loss else None
         taught = _LossModule(model.to(self._accelerator.device), soft)
         groups = optimise.parameter_groups(model, settings.rate, settings.rates, settings.layer_decay)
@@ -200,15 +200,6 @@ class Stepper:
             yield
 
 
-def _set_dropout(model: nn.Module, share: float) -> None:
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = share
-        for name in _DROPOUTS:
-            if isinstance(getattr(module, name, None), float):
-                setattr(module, name, share)
-
-
 def _accelerator(device: str) -> Accelerator:
     where = choose("fp32", device).device  # checks that it is there, and says what to do if not
     first = not dist.is_initialized()
@@ -218,7 +209,7 @@ def _accelerator(device: str) -> Accelerator:
             mixed_precision="no",  # autocast is ours: accelerate settles it once for a whole process
             kwargs_handlers=[
                 DistributedDataParallelKwargs(find_unused_parameters=True),
-                InitProcessGroupKwargs(timeout=_LONGEST_WAIT),
+                InitProcessGroupKwargs(timeout=timedelta(hours=12)),  # others wait while the first validates
             ],
         )
     except ValueError as error:

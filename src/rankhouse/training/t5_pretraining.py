@@ -31,27 +31,17 @@ Style = Literal["1.0", "1.1"]
 
 CHECKPOINT_FILES = ("model.safetensors", "tokenizer.json", "config.json")
 """What :func:`write_checkpoint` writes, in that order."""
-_VOCABULARY_UNIT = 128  # as in the published models: 32,100 tokens in 32,128 rows
 
 
 class T5Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes of a T5.
+    """Sizes of a T5."""
 
-    Attributes:
-        style: "1.0" or "1.1".
-        d_model: Width.
-        layers: Of the encoder, and of the decoder.
-        heads: Of attention.
-        d_kv: Width of a head; 0: d_model / heads.
-        d_ff: Inner width of the feed-forward parts.
-    """
-
-    style: Style = "1.1"
-    d_model: int = 128
-    layers: int = 2
-    heads: int = 4
-    d_kv: int = 0
-    d_ff: int = 256
+    style: Style = "1.1"  # "1.0" or "1.1"
+    d_model: int = 128  # width
+    layers: int = 2  # of the encoder, and of the decoder
+    heads: int = 4  # of attention
+    d_kv: int = 0  # width of a head; 0: d_model / heads
+    d_ff: int = 256  # inner width of the feed-forward parts
 
     def __post_init__(self) -> None:
         check_least(self, 1, "d_model", "layers", "heads", "d_ff")
@@ -113,14 +103,13 @@ def specials(tokenizer: Tokenizer) -> Specials:
     return Specials(end, np.array(sentinels))
 
 
-def config_of(shape: T5Shape, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Write a config.json as the published checkpoints of this style have it."""
-    rows = -(-tokenizer.get_vocab_size() // _VOCABULARY_UNIT) * _VOCABULARY_UNIT
+def _config(shape: T5Shape, tokenizer: Tokenizer, end: int) -> dict[str, Any]:
+    """Return a config.json as the published checkpoints of this style have it."""
     tied = shape.style == "1.0"
     return {
         "architectures": ["T5ForConditionalGeneration"],
         "model_type": "t5",
-        "vocab_size": rows,
+        "vocab_size": -(-tokenizer.get_vocab_size() // 128) * 128,  # 32,128 rows for 32,100 tokens
         "d_model": shape.d_model,
         "d_kv": shape.d_kv or shape.d_model // shape.heads,
         "d_ff": shape.d_ff,
@@ -135,7 +124,7 @@ def config_of(shape: T5Shape, tokenizer: Tokenizer) -> dict[str, Any]:
         "feed_forward_proj": "relu" if tied else "gated-gelu",
         "is_encoder_decoder": True,
         "pad_token_id": 0,
-        "eos_token_id": 1,
+        "eos_token_id": end,
         "decoder_start_token_id": 0,
         "tie_word_embeddings": tied,
         "scale_decoder_outputs": tied,
@@ -158,8 +147,8 @@ def begin(shape: T5Shape, tokenizer: Tokenizer) -> MonoT5:
         "scaled": tied,
         "tied": tied,
     }
-    config = config_of(shape, tokenizer) | {"eos_token_id": policy["end"]}
-    files = {"config.json": json.dumps(config).encode(), "tokenizer.json": tokenizer.to_str().encode()}
+    config = json.dumps(_config(shape, tokenizer, policy["end"])).encode()
+    files = {"config.json": config, "tokenizer.json": tokenizer.to_str().encode()}
     model = MonoT5.rebuild(policy, files)
     if not tied:  # logits that start near 1, not near d_model ** 0.5
         head: nn.Linear = model.network.lm_head  # type: ignore[assignment]  # a T5 has one

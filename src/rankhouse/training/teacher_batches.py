@@ -17,6 +17,7 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import generator
 from rankhouse.core.scores import scale_of
+from rankhouse.training import distillation
 from rankhouse.training.batches import (
     Batches,
     BatchSource,
@@ -27,13 +28,8 @@ from rankhouse.training.batches import (
     check_count,
     read_texts,
 )
-from rankhouse.training.distillation import Targets, TeacherScores, soft_loss, targets_for
 from rankhouse.training.examples import RELEVANT, Examples, IntArray
 from rankhouse.training.settings import Settings
-from rankhouse.training.teacher_scores import DENOISERS, ask_teacher, denoise
-
-_MEASURED = 4096
-"""Pairs that a teacher is asked about to see how large its scores are."""
 
 
 class SoftBatches(BatchSource):
@@ -53,7 +49,7 @@ class SoftBatches(BatchSource):
         super().__init__(examples, kind, settings)
         examples.check_scale()
         self._teacher = teacher = examples.teacher
-        loss = soft_loss(settings.loss)
+        loss = distillation.soft_loss(settings.loss)
         self.size = 1 if loss.least == 1 else max(2, 1 + settings.count)
         n = len(examples)
         self._scores = np.full(n, np.nan, np.float32) if examples.score is None else examples.score.copy()
@@ -73,20 +69,20 @@ class SoftBatches(BatchSource):
                 f'the pairs have scores on the scale "{examples.scale}", the teacher gives "{known}"; label '
                 "all with one, or leave the teacher out"
             )
-        self.targets = Targets(known)
-        self.targets = targets_for(loss, known, self._measured())
+        self.targets = distillation.Targets(known)
+        self.targets = distillation.targets_for(loss, known, self._measured())
 
-    def _measured(self) -> TeacherScores:
+    def _measured(self) -> distillation.TeacherScores:
         """Return scored pairs to measure by: all, or those of some queries, which the teacher reads now."""
         rows, query = self._rows, self.examples.query
         if self._teacher is not None:
             queries, sizes = np.unique(query[rows], return_counts=True)
             order = generator(self.settings.seed, 0, 1).permutation(len(queries))
-            enough = 1 + int(np.searchsorted(np.cumsum(sizes[order]), _MEASURED))
+            enough = 1 + int(np.searchsorted(np.cumsum(sizes[order]), 4096))  # of about so many pairs
             rows = rows[np.isin(query[rows], queries[order[:enough]])]
             self.read(self._groups(rows[:, None]))
         rows = rows[~np.isnan(self._scores[rows])]  # blank ones are not asked about
-        return TeacherScores(query[rows], self._scores[rows], self.examples.label[rows])
+        return distillation.TeacherScores(query[rows], self._scores[rows], self.examples.label[rows])
 
     @cached_property
     def per_epoch(self) -> int:
@@ -131,7 +127,9 @@ class SoftBatches(BatchSource):
         """Have the teacher score what has no score yet."""
         fresh = np.flatnonzero(np.isnan(self._scores[rows]))
         if self._teacher is not None and len(fresh):
-            self._scores[rows[fresh]] = ask_teacher(self._teacher, [pairs[place] for place in fresh.tolist()])
+            self._scores[rows[fresh]] = distillation.ask_teacher(
+                self._teacher, [pairs[place] for place in fresh.tolist()]
+            )
 
 
 class CrossedBatches(BatchSource):
@@ -149,7 +147,7 @@ class CrossedBatches(BatchSource):
         super().__init__(examples, kind, settings)
         if examples.teacher is None:
             raise WrongUse("crossed=True: pairs that nobody scored before are learned, so give a teacher")
-        if soft_loss(settings.loss).least < 2 or settings.count < 1:
+        if distillation.soft_loss(settings.loss).least < 2 or settings.count < 1:
             raise WrongUse(
                 "crossed=True compares passages of a query: take another loss, and count=1 or more"
             )
@@ -157,15 +155,11 @@ class CrossedBatches(BatchSource):
         self._targets = SoftBatches(examples, kind, settings).targets
         query = examples.query
         self._begins = np.flatnonzero(np.bincount(query, minlength=len(examples.queries)) > 1)
+        self.per_epoch = -(-len(self._begins) // settings.batch)
         self._starts = np.searchsorted(query, np.arange(len(examples.queries) + 1))
         relevant = np.flatnonzero(examples.label == RELEVANT)
         order = np.argsort(examples.item[relevant], kind="stable")
         self._asked_items, self._asking = examples.item[relevant][order], query[relevant][order]
-
-    @property
-    def per_epoch(self) -> int:
-        """How many batches an epoch has."""
-        return -(-len(self._begins) // self.settings.batch)
 
     def epoch(self, number: int) -> Iterator[Groups]:
         """Plan an epoch: the same batches whenever asked with the same seed and number."""
@@ -195,7 +189,7 @@ class CrossedBatches(BatchSource):
     def read(self, groups: Groups) -> TextBatch:
         """Read the texts of a batch and ask the teacher; a query beside a blank text is left out."""
         pairs, kept = read_texts(self.examples, groups)
-        scores = ask_teacher(self._teacher, pairs)
+        scores = distillation.ask_teacher(self._teacher, pairs)
         shape = len(kept), groups.item.shape[1]
         return TextBatch(pairs, np.zeros(shape, np.float32), self._targets(scores.reshape(shape)))
 
@@ -205,15 +199,10 @@ class MixedBatches:
 
     def __init__(self, soft: SoftBatches | CrossedBatches, judged: Batches) -> None:
         self.soft, self.judged, self._share = soft, judged, soft.settings.judged
-        self.examples, self.kind = soft.examples, soft.kind
+        self.examples, self.kind, self.per_epoch = soft.examples, soft.kind, soft.per_epoch
         self.settings, self.rule = soft.settings, soft.rule
         self.without_relevant, self.without_negatives = judged.without_relevant, judged.without_negatives
         self.false_negatives, self.negatives = judged.false_negatives, judged.negatives
-
-    @property
-    def per_epoch(self) -> int:
-        """How many batches an epoch has."""
-        return self.soft.per_epoch
 
     def plan(self, number: int) -> Iterator[list[BatchTask]]:
         """Plan an epoch as steps, each of two tasks: a batch on scores and one on judgements."""
@@ -250,7 +239,9 @@ def _judged(examples: Examples, kind: Kind, settings: Settings) -> Batches:
     """Return batches on labels, without false negatives if that is wanted."""
     if not settings.denoise:
         return Batches(examples, kind, settings)
-    done = denoise(examples, notation.make(settings.denoise, DENOISERS, "bound of negatives"))
+    done = distillation.denoise(
+        examples, notation.make(settings.denoise, distillation.DENOISERS, "bound of negatives")
+    )
     batches = Batches(done.examples, kind, settings)
     batches.false_negatives, batches.negatives = done.removed, done.negatives
     return batches

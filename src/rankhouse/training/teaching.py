@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,24 +26,14 @@ from rankhouse.models import bundle
 from rankhouse.models.families import DESIGNS, FAMILIES, Design, open_model
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.pool import POOLS
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.text.split import SPLITTERS
+from rankhouse.training import folder
+from rankhouse.training.distillation import with_scores
 from rankhouse.training.examples import Examples, from_judgements, from_pairs
 from rankhouse.training.fit import fit
-from rankhouse.training.folder import (
-    CURVE,
-    ENCODER,
-    LOG,
-    RANKER,
-    REPORT,
-    UNTAUGHT,
-    VALIDATION_RUN,
-    TrainingOutcome,
-)
 from rankhouse.training.log import read_log, write_curve
 from rankhouse.training.settings import Settings, defaults
-from rankhouse.training.teacher_scores import with_scores
 from rankhouse.training.tuning import interpolated
 from rankhouse.training.validation import Validation
 
@@ -51,27 +41,26 @@ if TYPE_CHECKING:
     from rankhouse.models.contract import Model
 
 
-_MEASURES = "AP nDCG@10 RR@10"
-
-
 def write_pages(out: Path, index: Index, validation: Validation | None, measure: str) -> None:
     """Draw the learning curve and compare the kept model with what was there before, where missing."""
     try:
-        if not (out / CURVE).exists() and (log := read_log(out / LOG) if (out / LOG).exists() else []):
-            write_curve(log, out / CURVE)
+        if not (out / folder.CURVE).exists() and (
+            log := read_log(out / folder.LOG) if (out / folder.LOG).exists() else []
+        ):
+            write_curve(log, out / folder.CURVE)
         if validation is not None:
             trained = _validation_run(out, index, validation)
-            if not (out / REPORT).exists():
+            if not (out / folder.REPORT).exists():
                 _compare(out, validation, trained, measure)
     except MissingExtra as missing:
-        say(f"no {CURVE} and no {REPORT}: {missing}")
+        say(f"no {folder.CURVE} and no {folder.REPORT}: {missing}")
 
 
 def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
     """Return the validation run re-ranked by what was kept."""
-    if (out / VALIDATION_RUN).exists():
-        return read_run(out / VALIDATION_RUN)
-    ranker = bundle.open_ranker(str(out / RANKER), choose("fp32"))
+    if (out / folder.VALIDATION_RUN).exists():
+        return read_run(out / folder.VALIDATION_RUN)
+    ranker = bundle.open_ranker(str(out / folder.RANKER), choose("fp32"))
     with shown("re-ranking validation", validation.rows) as show:
         reranked = rerank(
             ranker,
@@ -81,53 +70,41 @@ def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
             plan=validation.plan,
             progress=show,
         )
-    write_run(reranked, out / VALIDATION_RUN, "trained")
+    write_run(reranked, out / folder.VALIDATION_RUN, "trained")
     return reranked
 
 
 def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> None:
     """Write the page: the first stage, what was untaught, what was kept, both joined if that can be told."""
     runs = {"first stage": validation.run}
-    if (out / UNTAUGHT).exists():
-        runs["untaught"] = read_run(out / UNTAUGHT)
-    if (out / ENCODER).exists():
-        runs["encoder alone"] = read_run(out / ENCODER)
+    for name, file in (("untaught", out / folder.UNTAUGHT), ("encoder alone", out / folder.ENCODER)):
+        if file.exists():
+            runs[name] = read_run(file)
     runs["trained"] = trained
     joined = interpolated(trained, validation.run, validation.qrels, measure)
     if joined is not None:
         runs["trained + first stage"] = joined
+    measures = "AP nDCG@10 RR@10"
     comparison = compare(
-        runs, validation.qrels, _MEASURES, "first stage", test="randomization", correction="holm"
+        runs, validation.qrels, measures, "first stage", test="randomization", correction="holm"
     )
     texts = {query.id: query.text for query in validation.queries}
-    comparison.save(out / REPORT, title=f"Training {out.name}: validation", texts=texts)
-
-
-TEACHER_LOSS = "margin-mse"
-"""What is learned from a teacher unless another loss is named."""
+    comparison.save(out / folder.REPORT, title=f"Training {out.name}: validation", texts=texts)
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What to learn from, and what to choose the best by.
+    """What to learn from, and what to choose the best by."""
 
-    Attributes:
-        queries: Texts to learn from.
-        qrels: Their judgements.
-        run: A first stage, for negatives.
-        pairs: PAIRS files in place of the three.
-        relevant_from: The lowest grade or label that means relevant.
-        validation: (queries, qrels, run); None keeps the last model.
-        teacher: Whose scores are learned; it scores the pairs that have none, a run or several teachers all
-            of them, before the training. Judgements are not needed then.
-    """
-
-    queries: Sequence[Query] | None = None
-    qrels: Qrels | None = None
-    run: Run | None = None
-    pairs: tuple[Path, ...] = ()
-    relevant_from: int = 1
+    queries: Sequence[Query] | None = None  # texts to learn from
+    qrels: Qrels | None = None  # their judgements
+    run: Run | None = None  # a first stage, for negatives
+    pairs: tuple[Path, ...] = ()  # PAIRS files in place of the three
+    relevant_from: int = 1  # the lowest grade or label that means relevant
+    # (queries, qrels, run); None keeps the last model
     validation: tuple[Sequence[Query], Qrels, Run] | None = None
+    # whose scores are learned; it scores the pairs that have none, a run or several teachers all of them,
+    # before the training. Judgements are not needed then.
     teacher: Ranker | None = None
 
 
@@ -135,20 +112,14 @@ class TrainingData:
 class TrainOptions:
     """How to train and how the ranker is meant to be used.
 
-    Attributes:
-        split: How documents are cut for validation and use, in notation.
-        pool: What makes one score of passages, in notation.
-        depth: How deep validation re-ranks.
-        settings: What differs from the family's defaults.
-
     Raises:
         WrongUse: An unknown splitter or pool, or an argument that it does not take.
     """
 
-    split: str = "whole"
-    pool: str = "max"
-    depth: int = 100
-    settings: Mapping[str, object] = field(default_factory=dict)
+    split: str = "whole"  # how documents are cut for validation and use, in notation
+    pool: str = "max"  # what makes one score of passages, in notation
+    depth: int = 100  # how deep validation re-ranks
+    settings: Mapping[str, object] = field(default_factory=dict)  # what differs from the family's defaults
 
     def __post_init__(self) -> None:
         self.plan  # noqa: B018 - without validation too, what is wrong is said before anything is learned
@@ -176,18 +147,14 @@ def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
         BadModel: The checkpoint cannot be used.
     """
     if Path(ranker).is_dir():
-        trained = Path(ranker) / RANKER  # the folder of a training holds its best model there
+        trained = Path(ranker) / folder.RANKER  # the folder of a training holds its best model there
         return bundle.load(trained if (trained / bundle.MANIFEST).exists() else ranker)
     name = ranker.partition("(")[0].strip()
     notation.choose(name, FAMILIES, "family of rankers")
     if name not in DESIGNS:
         return open_model(ranker)
-
-    def texts() -> Iterator[str]:
-        return (document.full_text for document in index.documents.stream())
-
     design: Design = notation.make(ranker, DESIGNS, "ranker")
-    return design.fresh(texts(), seed=seed)
+    return design.fresh((document.full_text for document in index.documents.stream()), seed=seed)
 
 
 def examples_of(data: TrainingData, index: Index, progress: Progress | None = None) -> Examples:
@@ -224,11 +191,8 @@ def train_with(
     out: Path,
     options: TrainOptions,
     progress: Progress | None = None,
-) -> TrainingOutcome:
+) -> folder.TrainingOutcome:
     """Train a model, and write its curve, its validation run and its report.
-
-    Args:
-        out: The training's folder; given again, a killed training resumes.
 
     Raises:
         WrongUse: Another process trains there, or the folder holds another training.
@@ -258,7 +222,7 @@ def settings_of(family: str, data: TrainingData, options: TrainOptions) -> Setti
     """
     settings = defaults(family)
     if data.teacher is not None and "denoise" not in options.settings:
-        settings = settings.but(loss=TEACHER_LOSS)
+        settings = settings.but(loss="margin-mse")
     settings = settings.but(**options.settings)
     if data.relevant_from == 1:
         return settings

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,18 +16,8 @@ from rankhouse.core.nouns import Documents, Query, Ranker
 from rankhouse.core.qrels import Qrels, restrict
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.training.settings import Settings
-
-_LEAST, _MOST = 4, 10
-"""Validations of a training, besides those after epochs."""
-_SHARE = 3
-"""They may take so many times the time of learning."""
-_LEARNING = 3
-"""A pair is learned in the time that this many are scored in."""
-_SELDOM = 2000
-"""Steps between validations at most where patience counts them: the published configuration of TK."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +55,14 @@ def interval(settings: Settings, steps: int, validation: Validation) -> int:
     """Return how many steps there are between validations, besides those after epochs; 0 for none.
 
     What "auto" means depends on counts, never on the clock: the same training has the same validations.
-
-    Args:
-        settings: With ``validate_every``.
-        steps: Of the whole training.
-        validation: What each validation reads.
     """
     if isinstance(settings.validate_every, int):
         return settings.validate_every
     read = settings.by_query or settings.batch * (1 + settings.count)
-    affordable = _SHARE * _LEARNING * read * steps // max(1, validation.rows)
-    every = max(1, steps // min(_MOST, max(_LEAST, affordable)))
-    return min(every, _SELDOM) if settings.patience else every
+    # They may take three times the time of learning, in which three times as many pairs are scored.
+    affordable = 3 * 3 * read * steps // max(1, validation.rows)
+    every = max(1, steps // min(10, max(4, affordable)))
+    return min(every, 2000) if settings.patience else every  # TK's published configuration has 2000
 
 
 def early(every: int) -> frozenset[int]:
@@ -86,13 +71,6 @@ def early(every: int) -> frozenset[int]:
     A model that ranks well before it is taught may lose that within a few steps.
     """
     return frozenset(every // part for part in (8, 4, 2) if every >= part)
-
-
-class ValidationResult(NamedTuple):
-    """What a ranker is worth on validation, and the run that says so."""
-
-    value: float
-    run: Run
 
 
 def _remark(validation: Validation, asked: Qrels) -> str:
@@ -132,7 +110,7 @@ class Validator:
         self.first_stage = self._value_of(validation.run)
         self._again = False
 
-    def __call__(self, ranker: Ranker) -> ValidationResult:
+    def __call__(self, ranker: Ranker) -> tuple[float, Run]:
         """Re-rank and measure; what re-ranking warns of is said the first time only."""
         given = self.validation
         queries = [query for query in given.queries if query.id in given.run]
@@ -141,4 +119,4 @@ class Validator:
                 warnings.simplefilter("ignore", RankhouseWarning)
             run = rerank(ranker, given.run, queries, given.documents, plan=given.plan)
         self._again = True
-        return ValidationResult(self._value_of(run), run)
+        return self._value_of(run), run

@@ -8,8 +8,7 @@ import pytest
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.core.scores import probabilities
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.text.split import Sentences
 

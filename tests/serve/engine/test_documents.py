@@ -11,8 +11,7 @@ from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.ranking.pool import POOLS
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.serve.engine import documents
 from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.documents import DocumentRequest, ReadingPlan

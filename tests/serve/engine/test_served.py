@@ -10,8 +10,7 @@ import torch
 
 from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.core.run import Run
-from rankhouse.ranking.rerank import rerank
-from rankhouse.ranking.rerank_plan import Plan
+from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.serve.engine.choice import choose
 from rankhouse.serve.engine.served import open_served
 from rankhouse.serve.engine.waiting import Deadline

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import click
+from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.adaptation.options import AdaptJob
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.given import read_change
-from rankhouse.cli.options import GROWING_FOLDER, idle, options_of, verb
+from rankhouse.cli.options import idle, read_change, verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import needs
 from rankhouse.core.nouns import TextEncoder
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import stages
 from rankhouse.labels.soft_scores import members_of
+from rankhouse.page.tables import CommandResult
 
 if TYPE_CHECKING:
     from rankhouse.adaptation.report import AdaptResult
@@ -29,38 +26,27 @@ if TYPE_CHECKING:
     "rankhouse adapt --index my.index --ranker tk --teacher 'biencoder(\"DIR\")' "
     "--minutes 20 --out mine && rankhouse rerank --ranker mine ...",
 )
-@options_of(AdaptJob)
-@click.option(
-    "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
-)
-def command(job: AdaptJob, out: Path) -> CommandResult:
-    """Teach a ranker on questions that the documents ask; a teacher's scores are the judgements."""
+def command(
+    *,
+    job: AdaptJob,
+    out: Annotated[Path, Option("The folder to make; given again, the work resumes.", "growing")],
+) -> CommandResult:
+    """Teach a ranker with questions made from the documents; a teacher's scores serve as judgements."""
     with needs("neural", "training"):
         from rankhouse.adaptation.adapt import adapt_with
     settings = dict(map(read_change, job.changes))
     if job.test_queries is None:
-        idle("there are no --test-queries that it is for", "test_run")
+        idle("it is for --test-queries, which are not given", "test_run")
     if len(job.teachers) < 2:
         idle("it joins the scores of several teachers", "join")
     if job.steps:
         idle("--steps says how long the training is", "minutes")
     with ExitStack() as stack:
-        work = job.adaptation(out, settings, _stages(stack), stack)
+        work = job.adaptation(out, settings, stages(stack), stack)
         if all(isinstance(one, TextEncoder) for one in members_of(work.teacher)):
             idle("vectors of a bi-encoder are kept in --out", "cache")
         result = adapt_with(work)
     return CommandResult(result, lambda: _tell(result, out))
-
-
-def _stages(stack: ExitStack) -> Callable[[str], Progress]:
-    """Return what begins to show a part of the work, and ends the one before."""
-    bar = stack.enter_context(ExitStack())
-
-    def show(what: str) -> Progress:
-        bar.close()
-        return bar.enter_context(console.progress(what, None))
-
-    return show
 
 
 def _tell(result: AdaptResult, out: Path) -> None:

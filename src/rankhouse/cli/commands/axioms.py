@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import click
+from typing import Annotated
 
 from rankhouse.cli import console
 from rankhouse.cli.commands.evaluate import name_runs
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import FINITE, OUTPUT_FILE, PATH, SEED, SOURCE, verb
-from rankhouse.explanation.axiom_page import check_target, write
-from rankhouse.explanation.diagnosis import DEEPEST, DiagnosisOptions, diagnose
+from rankhouse.cli.options import verb
+from rankhouse.core.arguments import Option
+from rankhouse.explanation.diagnosis import DEEPEST, DiagnosisOptions, check_target, diagnose, write
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_run
+from rankhouse.page.tables import CommandResult
 
 
 @verb(
@@ -22,30 +21,25 @@ from rankhouse.io.trec import read_run
     "rankhouse axioms --run bm25.run --run new.run --queries q.tsv --index my.index "
     "--vectors glove.txt --out axioms.html",
 )
-@click.option(
-    "--run", "runs", type=PATH, required=True, multiple=True, help="A run of any system; again for more."
-)
-@click.option("--queries", type=SOURCE, required=True, help="The texts of the runs' queries.")
-@click.option("--field", default="", help="Which text of the queries, where they have several.")
-@click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
-@click.option("--vectors", default="", help="Word vectors, for the axioms of meaning: a GloVe, word2vec or "
-              "fastText file, or a ranker's folder.")  # fmt: skip
-@click.option("--depth", type=click.IntRange(2, DEEPEST), default=50, show_default=True,
-              help="Documents of each ranking that are paired.")  # fmt: skip
-@click.option("--tolerance", type=FINITE, default=0.1, show_default=True,
-              help="Numbers that differ by this share are about equal.")  # fmt: skip
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Of the intervals' bootstrap.")
-@click.option("--out", type=OUTPUT_FILE, help="Write a page (.html) or a chart (.png, .svg) here.")
 def command(
-    runs: tuple[Path, ...],
-    queries: str,
-    field: str,
-    index_path: Path,
-    vectors: str,
-    depth: int,
-    tolerance: float,
-    seed: int,
-    out: Path | None,
+    *,
+    runs: Annotated[tuple[Path, ...], Option("A run of any system; repeat for more.", flag="--run")],
+    queries: Annotated[str, Option("The texts of the runs' queries.", "source")],
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
+    index: Annotated[Path, Option("The index that holds the documents.")],
+    vectors: Annotated[
+        str,
+        Option(
+            "Word vectors, for the axioms of meaning: a GloVe, word2vec or fastText file, or a ranker's "
+            "folder."
+        ),
+    ] = "",
+    depth: Annotated[int, Option("Documents of each ranking that are paired.", least=2, most=DEEPEST)] = 50,
+    tolerance: Annotated[float, Option("Numbers that differ by at most this share count as equal.")] = 0.1,
+    seed: Annotated[int, Option("Of the intervals' bootstrap.", least=0, most=2**32 - 1)] = 0,
+    out: Annotated[
+        Path | None, Option("Write a page (.html) or a chart (.png, .svg) here.", "output")
+    ] = None,
 ) -> CommandResult:
     """Count how often runs order two documents as the axioms of retrieval ask.
 
@@ -56,10 +50,10 @@ def command(
         check_target(out)
     systems = {name: read_run(path) for name, path in name_runs(runs)}
     options = DiagnosisOptions(depth, tolerance, vectors, seed=seed)
-    index, asked = Index.open(index_path), read_queries(queries, field=field)
+    held, asked = Index.open(index), read_queries(queries, field=field)
     ranked = len({query_id for run in systems.values() for query_id in run})
     with console.progress("comparing", ranked) as show:
-        diagnosis = diagnose(systems, asked, index, options=options, progress=show)
+        diagnosis = diagnose(systems, asked, held, options=options, progress=show)
     if out is not None:
         write(diagnosis, out)
         console.say(f"written to {out}")

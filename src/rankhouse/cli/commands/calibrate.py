@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import click
+from typing import Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import LOCAL, OUTPUT_FILE, idle, options_of, verb
+from rankhouse.cli.options import idle, verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.evaluation.calibration import (
     ISOTONIC_LEAST,
@@ -21,6 +20,7 @@ from rankhouse.evaluation.calibration import (
 )
 from rankhouse.jobs.calibration import CalibrateJob
 from rankhouse.page.charts import chart_kind
+from rankhouse.page.tables import CommandResult
 from rankhouse.systems.rankers import bundle_folder, open_ranker, use_of
 
 _OF_RUNS = ("field", "judged_only", "depth", "split", "pool", "cache")
@@ -31,14 +31,18 @@ _OF_RUNS = ("field", "judged_only", "depth", "split", "pool", "cache")
     "rankhouse calibrate --ranker mine --run valid.run --queries valid.tsv --index my.index "
     "--qrels valid.qrels --out mine.calibrated --report calibration.html",
 )
-@options_of(CalibrateJob)
-@click.option("--out", type=LOCAL, required=True, help="The bundle to write; it may be --ranker itself.")
-@click.option("--report", "report_path", type=OUTPUT_FILE, help="Write a page here (.html).")
-@click.option("--chart", type=OUTPUT_FILE, help="Draw the reliability diagram here (.png or .svg).")
-def command(job: CalibrateJob, out: Path, report_path: Path | None, chart: Path | None) -> CommandResult:
+def command(
+    *,
+    job: CalibrateJob,
+    out: Annotated[Path, Option("The bundle to write; it may be --ranker itself.", "local")],
+    report: Annotated[Path | None, Option("Write a page here (.html).", "output")] = None,
+    chart: Annotated[
+        Path | None, Option("Draw the reliability diagram here (.png or .svg).", "output")
+    ] = None,
+) -> CommandResult:
     """Fit the probability that a score stands for, and keep it in the ranker's bundle.
 
-    Scores and rankings stay as they are; thresholds and relevance scores become probabilities that come true.
+    Scores and rankings stay as they are; thresholds and relevance scores become probabilities that hold.
     """
     if chart is not None:
         chart_kind(chart)  # another ending is refused before any work is done
@@ -55,8 +59,8 @@ def command(job: CalibrateJob, out: Path, report_path: Path | None, chart: Path 
     neural.calibration = str(result.scale)
     is_own = out.exists() and Path(job.ranker).exists() and out.samefile(job.ranker)
     neural.save(bundle_folder(str(out)) if is_own else out, use)
-    if report_path is not None:
-        write_report(result, report_path, f"Calibration of {job.ranker}")
+    if report is not None:
+        write_report(result, report, f"Calibration of {job.ranker}")
     if chart is not None:
         write_figure(result, chart)
     console.warn_of_truncation(neural, job.ranker)
@@ -71,6 +75,6 @@ def command(job: CalibrateJob, out: Path, report_path: Path | None, chart: Path 
 def _warn_of_few(result: CalibrationResult) -> None:
     if result.method == "isotonic" and result.pairs < ISOTONIC_LEAST:
         console.warn(
-            f"isotonic regression on {result.pairs:,} pairs follows chance; it is worth a try from "
-            f"{ISOTONIC_LEAST:,} on, below that take --method platt"
+            f"isotonic regression on {result.pairs:,} pairs fits noise; try it from "
+            f"{ISOTONIC_LEAST:,} on, and use --method platt below that"
         )

@@ -8,15 +8,15 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from shutil import which
+from typing import Annotated
 
-import click
 from rich.padding import Padding
 from rich.text import Text
 
 from rankhouse.cli import console
 from rankhouse.cli.commands.search import print_stretch
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import LOCAL, verb
+from rankhouse.cli.options import verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import visible
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import judgements
@@ -24,6 +24,7 @@ from rankhouse.core.results import SearchResult
 from rankhouse.demo.run import BASELINE, SHOWN, DemoResult, run_demo
 from rankhouse.evaluation.tables import means_table, records
 from rankhouse.explanation.contrast import Contrast, Movement
+from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import with_snippets
 
 _ANSWERS = 3
@@ -31,9 +32,11 @@ _GRADES = {2: "answers the question", 1: "helps", 0: "does not help"}
 
 
 @verb("demo", "rankhouse demo --out demo")
-@click.option("--out", type=LOCAL, default=Path("demo"), show_default=True, help="The folder to work in.")
-@click.option("--lexical", is_flag=True, help="Only the lexical systems: no MiniLM, a few seconds.")
-def command(out: Path, lexical: bool) -> CommandResult:
+def command(
+    *,
+    out: Annotated[Path, Option("The folder to work in.", "local")] = Path("demo"),
+    lexical: Annotated[bool, Option("Only the lexical systems: no MiniLM, a few seconds.")] = False,
+) -> CommandResult:
     """Index Python's documentation as found on this machine, ask it questions, and evaluate the answers."""
     started = time.perf_counter()
     result = run_demo(out, lexical=lexical)
@@ -47,7 +50,7 @@ def command(out: Path, lexical: bool) -> CommandResult:
 
     def show() -> None:
         show_result(result)
-        console.say(f"\nall of this took {seconds:.0f} s and lies in {out}")
+        console.say(f"\nall of this took {seconds:.0f} s and is in {out}")
         show_next_steps(out, has_pages=result.has_pages, has_teacher="dense" in result.runs)
 
     return CommandResult(counts | facts, show)

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
-import click
 from rich.text import Text
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
 from rankhouse.cli.doctor import check_cache, check_kept, check_ranker, check_vectors, is_cache
-from rankhouse.cli.options import PATH, SOURCE, verb
+from rankhouse.cli.options import verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import RankhouseError, WrongUse, name_few, visible
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel, manifest
@@ -22,6 +22,7 @@ from rankhouse.io.corpora import CORPUS_KINDS, read_documents, read_queries
 from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines
 from rankhouse.io.pairs import Contradictions, numbered_pairs
 from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.page.tables import CommandResult
 from rankhouse.systems.checkpoints import DEFAULT, default_ranker
 
 MOST_FAULTS = 1_000_000
@@ -29,31 +30,26 @@ MOST_FAULTS = 1_000_000
 
 @dataclass
 class Finding:
-    """What the doctor says of one thing.
+    """What the doctor says of one thing."""
 
-    Attributes:
-        name: Its path, or the notation of a ranker.
-        kind: What it was taken for.
-        facts: Counts and other plain facts.
-        faults: What is wrong; empty for a healthy thing.
-    """
-
-    name: str
-    kind: str
-    facts: dict[str, str] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
+    name: str  # its path, or the notation of a ranker
+    kind: str  # what it was taken for
+    facts: dict[str, str] = field(default_factory=dict)  # counts and other plain facts
+    faults: list[str] = field(default_factory=list)  # what is wrong; empty for a healthy thing
 
 
 @verb("doctor", "rankhouse doctor corpus.jsonl.gz queries.tsv qrels.txt bm25.run")
-@click.argument("things", nargs=-1, type=SOURCE)
-@click.option("--qrels", type=PATH, help="Judgements to hold runs against.")
-@click.option("--corpus", type=PATH, help="Documents on which to measure what a ranker cuts off.")
-def command(things: tuple[str, ...], qrels: Path | None, corpus: Path | None) -> CommandResult:
+def command(
+    *,
+    things: Annotated[tuple[str, ...], Option(kind="source", positional=True)] = (),
+    qrels: Annotated[Path | None, Option("Judgements to compare runs with.")] = None,
+    corpus: Annotated[Path | None, Option("Documents on which to measure what a ranker cuts off.")] = None,
+) -> CommandResult:
     """Check runs, qrels, queries, corpora, PAIRS, indexes, caches and rankers; each by its content.
 
     A ranker is a bundle folder, or a checkpoint by its family: 'monot5("DIR")'.
 
-    Without arguments, says how this installation is. Exits with 1 if anything is wrong.
+    Without arguments, reports on this installation. Exits with 1 if anything is wrong.
     """
     if not things:
         return _installation()
@@ -91,11 +87,7 @@ def _is_ranker(thing: str) -> bool:
 
 
 def recognise(path: Path) -> str:
-    """Return what a file or folder is: index, score cache, run, qrels, queries, corpus or pairs.
-
-    Raises:
-        WrongUse: It is none of these.
-    """
+    """Return what a file or folder is, a key of the checks below; WrongUse where it is none of these."""
     if is_cache(path):
         return "score cache"
     if path.is_dir():
@@ -222,7 +214,7 @@ def _pairs(path: Path, finding: Finding, skips: Skips, _: Path | None) -> None:
     ]
     if grades := sum(count for label, count in labels.items() if label > 1):
         finding.faults.append(
-            f"{grades:,} labels are neither 0 nor 1; training takes all from 1 up for relevant"
+            f"{grades:,} labels are neither 0 nor 1; training counts all from 1 up as relevant"
         )
 
 
@@ -285,6 +277,10 @@ def _installation() -> CommandResult:
         "datasets": ("ir_datasets",),
     }
     facts = {"compiled kernel": "yes" if kernel.COMPILED else "no (numpy instead: same rankings, slower)"}
+    if find_spec("torch") is not None:
+        from rankhouse.nn.cpu import machine
+
+        facts |= {f"computes {what}": how for what, how in machine.in_use().items()}
     for extra, names in packages.items():
         missing = [name for name in names if find_spec(name) is None]
         install = f'no ({", ".join(missing)}); pip install "rankhouse[{extra}]"'

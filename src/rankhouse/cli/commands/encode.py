@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-
-import click
+from typing import Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import GROWING_FOLDER, idle, options_of, verb
-from rankhouse.cli.shards import ClusterChoice, answer_of, clustered, run_clustered, run_shard, sharded
+from rankhouse.cli.options import idle, verb
+from rankhouse.cli.shards import ClusterChoice, ShardChoice, run_clustered, run_shard
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.index.dense import faiss
 from rankhouse.index.dense.faiss import STRUCTURES
 from rankhouse.index.index import Index
 from rankhouse.jobs.encode import EncodeJob, EncodeWorker
 from rankhouse.jobs.jobs import MergeOptions
-from rankhouse.jobs.shards import ShardNumber
-from rankhouse.ranking.pool import POOLS
-from rankhouse.text.split import SPLITTERS
+from rankhouse.page.tables import CommandResult
 
 
 @verb(
@@ -28,21 +25,16 @@ from rankhouse.text.split import SPLITTERS
     "rankhouse encode --index my.index --ranker 'biencoder(\"DIR\")' && "
     "rankhouse search --index my.index --query TEXT --model 'dense(\"DIR\")'",
 )
-@options_of(EncodeJob)
-@click.option(
-    "--vectors", default="", help='Also build a FAISS structure: flat, sq8, "hnsw(m=32)", "ivf(lists=100)".'
-)
-@click.option("--overwrite", is_flag=True, help="Throw away vectors of this name that another encoder made.")
-@click.option("--out", type=GROWING_FOLDER, help="With --shard: the folder to write.")
-@sharded
-@clustered
 def command(
+    *,
     job: EncodeJob,
+    vectors: Annotated[
+        str, Option('Also build a FAISS structure: flat, sq8, "hnsw(m=32)", "ivf(lists=100)".')
+    ] = "",
+    overwrite: Annotated[bool, Option("Replace vectors of this name that another encoder made.")] = False,
+    out: Annotated[Path | None, Option("With --shard: the folder to write.", "growing")] = None,
+    shard: ShardChoice = None,
     cluster: ClusterChoice,
-    vectors: str,
-    overwrite: bool,
-    out: Path | None,
-    shard: ShardNumber | None,
 ) -> CommandResult:
     """Encode an index's documents; after a kill, or after adding documents, it resumes.
 
@@ -51,8 +43,6 @@ def command(
     monoT5 are kept for  rerank.
     """
     Index.open(job.index)
-    notation.make(job.split, SPLITTERS, "splitter")
-    notation.make(job.pool, POOLS, "pool")
     if vectors:
         notation.make(vectors, STRUCTURES, "vector structure")
     if shard is not None:
@@ -73,8 +63,8 @@ def command(
         with console.progress("building", len(worker.vectors)) as show:
             faiss.build(worker.vectors, vectors, progress=show)
     seconds = time.perf_counter() - started
-    facts, told = done.facts | {"seconds": round(seconds, 3)}, f"{done.sentence}, {seconds:.1f} s"
-    return answer_of(done._replace(facts=facts, sentence=told))
+    facts, told = done.facts | {"seconds": round(seconds, 3)}, f"{done.shown}, {seconds:.1f} s"
+    return done._replace(facts=facts, shown=told)
 
 
 def _refuse_idle(job: EncodeJob, vectors: str, *, is_dense: bool) -> None:

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-import click
 from rich.text import Text
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.given import read_numbers
-from rankhouse.cli.options import (
-    COUNT,
-    FROM_ZERO,
-    OUTPUT_FILE,
-    PATH,
-    SOURCE,
-    idle,
-    options_of,
-    verb,
-    was_given,
-)
+from rankhouse.cli.options import idle, read_numbers, verb, was_given
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, visible
 from rankhouse.explanation import report
 from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.show import LEGEND, MarkedText, TitledTable, blocks
 from rankhouse.index.index import Index
-from rankhouse.io.trec import read_run
+from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.names import find_query
 from rankhouse.systems.notation import system
-from rankhouse.systems.on_record import OnRecord, read_tag
+from rankhouse.systems.on_record import OnRecord, read_record
 from rankhouse.systems.rankers import ComputeOptions
-from rankhouse.systems.short_forms import asked_form
+from rankhouse.systems.short_forms import SystemText, asked_form
 from rankhouse.systems.stage import as_stage
+from rankhouse.systems.system import System
 
 _SHORT = (
     "models", "feedback", "ranker", "fusion", "weights", "first_stage", "k", "depth", "split", "pool",
@@ -44,126 +34,106 @@ _SHORT = (
 STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "dim", "": ""}
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExplainChoices(ComputeOptions):
+    """The options of ``rankhouse explain``."""
+
+    index: Annotated[Path, Option("The index that holds the documents.")]
+    query: Annotated[str, Option("The query's text; with --queries, its id.", metavar="TEXT|ID")]
+    queries: Annotated[str | None, Option("A file of queries, of which --query names one.", "source")] = None
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
+    system: SystemText = None
+    models: Annotated[
+        tuple[str, ...],
+        Option("Short for a --system: bm25, dense(RANKER) ...; several are fused.", "source", flag="--model"),
+    ] = ()
+    feedback: Annotated[str, Option('For example "rm3(terms=10, docs=10, weight=0.5)".')] = ""
+    ranker: Annotated[
+        str | None, Option('What reranks: a bundle folder, monot5("DIR"), crossencoder("DIR") ...', "source")
+    ] = None
+    fusion: Annotated[
+        str,
+        Option(
+            "How several --model, and with them the --ranker, are joined: rrf, linear ...",
+            default="z-scores of models; a ranker alone",
+        ),
+    ] = ""
+    weights: Annotated[str | None, Option("Of the fusion, with commas, the ranker's last: 0.3,0.7.")] = None
+    run: Annotated[Path | None, Option("The run that this model or ranker made.")] = None
+    first_stage: Annotated[Path | None, Option("The run from which the ranker takes its documents.")] = None
+    before: Annotated[
+        Path | None, Option("An earlier run: why did the document move from there to --run?")
+    ] = None
+    doc: Annotated[str | None, Option("The document asked about.")] = None
+    against: Annotated[str, Option("Why does --doc stand above this one, or below?", metavar="ID")] = ""
+    top: Annotated[
+        int | None, Option("Instead of --doc: the first N, and what separates them.", least=1, metavar="N")
+    ] = None
+    k: Annotated[int, Option("Documents per query of each --model.", least=1, flag="-k")] = 1000
+    depth: Annotated[int, Option("Documents of the first stage that the ranker reads.", least=0)] = 1000
+    split: Annotated[
+        str, Option('"sentences(10, 5)" ...', default="whole; as kept, where encode kept it")
+    ] = ""
+    pool: Annotated[str, Option('first, max, sum, "top(3)" ...', default="max; as kept")] = ""
+    method: Annotated[str, Option("removal, shapley, gradients.", default="what suits the ranker")] = ""
+    unit: Annotated[str, Option("What is left out at a time: sentence or word.")] = ""
+    passes: Annotated[int, Option("Most pairs scored per document.", least=1)] = 1024
+    out: Annotated[Path | None, Option("Write a page (.html) or Markdown (.md).", "output")] = None
+
+
 @verb("explain", 'rankhouse explain --index my.index --query "who steers ships?" --doc d1 --against d2')
-@click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
-@click.option("--query", required=True, metavar="TEXT|ID", help="The query's text; with --queries, its id.")
-@click.option("--queries", type=SOURCE, help="A file of queries, of which --query names one.")
-@click.option("--field", "field_name", default="", help="Which text of the queries, if they have several.")
-@click.option("--system", "expression", type=SOURCE,
-              help='"bm25 % 100 >> crossencoder(\'DIR\')": what ranks, as one expression.')  # fmt: skip
-@click.option("--model", "models", type=SOURCE, multiple=True,
-              help="Short for a --system: bm25, dense(RANKER) ...; several are fused.")  # fmt: skip
-@click.option("--feedback", default="", help='For example "rm3(terms=10, docs=10, weight=0.5)".')
-@click.option(
-    "--ranker", type=SOURCE, help='What reranks: a bundle folder, monot5("DIR"), crossencoder("DIR") ...'
-)
-@click.option("--fusion", default="", help="How several --model, and with them the --ranker, are joined: "
-              "rrf, linear ...  [default: z-scores of models; a ranker alone]")  # fmt: skip
-@click.option("--weights", help="Of the fusion, with commas, the ranker's last: 0.3,0.7.")
-@click.option("--run", "run_path", type=PATH, help="The run that this model or ranker made.")
-@click.option("--first-stage", type=PATH, help="The run from which the ranker takes its documents.")
-@click.option("--before", type=PATH, help="An earlier run: why did the document move from there to --run?")
-@click.option("--doc", help="The document asked about.")
-@click.option("--against", default="", metavar="ID", help="Why does --doc stand above this one, or below?")
-@click.option(
-    "--top", type=COUNT, metavar="N", help="Instead of --doc: the first N, and what separates them."
-)
-@click.option("-k", type=COUNT, default=1000, show_default=True, help="Documents per query of each --model.")
-@click.option("--depth", type=FROM_ZERO, default=1000, show_default=True,
-              help="Documents of the first stage that the ranker reads.")  # fmt: skip
-@click.option(
-    "--split", default="", help='"sentences(10, 5)" ...  [default: whole; as kept, where encode kept it]'
-)
-@click.option("--pool", default="", help='first, max, sum, "top(3)" ...  [default: max; as kept]')
-@click.option("--method", default="", help="removal, shapley, gradients.  [default: what suits the ranker]")
-@click.option("--unit", default="", help="What is left out at a time: sentence or word.")
-@click.option("--passes", type=COUNT, default=1024, show_default=True, help="Most pairs scored per document.")
-@click.option("--out", type=OUTPUT_FILE, help="Write a page (.html) or Markdown (.md).")
-@options_of(ComputeOptions)
-def command(
-    compute: ComputeOptions,
-    index_path: Path,
-    query: str,
-    queries: str | None,
-    field_name: str,
-    expression: str | None,
-    models: tuple[str, ...],
-    feedback: str,
-    ranker: str | None,
-    fusion: str,
-    weights: str | None,
-    run_path: Path | None,
-    first_stage: Path | None,
-    before: Path | None,
-    doc: str | None,
-    against: str,
-    top: int | None,
-    k: int,
-    depth: int,
-    split: str,
-    pool: str,
-    method: str,
-    unit: str,
-    passes: int,
-    out: Path | None,
-) -> CommandResult:
+def command(*, given: ExplainChoices) -> CommandResult:
     """Say why a document scores what it scores, why it stands above another, or why it moved.
 
     The answer names what each word, passage and stage adds. The parts sum to the score, or to the difference
     of two; what an estimate leaves is stated. Give --doc, --doc with --against, or --top.
     """
-    _refuse_idle(models, ranker, expression, doc, against=against, top=top)
-    if out is not None:
-        report.check_target(out)
-    work = Execution(
-        Index.open(index_path),
-        [find_query(query, queries, field_name, runs=(run_path, first_stage, before))],
-        compute,
-    )
-    stage = replace(as_stage(ranker), split=split, pool=pool, depth=depth) if ranker else None
-    shares = None if weights is None else read_numbers("--weights", weights)
-    if expression is None:
-        whole = asked_form(models, feedback, fusion, shares, k=k, stage=stage, record=_on_file(first_stage))
-    else:
-        whole = system(expression)
-    earlier, found = _on_file(before), before_ranker(whole)
-    if earlier is not None and found is not None and first_stage is None and (models or expression):
+    _refuse_idle(given)
+    if given.out is not None:
+        report.check_target(given.out)
+    runs = (given.run, given.first_stage, given.before)
+    query = find_query(given.query, given.queries, given.field, runs=runs)
+    work = Execution(Index.open(given.index), [query], given)
+    run, first, earlier = (None if path is None else read_record(path) for path in runs)
+    whole = _system(given, first) if given.system is None else system(given.system)
+    found = before_ranker(whole)
+    if earlier is not None and found is not None and first is None and (given.models or given.system):
         earlier = earlier.made_by(found)
-    named = () if doc is None else (doc,)
-    options = ExplainOptions(method, unit, passes)
-    question = Question(named, against, top, run=_on_file(run_path), before=earlier, options=options)
+    named = () if given.doc is None else (given.doc,)
+    options = ExplainOptions(given.method, given.unit, given.passes)
+    question = Question(named, given.against, given.top, run=run, before=earlier, options=options)
     with console.progress("explaining", None):
         answer = ask(work, whole, question)
-    if out is not None:
-        report.write(answer, out)
-        console.say(f"written to {out}")
-    return CommandResult(answer.to_dict(), "" if out is not None else lambda: show(answer))
+    if given.out is not None:
+        report.write(answer, given.out)
+        console.say(f"written to {given.out}")
+    return CommandResult(answer.to_dict(), "" if given.out is not None else lambda: show(answer))
 
 
-def _on_file(path: Path | None) -> OnRecord | None:
-    return None if path is None else OnRecord(read_run(path), path.name, read_tag(path))
+def _system(given: ExplainChoices, first: OnRecord | None) -> System:
+    """Return the system that the options are short for."""
+    stage = None
+    if given.ranker:
+        stage = replace(as_stage(given.ranker), split=given.split, pool=given.pool, depth=given.depth)
+    weights = None if given.weights is None else read_numbers("--weights", given.weights)
+    return asked_form(
+        given.models, given.feedback, given.fusion, weights, k=given.k, stage=stage, record=first
+    )
 
 
-def _refuse_idle(
-    models: tuple[str, ...],
-    ranker: str | None,
-    expression: str | None,
-    doc: str | None,
-    against: str,
-    top: int | None,
-) -> None:
+def _refuse_idle(given: ExplainChoices) -> None:
     """Refuse what would change nothing here, and a question that is none or two."""
-    if expression is not None:
+    if given.system is not None:
         idle("--system says what ranks", *_SHORT)
-    if (doc is None) == (top is None):
-        raise WrongUse("give either --doc ID, with --against ID to hold it against another, or --top N")
-    if was_given("against") and not against:
+    if (given.doc is None) == (given.top is None):
+        raise WrongUse("give either --doc ID, with --against ID to compare it with another, or --top N")
+    if was_given("against") and not given.against:
         raise WrongUse("--against is empty: name the document that --doc is compared with, or leave it out")
-    if top is not None:
-        idle("--top tells of the whole ranking", "against", "before")
-    if ranker is None and expression is None:
+    if given.top is not None:
+        idle("--top explains the whole ranking", "against", "before")
+    if given.ranker is None and given.system is None:
         idle("it is for a --ranker", "first_stage", "depth", "split", "pool", "method", "unit", "passes")
-        if len(models) < 2:
+        if len(given.models) < 2:
             idle("it says how several --model, or a --ranker with them, are joined", "fusion", "weights")
 
 

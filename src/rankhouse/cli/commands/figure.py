@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import click
-
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import OUTPUT_FILE, PATH, SEED, SOURCE, idle, options_of, relevant_from, verb
+from rankhouse.cli.options import idle, verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.core.qrels import from_grade, relevant
+from rankhouse.core.qrels import RelevantFrom, from_grade, relevant
 from rankhouse.index.index import Index
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.page.charts import chart_kind
+from rankhouse.page.tables import CommandResult
 from rankhouse.systems.names import find_query, unknown
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
@@ -30,43 +29,26 @@ from rankhouse.systems.rankers import ComputeOptions, open_ranker
     "rankhouse figure vectors --ranker bicnn --ranker patt --run ql.run --qrels qrels.txt "
     "--queries q.tsv --query MB111 --index my.index --out map.png",
 )
-@click.argument("kind", type=click.Choice(["vectors", "attention"]))
-@click.option(
-    "--ranker",
-    "rankers",
-    type=SOURCE,
-    required=True,
-    multiple=True,
-    help="A ranker; for vectors, again for more.",
-)
-@click.option("--queries", type=SOURCE, required=True, help="A file with the query's text.")
-@click.option("--field", default="", help="Which text of the queries, where they have several.")
-@click.option("--query", "query_id", required=True, help="The id of one query.")
-@click.option("--index", "index_path", type=PATH, required=True, help="The index that holds the documents.")
-@click.option("--doc", "docs", multiple=True, help="For attention: a document's id; again for more.")
-@click.option("--run", "run_path", type=PATH, help="For vectors: the run whose documents are drawn.")
-@click.option("--qrels", type=PATH, help="For vectors: which of them are relevant.")
-@relevant_from
-@click.option("--depth", type=click.IntRange(5, 10_000), default=1000, show_default=True,
-              help="For vectors: how many of them.")  # fmt: skip
-@click.option("--seed", type=SEED, default=0, show_default=True, help="For vectors: of the t-SNE.")
-@click.option("--out", type=OUTPUT_FILE, required=True, help="The picture (.png or .svg).")
-@options_of(ComputeOptions)
 def command(
+    *,
+    kind: Annotated[str, Option(choices=("vectors", "attention"), positional=True)],
+    rankers: Annotated[
+        tuple[str, ...], Option("A ranker; for vectors, repeat for more.", "source", flag="--ranker")
+    ],
+    queries: Annotated[str, Option("A file with the query's text.", "source")],
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
+    query: Annotated[str, Option("The id of one query.")],
+    index: Annotated[Path, Option("The index that holds the documents.")],
+    docs: Annotated[
+        tuple[str, ...], Option("For attention: a document's id; repeat for more.", flag="--doc")
+    ] = (),
+    run: Annotated[Path | None, Option("For vectors: the run whose documents are drawn.")] = None,
+    qrels: Annotated[Path | None, Option("For vectors: which of them are relevant.")] = None,
+    relevant_from: RelevantFrom = 1,
+    depth: Annotated[int, Option("For vectors: how many of them.", least=5, most=10_000)] = 1000,
+    seed: Annotated[int, Option("For vectors: seed of the t-SNE.", least=0, most=2**32 - 1)] = 0,
+    out: Annotated[Path, Option("The picture (.png or .svg).", "output")],
     compute: ComputeOptions,
-    kind: str,
-    rankers: tuple[str, ...],
-    queries: str,
-    field: str,
-    query_id: str,
-    index_path: Path,
-    docs: tuple[str, ...],
-    run_path: Path | None,
-    qrels: Path | None,
-    relevant_from: int,
-    depth: int,
-    seed: int,
-    out: Path,
 ) -> CommandResult:
     """Draw what rankers see of one query: KIND is vectors or attention.
 
@@ -74,27 +56,26 @@ def command(
     attention: the weights that samCNN lays on the words of documents. Neither explains a score.
     """
     chart_kind(out)
-    query = find_query(query_id, queries, field)
-    index = Index.open(index_path)
+    asked, held = find_query(query, queries, field), Index.open(index)
     shown: list[dict[str, Any]]
     if kind == "attention":
-        idle("it belongs to the kind vectors", "run_path", "qrels", "depth", "seed", "relevant_from")
+        idle("it belongs to the kind vectors", "run", "qrels", "depth", "seed", "relevant_from")
         if not docs or len(rankers) > 1:
             raise WrongUse("figure attention draws one --ranker and one --doc ID or more")
-        if absent := [doc_id for doc_id in docs if doc_id not in index.documents]:
-            raise unknown("document", absent[0], index.documents, "the index")
-        shown = _draw_attention(rankers[0], compute, _pairs(query, index, docs), out)
+        if absent := [doc_id for doc_id in docs if doc_id not in held.documents]:
+            raise unknown("document", absent[0], held.documents, "the index")
+        shown = _draw_attention(rankers[0], compute, _pairs(asked, held, docs), out)
     else:
         idle("it belongs to the kind attention", "docs")
-        if run_path is None or qrels is None:
+        if run is None or qrels is None:
             raise WrongUse("figure vectors needs --run RUN, whose documents it draws, and --qrels QRELS")
-        run = read_run(run_path)
-        if query.id not in run:
-            raise unknown("query", query.id, run, str(run_path))
-        ranked = run[query.id].doc_ids[:depth]
-        index.require(ranked)
-        pairs = _pairs(query, index, ranked)
-        good = relevant(from_grade(read_qrels(qrels), relevant_from), query.id)
+        first = read_run(run)
+        if asked.id not in first:
+            raise unknown("query", asked.id, first, str(run))
+        ranked = first[asked.id].doc_ids[:depth]
+        held.require(ranked)
+        pairs = _pairs(asked, held, ranked)
+        good = relevant(from_grade(read_qrels(qrels), relevant_from), asked.id)
         marks = [pair.passage.doc_id in good for pair in pairs]
         shown = _draw_vectors(rankers, compute, pairs, marks=marks, seed=seed, out=out)
     return CommandResult(shown)

@@ -5,41 +5,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import click
 import msgspec
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import NEW_FOLDER, PATH, SEED, SOURCE, relevant_from, skip_bad, verb
+from rankhouse.cli.options import verb
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query
-from rankhouse.core.qrels import Qrels, from_grade, restrict
+from rankhouse.core.qrels import Qrels, RelevantFrom, from_grade, restrict
 from rankhouse.evaluation.folds import divide, products
 from rankhouse.io.corpora import read_documents, read_queries, write_queries
-from rankhouse.io.files import Skips
+from rankhouse.io.files import SkipBad, Skips
 from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder, writing
+from rankhouse.io.outputs import check_own_folder, write_lines, writing
 from rankhouse.io.trec import read_qrels, write_qrels
-from rankhouse.page.tables import Table
+from rankhouse.page.tables import CommandResult, Table
 from rankhouse.text.characters import WIDTHS
 
 SHARES = "first=0.25, second=0.25, third=0.25, test=0.25"
 
 
-def _title(document: Document) -> str:
-    return document.title or document.text
-
-
-def _whole(document: Document) -> str:
-    return document.full_text
-
-
-FIELDS: dict[str, Callable[[Document], str]] = {"title": _title, "all": _whole}
+FIELDS: dict[str, Callable[[Document], str]] = {
+    "title": lambda document: document.title or document.text,
+    "all": lambda document: document.full_text,
+}
 """Name -> which text of an entry is kept."""
-
 
 _MARK = ".group-split"
 """Names a folder as one that this command made, and so may write into again."""
@@ -50,43 +44,32 @@ _MARK = ".group-split"
     "rankhouse group-split --corpus corpus.jsonl --queries queries.jsonl --qrels qrels.txt "
     '--shares "first=0.3, second=0.3, third=0.3, test=0.1" --seed 1 --out parts',
 )
-@click.option(
-    "--corpus", type=SOURCE, multiple=True, required=True, help="The catalogue's entries; may be repeated."
-)
-@click.option("--queries", type=SOURCE, required=True, help="Entries to find matches for.")
-@click.option("--qrels", type=PATH, required=True, help="The matches that are known.")
-@click.option("--shares", default=SHARES, show_default=True, help="Part=share of the queries, with commas.")
-@click.option("--field", default="title", show_default=True, help="Which text of an entry: title or all.")
-@click.option("--width", default="as-is", show_default=True, help="Characters' width: as-is, full or half.")
-@click.option(
-    "--matched", is_flag=True, help="Leave out queries without a match (by default they are dealt as well)."
-)
-@click.option("--by", metavar="KEY", help="A key of queries or entries that says the product: product_id ...")
-@click.option(
-    "--test-queries",
-    type=SOURCE,
-    help="Queries of your own as the part named test; none of the others shares",
-)
-@click.option("--test-qrels", type=PATH, help="a product with them. Their matches.")
-@click.option("--seed", type=SEED, default=0, show_default=True)
-@click.option("--out", type=NEW_FOLDER, required=True, help="The folder to write into.")
-@relevant_from
-@skip_bad
 def command(
-    corpus: tuple[str, ...],
-    queries: str,
-    qrels: Path,
-    shares: str,
-    field: str,
-    width: str,
-    matched: bool,
-    by: str | None,
-    test_queries: str | None,
-    test_qrels: Path | None,
-    seed: int,
-    out: Path,
-    relevant_from: int,
-    skip_bad: int,
+    *,
+    corpus: Annotated[tuple[str, ...], Option("The catalogue's entries; may be repeated.", "source")],
+    queries: Annotated[str, Option("Entries to find matches for.", "source")],
+    qrels: Annotated[Path, Option("The known matches.")],
+    shares: Annotated[str, Option("Part=share of the queries, with commas.")] = SHARES,
+    field: Annotated[str, Option("Which text of an entry: title or all.")] = "title",
+    width: Annotated[str, Option("Characters' width: as-is, full or half.")] = "as-is",
+    matched: Annotated[
+        bool, Option("Leave out queries without a match (by default they are dealt as well).")
+    ] = False,
+    by: Annotated[
+        str | None,
+        Option("A key of queries or entries that names the product: product_id ...", metavar="KEY"),
+    ] = None,
+    test_queries: Annotated[
+        str | None,
+        Option(
+            "Queries of your own as the part named test; no other part shares a product with them.", "source"
+        ),
+    ] = None,
+    test_qrels: Annotated[Path | None, Option("Their matches.")] = None,
+    seed: Annotated[int, Option("Of the deal.", least=0, most=2**32 - 1)] = 0,
+    out: Annotated[Path, Option("The folder to write into.", "folder")],
+    relevant_from: RelevantFrom = 1,
+    skip_bad: SkipBad = 0,
 ) -> CommandResult:
     """Deal the queries of a catalogue into parts that share no product, and write its titles as a corpus.
 
@@ -97,7 +80,7 @@ def command(
     own takes the place of the part "test": the shares of the others are dealt out of what is apart from it.
     """
     if (test_queries is None) != (test_qrels is None):
-        raise WrongUse("a test set of your own is --test-queries FILE and --test-qrels FILE together")
+        raise WrongUse("a test set of your own needs both --test-queries FILE and --test-qrels FILE")
     chosen, text_of = read_shares(shares), notation.choose(field, FIELDS, "field of an entry")
     written = notation.choose(width, WIDTHS, "width of characters")
     skips = Skips(skip_bad)
@@ -109,22 +92,23 @@ def command(
     check_own_folder(out, (_MARK,))
     with writing(out / _MARK) as file:
         file.write("the result of rankhouse group-split\n")
-    entries = _write_corpus(read_documents(corpus, skips), lambda entry: written(text_of(entry)), out, asked)
+    documents = read_documents(corpus, skips)
+    number, own = _write_corpus(documents, lambda entry: written(text_of(entry)), out, asked)
     grades = {**read_qrels(qrels, skips), **(read_qrels(test_qrels, skips) if test_qrels else {})}
-    judged = _matches(from_grade(grades, relevant_from), asked, entries.own)
+    judged = _matches(from_grade(grades, relevant_from), asked, own)
     console.report_skips(skips)
     if matched:
         asked = [query for query in asked if judged.get(query.id)]
     if not asked:
-        raise BadData("no query is left to deal; do queries and judgements name things alike?", qrels)
-    keys = _keys(asked, judged, entries.own) if by is None else _values(by, queries, corpus, asked)
+        raise BadData("no query is left to deal; do queries and judgements use the same ids?", qrels)
+    keys = _keys(asked, judged, own) if by is None else _values(by, queries, corpus, asked)
     parts = _divide(keys, chosen, seed, even=judged, tested=held_out)
     if by is not None and (shared := _shared(parts, judged)):
         console.note(f"{shared:,} entries are matches of queries in several parts, whose {by} differ")
     rows = [_write_part(out, name, asked, part=part, judged=judged) for name, part in parts.items()]
-    facts = {"entries": entries.number, "own": len(entries.own), "parts": [row._asdict() for row in rows]}
+    facts = {"entries": number, "own": len(own), "parts": [row._asdict() for row in rows]}
     table = Table(ProductRow._fields, tuple(tuple(map(str, row)) for row in rows))
-    return CommandResult(facts, f"{entries.number:,} entries and {len(rows)} parts written to {out}", [table])
+    return CommandResult(facts, f"{number:,} entries and {len(rows)} parts written to {out}", [table])
 
 
 def _divide(
@@ -151,19 +135,8 @@ class ProductRow(NamedTuple):
     matches: int
 
 
-class Entries(NamedTuple):
-    """The corpus as written: how many entries, and which queries are entries of it themselves."""
-
-    number: int
-    own: Mapping[str, str]
-
-
 def read_shares(text: str) -> dict[str, float]:
-    """Read ``first=0.5, test=0.5``.
-
-    Raises:
-        WrongUse: Not of that form, a name given twice, or one that is no name of a file.
-    """
+    """Read ``first=0.5, test=0.5``; WrongUse for another form, a name given twice or no name of a file."""
     shares: dict[str, float] = {}
     for piece in text.split(","):
         name, equals, share = (word.strip() for word in piece.partition("="))
@@ -179,36 +152,37 @@ def read_shares(text: str) -> dict[str, float]:
 
 def _write_corpus(
     documents: Iterator[Document], text_of: Callable[[Document], str], out: Path, queries: list[Query]
-) -> Entries:
-    """Write the texts of all entries, and find the queries among them."""
-    texts = {query.id: query.text.split() for query in queries}
-    count, own = 0, dict[str, str]()
-    with writing(out / "corpus.jsonl.gz") as file:
+) -> tuple[int, set[str]]:
+    """Write the texts of all entries; return how many there are, and which queries are among them."""
+    texts, own = {query.id: query.text.split() for query in queries}, set[str]()
+
+    def records() -> Iterator[dict[str, str]]:
         for document in documents:
-            text, count = text_of(document), count + 1
-            file.write(msgspec.json.encode({"id": document.id, "text": text}).decode() + "\n")
+            text = text_of(document)
             if texts.get(document.id) == text.split():
-                own[document.id] = document.id
-    return Entries(count, own)
+                own.add(document.id)
+            yield {"id": document.id, "text": text}
+
+    return write_lines(out / "corpus.jsonl.gz", records()), own
 
 
-def _matches(qrels: Qrels, queries: list[Query], own: Mapping[str, str]) -> dict[str, Mapping[str, int]]:
+def _matches(qrels: Qrels, queries: list[Query], own: set[str]) -> dict[str, Mapping[str, int]]:
     """Keep each query's matches with other entries than itself, in the order of the judgements."""
     matched = {
-        query.id: {d: 1 for d, g in qrels.get(query.id, {}).items() if g > 0 and d != own.get(query.id)}
+        query.id: {d: 1 for d, g in qrels.get(query.id, {}).items() if g > 0 and not (d == query.id in own)}
         for query in queries
     }
     return {query_id: matches for query_id, matches in matched.items() if matches}
 
 
 def _keys(
-    queries: list[Query], judged: Mapping[str, Mapping[str, int]], own: Mapping[str, str]
+    queries: list[Query], judged: Mapping[str, Mapping[str, int]], own: set[str]
 ) -> dict[str, list[str]]:
     """Return what joins queries to products: common matches, common words, being a match itself."""
     return {
         query.id: [
             " ".join(["text", *query.text.casefold().split()]),
-            *(f"entry {doc_id}" for doc_id in (*judged.get(query.id, ()), *own.get(query.id, "").split())),
+            *(f"entry {doc_id}" for doc_id in (*judged.get(query.id, ()), *{query.id} & own)),
         ]
         for query in queries
     }

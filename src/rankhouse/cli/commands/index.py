@@ -6,14 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-
-import click
+from typing import Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import NEW_FOLDER, idle, options_of, verb, was_given
-from rankhouse.cli.shards import ClusterChoice, clustered, run_clustered, run_shard, sharded
+from rankhouse.cli.options import idle, verb, was_given
+from rankhouse.cli.shards import ClusterChoice, ShardChoice, run_clustered, run_shard
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import build, manifest
@@ -23,18 +22,18 @@ from rankhouse.io.duplicate_ids import Repeats
 from rankhouse.io.files import Meter, Skips
 from rankhouse.jobs.index import IndexJob, index_facts, index_warnings
 from rankhouse.jobs.jobs import MergeOptions
-from rankhouse.jobs.shards import ShardNumber
+from rankhouse.page.tables import CommandResult
 
 
 @verb("index", "rankhouse index corpus.jsonl.gz --out my.index")
-@options_of(IndexJob)
-@click.option("--out", type=NEW_FOLDER, required=True, help="The folder to make.")
-@click.option("--append", is_flag=True, help="Add the documents to the index that is there.")
-@click.option("--overwrite", is_flag=True, help="Replace the index that is there.")
-@sharded
-@clustered
 def command(
-    job: IndexJob, cluster: ClusterChoice, out: Path, append: bool, overwrite: bool, shard: ShardNumber | None
+    *,
+    job: IndexJob,
+    out: Annotated[Path, Option("The folder to make.", "folder")],
+    append: Annotated[bool, Option("Add the documents to the index that is there.")] = False,
+    overwrite: Annotated[bool, Option("Replace the index that is there.")] = False,
+    shard: ShardChoice = None,
+    cluster: ClusterChoice,
 ) -> CommandResult:
     """Build an index from CORPUS files, folders of them, or ir_datasets:NAME collections.
 
@@ -42,7 +41,7 @@ def command(
     """
     where = cluster.options
     if shard is not None or where is not None:
-        idle("a shard is of a new index: merge the shards, then add to the whole", "append")
+        idle("shards make a new index: merge them, then add to the whole", "append")
         if where is not None:
             build.refuse_occupied(out, BuildOptions(overwrite=overwrite))  # before the work, not after it
             return run_clustered(job, out, where, options=MergeOptions(overwrite))
@@ -64,8 +63,6 @@ def command(
         report = work(documents, out, settings, lambda *_: show(meter.bytes))
     seconds = time.perf_counter() - started
     console.report_skips(skips)
-    for warning in index_warnings(report):
-        console.warn(warning)
     passed = 0 if repeats is None else repeats.passed
     facts = index_facts(report, [str(fault) for fault in skips.seen], out, seconds) | {"repeated": passed}
     skipped = f"{passed:,} documents whose id was given before were skipped\n" if passed else ""
@@ -74,6 +71,7 @@ def command(
         facts,
         f"{skipped}{report.documents:,} documents, {report.tokens:,} terms {what} {out} "
         f"in {seconds:.1f} s ({report.documents / max(seconds, 1e-9):,.0f} documents/s)",
+        warnings=index_warnings(report),
     )
 
 

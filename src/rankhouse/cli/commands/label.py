@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-
-import click
+from typing import Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import OUTPUT_FILE, idle, options_of, unused, verb, was_given
-from rankhouse.cli.shards import ClusterChoice, answer_of, clustered, run_clustered, run_shard, sharded
+from rankhouse.cli.options import idle, unused, verb, was_given
+from rankhouse.cli.shards import ClusterChoice, ShardChoice, run_clustered, run_shard
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.jobs.jobs import MergeOptions
 from rankhouse.jobs.label import LabelJob, Teachers, prepared
-from rankhouse.jobs.shards import ShardNumber
+from rankhouse.page.tables import CommandResult
 
 
 @verb(
@@ -22,28 +21,28 @@ from rankhouse.jobs.shards import ShardNumber
     'rankhouse label --rule \'judged("qrels.txt") & taught("DIR", threshold=0.5)\' '
     '--queries q.tsv --index my.index --run bm25.run --split "words(100)" --out pairs.jsonl.gz',
 )
-@options_of(LabelJob)
-@click.option("--out", type=OUTPUT_FILE, required=True, help="PAIRS file to write (JSON lines; .gz, .zst).")
-@click.option(
-    "--report", "report_path", type=OUTPUT_FILE, help="Write a page with tables and pictures here (.html)."
-)
-@sharded
-@clustered
 def command(
-    job: LabelJob, cluster: ClusterChoice, out: Path, report_path: Path | None, shard: ShardNumber | None
+    *,
+    job: LabelJob,
+    out: Annotated[Path, Option("PAIRS file to write (JSON lines; .gz, .zst).", "output")],
+    report: Annotated[
+        Path | None, Option("Write a page with tables and pictures here (.html).", "output")
+    ] = None,
+    shard: ShardChoice = None,
+    cluster: ClusterChoice,
 ) -> CommandResult:
     """Label the pairs of a run by a rule and write the relevant ones with some negatives.
 
     A killed labelling resumes when the same command is given again.
     """
-    _refuse_idle(job, shows_pairs=was_given("as_json") or shard is not None or report_path is not None)
+    _refuse_idle(job, shows_pairs=was_given("as_json") or shard is not None or report is not None)
     if (where := cluster.options) is not None:
-        options = MergeOptions(report=report_path)
+        options = MergeOptions(report=report)
         return run_clustered(job, out, where, device=job.device, options=options)
     if shard is not None:
-        idle("a page is of all shards: give --report to  rankhouse merge", "report_path")
+        idle("a page covers all shards: give --report to  rankhouse merge", "report")
         return run_shard(job, shard, out)
-    return _label(job, out, report_path)
+    return _label(job, out, report)
 
 
 def _label(job: LabelJob, out: Path, page: Path | None) -> CommandResult:
@@ -61,8 +60,8 @@ def _label(job: LabelJob, out: Path, page: Path | None) -> CommandResult:
         if not teachers.neural:
             unused("the rule asks no teacher", "cache", "precision", "device", "threads")
     before = f", {done.resumed:,} of the pairs answered before a kill" if done.resumed else ""
-    told = f"{result.sentence} in {result.facts['seconds']:.1f} s{before}"
-    return answer_of(result._replace(sentence=told))
+    told = f"{result.shown} in {result.facts['seconds']:.1f} s{before}"
+    return result._replace(shown=told)
 
 
 def _refuse_idle(job: LabelJob, *, shows_pairs: bool) -> None:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-import click
-
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import PATH, idle, relevant_from, verb
-from rankhouse.core.qrels import from_grade
+from rankhouse.cli.options import idle, verb
+from rankhouse.core.arguments import Option
+from rankhouse.core.qrels import RelevantFrom, from_grade
 from rankhouse.io.pairs import read_pairs
 from rankhouse.io.trec import read_qrels
 from rankhouse.labels.thresholds import PairsSummary, summarise_pairs
-from rankhouse.page.tables import Table
+from rankhouse.page.tables import CommandResult, Table
 
 
 @verb("label-stats", "rankhouse label-stats human.pairs.jsonl.gz both.pairs.jsonl.gz --truth qrels.txt")
-@click.argument("files", nargs=-1, required=True, type=PATH)
-@click.option(
-    "--truth", type=PATH, help="Judgements of the queries that were annotated: how many pairs are right?"
-)
-@relevant_from
-def command(files: tuple[Path, ...], truth: Path | None, relevant_from: int) -> CommandResult:
+def command(
+    *,
+    files: Annotated[tuple[Path, ...], Option(positional=True)],
+    truth: Annotated[
+        Path | None, Option("Judgements of the queries that were annotated: how many pairs are right?")
+    ] = None,
+    relevant_from: RelevantFrom = 1,
+) -> CommandResult:
     """Count the pairs and queries of FILES, as rankhouse label writes them; with --truth, the right ones."""
     if truth is None:
         idle("it is a grade of --truth", "relevant_from")

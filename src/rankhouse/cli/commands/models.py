@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rankhouse.cli.console import CommandResult
 from rankhouse.cli.options import verb
 from rankhouse.core.errors import WrongUse
-from rankhouse.page.tables import Table
+from rankhouse.page.tables import CommandResult, Table
 from rankhouse.systems.checkpoints import CHECKPOINTS, DEFAULT, default_ranker
 
 

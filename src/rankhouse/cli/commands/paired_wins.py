@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import click
 
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import OUTPUT_FILE, PATH, relevant_from, verb
-from rankhouse.core.qrels import from_grade
+from rankhouse.cli.options import verb
+from rankhouse.core.arguments import Option
+from rankhouse.core.qrels import RelevantFrom, from_grade
 from rankhouse.evaluation.paired_wins import counts_table, paired_wins, ranges_table, record
 from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.page.tables import CommandResult
 
 
 @verb("paired-wins", "rankhouse paired-wins human.run both.run --qrels test.qrels --chart fifths.svg")
-@click.argument("first", type=PATH)
-@click.argument("second", type=PATH)
-@click.option("--qrels", type=PATH, required=True, help="Judgements; queries with a relevant document count.")
-@click.option(
-    "--ranges", type=click.IntRange(1), default=5, show_default=True, help="Of equal size, by FIRST's score."
-)
-@click.option("--names", help='What to call them, like "human,both"; by default by their files.')
-@click.option("--chart", type=OUTPUT_FILE, help="Draw the ranges here (.png or .svg).")
-@relevant_from
 def command(
-    first: Path,
-    second: Path,
-    qrels: Path,
-    ranges: int,
-    names: str | None,
-    chart: Path | None,
-    relevant_from: int,
+    *,
+    first: Annotated[Path, Option(positional=True)],
+    second: Annotated[Path, Option(positional=True)],
+    qrels: Annotated[Path, Option("Judgements; queries with a relevant document count.")],
+    ranges: Annotated[int, Option("Of equal size, by FIRST's score.", least=1)] = 5,
+    names: Annotated[
+        str | None, Option('What to call them, like "human,both"; by default by their files.')
+    ] = None,
+    chart: Annotated[Path | None, Option("Draw the ranges here (.png or .svg).", "output")] = None,
+    relevant_from: RelevantFrom = 1,
 ) -> CommandResult:
     """Count queries with a right top document in FIRST only, SECOND only, both, neither; also by distance."""
     called = _names(names, first, second)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
 import msgspec
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.given import with_changes
-from rankhouse.cli.options import COUNT, FINITE, FROM_ZERO, GROWING_FOLDER, PATH, SEED, SOURCE, idle, verb
+from rankhouse.cli.options import idle, verb, with_changes
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
+from rankhouse.page.tables import CommandResult
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -23,49 +22,38 @@ if TYPE_CHECKING:
     from rankhouse.training.pretrain import PretrainingOutcome
     from rankhouse.training.t5_pretraining import T5Shape
 
-_SIZE = click.IntRange(1, 65_536)
-
 
 @verb("pretrain", "rankhouse pretrain corpus.jsonl.gz --vocabulary spiece.model --steps 2000 --out my-t5")
-@click.argument("sources", nargs=-1, type=SOURCE, required=True, metavar="CORPUS...")
-@click.option("--vocabulary", type=PATH, help="T5's spiece.model, a tokenizer.json, or a folder with one.")
-@click.option("--init", type=SOURCE, help="Go on with a T5: a checkpoint's folder or hub name.")
-@click.option("--size", default="tiny", show_default=True, help="tiny, mini, small or base; see below.")
-@click.option("--style", type=click.Choice(["1.0", "1.1"]), help="T5 1.0 or 1.1 (default).")
-@click.option("--d-model", type=_SIZE, help="Width.")
-@click.option("--layers", type=_SIZE, help="Of the encoder, and of the decoder.")
-@click.option("--heads", type=_SIZE, help="Of attention.")
-@click.option("--d-ff", type=_SIZE, help="Inner width of the feed-forward parts.")
-@click.option("--steps", type=FROM_ZERO, default=1000, show_default=True)
-@click.option("--batch", type=COUNT, default=32, show_default=True, help="Rows a step.")
-@click.option("--length", type=click.IntRange(8), default=128, show_default=True, help="Tokens of an input.")
-@click.option("--rate", type=FINITE, default=0.01, show_default=True, help="Learning rate.")
-@click.option(
-    "--set", "changes", multiple=True, metavar="NAME=VALUE", help="Any other setting: density=0.15 ..."
-)
-@click.option("--seed", type=SEED, default=0, show_default=True)
-@click.option(
-    "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
-)
 def command(
-    sources: tuple[str, ...],
-    vocabulary: Path | None,
-    init: str | None,
-    size: str,
-    style: str | None,
-    d_model: int | None,
-    layers: int | None,
-    heads: int | None,
-    d_ff: int | None,
-    steps: int,
-    batch: int,
-    length: int,
-    rate: float,
-    changes: tuple[str, ...],
-    seed: int,
-    out: Path,
+    *,
+    sources: Annotated[tuple[str, ...], Option(kind="source", positional=True, metavar="CORPUS...")],
+    vocabulary: Annotated[
+        Path | None, Option("T5's spiece.model, a tokenizer.json, or a folder with one.")
+    ] = None,
+    init: Annotated[
+        str | None, Option("Continue from a T5: a checkpoint's folder or hub name.", "source")
+    ] = None,
+    size: Annotated[str, Option("tiny, mini, small or base, as above.")] = "tiny",
+    style: Annotated[str | None, Option("T5 1.0 or 1.1 (default).", choices=("1.0", "1.1"))] = None,
+    d_model: Annotated[int | None, Option("Width.", least=1, most=65_536)] = None,
+    layers: Annotated[
+        int | None, Option("Layers of the encoder, and as many of the decoder.", least=1, most=65_536)
+    ] = None,
+    heads: Annotated[int | None, Option("Attention heads.", least=1, most=65_536)] = None,
+    d_ff: Annotated[
+        int | None, Option("Inner width of the feed-forward parts.", least=1, most=65_536)
+    ] = None,
+    steps: Annotated[int, Option("Training steps.", least=0)] = 1000,
+    batch: Annotated[int, Option("Rows per step.", least=1)] = 32,
+    length: Annotated[int, Option("Tokens per input.", least=8, most=65_536)] = 128,
+    rate: Annotated[float, Option("Learning rate.")] = 0.01,
+    changes: Annotated[
+        tuple[str, ...], Option("Any other setting: density=0.15 ...", flag="--set", metavar="NAME=VALUE")
+    ] = (),
+    seed: Annotated[int, Option("Of all random draws.", least=0, most=2**32 - 1)] = 0,
+    out: Annotated[Path, Option("The folder to make; given again, the work resumes.", "growing")],
 ) -> CommandResult:
-    """Pre-train a T5 by span corruption; the folder made opens as monot5("DIR").
+    """Pre-train a T5 by span corruption; the folder it makes opens as monot5("DIR").
 
     Sizes (width, layers, heads, inner width): tiny 128, 2, 4, 256; mini 256, 4, 4, 512; small and base as
     in T5 1.1.

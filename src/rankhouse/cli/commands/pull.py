@@ -6,23 +6,22 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
-
-import click
-import msgspec
+from typing import Annotated
 
 from rankhouse.cli import console
 from rankhouse.cli.commands.search import warn_of_empty
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import COUNT, OUTPUT_FILE, PATH, SOURCE, idle, options_of, verb
+from rankhouse.cli.options import idle, verb
 from rankhouse.core import notation
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
-from rankhouse.io.outputs import writing
+from rankhouse.io.outputs import write_lines
 from rankhouse.io.trec import write_run
+from rankhouse.page.tables import CommandResult
 from rankhouse.stores.names import open_store
 from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
 from rankhouse.stores.store import Store
@@ -35,40 +34,27 @@ from rankhouse.systems.short_forms import dense_ranker, is_dense
     'rankhouse pull --from \'qdrant("http://localhost:6333", collection="papers")\' '
     "--queries q.tsv --out first.run",
 )
-@click.option(
-    "--from", "store", required=True, help="qdrant(URL, collection=NAME), lancedb(...), milvus(...) ..."
-)
-@click.option(
-    "--queries", type=SOURCE, required=True, help="Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME."
-)
-@click.option("--field", default="", help="Which text of the queries, where they have several.")
-@click.option("--model", type=SOURCE, default="impacts", show_default=True,
-              help="impacts (as pushed), text (the store's own search) or dense(RANKER).")  # fmt: skip
-@click.option(
-    "--feedback", default="", help='With impacts: "rm3(terms=10, docs=10, weight=0.5)"; needs --index.'
-)
-@click.option(
-    "--index", "index_path", type=PATH, help="The index that was pushed; feedback reads its documents."
-)
-@click.option("-k", type=COUNT, default=1000, show_default=True, help="Documents a query.")
-@click.option(
-    "--documents", type=OUTPUT_FILE, help="Also write the run's documents, as JSON lines to be indexed."
-)
-@click.option("--tag", default="rankhouse", show_default=True, help="Name of the run, in its last column.")
-@click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
-@options_of(ComputeOptions)
 def command(
+    *,
+    store: Annotated[
+        str, Option("qdrant(URL, collection=NAME), lancedb(...), milvus(...) ...", flag="--from")
+    ],
+    queries: Annotated[str, Option("Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.", "source")],
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
+    model: Annotated[
+        str, Option("impacts (as pushed), text (the store's own search) or dense(RANKER).", "source")
+    ] = "impacts",
+    feedback: Annotated[
+        str, Option('With impacts: "rm3(terms=10, docs=10, weight=0.5)"; needs --index.')
+    ] = "",
+    index: Annotated[Path | None, Option("The index that was pushed; feedback reads its documents.")] = None,
+    k: Annotated[int, Option("Documents per query.", least=1, flag="-k")] = 1000,
+    documents: Annotated[
+        Path | None, Option("Also write the run's documents, as JSON lines to be indexed.", "output")
+    ] = None,
+    tag: Annotated[str, Option("Name of the run, in its last column.")] = "rankhouse",
+    out: Annotated[Path, Option("The run file to write.", "output")],
     compute: ComputeOptions,
-    store: str,
-    queries: str,
-    field: str,
-    model: str,
-    feedback: str,
-    index_path: Path | None,
-    k: int,
-    documents: Path | None,
-    tag: str,
-    out: Path,
 ) -> CommandResult:
     """Pull a run from a store: by impacts that were pushed, by vectors, or by the store's own text search.
 
@@ -79,12 +65,14 @@ def command(
     started = time.perf_counter()
     with closing(open_store(store)) as source:
         if is_dense(model):
-            idle("lexical impacts have feedback, vectors have none", "feedback", "index_path")
+            idle("lexical impacts have feedback, vectors have none", "feedback", "index")
             run = _dense(source, asked, model, k=k, compute=compute)
         else:
             idle("nothing is encoded", "precision", "device", "threads")
-            run = _lexical(source, asked, model, k=k, feedback=feedback, index_path=index_path)
-        fetched = _write_documents(source, run, documents) if documents else 0
+            run = _lexical(source, asked, model, k=k, feedback=feedback, index=index)
+        found = () if documents is None else pull_documents(source, run)
+        records = ({"id": one.id, "title": one.title, "text": one.text} for one in found)
+        fetched = 0 if documents is None else write_lines(documents, records)
     write_run(run, out, tag)
     warn_of_empty(run, asked, "found nothing")
     seconds = time.perf_counter() - started
@@ -103,31 +91,21 @@ def _dense(store: Store, queries: Sequence[Query], model: str, k: int, compute: 
 
 
 def _lexical(
-    store: Store, queries: Sequence[Query], model: str, k: int, feedback: str, index_path: Path | None
+    store: Store, queries: Sequence[Query], model: str, k: int, feedback: str, index: Path | None
 ) -> Run:
     notation.choose(model, dict.fromkeys(("impacts", "text", "dense(RANKER)")), "model of a store")
     if model == "text":
-        idle("the store's own search has no feedback here", "feedback", "index_path")
+        idle("the store's own search has no feedback here", "feedback", "index")
         with _bar(queries) as show:
             return pull_text(store, queries, k, show)
     if not feedback:
-        idle("only feedback reads the index", "index_path")
-    if feedback and index_path is None:
+        idle("only feedback reads the index", "index")
+    if feedback and index is None:
         raise WrongUse(f"--feedback {feedback}: needs --index, whose documents it reads")
-    index = Index.open(index_path) if index_path else None
+    held = Index.open(index) if index else None
     with _bar(queries) as show:
-        return pull_impacts(store, queries, k, feedback=feedback, index=index, progress=show)
+        return pull_impacts(store, queries, k, feedback=feedback, index=held, progress=show)
 
 
 def _bar(queries: Sequence[Query]) -> AbstractContextManager[Progress]:
     return console.progress("pulling", len(queries))
-
-
-def _write_documents(store: Store, run: Run, path: Path) -> int:
-    written = 0
-    with writing(path) as file:
-        for document in pull_documents(store, run):
-            record = {"id": document.id, "title": document.title, "text": document.text}
-            file.write(msgspec.json.encode(record).decode() + "\n")
-            written += 1
-    return written

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from pathlib import Path
-
-import click
+from typing import Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import PATH, verb
+from rankhouse.cli.options import verb
+from rankhouse.core.arguments import Option
 from rankhouse.index.index import Index
+from rankhouse.page.tables import CommandResult
 from rankhouse.stores.names import open_store
 from rankhouse.stores.push import PushOptions, push
 
@@ -21,27 +21,25 @@ from rankhouse.stores.push import PushOptions, push
     'rankhouse push --index my.index --to \'qdrant("http://localhost:6333", '
     'collection="papers")\' --impacts "bm25(k1=0.9, b=0.4)" --vectors default',
 )
-@click.option("--index", "index_path", type=PATH, required=True, help="The index folder.")
-@click.option(
-    "--to", "store", required=True, help="qdrant(URL, collection=NAME), lancedb(...), milvus(...) ..."
-)
-@click.option("--impacts", default="", help='Also posting weights of "bm25(k1=0.9, b=0.4)", ql or jm.')
-@click.option("--vectors", default="", help='Also vectors that encode stored under this name: "default".')
-@click.option("--texts/--no-texts", default=True, help="Titles and texts too.  [default: with them]")
-@click.option("--overwrite", is_flag=True, help="Replace a collection that holds something else.")
 def command(
-    index_path: Path, store: str, impacts: str, vectors: str, texts: bool, overwrite: bool
+    *,
+    index: Annotated[Path, Option("The index folder.")],
+    store: Annotated[str, Option("qdrant(URL, collection=NAME), lancedb(...), milvus(...) ...", flag="--to")],
+    impacts: Annotated[str, Option('Also posting weights of "bm25(k1=0.9, b=0.4)", ql or jm.')] = "",
+    vectors: Annotated[str, Option('Also vectors that encode stored under this name: "default".')] = "",
+    texts: Annotated[bool, Option("Titles and texts too.", default="with them")] = True,
+    overwrite: Annotated[bool, Option("Replace a collection that holds something else.")] = False,
 ) -> CommandResult:
     """Push an index into a store that you run: documents, vectors, and a retrieval model as sparse vectors.
 
     Pushing again changes nothing; after a kill it resumes. A collection that holds something
     else is left alone unless --overwrite is given. Keys and passwords are read from the environment.
     """
-    index = Index.open(index_path)
+    held = Index.open(index)
     options = PushOptions(impacts, vectors, texts, overwrite)
     started = time.perf_counter()
     with closing(open_store(store)) as target, console.progress("pushing", None) as show:
-        result = push(index, target, options, show)
+        result = push(held, target, options, show)
         name = target.name
     seconds, contents = time.perf_counter() - started, result.contents
     if result.collisions:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-
-import click
+from typing import Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import OUTPUT_FILE, idle, options_of, verb, was_given
-from rankhouse.cli.shards import ClusterChoice, answer_of, clustered, run_clustered, run_shard, sharded
+from rankhouse.cli.options import idle, verb, was_given
+from rankhouse.cli.shards import ClusterChoice, ShardChoice, run_clustered, run_shard
+from rankhouse.core.arguments import Option
 from rankhouse.jobs.rerank import RerankJob
-from rankhouse.jobs.shards import ShardNumber
+from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
 
 
@@ -21,11 +20,13 @@ from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH
     "rankhouse rerank --run bm25.run --queries q.tsv --index my.index "
     "--ranker 'monot5(\"DIR\")' --depth 100 --out new.run",
 )
-@options_of(RerankJob)
-@click.option("--out", type=OUTPUT_FILE, required=True, help="The run file to write.")
-@sharded
-@clustered
-def command(job: RerankJob, cluster: ClusterChoice, out: Path, shard: ShardNumber | None) -> CommandResult:
+def command(
+    *,
+    job: RerankJob,
+    out: Annotated[Path, Option("The run file to write.", "output")],
+    shard: ShardChoice = None,
+    cluster: ClusterChoice,
+) -> CommandResult:
     """Rerank a run with a neural ranker; long documents are read whole, in passages.
 
     What  rankhouse encode  kept for this very ranker (TK's words in context, token ids) is used at once.
@@ -41,8 +42,7 @@ def command(job: RerankJob, cluster: ClusterChoice, out: Path, shard: ShardNumbe
     if job.is_pairwise:
         console.say(
             f"{worker.total:,} comparisons: up to {job.depth:,} documents of each of "
-            f"{len(job.first_stage):,} queries, every two of them in both orders"
+            f"{len(job.first_stage):,} queries, each pair of them in both orders"
         )
     with console.progress("comparing" if job.is_pairwise else "reranking", worker.total) as show:
-        result = worker.whole(out, show)
-    return answer_of(result)
+        return worker.whole(out, show)

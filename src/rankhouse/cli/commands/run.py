@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 from rich.text import Text
 
 from rankhouse.cli import console, main
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import LOCAL, OUTPUT_FILE, PATH, PLANNED, verb
-from rankhouse.cli.shards import ClusterChoice, clustered
+from rankhouse.cli.options import OUTPUT_FILE, PLANNED, verb
+from rankhouse.cli.shards import ClusterChoice
 from rankhouse.cluster.session import ClusterOptions
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import MissingInput
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import check_own_folder, real_path
 from rankhouse.io.scratch import tidy
+from rankhouse.page.tables import CommandResult
 from rankhouse.recipes.execute.execute import HASHES, State, carry_out, standing
 from rankhouse.recipes.execute.manifest import write_manifest
 from rankhouse.recipes.read.file_hashes import Contents
 from rankhouse.recipes.read.parse import read_recipe
-from rankhouse.recipes.read.plan import Plan, make_plan
+from rankhouse.recipes.read.plan import RecipePlan, make_plan
 from rankhouse.recipes.read.sources import Sources
 from rankhouse.recipes.show.figures import check_figures, make_figures
 from rankhouse.recipes.show.report import Result, checks_table, record, write_results
@@ -30,7 +31,7 @@ from rankhouse.recipes.show.tables import check_tables, make_tables
 from rankhouse.recipes.show.values import Results
 
 
-class Program:
+class ProgramCommands:
     """The commands of this program, for recipes."""
 
     names = tuple(main.COMMANDS)
@@ -50,27 +51,21 @@ class Program:
 
 
 @verb("run", "rankhouse run recipes/first-stage.toml --set data.root=~/collections --dry-run")
-@click.argument("recipe", type=PATH)
-@click.option(
-    "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change an entry: loop.seed=[1,2] ..."
-)
-@click.option("--smallest", is_flag=True, help="Lay the recipe's table [smallest] over it.")
-@click.option("--out", type=LOCAL, help="The result's folder.  [default: the recipe's name with .out]")
-@click.option("--dry-run", is_flag=True, help="Show every command and what is done already; run nothing.")
-@click.option("--partial", is_flag=True, help="Pass over what needs absent data, and do the rest.")
-@click.option("--download", is_flag=True, help="Public collections and checkpoints may be fetched.")
-@click.option("--strict", is_flag=True, help="Exit with 1 if an expected number is not met.")
-@clustered
 def command(
+    *,
+    recipe: Annotated[Path, Option(positional=True)],
+    changes: Annotated[
+        tuple[str, ...], Option("Change an entry: loop.seed=[1,2] ...", flag="--set", metavar="KEY=VALUE")
+    ] = (),
+    smallest: Annotated[bool, Option("Apply the recipe's table [smallest].")] = False,
+    out: Annotated[
+        Path | None, Option("The result's folder.", "local", default="the recipe's name with .out")
+    ] = None,
+    dry_run: Annotated[bool, Option("Show every command and what is done already; run nothing.")] = False,
+    partial: Annotated[bool, Option("Skip what needs absent data, and do the rest.")] = False,
+    download: Annotated[bool, Option("Allow public collections and checkpoints to be fetched.")] = False,
+    strict: Annotated[bool, Option("Exit with 1 if an expected number is not met.")] = False,
     cluster: ClusterChoice,
-    recipe: Path,
-    changes: tuple[str, ...],
-    smallest: bool,
-    out: Path | None,
-    dry_run: bool,
-    partial: bool,
-    download: bool,
-    strict: bool,
 ) -> CommandResult:
     """Carry out RECIPE, a TOML file of data, steps, loops, tables and expected numbers.
 
@@ -80,7 +75,7 @@ def command(
     folder = real_path(out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out"))
     file = read_recipe(recipe, changes, smallest=smallest)
     contents = Contents(folder / HASHES)
-    plan = make_plan(file, Sources(file, contents, download=download), folder, Program())
+    plan = make_plan(file, Sources(file, contents, download=download), folder, ProgramCommands())
     check_tables(plan)
     check_figures(plan)
     if dry_run:
@@ -101,7 +96,9 @@ def command(
     return CommandResult(facts, lambda: show(result, files), code=int(strict and bool(result.differing)))
 
 
-def _carried_out(plan: Plan, folder: Path, contents: Contents, where: ClusterOptions | None) -> list[State]:
+def _carried_out(
+    plan: RecipePlan, folder: Path, contents: Contents, where: ClusterOptions | None
+) -> list[State]:
     if where is None:
         return carry_out(plan, folder, contents, console.say)
     from rankhouse.cluster.recipes import carry_out_on_cluster
@@ -109,7 +106,7 @@ def _carried_out(plan: Plan, folder: Path, contents: Contents, where: ClusterOpt
     return carry_out_on_cluster(plan, folder, contents, say=console.say, cluster=where)
 
 
-def _absent(plan: Plan) -> str:
+def _absent(plan: RecipePlan) -> str:
     """Say what is not there, and how to go on."""
     reasons = "\n  ".join(plan.absent)
     return (
@@ -118,7 +115,7 @@ def _absent(plan: Plan) -> str:
     )
 
 
-def show_plan(plan: Plan, folder: Path, contents: Contents) -> CommandResult:
+def show_plan(plan: RecipePlan, folder: Path, contents: Contents) -> CommandResult:
     """Show every command in order, and how it stands."""
     states = [standing(task, folder, contents) for task in plan.tasks.values()]
     steps = [

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-import click
 from rich.text import Text
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import OUTPUT_FILE, SOURCE, idle, options_of, verb
-from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few, visible
+from rankhouse.cli.options import idle, verb
+from rankhouse.core.arguments import Option
+from rankhouse.core.errors import WrongUse, name_few, visible, warn
 from rankhouse.core.nouns import Query
 from rankhouse.core.results import Hit, SearchResult
 from rankhouse.core.run import Run
@@ -27,9 +25,9 @@ from rankhouse.io.files import Skips
 from rankhouse.io.trec import write_run
 from rankhouse.jobs.search import SearchJob
 from rankhouse.jobs.shards import refuse_incomplete, with_documents
+from rankhouse.page.tables import CommandResult
 from rankhouse.systems.exclude_self import own_entries, without
 from rankhouse.systems.execution import with_snippets
-from rankhouse.systems.pairwise import PairwiseSystem
 from rankhouse.systems.system import Dense, Fused, Lexical, Reranked
 from rankhouse.text.analyze import Analyzer
 
@@ -37,10 +35,16 @@ T = TypeVar("T")
 
 
 @verb("search", "rankhouse search --index my.index --queries queries.tsv --feedback rm3 --out rm3.run")
-@click.argument("words", nargs=-1, type=SOURCE, metavar='[INDEX] ["TEXT"]')
-@options_of(SearchJob)
-@click.option("--out", type=OUTPUT_FILE, help="The run file to write (TREC; .gz and .zst compress).")
-def command(job: SearchJob, words: tuple[str, ...], out: Path | None) -> CommandResult:
+def command(
+    *,
+    words: Annotated[
+        tuple[str, ...], Option(kind="source", positional=True, metavar='[INDEX] ["TEXT"]')
+    ] = (),
+    job: SearchJob,
+    out: Annotated[
+        Path | None, Option("The run file to write (TREC; .gz and .zst compress).", "output")
+    ] = None,
+) -> CommandResult:
     """Rank the documents of an index for many queries (a TREC run) or for one (a table with snippets).
 
     A --system is written in Python's precedence: a >> RANKER reranks, a % k keeps the best k, a + 0.7 * b
@@ -77,10 +81,8 @@ def command(job: SearchJob, words: tuple[str, ...], out: Path | None) -> Command
 def opened(job: SearchJob) -> Iterator[AnyIndex]:
     """Yield an index, or several as one: opened here, or held by a cluster as long as the block runs.
 
-    Raises:
-        ShardFailed: A part does not answer.
-        BadData: A folder of shards lacks one.
-        RankhouseError: An index cannot be opened, or nobody answers at the address.
+    Raises ShardFailed where a part does not answer, BadData where a folder of shards lacks one,
+    RankhouseError where an index cannot be opened, or nobody answers at the address.
     """
     paths: Sequence[Path] = job.index
     if not all((path / FILE).is_file() for path in paths):  # else they are indexes, not parts of one
@@ -137,8 +139,8 @@ def _find(job: SearchJob, index: AnyIndex, queries: list[Query], k: int) -> Run:
         work = job.work(index, queries, show)
         run = work.run(job.best(k))
     for name, ranker in work.rankers.items():
-        if not isinstance(ranker, PairwiseSystem):
-            console.warn_of_truncation(ranker, name)
+        reader = getattr(ranker, "ranker", ranker)  # of what compares, the one that reads
+        console.warn_of_truncation(reader, name)
     return run
 
 
@@ -179,11 +181,7 @@ def warn_of_empty(run: Run, queries: Sequence[Query], why: str = "share no term 
     empty = [query for query in queries if not run[query.id].doc_ids]
     if empty:
         named = name_few([f'{query.id} ("{query.text[:40]}")' for query in empty])
-        warnings.warn(
-            f"{len(empty)} of {len(queries)} queries {why} and are absent from the run file: {named}",
-            RankhouseWarning,
-            stacklevel=2,
-        )
+        warn(f"{len(empty)} of {len(queries)} queries {why} and are absent from the run file: {named}")
 
 
 def show_answer(analyzer: Analyzer, query: str, result: SearchResult) -> None:

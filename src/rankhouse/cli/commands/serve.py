@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from rankhouse.cli.options import COUNT, FROM_ZERO, LOCAL, PATH, SOURCE, FileCommand, idle, options_of
+from rankhouse.cli.options import idle, verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import needs
 from rankhouse.systems.rankers import ComputeOptions
 
@@ -21,79 +23,98 @@ if TYPE_CHECKING:
 _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
 
 
-@click.command(
-    "serve",
-    cls=FileCommand,
-    epilog="Example:  rankhouse serve my.index --ranker ce='crossencoder(\"DIR\")' --judgements mine.qrels",
-)
-@click.argument("indexes", nargs=-1, type=SOURCE, metavar="[[NAME=]INDEX]...")
-@click.option("--ranker", "rankers", type=SOURCE, multiple=True, metavar="[NAME=]RANKER",
-              help="A ranker or an encoder; of several the first is the default.")  # fmt: skip
-@click.option("--system", "systems", type=SOURCE, multiple=True, metavar="NAME=EXPR",
-              help="A system to choose by name: hybrid='bm25 + 0.5 * dense(\"DIR\")'.")  # fmt: skip
-@click.option("--split", default="", help="How long documents are cut.  [default: each ranker's own way]")
-@click.option("--pool", default="", help="What makes one score of passages.  [default: each ranker's own]")
-@click.option("--queries", type=PATH, help="Questions to choose from, of the first index.")
-@click.option("--qrels", type=PATH, help="Judgements of them that are there already; only read.")
-@click.option(
-    "--run", "runs", multiple=True, metavar="[NAME=]RUN", help="A run to compare beside the systems."
-)
-@click.option(
-    "--judgements", type=LOCAL, help="The qrels file that judging writes; without it nobody judges."
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True,
-              help="The port; 0 takes a free one.")  # fmt: skip
-@click.option("--key-file", type=PATH, help="Keys of those who may come in, NAME KEY [read] a line.")
-@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME",
-              help="Another name under which the service is reached, such as a proxy's.")  # fmt: skip
-@click.option("--max-body", type=COUNT, default=64, show_default=True, metavar="MIB",
-              help="The largest request.")  # fmt: skip
-@click.option("--queue", "queue_tokens", type=FROM_ZERO, default=0, metavar="TOKENS",
-              help="Work that may wait for a model; 0 for the usual bound.")  # fmt: skip
-@click.option("--timeout", type=_SECONDS, default=3600, show_default=True, metavar="SECONDS",
-              help="The longest that a request may take.")  # fmt: skip
-@click.option("--grace", type=_SECONDS, default=30, show_default=True, metavar="SECONDS",
-              help="How long requests may go on after SIGTERM.")  # fmt: skip
-@click.option("--access-log", type=LOCAL, metavar="FILE",
-              help="A line of JSON a request; - for standard error.")  # fmt: skip
-@click.option("--audit", type=LOCAL, metavar="FILE",
-              help="Who judged, trained, tried keys.  [default: JUDGEMENTS.audit.jsonl]")  # fmt: skip
-@click.option("--mcp", is_flag=True, help="Be an assistant's tools on standard input and output instead.")
-@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
-@click.option("--cluster", default="", metavar="ray|ADDRESS",
-              help="Hold indexes and rankers on Ray: ray, started here, or a cluster.")  # fmt: skip
-@click.option("--replicas", type=COUNT, default=1, show_default=True,
-              help="How many of each part and each ranker the cluster holds.")  # fmt: skip
-@click.option("--partial", is_flag=True, help="Answer without the parts that do not answer, and say so.")
-@options_of(ComputeOptions)
-def command(
-    compute: ComputeOptions,
-    indexes: tuple[str, ...],
-    rankers: tuple[str, ...],
-    systems: tuple[str, ...],
-    split: str,
-    pool: str,
-    queries: Path | None,
-    qrels: Path | None,
-    runs: tuple[str, ...],
-    judgements: Path | None,
-    host: str,
-    port: int,
-    key_file: Path | None,
-    allow_hosts: tuple[str, ...],
-    max_body: int,
-    queue_tokens: int,
-    timeout: float,
-    grace: float,
-    access_log: Path | None,
-    audit: Path | None,
-    mcp: bool,
-    opens: bool,
-    cluster: str,
-    replicas: int,
-    partial: bool,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Listening:
+    """Where a service listens, and to whom."""
+
+    host: Annotated[str, Option("The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Option("The port; 0 takes a free one.", least=0, most=65_535)] = 8080
+    key_file: Annotated[Path | None, Option("Keys of those who may use it, NAME KEY [read] per line.")] = None
+    mcp: Annotated[bool, Option("Serve an assistant's tools on standard input and output instead.")] = False
+    opens: Annotated[bool, Option("Open the page in the browser.", flag="--open")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeChoices(Listening, ComputeOptions):
+    """The options of ``rankhouse serve``."""
+
+    indexes: Annotated[
+        tuple[str, ...], Option(kind="source", positional=True, metavar="[[NAME=]INDEX]...")
+    ] = ()
+    rankers: Annotated[
+        tuple[str, ...],
+        Option(
+            "A ranker or an encoder; of several the first is the default.",
+            "source",
+            flag="--ranker",
+            metavar="[NAME=]RANKER",
+        ),
+    ] = ()
+    systems: Annotated[
+        tuple[str, ...],
+        Option(
+            "A system to choose by name: hybrid='bm25 + 0.5 * dense(\"DIR\")'.",
+            "source",
+            flag="--system",
+            metavar="NAME=EXPR",
+        ),
+    ] = ()
+    split: Annotated[str, Option("How long documents are split.", default="each ranker's own way")] = ""
+    pool: Annotated[str, Option("How the scores of passages become one.", default="each ranker's own")] = ""
+    queries: Annotated[Path | None, Option("Questions to choose from, of the first index.")] = None
+    qrels: Annotated[Path | None, Option("Existing judgements of them; only read.")] = None
+    runs: Annotated[
+        tuple[str, ...], Option("A run to compare beside the systems.", flag="--run", metavar="[NAME=]RUN")
+    ] = ()
+    judgements: Annotated[
+        Path | None, Option("The qrels file that judging writes; without it nobody judges.", "local")
+    ] = None
+    allow_hosts: Annotated[
+        tuple[str, ...],
+        Option(
+            "Another name under which the service is reached, such as a proxy's.",
+            flag="--allow-host",
+            metavar="NAME",
+        ),
+    ] = ()
+    max_body: Annotated[int, Option("The largest request.", least=1, metavar="MIB")] = 64
+    queue_tokens: Annotated[
+        int,
+        Option(
+            "Work that may wait for a model; 0 for the usual bound.",
+            least=0,
+            flag="--queue",
+            metavar="TOKENS",
+        ),
+    ] = 0
+    timeout: Annotated[
+        float, Option("The longest that a request may take.", reader=_SECONDS, metavar="SECONDS")
+    ] = 3600
+    grace: Annotated[
+        float, Option("How long requests may go on after SIGTERM.", reader=_SECONDS, metavar="SECONDS")
+    ] = 30
+    access_log: Annotated[
+        Path | None, Option("A line of JSON per request; - for standard error.", "local", metavar="FILE")
+    ] = None
+    audit: Annotated[
+        Path | None,
+        Option(
+            "Log of who judged, trained, tried keys.",
+            "local",
+            default="JUDGEMENTS.audit.jsonl",
+            metavar="FILE",
+        ),
+    ] = None
+    cluster: Annotated[
+        str,
+        Option("Hold indexes and rankers on Ray: ray, started here, or a cluster.", metavar="ray|ADDRESS"),
+    ] = ""
+    replicas: Annotated[int, Option("How many of each part and each ranker the cluster holds.", least=1)] = 1
+    partial: Annotated[bool, Option("Answer without the parts that do not answer, and say so.")] = False
+
+
+@verb("serve", "rankhouse serve my.index --ranker ce='crossencoder(\"DIR\")' --judgements mine.qrels")
+def command(*, given: ServeChoices) -> None:
     """Serve indexes and rankers: the API that rerank clients speak, and a page in the browser.
 
     Without any INDEX or --ranker, what rankhouse demo left in ./demo is served.
@@ -101,37 +122,43 @@ def command(
     with needs("serve", "rankhouse serve"):
         from rankhouse.serve.host import serving, settings
         from rankhouse.serve.host.settings import Limits, ServeOptions
-    options = settings.demo_options(settings.DEMO) if not (indexes or rankers) else ServeOptions()
-    judgements = judgements or options.judgements
+    named = given.indexes or given.rankers
+    found = ServeOptions() if named else settings.demo_options(settings.DEMO)
+    rankers = settings.named_rankers(given.rankers) or found.rankers
+    systems, rankers = settings.named_systems(given.systems, rankers)
+    judgements = given.judgements or found.judgements
+    audit = given.audit
     if audit is None and judgements is not None:
         audit = judgements.with_name(f"{judgements.name}.audit.jsonl")
-    named, served = settings.named_systems(systems, settings.named_rankers(rankers) or options.rankers)
     options = ServeOptions(
-        indexes=settings.named_indexes(indexes) or options.indexes,
-        rankers=served,
-        systems=named,
-        queries=queries or options.queries,
-        qrels=qrels or options.qrels,
-        runs=settings.named_runs(runs) or options.runs,
+        indexes=settings.named_indexes(given.indexes) or found.indexes,
+        rankers=rankers,
+        systems=systems,
+        queries=given.queries or found.queries,
+        qrels=given.qrels or found.qrels,
+        runs=settings.named_runs(given.runs) or found.runs,
         judgements=judgements,
-        split=split, pool=pool, host=host, port=port, key_file=key_file, allow_hosts=allow_hosts,
-        access_log=access_log, audit=audit, compute=compute,
-        limits=Limits(max_body << 20, request=timeout, grace=grace, queue_tokens=queue_tokens),
-        cluster=cluster, replicas=replicas, partial=partial,
+        split=given.split, pool=given.pool, host=given.host, port=given.port, key_file=given.key_file,
+        allow_hosts=given.allow_hosts, access_log=given.access_log, audit=audit,
+        compute=ComputeOptions(given.precision, given.device, given.threads),
+        limits=Limits(
+            given.max_body << 20, request=given.timeout, grace=given.grace, queue_tokens=given.queue_tokens
+        ),
+        cluster=given.cluster, replicas=given.replicas, partial=given.partial,
     )  # fmt: skip
     _refuse_idle(options)
-    if mcp:
+    if given.mcp:
         reason = "--mcp talks on standard input and output, to the program that started it"
         idle(reason, "host", "port", "key_file", "allow_hosts", "max_body", "grace", "access_log", "opens")
         serve_assistant(options)
     else:
-        serving.start(options, lambda: _cluster_of(options), opens=opens)
+        serving.start(options, lambda: _cluster_of(options), opens=given.opens)
 
 
 def _refuse_idle(options: ServeOptions) -> None:
     """Refuse what would change nothing in this service."""
     if not options.cluster:
-        idle("only a --cluster has parts and rankers of which one may die", "replicas", "partial")
+        idle("only a --cluster has parts and rankers that may die", "replicas", "partial")
     if not options.indexes:
         idle(
             "it belongs to an index, and none is served", "systems", "queries", "qrels", "runs", "judgements"

@@ -9,10 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import click
-
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.options import OUTPUT_FILE, PATH, SOURCE, idle, options_of, verb
+from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.qrels import judgements, restrict
@@ -24,6 +21,7 @@ from rankhouse.io.corpora import read_queries, write_queries
 from rankhouse.io.files import as_text, kind_of, numbered_lines
 from rankhouse.io.pairs import LabelledPair, read_pairs, write_pairs
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
+from rankhouse.page.tables import CommandResult
 from rankhouse.systems.on_record import read_tag
 
 Side = Literal["train", "valid", "test", "rest"]
@@ -34,16 +32,18 @@ class Conditions:
     """Which queries to keep: all conditions together."""
 
     ids: Annotated[
-        str | None, Option("Keep these queries: a file of queries, or of one id a line (.txt).")
+        str | None, Option("Keep these queries: a file of queries, or of one id per line (.txt).")
     ] = None
-    folds: Annotated[Path | None, Option("Keep one side of a fold of this file.", kind="input")] = None
+    folds: Annotated[Path | None, Option("Keep one side of a fold of this file.", "input")] = None
     fold: Annotated[int | None, Option("Which fold, from 1.", least=1)] = None
     side: Annotated[
         Side, Option("test: the fold; valid: the next; train: the others; rest: all but the fold.")
     ] = "test"
     part: Annotated[str | None, Option("Keep one of N parts, like 1/3.", metavar="I/N")] = None
-    sample: Annotated[int | None, Option("Keep so many queries (of pairs: so many pairs).", least=1)] = None
-    or_all: Annotated[bool, Option("Of queries: all of them where there are fewer than --sample.")] = False
+    sample: Annotated[int | None, Option("Keep this many queries (of pairs: this many pairs).", least=1)] = (
+        None
+    )
+    or_all: Annotated[bool, Option("Of queries: all of them if there are fewer than --sample.")] = False
     seed: Annotated[int, Option("Of parts and samples.", least=0, most=2**32 - 1)] = 0
 
     def among(self, query_ids: list[str]) -> set[str]:
@@ -62,7 +62,9 @@ class Conditions:
                 raise WrongUse(f"--sample {self.sample}: there are only {len(left):,} to draw from")
             left = sorted(left, key=lambda query_id: order(self.seed, query_id))[: self.sample]
         if not left:
-            raise BadData(f"none of the {len(query_ids):,} queries was selected; do the ids belong together?")
+            raise BadData(
+                f"none of the {len(query_ids):,} queries was selected; are these ids of the same queries?"
+            )
         return set(left)
 
     def _side(self, path: Path, number: int) -> tuple[str, ...]:
@@ -85,33 +87,28 @@ class Conditions:
 
 
 @verb("subset", "rankhouse subset --queries q.tsv --folds f.json --fold 1 --side train --out t.jsonl")
-@click.option("--queries", type=SOURCE, help="Select among these queries;")
-@click.option("--qrels", type=PATH, help="or judgements, by query;")
-@click.option("--run", "run_path", type=PATH, help="or rankings, by query;")
-@click.option("--pairs", type=PATH, help="or labelled pairs, by query.")
-@click.option("--field", default="", help="Which text of the queries, where they have several.")
-@click.option("--apart-from", help="Of queries: none with the words of one of this file's, whatever its id.")
-@click.option("--within", type=PATH, help="Of rankings: only documents that this run has for the query.")
-@click.option("--balanced", is_flag=True, help="Of pairs: as many of each label.")
-@options_of(Conditions)
-@click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write, of the same kind.")
 def command(
+    *,
+    queries: Annotated[str | None, Option("Select among these queries;", "source")] = None,
+    qrels: Annotated[Path | None, Option("or judgements, by query;")] = None,
+    run: Annotated[Path | None, Option("or rankings, by query;")] = None,
+    pairs: Annotated[Path | None, Option("or labelled pairs, by query.")] = None,
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
+    apart_from: Annotated[
+        str | None, Option("Of queries: none with the words of one of this file's, whatever its id.")
+    ] = None,
+    within: Annotated[
+        Path | None, Option("Of rankings: only documents that this run has for the query.")
+    ] = None,
+    balanced: Annotated[bool, Option("Of pairs: equally many of each label.")] = False,
     wanted: Conditions,
-    queries: str | None,
-    qrels: Path | None,
-    run_path: Path | None,
-    pairs: Path | None,
-    field: str,
-    apart_from: str | None,
-    within: Path | None,
-    balanced: bool,
-    out: Path,
+    out: Annotated[Path, Option("The file to write, of the same kind.", "output")],
 ) -> CommandResult:
-    """Keep some of what a file holds, in its order; conditions given together all hold.
+    """Keep part of a file, in its order; what is kept meets all conditions that are given.
 
     Parts and samples are drawn by a hash of seed and id: the same ones on every machine.
     """
-    if sum(one is not None for one in (queries, qrels, run_path, pairs)) != 1:
+    if sum(one is not None for one in (queries, qrels, run, pairs)) != 1:
         raise WrongUse("give one of --queries, --qrels, --run and --pairs")
     sample = wanted.sample
     if (wanted.folds is None) != (wanted.fold is None):
@@ -119,22 +116,22 @@ def command(
     _refuse_idle(wanted, asked=queries is not None)
     if balanced and (pairs is None or sample is None):
         raise WrongUse("--balanced says how --sample draws from --pairs")
-    if within is not None and run_path is None:
+    if within is not None and run is None:
         raise WrongUse("--within keeps documents of rankings; give --run")
     if apart_from is not None and queries is None:
         raise WrongUse("--apart-from compares the words of queries; give --queries")
     if wanted.or_all and (pairs is not None or sample is None):
-        raise WrongUse("--or-all says what --sample does where there are fewer queries")
+        raise WrongUse("--or-all says what --sample does if there are fewer queries")
     if queries is not None:
         size, whole = _queries(queries, field, apart_from, chosen=wanted, out=out)
     elif qrels is not None:
         size, whole = _qrels(qrels, wanted, out)
-    elif run_path is not None:
-        size, whole = _run(run_path, wanted, within, out)
+    elif run is not None:
+        size, whole = _run(run, wanted, within, out)
     else:
         assert pairs is not None
         size, whole = _pairs(pairs, replace(wanted, sample=None), sample, balanced=balanced, out=out)
-    what = "queries" if queries is not None or run_path is not None else "judgements" if qrels else "pairs"
+    what = "queries" if queries is not None or run is not None else "judgements" if qrels else "pairs"
     return CommandResult(
         {"out": str(out), "kept": size, "of": whole}, f"{size:,} of {whole:,} {what} written to {out}"
     )

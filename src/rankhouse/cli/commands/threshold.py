@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Annotated
 
-import click
-
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.given import read_numbers
-from rankhouse.cli.options import OUTPUT_FILE, PATH, relevant_from, verb
-from rankhouse.core.qrels import from_grade
+from rankhouse.cli.options import read_numbers, verb
+from rankhouse.core.arguments import Option
+from rankhouse.core.qrels import RelevantFrom, from_grade
 from rankhouse.io.outputs import write_json
 from rankhouse.io.pairs import read_pairs
 from rankhouse.io.trec import read_qrels
 from rankhouse.labels.thresholds import Threshold, choose_threshold, kept_at, scored_pairs
-from rankhouse.page.tables import Table
+from rankhouse.page.tables import CommandResult, Table
 
 
 @verb(
     "threshold",
     "rankhouse threshold held.pairs.jsonl.gz --truth held.qrels --also 0.5,0.9 --out threshold.json",
 )
-@click.argument("files", nargs=-1, required=True, type=PATH)
-@click.option("--truth", type=PATH, required=True, help="Judgements of the documents of these pairs.")
-@click.option("--choose", "by", default="f1", show_default=True, help="f1, precision(0.9) or recall(0.9).")
-@click.option("--also", default="0.5", show_default=True, help="Thresholds to show beside it, with commas.")
-@relevant_from
-@click.option("--out", type=OUTPUT_FILE, required=True, help="The file to write (JSON).")
 def command(
-    files: tuple[Path, ...], truth: Path, by: str, also: str, relevant_from: int, out: Path
+    *,
+    files: Annotated[tuple[Path, ...], Option(positional=True)],
+    truth: Annotated[Path, Option("Judgements of the documents of these pairs.")],
+    choose: Annotated[str, Option("f1, precision(0.9) or recall(0.9).")] = "f1",
+    also: Annotated[str, Option("Thresholds to show beside it, with commas.")] = "0.5",
+    relevant_from: RelevantFrom = 1,
+    out: Annotated[Path, Option("The file to write (JSON).", "output")],
 ) -> CommandResult:
     """Choose a teacher's threshold on FILES, which rankhouse label --scores wrote, and say what it keeps.
 
@@ -37,14 +35,14 @@ def command(
     """
     judged = from_grade(read_qrels(truth), relevant_from)
     pairs = scored_pairs((pair for path in files for pair in read_pairs(path)), judged)
-    chosen = choose_threshold(pairs, by)
+    chosen = choose_threshold(pairs, choose)
     others = [kept_at(pairs, value) for value in (read_numbers("--also", also) if also.strip() else ())]
-    record = _record(chosen) | {"scale": pairs.scale, "chosen_by": by, "pairs": len(pairs.values)}
+    record = _record(chosen) | {"scale": pairs.scale, "chosen_by": choose, "pairs": len(pairs.values)}
     write_json(out, record)
     columns = ("threshold", "accepted", "right", "of all right", "precision", "F1")
     rows = tuple(_row(one, chosen=one is chosen) for one in (chosen, *others))
     told = (
-        f"threshold {chosen.threshold:.4g}, chosen by {by}, keeps {chosen.right:,} of {chosen.of:,} "
+        f"threshold {chosen.threshold:.4g}, chosen by {choose}, keeps {chosen.right:,} of {chosen.of:,} "
         f'right pairs ({chosen.recall:.0%}); use it with  taught("DIR", threshold="{out}")'
     )
     facts = {"out": str(out)} | record | {"also": [_record(one) for one in others]}

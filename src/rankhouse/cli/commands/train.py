@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import click
+from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.console import CommandResult
-from rankhouse.cli.given import with_changes
-from rankhouse.cli.options import GROWING_FOLDER, idle, options_of, verb
+from rankhouse.cli.options import idle, verb, with_changes
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.jobs.train import TrainJob
+from rankhouse.page.tables import CommandResult
 
 if TYPE_CHECKING:
     from rankhouse.training.folder import TrainingOutcome
@@ -23,12 +21,12 @@ if TYPE_CHECKING:
     "rankhouse train --ranker 'knrm(vectors=\"glove.txt\")' --index i --queries q.tsv "
     "--qrels q.qrels --run q.run --valid-queries v.tsv --valid-qrels v.qrels --valid-run v.run --out mine",
 )
-@options_of(TrainJob)
-@click.option(
-    "--out", type=GROWING_FOLDER, required=True, help="The folder to make; given again, goes on from there."
-)
-def command(job: TrainJob, out: Path) -> CommandResult:
-    """Train a ranker on judgements or a teacher's scores; the folder made is one that rerank takes."""
+def command(
+    *,
+    job: TrainJob,
+    out: Annotated[Path, Option("The folder to make; given again, the work resumes.", "growing")],
+) -> CommandResult:
+    """Train a ranker on judgements or a teacher's scores; the folder it makes is one that rerank takes."""
     _check(job)
     settings = with_changes(job.changes, epochs=job.epochs, seed=job.seed, loss=job.loss)
     with console.progress("training", None) as show:
@@ -39,7 +37,7 @@ def command(job: TrainJob, out: Path) -> CommandResult:
 def _check(job: TrainJob) -> None:
     """Refuse options that contradict each other, lack another, or change nothing."""
     if (job.ranker is None) == (job.init is None):
-        raise WrongUse("give either --ranker SPEC (a model to begin, or a checkpoint) or --init DIR")
+        raise WrongUse("give either --ranker SPEC (a new model, or a checkpoint) or --init DIR")
     if not job.teachers:
         idle("there is no --teacher whose scores are kept", "cache")
     if len(job.teachers) < 2:

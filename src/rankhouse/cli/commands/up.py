@@ -2,45 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import click
+from typing import Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.commands.serve import serve_assistant
-from rankhouse.cli.options import BYTES, LOCAL, PATH, idle
+from rankhouse.cli.commands.serve import Listening, serve_assistant
+from rankhouse.cli.options import idle, verb
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import needs
 
 
-@click.command("up", epilog="Example:  rankhouse up ~/notes --open")
-@click.argument("folder", type=LOCAL)
-@click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True,
-              help="The port; 0 takes a free one.")  # fmt: skip
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--key-file", type=PATH, help="Keys of those who may come in, NAME KEY [read] a line.")
-@click.option(
-    "--ranker", "rankers", multiple=True, metavar="[NAME=]RANKER", help="A ranker to serve as well."
-)
-@click.option("--include", multiple=True, metavar="GLOB", help='Only these files: "*.md", "docs/**".')
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these, besides what .gitignore says.")
-@click.option("--max-size", "largest", type=BYTES, default="20M", show_default=True, metavar="BYTES",
-              help="The largest file of text: 500K, 20M, 1G.")  # fmt: skip
-@click.option("--lexical", is_flag=True, help="No vectors: search by words only.")
-@click.option("--mcp", is_flag=True, help="Be an assistant's tools on standard input and output instead.")
-@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
-def command(
-    folder: Path,
-    port: int,
-    host: str,
-    key_file: Path | None,
-    rankers: tuple[str, ...],
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    largest: int,
-    lexical: bool,
-    mcp: bool,
-    opens: bool,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class UpChoices(Listening):
+    """The options of ``rankhouse up``."""
+
+    folder: Annotated[Path, Option(kind="local", positional=True)]
+    rankers: Annotated[
+        tuple[str, ...], Option("A ranker to serve as well.", flag="--ranker", metavar="[NAME=]RANKER")
+    ] = ()
+    include: Annotated[tuple[str, ...], Option('Only these files: "*.md", "docs/**".', metavar="GLOB")] = ()
+    exclude: Annotated[
+        tuple[str, ...], Option("Not these, besides what .gitignore says.", metavar="GLOB")
+    ] = ()
+    largest: Annotated[
+        int,
+        Option(
+            "The largest file of text: 500K, 20M, 1G.",
+            "bytes",
+            flag="--max-size",
+            metavar="BYTES",
+            default="20M",
+        ),
+    ] = 20 << 20
+    lexical: Annotated[bool, Option("No vectors: search by words only.")] = False
+
+
+@verb("up", "rankhouse up ~/notes --open")
+def command(*, given: UpChoices) -> None:
     """Index FOLDER's files, encode them with the encoder at hand, and serve them with a page.
 
     Text, Markdown, HTML, code, notebooks, mail, tables, PDF, Office files and EPUB are read; .jsonl, .tsv and
@@ -54,34 +53,33 @@ def command(
         from rankhouse.serve.host import serving, settings
         from rankhouse.serve.host.folder import kept
         from rankhouse.serve.host.settings import ServeOptions
-    named = settings.named_rankers(rankers)
-    options = ServeOptions(host=host, port=port, key_file=key_file)
-    if mcp:
+    named = settings.named_rankers(given.rankers)
+    options = ServeOptions(host=given.host, port=given.port, key_file=given.key_file)
+    if given.mcp:
         idle("--mcp talks on standard input and output", "host", "port", "key_file", "opens")
     else:
         serving.check_exposure(options)
-        serving.bind(host, port).close()  # a port in use is said before any work
-    with prepare.claimed(folder, FolderChoice(include, exclude, largest)) as place:
+        serving.bind(given.host, given.port).close()  # a port in use is said before any work
+    chosen = FolderChoice(given.include, given.exclude, given.largest)
+    with prepare.claimed(given.folder, chosen) as place:
         if not prepare.is_indexed(place):
             prepare.index_folder(place)
-        encoder = None if lexical else prepare.EncoderAtHand.find()
+        encoder = None if given.lexical else prepare.EncoderAtHand.find()
         if encoder is not None:
             named = {settings.ENCODER: encoder.spec, **named}
-        elif not lexical:
+        elif not given.lexical:
             console.say('search is by words only; by meaning too with  pip install "rankhouse[neural,demo]"')
-        options = ServeOptions(
-            {settings.short_name(str(folder)): place.index},
-            named,
+        options = replace(
+            options,
+            indexes={settings.short_name(str(given.folder)): place.index},
+            rankers=named,
             judgements=place.judgements,
             trainings=place.trainings,
             audit=place.state / "audit.jsonl",
             contents=place.contents,
-            host=host,
-            port=port,
-            key_file=key_file,
             late=frozenset({settings.ENCODER}) if encoder is not None else frozenset(),
         )
-        if mcp:
+        if given.mcp:
             serve_assistant(options, kept(place, encoder))
         else:
-            serving.start(options, opens=opens, beside=kept(place, encoder))
+            serving.start(options, opens=given.opens, beside=kept(place, encoder))

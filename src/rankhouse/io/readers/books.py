@@ -12,12 +12,12 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 from zipfile import ZipFile
 
-from rankhouse.core.errors import BadData, MissingExtra
+from rankhouse.core.errors import BadData, needs
 from rankhouse.io.readers.html import html_part
 from rankhouse.io.readers.parts import (
     ALIVE,
     LONGEST_TITLE,
-    Part,
+    FilePart,
     Piece,
     file_title,
     joined,
@@ -40,12 +40,10 @@ _NO_NAME = re.compile(
 )
 
 
-def pdf(path: Path) -> Iterator[Part]:
+def pdf(path: Path) -> Iterator[FilePart]:
     """Read the pages of a PDF; lines that most pages begin or end with are left out."""
-    try:
+    with needs("files", "PDF"):
         import pypdf  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra("PDF", "files") from error
     pages = list[str]()
     with seekable(path) as file:
         try:
@@ -61,11 +59,11 @@ def pdf(path: Path) -> Iterator[Part]:
         except pypdf.errors.PyPdfError as error:
             raise BadData(f"is damaged ({squeezed(str(error))}); open and save it again", path) from error
     if not any(page.strip() for page in pages):
-        raise BadData("holds no text, perhaps only pictures of pages; recognise the text in them first", path)
+        raise BadData("holds no text, perhaps only pictures of pages; run OCR on it first", path)
     title = title or _first_line(path, pages)
     pieces = (Piece(number, text) for number, text in enumerate(_without_running_lines(pages), 1))
     for part in joined(pieces, "page", least=_LEAST):
-        yield Part(part.text, title, part.place, part.key)
+        yield FilePart(part.text, title, part.place, part.key)
 
 
 def _pdf_title(read: PdfReader) -> str:
@@ -116,7 +114,7 @@ _CONTAINER = "{urn:oasis:names:tc:opendocument:xmlns:container}"
 _CIPHER = "{http://www.w3.org/2001/04/xmlenc#}CipherReference"
 
 
-def epub(path: Path) -> Iterator[Part]:
+def epub(path: Path) -> Iterator[FilePart]:
     """Read the chapters of a book in their order."""
     with opened_zip(path) as (archive, _):
         try:
@@ -125,7 +123,7 @@ def epub(path: Path) -> Iterator[Part]:
             raise BadData(f"is no EPUB ({squeezed(str(error))}); copy or export it again", path) from error
 
 
-def _chapters(archive: ZipFile, path: Path) -> Iterator[Part]:
+def _chapters(archive: ZipFile, path: Path) -> Iterator[FilePart]:
     package = _xml(archive, "META-INF/container.xml").find(f".//{_CONTAINER}rootfile")
     name = "" if package is None else package.get("full-path", "")
     root = _xml(archive, name)
@@ -143,7 +141,7 @@ def _chapters(archive: ZipFile, path: Path) -> Iterator[Part]:
         if part.text:
             number += 1
             title = f"{book}: {part.title}" if part.title and part.title != book else book
-            yield Part(part.text, title, f"chapter {number}", f"chapter={number}")
+            yield FilePart(part.text, title, f"chapter {number}", f"chapter={number}")
 
 
 def _locked(archive: ZipFile) -> set[str]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankhouse.core.errors import MissingExtra
+from rankhouse.core.errors import needs
 from rankhouse.io.files import read_whole
-from rankhouse.io.readers.parts import Part, squeezed
+from rankhouse.io.readers.parts import FilePart, squeezed
 from rankhouse.io.readers.text import decoded
 
 if TYPE_CHECKING:
@@ -37,29 +37,27 @@ _SHARE = 0.3  # of the page's text that an element has to hold to be its text
 _PARTED = r"\s+[|·•»«–—:-]+\s+|\s*[|—»]\s*"
 
 
-def page(path: Path) -> Iterator[Part]:
+def page(path: Path) -> Iterator[FilePart]:
     """Read a web page."""
     yield html_part(decoded(read_whole(path), path))
 
 
-def html_part(source: str) -> Part:
+def html_part(source: str) -> FilePart:
     """Return title and text of a page; the first heading is the title where it says the same, or none is."""
-    try:
+    with needs("files", "HTML"):
         from selectolax.lexbor import LexborHTMLParser  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra("HTML", "files") from error
     tree = LexborHTMLParser(source)
     title, body = tree.css_first("head > title, body > title"), tree.body
     named = squeezed(title.text()) if title is not None else ""
     if body is None:
-        return Part("", named)
+        return FilePart("", named)
     unread = _unread(tree)
     first = next((node for node in tree.css("h1") if squeezed(node.text()) and _is_read(node, unread)), None)
     heading = squeezed(_text(first, unread - {first.mem_id})) if first is not None else ""
     whole = _text(body, unread)
     mains = [_text(node, unread) for node in tree.css("main, [role=main]") or tree.css("article")]
     text = mains[0] if len(mains) == 1 and len(mains[0]) >= _SHARE * len(whole) else whole
-    return Part(text, _title(named, heading))
+    return FilePart(text, _title(named, heading))
 
 
 def _unread(tree: LexborHTMLParser) -> set[int]:

@@ -23,19 +23,12 @@ _HEAD = 1 << 13  # bytes by which a file's content is told
 
 
 class FileKind(NamedTuple):
-    """A kind of file.
+    """A kind of file."""
 
-    Attributes:
-        name: What people call it.
-        reader: module:function of this package; "" for a corpus, whose records are documents.
-        needs: The package that reads it, if it is an optional one.
-        streams: Whether it is read piece by piece, so that its size does not matter.
-    """
-
-    name: str
-    reader: str = ""
-    needs: str = ""
-    streams: bool = False
+    name: str  # what people call it
+    reader: str = ""  # module:function of this package; "" for a corpus, whose records are documents
+    needs: str = ""  # the package that reads it, if it is an optional one
+    streams: bool = False  # whether it is read piece by piece, so that its size does not matter
 
     @property
     def is_readable(self) -> bool:
@@ -103,8 +96,7 @@ _MAIL = re.compile(
 def kind_at(path: Path, size: int, changed: int) -> FileKind | None:
     """Return a file's kind, None where nothing reads it.
 
-    Args:
-        size: Of the file; with ``changed``, when that was, it tells whether the file is the same as before.
+    Its size, with the time of its last change, tells whether it is the same file as before.
     """
     ending = kind_of(path)
     known = ENDINGS.get(ending)

@@ -11,23 +11,23 @@ from pathlib import Path
 from rankhouse.core.errors import MissingExtra
 from rankhouse.io.files import open_bytes, read_whole
 from rankhouse.io.readers.html import html_part
-from rankhouse.io.readers.parts import Part, squeezed
+from rankhouse.io.readers.parts import FilePart, squeezed
 
 _LARGEST = 64 << 20  # bytes of a message; what is beyond, of its last attachment, is not read
 _SHOWN = ("From", "To", "Cc", "Date")
 _parser = BytesParser(EmailMessage, policy=policy.default)
 
 
-def message(path: Path) -> Iterator[Part]:
+def message(path: Path) -> Iterator[FilePart]:
     """Read a message: the title is its subject."""
     yield _message(read_whole(path))
 
 
-def mailbox(path: Path) -> Iterator[Part]:
+def mailbox(path: Path) -> Iterator[FilePart]:
     """Read a mailbox, a message a part."""
     for number, raw in enumerate(_messages(path), 1):
         part = _message(raw)
-        yield Part(part.text, part.title or f"Message {number}", f"message {number}", f"message={number}")
+        yield FilePart(part.text, part.title or f"Message {number}", f"message {number}", f"message={number}")
 
 
 def _messages(path: Path) -> Iterator[bytes]:
@@ -46,12 +46,14 @@ def _messages(path: Path) -> Iterator[bytes]:
         yield bytes(held)
 
 
-def _message(raw: bytes) -> Part:
+def _message(raw: bytes) -> FilePart:
     read = _parser.parsebytes(raw)
     lines = [f"{name}: {squeezed(_header(read, name))}" for name in _SHOWN if _header(read, name)]
     names = [name for part in read.walk() if part is not read and (name := _file_name(part))]
     attached = [f"Attached: {', '.join(names)}"] if names else []
-    return Part("\n".join([*lines, "", _body(read), *attached]).strip(), squeezed(_header(read, "Subject")))
+    return FilePart(
+        "\n".join([*lines, "", _body(read), *attached]).strip(), squeezed(_header(read, "Subject"))
+    )
 
 
 def _header(read: EmailMessage, name: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from rankhouse.core.errors import BadData
 from rankhouse.io.decoding import from_json
 from rankhouse.io.files import read_whole
-from rankhouse.io.readers.parts import Part, Piece, joined
+from rankhouse.io.readers.parts import FilePart, Piece, joined
 from rankhouse.io.readers.text import inline
 
 _LEAST = 80  # words of a part
@@ -28,19 +28,19 @@ class _Cell(msgspec.Struct):
         return (source if isinstance(source, str) else "".join(source)).strip()
 
 
-class _Sheet(msgspec.Struct):
+class _Worksheet(msgspec.Struct):
     cells: list[_Cell] = []
 
 
-class _Notebook(_Sheet):
+class _Notebook(_Worksheet):
     metadata: dict[str, Any] = {}
-    worksheets: list[_Sheet] = []  # of the third format
+    worksheets: list[_Worksheet] = []  # of the third format
 
 
 _decoder = msgspec.json.Decoder(_Notebook)
 
 
-def notebook(path: Path) -> Iterator[Part]:
+def notebook(path: Path) -> Iterator[FilePart]:
     """Read a notebook: neighbouring cells are a part, a heading begins a new one."""
     read = from_json(_decoder, read_whole(path), "not a notebook in JSON; save it again", path)
     cells = read.cells or [cell for sheet in read.worksheets for cell in sheet.cells]

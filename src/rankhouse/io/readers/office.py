@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankhouse.core.errors import BadData, MissingExtra
-from rankhouse.io.readers.parts import Part, Piece, file_title, joined, opened_zip, squeezed
+from rankhouse.core.errors import BadData, needs
+from rankhouse.io.readers.parts import FilePart, Piece, file_title, joined, opened_zip, squeezed
 
 if TYPE_CHECKING:
     from docx.document import Document as Word
@@ -21,12 +21,10 @@ _MADE = re.compile(
 )
 
 
-def word(path: Path) -> Iterator[Part]:
+def word(path: Path) -> Iterator[FilePart]:
     """Read a Word document: its sections are parts where it is long."""
-    try:
+    with needs("files", "DOCX"):
         import docx  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra("DOCX", "files") from error
     with opened_zip(path) as (_, file):
         file.seek(0)
         try:
@@ -40,7 +38,9 @@ def word(path: Path) -> Iterator[Part]:
     title = (named if not _MADE.match(named) else title) or file_title(path)
     parts = list(joined(sections, "section", least=_LEAST_SECTION))
     for part in parts:
-        yield Part(part.text, title, part.place, part.key) if len(parts) > 1 else Part(part.text, title)
+        yield (
+            FilePart(part.text, title, part.place, part.key) if len(parts) > 1 else FilePart(part.text, title)
+        )
 
 
 def _sections(read: Word) -> tuple[str, list[Piece]]:
@@ -68,12 +68,10 @@ def _table(table: Any) -> str:  # noqa: ANN401 - of Word or of PowerPoint
     return "\n".join(filter(None, rows))
 
 
-def slides(path: Path) -> Iterator[Part]:
+def slides(path: Path) -> Iterator[FilePart]:
     """Read a presentation: slides with what is noted below them."""
-    try:
+    with needs("files", "PPTX"):
         import pptx  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra("PPTX", "files") from error
     with opened_zip(path) as (_, file):
         file.seek(0)
         try:
@@ -88,7 +86,7 @@ def slides(path: Path) -> Iterator[Part]:
     title = (named if not _MADE.match(named) else first) or file_title(path)
     for part in joined(pieces, "slide", least=_LEAST_SLIDE):
         own = f"{title}: {part.title}" if part.title not in ("", title) else title
-        yield Part(part.text, own, part.place, part.key)
+        yield FilePart(part.text, own, part.place, part.key)
 
 
 def _slide(number: int, slide: Any) -> Piece:  # noqa: ANN401 - an untyped library's object

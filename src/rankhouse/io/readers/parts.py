@@ -19,21 +19,16 @@ LONGEST_TITLE = 120
 _space = re.compile(r"\s+")
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a file; a file that is one document is one part without a place.
-
-    Attributes:
-        place: Where it is, for people: "page 12", "slides 3–4"; "" for the whole file.
-        key: The same for ids: "page=12".
-    """
+class FilePart(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a file; a file that is one document is one part without a place."""
 
     text: str
     title: str = ""
-    place: str = ""
-    key: str = ""
+    place: str = ""  # where it is, for people: "page 12", "slides 3–4"; "" for the whole file
+    key: str = ""  # the same for ids: "page=12"
 
 
-ALIVE = Part("")
+ALIVE = FilePart("")
 """What a reader yields while it works on something long; no document."""
 
 
@@ -47,7 +42,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 def joined(
     pieces: Iterable[Piece], unit: str, *, least: int, most: int = 0, where: str = ""
-) -> Iterator[Part]:
+) -> Iterator[FilePart]:
     """Yield parts of at least ``least`` words: small pieces join those behind them, the last the one before.
 
     Args:
@@ -68,12 +63,12 @@ def joined(
         yield _part(waiting, unit, where)
 
 
-def _part(pieces: list[Piece], unit: str, where: str) -> Part:
+def _part(pieces: list[Piece], unit: str, where: str) -> FilePart:
     first, last = pieces[0], pieces[-1]
     numbers = f"{unit} {first.number}" if first is last else f"{unit}s {first.number}–{last.number}"
     title = next((piece.title for piece in pieces if piece.title), "")
     text = "\n".join(piece.text.strip() for piece in pieces)
-    return Part(text, title, f"{where}{numbers}", f"{unit}={first.number}")
+    return FilePart(text, title, f"{where}{numbers}", f"{unit}={first.number}")
 
 
 def squeezed(text: str | None) -> str:

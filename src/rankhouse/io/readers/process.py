@@ -24,7 +24,7 @@ import msgspec
 
 from rankhouse.core.errors import BadData, RankhouseError, encodable
 from rankhouse.io.files import most_bytes
-from rankhouse.io.readers.parts import Part, squeezed
+from rankhouse.io.readers.parts import FilePart, squeezed
 
 SECONDS: Final = 60.0
 """Time for a part: a file may take longer as long as more of it comes."""
@@ -41,7 +41,7 @@ class _Request(msgspec.Struct, array_like=True):
 class _Answer(msgspec.Struct, array_like=True):
     """A part; or the end of the file, with a reason where it cannot be read, and perhaps of the process."""
 
-    part: Part | None = None
+    part: FilePart | None = None
     fault: str = ""
     is_last: bool = False
 
@@ -70,14 +70,10 @@ class ReaderProcess:
             process.kill()
             process.communicate()
 
-    def parts(self, path: Path, reader: str) -> Iterator[Part]:
-        """Read a file.
+    def parts(self, path: Path, reader: str) -> Iterator[FilePart]:
+        """Read a file by module:function of this package.
 
-        Args:
-            reader: module:function of this package.
-
-        Raises:
-            BadData: It cannot be read, or takes too long or too much memory.
+        Raises BadData where it cannot be read, or takes too long or too much memory.
         """
         (process, requests, answers), is_over, size = self._running(), False, 0
         try:
@@ -152,11 +148,11 @@ def _receive(stream: BinaryIO) -> bytes | None:
 # --- inside the process ------------------------------------------------------------------------------------
 
 
-def read_parts(path: Path, reader: str) -> Iterator[Part]:
+def read_parts(path: Path, reader: str) -> Iterator[FilePart]:
     """Read a file in this process; texts as they can be stored."""
     module, _, name = reader.partition(":")
     for part in getattr(import_module(f"rankhouse.io.readers.{module}"), name)(path):
-        yield Part(encodable(part.text), encodable(part.title), encodable(part.place), part.key)
+        yield FilePart(encodable(part.text), encodable(part.title), encodable(part.place), part.key)
 
 
 def _limit(seconds: float) -> None:

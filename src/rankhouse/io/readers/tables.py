@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rankhouse.core.errors import BadData, MissingExtra
+from rankhouse.core.errors import BadData, needs
 from rankhouse.core.nouns import Document
 from rankhouse.io.duplicate_ids import checked_id
 from rankhouse.io.files import (
@@ -19,14 +19,14 @@ from rankhouse.io.files import (
     numbered_lines,
     open_bytes,
 )
-from rankhouse.io.readers.parts import Part, Piece, file_title, joined, opened_zip, squeezed
+from rankhouse.io.readers.parts import FilePart, Piece, file_title, joined, opened_zip, squeezed
 
 _LEAST = 150  # words of a part
 _LARGEST_CELL = 1 << 20
 _SIGNS = ",;\t|"
 
 
-def separated(path: Path) -> Iterator[Part]:
+def separated(path: Path) -> Iterator[FilePart]:
     """Read a file of separated values; the sign between them is found."""
     with open_bytes(path) as stream:
         lines = (_line(raw) for _, raw in lines_of(stream, path))
@@ -53,7 +53,7 @@ def _chained(first: str, lines: Iterable[str]) -> Iterator[str]:
         yield f"{line}\n"
 
 
-def _rows(rows: Iterable[Sequence[object]], title: str, where: str = "", key: str = "") -> Iterator[Part]:
+def _rows(rows: Iterable[Sequence[object]], title: str, where: str = "", key: str = "") -> Iterator[FilePart]:
     """Yield the parts of a table: rows, each below the names of the columns where the first row has such."""
     numbered = enumerate(rows, 1)
     _, first = next(numbered, (0, ()))
@@ -71,21 +71,19 @@ def _rows(rows: Iterable[Sequence[object]], title: str, where: str = "", key: st
     is_empty = True
     for part in joined(pieces(), "row", least=_LEAST, where=where):
         is_empty = False
-        yield Part(f"{head}\n{part.text}".strip(), title, part.place, f"{key}{part.key}")
+        yield FilePart(f"{head}\n{part.text}".strip(), title, part.place, f"{key}{part.key}")
     if is_empty and head:
-        yield Part(head, title, f"{where}row 1", f"{key}row=1")
+        yield FilePart(head, title, f"{where}row 1", f"{key}row=1")
 
 
 def _is_number(text: str) -> bool:
     return not any(map(str.isalpha, text))
 
 
-def workbook(path: Path) -> Iterator[Part]:
+def workbook(path: Path) -> Iterator[FilePart]:
     """Read a workbook of Excel, sheet by sheet; formulas as what they gave when it was saved."""
-    try:
+    with needs("files", "XLSX"):
         import openpyxl  # noqa: PLC0415 - an optional package
-    except ImportError as error:
-        raise MissingExtra("XLSX", "files") from error
     with opened_zip(path) as (_, file):
         file.seek(0)
         book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)

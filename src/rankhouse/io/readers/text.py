@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rankhouse.core.errors import BadData
 from rankhouse.io.files import read_whole
-from rankhouse.io.readers.parts import LONGEST_TITLE, Part, file_title, squeezed
+from rankhouse.io.readers.parts import LONGEST_TITLE, FilePart, file_title, squeezed
 
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _front_matter = re.compile(r"---[ \t]*\n(?P<fields>(?:.*\n){0,200}?)(?:---|\.\.\.)[ \t]*(?:\n|$)")
@@ -46,16 +46,16 @@ def decoded(raw: bytes, path: Path) -> str:
     return text.replace("\r\n", "\n").strip()
 
 
-def plain(path: Path) -> Iterator[Part]:
+def plain(path: Path) -> Iterator[FilePart]:
     """Read a text: its title is its first line where that looks like one."""
     yield _titled(decoded(read_whole(path), path))
 
 
-def _titled(text: str) -> Part:
+def _titled(text: str) -> FilePart:
     """Take a first line for the title where it stands apart, or stands above longer lines."""
     if match := _underlined.match(text):
         title = match["title"].strip()
-        return Part(text[match.end() :].strip() or title, title)
+        return FilePart(text[match.end() :].strip() or title, title)
     first, _, rest = text.partition("\n")
     below, first = rest.partition("\n")[0].strip(), first.strip()
     looks_like_one = (
@@ -65,10 +65,10 @@ def _titled(text: str) -> Part:
         and sum(map(str.isalpha, first)) > len(first) / 2
         and (not below or len(below) > len(first))
     )
-    return Part(rest.strip(), first) if looks_like_one and rest.strip() else Part(text)
+    return FilePart(rest.strip(), first) if looks_like_one and rest.strip() else FilePart(text)
 
 
-def markdown(path: Path) -> Iterator[Part]:
+def markdown(path: Path) -> Iterator[FilePart]:
     """Read Markdown: its title is that of its front matter, else its first heading."""
     text, title = decoded(read_whole(path), path), ""
     if front := _front_matter.match(text):
@@ -77,7 +77,7 @@ def markdown(path: Path) -> Iterator[Part]:
             title = _unquoted(match["title"].strip())
     text = _comment.sub("", text).strip()
     if title:
-        yield Part(text, title)
+        yield FilePart(text, title)
     elif match := _underlined.match(text):
         yield _without(text, match)
     else:
@@ -87,11 +87,11 @@ def markdown(path: Path) -> Iterator[Part]:
         yield _titled(text) if first is None else _without(text, first)
 
 
-def _without(text: str, heading: re.Match[str]) -> Part:
+def _without(text: str, heading: re.Match[str]) -> FilePart:
     """Return a text without its heading, which is its title."""
     title = inline(heading["title"])
     rest = (text[: heading.start()] + text[heading.end() :]).strip()
-    return Part(rest or title, title)
+    return FilePart(rest or title, title)
 
 
 def inline(text: str) -> str:
@@ -105,7 +105,7 @@ def _unquoted(title: str) -> str:
     return title[1:-1] if len(title) > 2 and title[0] == title[-1] in "\"'" else title
 
 
-def restructured(path: Path) -> Iterator[Part]:
+def restructured(path: Path) -> Iterator[FilePart]:
     """Read reStructuredText: comments are no text, directives and fields above the heading no title."""
     text = _rst_comment.sub("", decoded(read_whole(path), path)).strip()
     at = 0
@@ -114,24 +114,24 @@ def restructured(path: Path) -> Iterator[Part]:
     if heading := _underlined.match(text, at):
         title = squeezed(_role.sub(lambda role: role["inner"] or role["literal"] or "", heading["title"]))
         rest = f"{text[:at].strip()}\n{text[heading.end() :].strip()}".strip()
-        yield Part(rest or title, title)
+        yield FilePart(rest or title, title)
     else:
         part = _titled(text[at:].strip())
-        yield Part(f"{text[:at].strip()}\n{part.text}".strip(), part.title)
+        yield FilePart(f"{text[:at].strip()}\n{part.text}".strip(), part.title)
 
 
-def source(path: Path) -> Iterator[Part]:
+def source(path: Path) -> Iterator[FilePart]:
     """Read source code, settings and the like: called as the file is, with its ending."""
-    yield Part(decoded(read_whole(path), path), file_title(path, keep_ending=True))
+    yield FilePart(decoded(read_whole(path), path), file_title(path, keep_ending=True))
 
 
-def marked_up(path: Path) -> Iterator[Part]:
+def marked_up(path: Path) -> Iterator[FilePart]:
     """Read XML: what stands between its tags."""
     text = _comment.sub("", decoded(read_whole(path), path))
     behind = text.rfind(">") + 1  # further on, no "<" needs to look for its end
     blocks = re.sub(r"<[^<>]*>", "\n", text[:behind]) + text[behind:]
     lines = (squeezed(html.unescape(line)) for line in blocks.split("\n"))
-    yield Part("\n".join(filter(None, lines)), file_title(path, keep_ending=True))
+    yield FilePart("\n".join(filter(None, lines)), file_title(path, keep_ending=True))
 
 
 # --- manual pages ------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ _request = re.compile(r"[ \t]*(\w*)[ \t]*(.*)")
 _roff_word = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|\S+')
 
 
-def manual(path: Path) -> Iterator[Part]:
+def manual(path: Path) -> Iterator[FilePart]:
     """Read a manual page: the title is its name line, "ls - list directory contents"."""
     lines, named, section = list[str](), list[str](), ""
     for request, given in _requests(decoded(read_whole(path), path)):
@@ -161,7 +161,7 @@ def manual(path: Path) -> Iterator[Part]:
         elif given and request not in {"SH", "Sh"}:
             named.append(f"- {given}" if request == "Nd" else given)
     title = squeezed(" ".join(named)) if len(named) < 8 else named[0]
-    yield Part("\n".join(lines).strip() or title, title)
+    yield FilePart("\n".join(lines).strip() or title, title)
 
 
 def _requests(text: str) -> Iterator[tuple[str, str]]:

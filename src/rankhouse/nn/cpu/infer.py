@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.cpu import machine
+from rankhouse.nn.cpu import machine, wide
 from rankhouse.nn.cpu.machine import checked
 
 with suppress(ImportError):  # not compiled on this machine: `fits` says so
@@ -82,12 +82,12 @@ def require_int8(compute: Compute, what: str, widths: Sequence[int] = ()) -> Non
     Raises:
         WrongUse: Says what is missing.
     """
-    if compute.precision != "int8" or (widths and fits(compute, *widths)):
+    if compute.precision != "int8" or (widths and (fits(compute, *widths) or wide.fits(compute, *widths))):
         return
     machine.require_int8_loops(compute.device)
     reason = f"widths must be multiples of {REGISTER}; {what} has {', '.join(map(str, widths))}"
     if not widths:
-        reason = f"it serves BERT, RoBERTa, ELECTRA, DistilBERT and T5, not {what}"
+        reason = f"it serves BERT and its kin, ModernBERT, MPNet, T5 and decoders, not {what}"
     raise WrongUse(machine.NO_INT8.format(reason))
 
 

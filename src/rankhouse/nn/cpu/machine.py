@@ -1,8 +1,9 @@
 """What this processor can: instructions, oneDNN, and which of the compiled loops it runs.
 
 ``_infer.c`` (scoring in bf16 and int8) needs AVX512_BF16 and AVX512_VNNI, and uses AMX on Linux where the
-processor has it; ``_train.c`` (float32) needs AVX512. Both are built where a C compiler is found. Without
-them PyTorch computes the same.
+processor has it; ``_wide.c`` (int8 on all others) needs AVX2; ``_train.c`` (float32) needs AVX512. They are
+built where a C compiler is found. Without them PyTorch computes the same, but for int8. RANKHOUSE_CPU=avx2
+does without AVX-512, RANKHOUSE_CPU=plain without any of the loops: for comparisons.
 """
 
 from __future__ import annotations
@@ -16,20 +17,34 @@ import torch
 from torch import Tensor
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.nn.cpu import onednn_int8
+
+FORCED: str = os.environ.get("RANKHOUSE_CPU", "")
+"""The most that may be used: "avx2", "plain", or "" for all there is."""
+if FORCED not in {"", "avx2", "plain"}:
+    raise WrongUse(f'RANKHOUSE_CPU="{FORCED}" is not known; choose from: avx2, plain, or leave it unset')
+if FORCED:  # oneDNN reads this when it is first used
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 try:
     from rankhouse.nn.cpu import _infer
 except ImportError:  # not compiled on this machine
     INFER_LOOPS = TILES = False
 else:
-    INFER_LOOPS = _infer.supported()
+    INFER_LOOPS = not FORCED and _infer.supported()
     TILES = INFER_LOOPS and _infer.use_tiles(True)
 try:
     from rankhouse.nn.cpu import _train
 except ImportError:
     TRAIN_LOOPS = False
 else:
-    TRAIN_LOOPS = _train.supported()
+    TRAIN_LOOPS = not FORCED and _train.supported()
+try:
+    from rankhouse.nn.cpu import _wide
+except ImportError:
+    WIDE_LOOPS = False
+else:
+    WIDE_LOOPS = FORCED != "plain" and not INFER_LOOPS and _wide.supported()
 
 NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
 
@@ -66,6 +81,36 @@ def multiplies_bf16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001  # PyTorch's name for it
 
 
+def has_wide_int8() -> bool:
+    """Return whether int8 is computed by oneDNN and the loops of ``_wide.c``, and rightly."""
+    return WIDE_LOOPS and has_onednn() and onednn_int8.is_exact()
+
+
+def has_int8() -> bool:
+    """Return whether int8 is computed on this processor."""
+    return INFER_LOOPS or has_wide_int8()
+
+
+def in_use() -> dict[str, str]:
+    """Say what computes each precision on this processor, and why: for the doctor."""
+    torch_alone = "PyTorch" if FORCED != "plain" else "PyTorch (RANKHOUSE_CPU=plain)"
+    infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES
+    int8 = "oneDNN and compiled loops with AVX2" if WIDE_LOOPS else "not at all: no AVX2, or not compiled"
+    if WIDE_LOOPS and not has_wide_int8():
+        int8 = "not at all: oneDNN's products of whole numbers are wrong here, or absent"
+    slow = (
+        ""
+        if has_onednn() and multiplies_bf16()
+        else ", no faster than fp32: the processor multiplies no bf16"
+    )
+    return {
+        "fp32": "oneDNN" if has_onednn() else torch_alone,
+        "bf16": infer if INFER_LOOPS else torch_alone + slow,
+        "int8": infer if INFER_LOOPS else int8,
+        "training": "compiled loops with AVX-512" if TRAIN_LOOPS else torch_alone,
+    }
+
+
 def multiplies(*factors: Tensor) -> bool:
     """Return whether oneDNN's product serves these: float32 on the processor, outside autocast, not empty."""
     return (
@@ -83,8 +128,8 @@ def require_int8_loops(device: torch.device) -> None:
     """
     if device.type != "cpu":
         raise WrongUse(NO_INT8.format("it is made for processors, not for CUDA"))
-    if not INFER_LOOPS:
-        reason = "it needs a processor with AVX512_BF16 and AVX512_VNNI, and this package compiled"
+    if not has_int8():
+        reason = "it needs a processor with AVX2, PyTorch with oneDNN, and this package compiled"
         raise WrongUse(NO_INT8.format(reason))
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import infer
+from rankhouse.nn.cpu import infer, wide
 
 Bias = Callable[["Group"], Tensor]
 """The (1, h, length, length) numbers added to a group's scores."""
@@ -182,7 +182,8 @@ class FusedAttention:
         longest = int(layout.lengths.max())
         if bias is None and self._window is not None and longest > self._window + 1:
             bias = _by_distance(self.heads, self._window, -(-longest // _USUAL) * _USUAL)
-        return infer.attend(qkv, layout.ends, self.heads, bias)
+        attend = infer.attend if qkv.dtype is torch.bfloat16 else wide.attend
+        return attend(qkv, layout.ends, self.heads, bias)
 
 
 @lru_cache(maxsize=8)
@@ -208,7 +209,7 @@ class Attention(Protocol):
 
 def attention(heads: int, d: int, compute: Compute, window: int | None = None) -> Attention:
     """Make the quickest attention of ``heads`` heads of width ``d``; within a window, if one is given."""
-    if infer.fits(compute, d):
+    if infer.fits(compute, d) or wide.fits(compute, d):
         return FusedAttention(heads, window)
     return SelfAttention(heads, compute, window)
 
@@ -233,7 +234,8 @@ class RelativeBias:
     def __init__(self, table: Tensor, d: int, furthest: int, fold: float, compute: Compute) -> None:
         self._table = (table.detach().float() * fold).to(compute.device)
         self._furthest, self._compute = furthest, compute
-        self._by_distance = self._far(_USUAL) if infer.fits(compute, d) else None
+        is_fused = infer.fits(compute, d) or wide.fits(compute, d)
+        self._by_distance = self._far(_USUAL) if is_fused else None
 
     def __call__(self, layout: RowLayout) -> Bias | Tensor:
         """Return what ``attention`` adds: a table by distance (compiled loops) or a function of groups."""
@@ -265,6 +267,8 @@ def attend_once(queries: Tensor, x: Tensor, layout: RowLayout) -> Tensor:
     """
     if infer.fits(layout.compute, x.shape[1] // 2):
         return infer.attend_once(queries, x, layout.ends)
+    if wide.fits(layout.compute, x.shape[1]):
+        return wide.attend_once(queries, x, layout.ends)
     out, first = torch.empty_like(queries), 0
     for g in layout.groups:
         rows = slice(first, first + g.rows)

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.cpu.infer import Rows, require_int8
+from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.attention import Bias, RelativeBias, RowLayout, attend_once, attention
-from rankhouse.nn.layers.linear import Linear, PerHead, layer_norm, linear
+from rankhouse.nn.layers.linear import PerHead, Rows, layer_norm, linear
 from rankhouse.nn.layers.ragged import Packed
 
 State = Mapping[str, Tensor]
@@ -88,8 +88,8 @@ class Embeddings:
         self._kinds = None if kinds is None else kinds.detach().float().to(device)
         gain, shift = state["embeddings.LayerNorm.weight"], state["embeddings.LayerNorm.bias"]
         widen = state.get("embeddings_project.weight")
-        fp32 = compute._replace(precision="fp32")
-        self._widen = None if widen is None else Linear(widen, state["embeddings_project.bias"], fp32)
+        fp32 = compute.fp32
+        self._widen = None if widen is None else linear(widen, state["embeddings_project.bias"], fp32)
         self._norm = layer_norm(gain, shift, sizes.eps, compute if widen is None else fp32)
         self._round = compute.dtype
 
@@ -125,7 +125,7 @@ class AfterAttention:
 
     def __init__(self, part: LayerWeights, sizes: PostNormSizes, compute: Compute, few: bool = False) -> None:
         self._mix = linear(*part("mix"), compute, few=few)
-        self._up = linear(*part("up"), compute, sizes.activation, few)
+        self._up = linear(*part("up"), compute, sizes.activation, few, feeds=True)
         self._down = linear(*part("down"), compute, few=few)
         self._norms = [layer_norm(*part(n), sizes.eps, compute) for n in ("norm1", "norm2")]
 

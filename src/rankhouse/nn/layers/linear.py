@@ -24,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.cpu import machine
+from rankhouse.nn.cpu import infer, machine, wide
 from rankhouse.nn.cpu.infer import TILE, FusedNorm, PackedLinear, fits
 from rankhouse.nn.cpu.machine import multiplies
 
@@ -95,6 +95,12 @@ class Linear:
         return y.mul_(self(rows))
 
 
+Rows = infer.Rows | wide.ByteRows
+"""What a product reads: (t, k) in the type of the computation."""
+Affine = tuple[Tensor, Tensor | None]
+"""A weight (out, in) and a bias (out,) or None."""
+
+
 class Product(Protocol):
     """A linear layer of either kind; ``rows`` (t, in) are what the norm before it gave."""
 
@@ -117,13 +123,43 @@ def linear(
     compute: Compute,
     activation: Activation = "none",
     few: bool = False,
+    feeds: bool = False,
 ) -> Product:
-    """Make the quickest layer. Where the compiled loops cannot use AMX, oneDNN's bf16 product may."""
+    """Make the quickest layer. Where the compiled loops cannot use AMX, oneDNN's bf16 product may.
+
+    Args:
+        few: Whether rows are few.
+        feeds: Whether a product reads the result, and nothing else does.
+    """
+    if wide.fits(compute, weight.shape[1]) and compute.steady:
+        return wide.WideLinear(weight, bias, activation)
+    if wide.fits(compute, *weight.shape):
+        return wide.QuantisedLinear(weight, bias, activation, feeds=feeds)
     in_tiles = machine.TILES and weight.shape[1] % TILE == 0
     left_to_onednn = compute.precision == "bf16" and machine.has_amx() and not in_tiles and not few
     if fits(compute, *weight.shape) and not left_to_onednn:
         return PackedLinear(weight, bias, compute, activation)
     return Linear(weight, bias, compute, activation)
+
+
+class Gated:
+    """act(x Uᵀ + b) * (x Gᵀ + c), for the product that reads it."""
+
+    def __init__(
+        self, up: Affine, gate: Affine, compute: Compute, activation: Activation, few: bool = False
+    ) -> None:
+        self._both: Product | None = None
+        if wide.fits(compute, *up[0].shape) and not compute.steady:
+            bias = None if up[1] is None or gate[1] is None else torch.cat([up[1], gate[1]])
+            weight = torch.cat([up[0], gate[0]])
+            self._both = wide.QuantisedLinear(weight, bias, activation, feeds=True, gated=True)
+        else:
+            self._up = linear(*up, compute, activation, few=few)
+            self._gate = linear(*gate, compute, few=few)
+
+    def __call__(self, rows: Any) -> Any:  # noqa: ANN401  # as products take them
+        """Apply to rows: (t, in) -> (t, out)."""
+        return self._gate.multiply(rows, self._up(rows)) if self._both is None else self._both(rows)
 
 
 class PerHead:
@@ -147,12 +183,15 @@ class _PackedLayer(nn.Module):
 
     def __init__(self, layer: nn.Linear, compute: Compute) -> None:
         super().__init__()
-        self._product, self._out = Linear(layer.weight, layer.bias, compute), layer.out_features
+        steady = compute.steady and wide.fits(compute, layer.in_features)
+        make = linear if steady else Linear
+        self._product, self._out = make(layer.weight, layer.bias, compute), layer.out_features
         self.weight = layer.weight.detach().new_empty(0)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in) -> (..., out)."""
-        return self._product(x.reshape(-1, x.shape[-1])).view(*x.shape[:-1], self._out)
+        flat: Tensor = self._product(x.reshape(-1, x.shape[-1]))
+        return flat.view(*x.shape[:-1], self._out)
 
 
 def packed_linears(module: nn.Module, compute: Compute) -> nn.Module:
@@ -310,12 +349,16 @@ class PlainNorm:
 
 def layer_norm(gain: Tensor, shift: Tensor, eps: float, compute: Compute) -> Norm:
     """Make a layer norm: gain and shift (w,)."""
+    if wide.fits(compute, len(gain)):
+        return wide.WideNorm(gain, shift, eps, exact=compute.steady)
     make = FusedNorm if fits(compute, len(gain)) else PlainNorm
     return make(gain, shift, eps, compute)
 
 
 def root_mean_square_norm(width: int, eps: float, compute: Compute) -> Norm:
     """Make T5's norm, whose gain belongs to the product behind it."""
+    if wide.fits(compute, width):
+        return wide.WideNorm(None, None, eps, exact=compute.steady)
     make = FusedNorm if fits(compute, width) else PlainNorm
     return make(None, None, eps, compute)
 

@@ -19,10 +19,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Activation, Compute
+from rankhouse.nn.cpu import wide
 from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.attention import RowLayout, attention
-from rankhouse.nn.layers.linear import linear, root_mean_square_norm
-from rankhouse.nn.layers.prenorm import Affine, FeedForward, NormAffine, SelfAttentionHalf, centred
+from rankhouse.nn.layers.linear import Affine, Rows, layer_norm, linear, root_mean_square_norm
+from rankhouse.nn.layers.prenorm import FeedForward, NormAffine, SelfAttentionHalf, centred
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.layers.rotary import Rotary, Turn, interleaved
 
@@ -114,7 +115,7 @@ class _Layer:
         )
         self._feed = _feed(weights, name, sizes, compute)
 
-    def __call__(self, x: Tensor, layout: RowLayout, turn: Turn, rows: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, layout: RowLayout, turn: Turn, rows: Rows | None) -> Tensor:
         """Transform t tokens in place: (t, w) float32 -> the same; ``rows`` for the first layer only."""
         heads = 2 * self._heads
         return self._feed.add(self._attend.add(x, layout, turn=lambda qkv: turn(qkv, heads), rows=rows))
@@ -160,6 +161,10 @@ class _FirstTokenLayer:
             .view(len(first), self._heads, 1, -1)
         )
         keys_values = turn(self._keys_values(self._norm(x)[1]), self._heads)
+        if wide.fits(layout.compute, queries.shape[3]):
+            most = None if self._window is None else self._window + 1
+            heard = wide.attend_first(queries[:, :, 0].contiguous(), keys_values, layout.ends, most)
+            return self._feed.add(self._mix.add(heard.view(len(first), -1), own))
         heard = torch.empty(len(first), queries.shape[1] * queries.shape[3], dtype=x.dtype, device=x.device)
         start = 0
         for g in layout.groups:
@@ -184,19 +189,18 @@ class ModernEncoder:
         require_int8(compute, "this ModernBERT", (width, inner, width // sizes.heads))
         self._compute, self._sizes = compute, sizes
         self._words = words.to(compute.device)
-        self._embed, self._final = (self._moved(weights.norm(n)) for n in ("embeddings.norm", "final_norm"))
+        norms = (weights.norm(name) for name in ("embeddings.norm", "final_norm"))
+        self._embed, self._final = (
+            layer_norm(n.gain, torch.zeros_like(n.gain) if n.shift is None else n.shift, n.eps, compute)
+            for n in norms
+        )
         split = first_only and last > 0
         self._layers = [_Layer(weights, i, sizes, compute) for i in range(last if split else last + 1)]
         self._last = _FirstTokenLayer(weights, last, sizes, compute) if split else None
 
-    def _moved(self, norm: NormAffine) -> NormAffine:
-        """Put a norm's numbers where they are used."""
-        shift = None if norm.shift is None else norm.shift.to(self._compute.device)
-        return NormAffine(norm.gain.to(self._compute.device), shift, norm.eps)
-
     def hidden(self, batch: Packed) -> Tensor:
         """Return every token's last state, (t, w) float32, rows end to end."""
-        return _normed(self._through(batch, RowLayout(batch.lengths, self._compute))[0], self._final)
+        return self._final(self._through(batch, RowLayout(batch.lengths, self._compute))[0])[0]
 
     def first(self, batch: Packed) -> Tensor:
         """Return the last state of every row's first token, (n, w) float32."""
@@ -207,18 +211,13 @@ class ModernEncoder:
             own = self._last(x, first, layout, turns[self._sizes.kinds[-1]])
         else:
             own = x[first]
-        return _normed(own, self._final)
+        return self._final(own)[0]
 
     def _through(self, batch: Packed, layout: RowLayout) -> tuple[Tensor, dict[LayerKind, Turn]]:
         places = batch.ids.positions()
         turns = {kind: kind.rotary.at(places) for kind in dict.fromkeys(self._sizes.kinds)}
-        x = _normed(F.embedding(batch.ids.values, self._words), self._embed)
-        rows: Tensor | None = x.to(self._compute.dtype)
+        x, rows = self._embed(F.embedding(batch.ids.values, self._words))
         x = x - x.mean(1, keepdim=True)
         for kind, layer in zip(self._sizes.kinds, self._layers, strict=False):
             x, rows = layer(x, layout, turns[kind], rows), None
         return x, turns
-
-
-def _normed(x: Tensor, norm: NormAffine) -> Tensor:
-    return F.layer_norm(x, norm.gain.shape, norm.gain, norm.shift, eps=norm.eps)

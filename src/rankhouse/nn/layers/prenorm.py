@@ -15,10 +15,7 @@ from torch import Tensor
 
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.layers.attention import Attention, RowLayout
-from rankhouse.nn.layers.linear import linear, root_mean_square_norm
-
-Affine = tuple[Tensor, Tensor | None]
-"""A weight (out, in) and a bias (out,) or None."""
+from rankhouse.nn.layers.linear import Affine, Gated, Rows, linear, root_mean_square_norm
 
 
 class NormAffine(NamedTuple):
@@ -68,16 +65,19 @@ class FeedForward:
         activation: Activation,
         few: bool = False,
     ) -> None:
-        self._up = linear(*norm.into(*up), compute, activation, few=few)
-        self._gate = None if gate is None else linear(*norm.into(*gate), compute, few=few)
+        inward = norm.into(*up)
+        self._up = (
+            linear(*inward, compute, activation, few=few, feeds=True)
+            if gate is None
+            else Gated(inward, norm.into(*gate), compute, activation, few=few)
+        )
         self._down = linear(*down, compute, few=few)
         self._norm = root_mean_square_norm(len(norm.gain), norm.eps, compute)
 
     def add(self, x: Tensor) -> Tensor:
         """Add the result of x (t, w) float32 to x, in place."""
         _, rows = self._norm(x)
-        up = self._up(rows)
-        return self._down.add(up if self._gate is None else self._gate.multiply(rows, up), x)
+        return self._down.add(self._up(rows), x)
 
 
 class SelfAttentionHalf:
@@ -102,13 +102,13 @@ class SelfAttentionHalf:
         layout: RowLayout,
         bias: Any = None,  # noqa: ANN401  # as the attention takes it
         turn: Callable[[Tensor], object] | None = None,
-        rows: Tensor | None = None,
+        rows: Rows | None = None,
     ) -> Tensor:
         """Add the result of x (t, w) float32 to x, in place.
 
         Args:
             turn: What is done to (t, 3 * h * d) before attention, in place: rotary positions.
-            rows: What is read in place of x (t, w), in the precision of the computation; without a norm.
+            rows: What is read in place of x, as products read it; without a norm.
         """
         qkv = self._qkv(rows if self._norm is None else self._norm(x)[1])
         if turn is not None:

@@ -21,7 +21,7 @@ from rankhouse.io.checksums import write_checked
 from rankhouse.io.decoding import read_cache
 from rankhouse.io.outputs import replacing_folder, writing
 from rankhouse.recipes.read.file_hashes import Contents
-from rankhouse.recipes.read.plan import SAID, Plan, Task
+from rankhouse.recipes.read.plan import SAID, RecipePlan, Task
 
 DONE = "step.json"
 HASHES = ".hashes.json"
@@ -62,7 +62,7 @@ def standing(task: Task, out: Path, contents: Contents) -> State:
     return State(task, "data absent" if task.inputs.absent else "to do")
 
 
-def carry_out(plan: Plan, out: Path, contents: Contents, say: Callable[[str], None]) -> list[State]:
+def carry_out(plan: RecipePlan, out: Path, contents: Contents, say: Callable[[str], None]) -> list[State]:
     """Do every task that is not done, in the result's folder.
 
     Raises RankhouseError where a command fails, with its step and line; BadData where an input changed while
@@ -96,7 +96,7 @@ def _made(task: Task, out: Path, contents: Contents) -> dict[str, str]:
     return {name: digest for name, digest in contents.files(out / task.folder).items() if name != DONE}
 
 
-def _run(plan: Plan, task: Task, out: Path, contents: Contents) -> Record:
+def _run(plan: RecipePlan, task: Task, out: Path, contents: Contents) -> Record:
     """Run one command and write its record."""
     started, clock = datetime.now(UTC), time.perf_counter()
     try:
@@ -129,7 +129,7 @@ def call(task: Task, out: Path) -> str:
     return heard.getvalue()
 
 
-def conclude(plan: Plan, task: Task, out: Path, contents: Contents, called: Call) -> Record:
+def conclude(plan: RecipePlan, task: Task, out: Path, contents: Contents, called: Call) -> Record:
     """Write down what a task's command made; from now on it is done.
 
     Raises BadData where an input changed while the step read it, WrongUse where there is no output.
@@ -185,7 +185,7 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def of_step(plan: Plan, task: Task, error: Exception) -> Exception:
+def of_step(plan: RecipePlan, task: Task, error: Exception) -> Exception:
     """Say which step failed, and where it stands; an error that nobody raised on purpose gets a note."""
     lines = plan.file.lines
     where = lines.where(("steps", task.step))

@@ -12,7 +12,7 @@ import msgspec
 
 from rankhouse.io.outputs import write_json
 from rankhouse.recipes.execute.execute import Record, State
-from rankhouse.recipes.read.plan import Plan
+from rankhouse.recipes.read.plan import RecipePlan
 from rankhouse.recipes.read.schema import Recipe
 
 FILE = "manifest.json"
@@ -43,7 +43,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     absent: list[str]  # steps that could not run
 
 
-def write_manifest(plan: Plan, states: list[State], out: Path) -> None:
+def write_manifest(plan: RecipePlan, states: list[State], out: Path) -> None:
     """Gather what is known of a run, and write ``manifest.json``."""
     used = plan.sources.used
     manifest = Manifest(

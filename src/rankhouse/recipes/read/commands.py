@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Protocol
 
 import click
 
-from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.errors import RankhouseError, WrongUse, did_you_mean
 
 NEUTRAL = frozenset(
     {"threads", "device", "cache", "workers", "processes", "cluster", "cluster_workers", "worker_cpus"}
@@ -28,7 +27,7 @@ _REFUSED = {
 }
 
 
-class Program(Protocol):
+class CommandSet(Protocol):
     """The commands that steps may call, handed in by the command line; pickled for other machines."""
 
     @property
@@ -87,13 +86,13 @@ class StepCommand:
     or is no step.
     """
 
-    def __init__(self, program: Program, name: str) -> None:
+    def __init__(self, program: CommandSet, name: str) -> None:
         known = [other for other in program.names if other not in _NOT_STEPS]
         command = None if name in _NOT_STEPS else program.command(name)
         if command is None:
-            close = get_close_matches(name, known, 1)
-            guess = f' (did you mean "{close[0]}"?)' if close else ""
-            raise WrongUse(f'"{name}" is no command{guess}; choose from: {", ".join(known)}')
+            raise WrongUse(
+                f'"{name}" is no command{did_you_mean(name, known)}; choose from: {", ".join(known)}'
+            )
         self.name, self._program, self._command = name, program, command
         self.keys = named(command)
 
@@ -113,8 +112,7 @@ class StepCommand:
             return self.keys[name]
         if name in _RUNNERS_OWN:
             raise WrongUse(f'"{key}" is set by rankhouse run itself; leave it out')
-        close = get_close_matches(name, self.keys, 1)
-        guess = f' (did you mean "{close[0]}"?)' if close else ""
+        guess = did_you_mean(name, self.keys)
         accepted = ", ".join(n for n in self.keys if n not in _REFUSED)
         raise WrongUse(f'"{key}" is no option of {self.name}{guess}; accepted: {accepted}')
 

@@ -18,7 +18,7 @@ class RecipeFault(WrongUse):
     """A fault whose message begins with its place in the recipe."""
 
 
-class Lines:
+class RecipeLines:
     """Finds the line of a key of a valid TOML file, or of the nearest thing around it."""
 
     def __init__(self, path: Path, text: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from itertools import product
 from typing import Any
 
+from rankhouse.core.errors import did_you_mean
 from rankhouse.recipes.read.lines import Key
 from rankhouse.recipes.read.parse import RecipeFile, label
 from rankhouse.recipes.read.references import ALL, Bindings, Reference, entry, fill, references, variables
@@ -91,8 +91,7 @@ class Loops:
         there = [*self._recipe.steps, *self._recipe.data]
         for reference in result:
             if reference.name not in there:
-                close = get_close_matches(reference.name, there, 1)
-                guess = f' (did you mean "@{close[0]}"?)' if close else ""
+                guess = did_you_mean(reference.name, there, '"@')
                 raise self._lines.fault(
                     place,
                     f'"{reference.text}" is no step and no data entry{guess}; steps: '

@@ -13,8 +13,8 @@ import msgspec
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.io.files import as_text, numbered_lines
-from rankhouse.recipes.read.lines import Key, Lines
-from rankhouse.recipes.read.schema import Expect, Figure, Recipe, Source, Step, Table
+from rankhouse.recipes.read.lines import Key, RecipeLines
+from rankhouse.recipes.read.schema import DataEntry, Expect, FigureSpec, Recipe, Step, TableSpec
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class RecipeFile(NamedTuple):
     """A recipe and where its keys stand."""
 
     recipe: Recipe
-    lines: Lines
+    lines: RecipeLines
     folder: Path  # what relative paths of the data are relative to
     smallest: bool
 
@@ -40,7 +40,7 @@ def read_recipe(path: Path, changes: Sequence[str] = (), *, smallest: bool = Fal
         raw = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise WrongUse(f"{path}: not TOML: {error}") from error
-    lines = Lines(path, text)
+    lines = RecipeLines(path, text)
     least = raw.pop("smallest", None)
     if smallest:
         if not isinstance(least, dict):
@@ -51,7 +51,7 @@ def read_recipe(path: Path, changes: Sequence[str] = (), *, smallest: bool = Fal
     return RecipeFile(_checked(raw, lines), lines, path.parent.resolve(), smallest)
 
 
-def _lay_over(raw: dict[str, Any], changes: dict[str, Any], lines: Lines, around: Key = ()) -> None:
+def _lay_over(raw: dict[str, Any], changes: dict[str, Any], lines: RecipeLines, around: Key = ()) -> None:
     """Replace what the table [smallest] gives; tables merge, everything else is replaced."""
     for name, value in changes.items():
         place = (*around, name)
@@ -62,7 +62,7 @@ def _lay_over(raw: dict[str, Any], changes: dict[str, Any], lines: Lines, around
             lines.say(place, lines.where(("smallest", *place)))
 
 
-def _change(raw: dict[str, Any], change: str, lines: Lines) -> None:
+def _change(raw: dict[str, Any], change: str, lines: RecipeLines) -> None:
     """Carry out one --set KEY=VALUE."""
     key, equals, value = change.partition("=")
     keys = tuple(part.strip() for part in key.split("."))
@@ -113,7 +113,7 @@ def _literal(text: str) -> object:
         return text
 
 
-def _checked(raw: dict[str, Any], lines: Lines) -> Recipe:
+def _checked(raw: dict[str, Any], lines: RecipeLines) -> Recipe:
     """Turn the tables into the structure."""
     for part in ("data", "loop", "steps"):
         if not isinstance(raw.setdefault(part, {}), dict):
@@ -127,7 +127,7 @@ def _checked(raw: dict[str, Any], lines: Lines) -> Recipe:
     # One by one: the library does not say which entry of a mapping is at fault.
     paths = {n: {"path": v} if isinstance(v, str) else v for n, v in raw["data"].items()}
     content["data"] = {
-        n: msgspec.to_builtins(_converted(v, Source, ("data", n), lines)) for n, v in paths.items()
+        n: msgspec.to_builtins(_converted(v, DataEntry, ("data", n), lines)) for n, v in paths.items()
     }
     content["loop"] = {n: _values(n, v, lines) for n, v in raw["loop"].items()}
     content["steps"] = {n: _step(n, v, lines) for n, v in raw["steps"].items()}
@@ -145,7 +145,7 @@ def _checked(raw: dict[str, Any], lines: Lines) -> Recipe:
     return recipe
 
 
-def _values(name: str, value: object, lines: Lines) -> list[object]:
+def _values(name: str, value: object, lines: RecipeLines) -> list[object]:
     """Read the values of a loop variable."""
     place = ("loop", name)
     if isinstance(value, str) and (span := _RANGE.fullmatch(value)):
@@ -171,7 +171,7 @@ def label(value: object) -> str:
     return str(value["name"]) if isinstance(value, Mapping) else str(value)
 
 
-def _step(name: str, raw: object, lines: Lines) -> dict[str, object]:
+def _step(name: str, raw: object, lines: RecipeLines) -> dict[str, object]:
     place = ("steps", name)
     if not isinstance(raw, dict):
         raise lines.fault(place, f"[steps.{name}] must be a table")
@@ -189,7 +189,7 @@ _AT = re.compile(r" - at `\$(?P<path>.*)`$")
 _PLACE = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
-def _converted(raw: object, kind: type[T], place: Key, lines: Lines) -> T:
+def _converted(raw: object, kind: type[T], place: Key, lines: RecipeLines) -> T:
     """Turn plain data into a structure; a fault says its line and what is accepted there."""
     try:
         return msgspec.convert(raw, kind)
@@ -202,7 +202,7 @@ def _converted(raw: object, kind: type[T], place: Key, lines: Lines) -> T:
         raise _explained(message, keys, lines) from error
 
 
-def _explained(message: str, keys: Key, lines: Lines) -> WrongUse:
+def _explained(message: str, keys: Key, lines: RecipeLines) -> WrongUse:
     if unknown := re.search(r"unknown field `(.+)`", message):
         message = f'"{unknown[1]}" is no key here; accepted: {", ".join(_fields(keys))}'
         keys = (*keys, unknown[1])
@@ -215,20 +215,20 @@ def _explained(message: str, keys: Key, lines: Lines) -> WrongUse:
 def _fields(keys: Key) -> tuple[str, ...]:
     match keys:
         case ("table", int()):
-            return Table.__struct_fields__
+            return TableSpec.__struct_fields__
         case ("figure", int()):
-            return Figure.__struct_fields__
+            return FigureSpec.__struct_fields__
         case ("table", int(), "expect", int()):
             return Expect.__struct_fields__
         case ("data", _):
-            return Source.__struct_fields__
+            return DataEntry.__struct_fields__
         case ("steps", _):
             return Step.__struct_fields__
         case _:
             return (*Recipe.__struct_fields__, "smallest")
 
 
-def _check_table(table: Table, place: Key, lines: Lines) -> None:
+def _check_table(table: TableSpec, place: Key, lines: RecipeLines) -> None:
     """Check what a table says against itself."""
     if bool(table.measures) == bool(table.numbers):
         raise lines.fault(
@@ -257,7 +257,7 @@ def _check_table(table: Table, place: Key, lines: Lines) -> None:
                     raise lines.fault((*at, "rows", row), f'"{column}" is no column: {", ".join(columns)}')
 
 
-def _check_tests(table: Table, place: Key, lines: Lines) -> None:
+def _check_tests(table: TableSpec, place: Key, lines: RecipeLines) -> None:
     """Check that the test, the correction and the columns that should be equal are known."""
     from rankhouse.evaluation.significance import CORRECTIONS, TESTS
 
@@ -270,7 +270,7 @@ def _check_tests(table: Table, place: Key, lines: Lines) -> None:
             choose(name, known, key)
 
 
-def _check_figure(figure: Figure, recipe: Recipe, place: Key, lines: Lines) -> None:
+def _check_figure(figure: FigureSpec, recipe: Recipe, place: Key, lines: RecipeLines) -> None:
     if bool(figure.value) == bool(figure.number):
         raise lines.fault(place, f'figure "{figure.name}" needs either value (a measure) or number (a place)')
     if figure.value and not figure.qrels:
@@ -288,7 +288,7 @@ def _check_figure(figure: Figure, recipe: Recipe, place: Key, lines: Lines) -> N
             )
 
 
-def measure_names(text: str, place: Key, lines: Lines) -> tuple[str, ...]:
+def measure_names(text: str, place: Key, lines: RecipeLines) -> tuple[str, ...]:
     """Return the measures' names as ir_measures writes them."""
     from rankhouse.evaluation.measure_notation import parse
 

@@ -15,7 +15,7 @@ import msgspec
 
 from rankhouse import __version__
 from rankhouse.recipes.read.bounds import OWN_FILE, Bounds
-from rankhouse.recipes.read.commands import Program, StepCommand
+from rankhouse.recipes.read.commands import CommandSet, StepCommand
 from rankhouse.recipes.read.loops import Loops, Pass, labels_of, said
 from rankhouse.recipes.read.parse import RecipeFile, label
 from rankhouse.recipes.read.references import Bindings, Reference, references, resolve
@@ -71,7 +71,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecipePlan:
     """All tasks, in the order of work: those that others need first, one value of a loop after the other."""
 
     file: RecipeFile
@@ -85,13 +85,13 @@ class Plan:
         return list(dict.fromkeys(reason for task in self.tasks.values() for reason in task.inputs.absent))
 
 
-def make_plan(file: RecipeFile, sources: Sources, out: Path, program: Program) -> Plan:
+def make_plan(file: RecipeFile, sources: Sources, out: Path, program: CommandSet) -> RecipePlan:
     """Make the tasks of a recipe; reads data to hash it, runs nothing. A fault says the line."""
     loops = Loops(file)
     maker = _Maker(file, loops, sources, out, program=program)
     for step in file.recipe.steps:
         maker.make(step)
-    return Plan(file, loops, sources, _depth_first(maker.tasks, file.recipe.loop))
+    return RecipePlan(file, loops, sources, _depth_first(maker.tasks, file.recipe.loop))
 
 
 def _depth_first(tasks: Mapping[Pass, Task], loops: Mapping[str, Sequence[Any]]) -> dict[Pass, Task]:
@@ -121,7 +121,9 @@ def _depth_first(tasks: Mapping[Pass, Task], loops: Mapping[str, Sequence[Any]])
 
 
 class _Maker:
-    def __init__(self, file: RecipeFile, loops: Loops, sources: Sources, out: Path, program: Program) -> None:
+    def __init__(
+        self, file: RecipeFile, loops: Loops, sources: Sources, out: Path, program: CommandSet
+    ) -> None:
         self._file, self._lines, self._loops, self._sources = file, file.lines, loops, sources
         self._bounds, self._program = Bounds(file, out), program
         self._made: set[str] = set()

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 
-class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DataEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something from outside."""
 
     path: str  # a file or folder or its URL, ``ir_datasets:NAME`` or ``hub:OWNER/NAME``
@@ -32,7 +32,7 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     smallest: bool = False  # holds for the smallest size, and only there
 
 
-class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Systems and measures, or steps and the numbers they say."""
 
     name: str
@@ -48,7 +48,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expect: tuple[Expect, ...] = ()
 
 
-class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FigureSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A curve over a loop variable, or a field for each pair of values of two."""
 
     name: str
@@ -70,8 +70,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str = ""  # what is done and why
     source: str = ""  # the paper and table it reproduces
     time: str = ""  # how long it takes, and on what
-    data: dict[str, Source] = {}
+    data: dict[str, DataEntry] = {}
     loop: dict[str, tuple[Any, ...]] = {}  # variable -> its values: numbers, texts, or tables with a "name"
     steps: dict[str, Step] = {}
-    table: tuple[Table, ...] = ()
-    figure: tuple[Figure, ...] = ()
+    table: tuple[TableSpec, ...] = ()
+    figure: tuple[FigureSpec, ...] = ()

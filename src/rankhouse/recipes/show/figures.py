@@ -11,8 +11,8 @@ from rankhouse.page.charts import Palette, inline, plain_axes
 from rankhouse.page.tables import Table
 from rankhouse.recipes.read.lines import Key
 from rankhouse.recipes.read.parse import label, measure_names
-from rankhouse.recipes.read.plan import Plan
-from rankhouse.recipes.read.schema import Figure as FigureSpec
+from rankhouse.recipes.read.plan import RecipePlan
+from rankhouse.recipes.read.schema import FigureSpec
 from rankhouse.recipes.show.values import (
     Quantity,
     Results,
@@ -72,13 +72,13 @@ def _half(point: Interval) -> str:
     return "" if math.isnan(point.high) else f" ± {point.high - point.mean:.4f}"
 
 
-def check_figures(plan: Plan) -> None:
+def check_figures(plan: RecipePlan) -> None:
     """Check, before anything runs, that all rows and judgements name something; a fault says the line."""
     for number, figure in enumerate(plan.file.recipe.figure):
         check_references(plan, figure, ("figure", number))
 
 
-def make_figures(plan: Plan, results: Results) -> list[FigureResult]:
+def make_figures(plan: RecipePlan, results: Results) -> list[FigureResult]:
     """Measure all figures of a recipe, each once for each value of the variables it writes in braces."""
     figures = []
     for number, figure in enumerate(plan.file.recipe.figure):
@@ -90,7 +90,7 @@ def make_figures(plan: Plan, results: Results) -> list[FigureResult]:
     return figures
 
 
-def _make(plan: Plan, results: Results, number: int, bindings: dict[str, Any]) -> FigureResult:
+def _make(plan: RecipePlan, results: Results, number: int, bindings: dict[str, Any]) -> FigureResult:
     recipe, place = plan.file.recipe, ("figure", number)
     figure = recipe.figure[number]
     quantity = Quantity(figure.value, figure.qrels, {figure.number: figure.number} if figure.number else {})

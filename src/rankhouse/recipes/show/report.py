@@ -11,7 +11,7 @@ from rankhouse.io.outputs import write_json, writing
 from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table
 from rankhouse.recipes.execute.execute import State
-from rankhouse.recipes.read.plan import Plan
+from rankhouse.recipes.read.plan import RecipePlan
 from rankhouse.recipes.show.figures import FigureResult
 from rankhouse.recipes.show.tables import ABSENT, DIFFERS, REPRODUCED, TableResult
 
@@ -21,7 +21,7 @@ _TEMPLATE = Path(__file__).parent / "templates" / "recipe.html.j2"
 class Result(NamedTuple):
     """All that a recipe shows."""
 
-    plan: Plan
+    plan: RecipePlan
     states: list[State]
     tables: list[TableResult]
     figures: list[FigureResult]

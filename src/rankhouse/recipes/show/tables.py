@@ -15,8 +15,8 @@ from rankhouse.evaluation.tables import differences_table, mark, records
 from rankhouse.page.tables import BETTER, WORSE, Table
 from rankhouse.recipes.read.lines import Key
 from rankhouse.recipes.read.parse import label, measure_names
-from rankhouse.recipes.read.plan import Plan
-from rankhouse.recipes.read.schema import Table as TableSpec
+from rankhouse.recipes.read.plan import RecipePlan
+from rankhouse.recipes.read.schema import TableSpec
 from rankhouse.recipes.show.values import (
     Quantity,
     Results,
@@ -55,13 +55,13 @@ class TableResult(NamedTuple):
     tests: Table | None = None  # differences to the baseline, with intervals and p; None without a baseline
 
 
-def _own(plan: Plan, table: TableSpec, place: Key) -> tuple[str, ...]:
+def _own(plan: RecipePlan, table: TableSpec, place: Key) -> tuple[str, ...]:
     """Name the variables that a table writes in braces; it is made once for each of their values."""
     written = [table.name, table.qrels, table.note, table.rows, list(table.rows), table.numbers]
     return plan.loops.own(written, place)
 
 
-def check_tables(plan: Plan) -> None:
+def check_tables(plan: RecipePlan) -> None:
     """Check, before anything runs, that all rows and judgements name something; a fault says the line."""
     for number, table in enumerate(plan.file.recipe.table):
         place: Key = ("table", number)
@@ -76,7 +76,7 @@ def check_tables(plan: Plan) -> None:
                 )
 
 
-def make_tables(plan: Plan, results: Results) -> list[TableResult]:
+def make_tables(plan: RecipePlan, results: Results) -> list[TableResult]:
     """Make all tables of a recipe."""
     return [
         _make(plan, results, table, ("table", number), bindings=bindings)
@@ -86,7 +86,7 @@ def make_tables(plan: Plan, results: Results) -> list[TableResult]:
 
 
 def _make(
-    plan: Plan, results: Results, table: TableSpec, place: Key, bindings: dict[str, Any]
+    plan: RecipePlan, results: Results, table: TableSpec, place: Key, bindings: dict[str, Any]
 ) -> TableResult:
     quantity = Quantity(table.measures, table.qrels, table.numbers)
     samples = {
@@ -127,7 +127,7 @@ def _unequal(table: TableSpec, samples: Mapping[str, Sample], name: str) -> Iter
             yield text
 
 
-def _compared(plan: Plan, table: TableSpec, samples: Mapping[str, Sample], place: Key) -> Comparison:
+def _compared(plan: RecipePlan, table: TableSpec, samples: Mapping[str, Sample], place: Key) -> Comparison:
     """Average runs by query, numbers by pass, and test against the baseline if it is there."""
     merge = over_queries if table.measures else over_passes
     scores = {row: merge(sample) for row, sample in samples.items()}
@@ -243,7 +243,7 @@ def _checks(
     *,
     smallest: bool,
     place: Key,
-    plan: Plan,
+    plan: RecipePlan,
 ) -> Iterator[Check]:
     """Compare with what was expected."""
     labels = {name: label(value) for name, value in bindings.items()}

@@ -17,9 +17,9 @@ from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.recipes.execute.execute import State
 from rankhouse.recipes.read.lines import Key
 from rankhouse.recipes.read.loops import Pass, labels_of, said
-from rankhouse.recipes.read.plan import SAID, Plan
+from rankhouse.recipes.read.plan import SAID, RecipePlan
 from rankhouse.recipes.read.references import ALL
-from rankhouse.recipes.read.schema import Figure, Table
+from rankhouse.recipes.read.schema import FigureSpec, TableSpec
 
 
 class Sample(NamedTuple):
@@ -37,14 +37,16 @@ class Quantity(NamedTuple):
     numbers: Mapping[str, str] = {}  # column -> place in the JSON
 
 
-def check_references(plan: Plan, spec: Table | Figure, place: Key) -> None:
+def check_references(plan: RecipePlan, spec: TableSpec | FigureSpec, place: Key) -> None:
     """Check, before anything runs, that all rows and judgements name something; a fault says the line."""
     for row, reference in spec.rows.items():
         plan.loops.needed(reference, (*place, "rows", row))
     plan.loops.needed(spec.qrels, (*place, "qrels"))
 
 
-def heading(plan: Plan, spec: Table | Figure, bindings: Mapping[str, Any], place: Key) -> tuple[str, str]:
+def heading(
+    plan: RecipePlan, spec: TableSpec | FigureSpec, bindings: Mapping[str, Any], place: Key
+) -> tuple[str, str]:
     """Return name and note of a table or figure, for one pass of the variables that it writes in braces."""
     name, note = (plan.loops.fill(text, bindings, place) for text in (spec.name, spec.note))
     return f"{name} ({said(labels_of(bindings))})" if bindings and name == spec.name else name, note
@@ -53,7 +55,7 @@ def heading(plan: Plan, spec: Table | Figure, bindings: Mapping[str, Any], place
 class Results:
     """Finds the results of each pass of a step."""
 
-    def __init__(self, plan: Plan, states: list[State], out: Path) -> None:
+    def __init__(self, plan: RecipePlan, states: list[State], out: Path) -> None:
         self._plan, self._out = plan, out
         self._states: dict[Pass, State] = {state.task.which: state for state in states}
         self._evaluator = cache(lambda path, measures: Evaluator(read_qrels(path), measures))

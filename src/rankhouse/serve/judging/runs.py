@@ -78,7 +78,8 @@ class SystemRuns:
         view = self._catalogue.view(index)
         spec = self._catalogue.system(system, view.name)
         marks = tuple(self._catalogue.ranker(name).fingerprint for name in spec.rankers)
-        keys = [_Key(view.name, view.index.fingerprint, spec, marks, query.text) for query in queries]
+        key = _Key(view.name, view.index.fingerprint, spec, marks, text="")
+        keys = [key._replace(text=query.text) for query in queries]
         with self._changed:
             if fault := self._faults.pop((view.name, spec), ""):
                 return RunProgress(spec.name, 0, len(queries), fault), None

@@ -16,10 +16,9 @@ from rankhouse.core.nouns import Document
 from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.contrast import Answer, Contrast, Movement
 from rankhouse.explanation.lexical import METHOD as WORDS
-from rankhouse.explanation.report import content_of
+from rankhouse.explanation.report import ShownWord, View, content_of
 from rankhouse.explanation.show import to_markdown
 from rankhouse.explanation.units import ordinal
-from rankhouse.explanation.views import ShownWord, View
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection

@@ -24,7 +24,7 @@ from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.ranking.fuse import rrf
-from rankhouse.ranking.rerank_plan import Plan, StoredScorer
+from rankhouse.ranking.rerank import Plan, StoredScorer
 from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, waited
 from rankhouse.serve.errors import DeadlinePassed

@@ -1,0 +1,248 @@
+/* The loops of an int8 encoder besides its products of whole numbers, for x86 with AVX2 and FMA, and for ARM:
+ *
+ * quantise    rows of float32 to bytes, each with its own scale
+ * scale       what a product's whole numbers stand for: scales, bias, activation; stored, added, gated, or bytes
+ * norm        layer norm or root mean square, and bytes
+ * attend      softmax attention of rows over themselves, in base 2
+ * attend_once one query a head reads its row
+ * affine      products of few rows
+ *
+ * Numbers lie row after row; every width is a multiple of 8. See wide.py, which calls these.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(type, address) ((type *)(uintptr_t)(address))
+typedef unsigned long long Address;
+
+enum { NONE, RELU, GELU, GELU_TANH, SILU };
+enum { STORED, ADDED, GATED }; /* GATED: act(first half) times the second */
+
+typedef struct {
+    const float *products, *row_scale, *column_scale, *bias; /* bias: or NULL */
+    int64_t rows, columns;
+    int activation, into;
+    float *out;
+    uint8_t *bytes; /* or these and their scales */
+    float *scales, *room;
+} Scaled;
+
+typedef struct {
+    float *x; /* normalised in place where there is a gain */
+    const float *gain, *shift;
+    float eps;
+    int64_t rows, width;
+    uint8_t *bytes;
+    float *scales, *room;
+    float *out; /* or, in place of bytes, these */
+} Norm;
+
+typedef struct {
+    const float *qkv;    /* (tokens, 3, heads, d) */
+    const int64_t *ends; /* (rows + 1) */
+    int64_t rows, heads, d;
+    const float *bias; /* (heads, stride): added to the score of key j for query i at [centre + j - i]; or NULL */
+    int64_t stride, centre;
+    float *out; /* (tokens, heads, d) */
+} Attention;
+
+typedef struct {
+    const float *queries, *keys, *values; /* (rows, heads, width); of a token's head: step and head_step numbers on */
+    const int64_t *ends;
+    int64_t rows, heads, width, step, head_step, most; /* most: tokens of a row that are read */
+    float *out; /* (rows, heads, width) */
+} Once;
+
+typedef struct {
+    const float *x, *weight, *bias; /* (rows, inputs), (panels, inputs, 16), (panels, 16) */
+    int64_t rows, inputs, panels;
+    int activation;
+    float *out; /* (rows, panels * 16) */
+} Affine;
+
+#if defined(__x86_64__)
+#define QUICK 1
+#define FOR __attribute__((target("avx2,fma"))) static
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#include "_wide_loops.h"
+#pragma GCC pop_options
+#elif defined(__aarch64__)
+#define QUICK 1
+#define FOR static
+#include "_wide_loops.h"
+#else
+#define QUICK 0
+#endif
+
+/* -------- the door */
+
+PyDoc_STRVAR(supported_doc, "supported()\n\nTell whether this processor has the instructions these loops need.");
+
+static PyObject *supported(PyObject *self, PyObject *args) {
+    int has = QUICK;
+    (void)self, (void)args;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+    return PyBool_FromLong(has);
+}
+
+#if QUICK
+/* None, or MemoryError. */
+static PyObject *finished(int memory) {
+    if (!memory) return PyErr_NoMemory();
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+static int64_t longest(const int64_t *ends, int64_t rows) {
+    int64_t most = 0;
+    for (int64_t row = 0; row < rows; row++) most = ends[row + 1] - ends[row] > most ? ends[row + 1] - ends[row] : most;
+    return most;
+}
+
+PyDoc_STRVAR(quantise_doc, "quantise(x, rows, width, bytes, scales)\n\nRound rows of float32 to bytes.");
+
+static PyObject *quantise(PyObject *self, PyObject *args) {
+    Address x, bytes, scales;
+    long long rows, width;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KLLKK", &x, &rows, &width, &bytes, &scales)) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    quantise_rows(AT(float, x), rows, width, AT(uint8_t, bytes), AT(float, scales));
+    Py_END_ALLOW_THREADS;
+    return finished(1);
+}
+
+PyDoc_STRVAR(scale_doc,
+             "scale(products, row_scale, column_scale, bias, rows, columns, activation, into, out, bytes, scales)\n\n"
+             "Make numbers of a product's whole ones. Addresses of what is not there are 0.");
+
+static PyObject *scale(PyObject *self, PyObject *args) {
+    Scaled s;
+    Address products, row_scale, column_scale, bias, out, bytes, scales;
+    long long rows, columns;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKLLiiKKK", &products, &row_scale, &column_scale, &bias, &rows, &columns,
+                          &s.activation, &s.into, &out, &bytes, &scales))
+        return NULL;
+    s.products = AT(float, products), s.row_scale = AT(float, row_scale), s.column_scale = AT(float, column_scale);
+    s.bias = AT(float, bias), s.rows = rows, s.columns = columns;
+    s.out = AT(float, out), s.bytes = AT(uint8_t, bytes), s.scales = AT(float, scales);
+    s.room = malloc((size_t)columns * sizeof(float) + 64);
+    if (s.room == NULL) return finished(0);
+    Py_BEGIN_ALLOW_THREADS;
+    scale_rows(&s);
+    Py_END_ALLOW_THREADS;
+    free(s.room);
+    return finished(1);
+}
+
+PyDoc_STRVAR(norm_doc,
+             "norm(x, gain, shift, eps, rows, width, bytes, scales, out)\n\n"
+             "Normalise rows and round the result; with a gain, by a layer norm and x itself too.");
+
+static PyObject *norm(PyObject *self, PyObject *args) {
+    Norm n;
+    Address x, gain, shift, bytes, scales, out;
+    long long rows, width;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKfLLKKK", &x, &gain, &shift, &n.eps, &rows, &width, &bytes, &scales, &out)) return NULL;
+    n.x = AT(float, x), n.gain = AT(float, gain), n.shift = AT(float, shift), n.rows = rows, n.width = width;
+    n.bytes = AT(uint8_t, bytes), n.scales = AT(float, scales), n.out = AT(float, out);
+    n.room = malloc((size_t)width * sizeof(float) + 64);
+    if (n.room == NULL) return finished(0);
+    Py_BEGIN_ALLOW_THREADS;
+    norm_rows(&n);
+    Py_END_ALLOW_THREADS;
+    free(n.room);
+    return finished(1);
+}
+
+PyDoc_STRVAR(attend_doc,
+             "attend(qkv, ends, rows, heads, d, bias, stride, centre, out)\n\n"
+             "Let every token read its own row; scores are in base 2.");
+
+static PyObject *attend(PyObject *self, PyObject *args) {
+    Attention a;
+    Address qkv, ends, bias, out;
+    long long rows, heads, d, stride, centre;
+    float *room;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKLLLKLLK", &qkv, &ends, &rows, &heads, &d, &bias, &stride, &centre, &out)) return NULL;
+    a.qkv = AT(float, qkv), a.ends = AT(int64_t, ends), a.rows = rows, a.heads = heads, a.d = d;
+    a.bias = AT(float, bias), a.stride = stride, a.centre = centre, a.out = AT(float, out);
+    room = malloc((size_t)(longest(a.ends, rows) + 16) * (size_t)(d + TALL) * sizeof(float) + 64);
+    if (room == NULL) return finished(0);
+    Py_BEGIN_ALLOW_THREADS;
+    attend_rows(&a, room);
+    Py_END_ALLOW_THREADS;
+    free(room);
+    return finished(1);
+}
+
+PyDoc_STRVAR(attend_once_doc,
+             "attend_once(queries, keys, values, ends, rows, heads, width, step, head_step, most, out)\n\n"
+             "Let one query a head read its row.");
+
+static PyObject *attend_once(PyObject *self, PyObject *args) {
+    Once o;
+    Address queries, keys, values, ends, out;
+    long long rows, heads, width, step, head_step, most;
+    float *room;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKKLLLLLLK", &queries, &keys, &values, &ends, &rows, &heads, &width, &step,
+                          &head_step, &most, &out))
+        return NULL;
+    o.queries = AT(float, queries), o.keys = AT(float, keys), o.values = AT(float, values), o.ends = AT(int64_t, ends);
+    o.rows = rows, o.heads = heads, o.width = width, o.step = step, o.head_step = head_step, o.most = most;
+    o.out = AT(float, out);
+    room = malloc((size_t)(longest(o.ends, rows) + 16) * sizeof(float));
+    if (room == NULL) return finished(0);
+    Py_BEGIN_ALLOW_THREADS;
+    once_rows(&o, room);
+    Py_END_ALLOW_THREADS;
+    free(room);
+    return finished(1);
+}
+
+PyDoc_STRVAR(affine_doc,
+             "affine(x, weight, bias, rows, inputs, panels, activation, out)\n\n"
+             "Multiply few rows by a weight in panels of 16 columns.");
+
+static PyObject *affine(PyObject *self, PyObject *args) {
+    Affine p;
+    Address x, weight, bias, out;
+    long long rows, inputs, panels;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KKKLLLiK", &x, &weight, &bias, &rows, &inputs, &panels, &p.activation, &out)) return NULL;
+    p.x = AT(float, x), p.weight = AT(float, weight), p.bias = AT(float, bias);
+    p.rows = rows, p.inputs = inputs, p.panels = panels, p.out = AT(float, out);
+    Py_BEGIN_ALLOW_THREADS;
+    affine_rows(&p);
+    Py_END_ALLOW_THREADS;
+    return finished(1);
+}
+#endif
+
+static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_doc},
+#if QUICK
+                                {"quantise", quantise, METH_VARARGS, quantise_doc},
+                                {"scale", scale, METH_VARARGS, scale_doc},
+                                {"norm", norm, METH_VARARGS, norm_doc},
+                                {"attend", attend, METH_VARARGS, attend_doc},
+                                {"attend_once", attend_once, METH_VARARGS, attend_once_doc},
+                                {"affine", affine, METH_VARARGS, affine_doc},
+#endif
+                                {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_wide", "Loops of an int8 encoder.", -1, methods,
+                                    NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__wide(void) { return PyModule_Create(&module); }

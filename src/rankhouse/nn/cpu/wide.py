@@ -1,0 +1,251 @@
+"""int8 on every x86 processor with AVX2: products by oneDNN, the rest by the loops of ``_wide.c``.
+
+A weight has one scale for each output and lies within -63..63, a row of activations one for itself; a row X
+in -127..127 is multiplied as X + 128. Sums of two products then fit into the 16 bits in which oneDNN adds
+where the processor lacks VNNI, and are exact everywhere (with weights up to 127 it cuts them off there,
+silently). The loops add in one order on every processor: scores are equal to the bit on AVX2, AVX2-VNNI and
+AVX-512. Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width of a head, w width.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rankhouse.nn.compute import Activation, Compute
+from rankhouse.nn.cpu import machine, onednn_int8
+from rankhouse.nn.cpu.machine import checked
+
+with suppress(ImportError):  # not compiled on this machine: `machine` says so
+    from rankhouse.nn.cpu import _wide
+
+_ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
+_STORED, _ADDED, _GATED = range(3)
+_TILE = 512  # rows multiplied at once, so that their products stay near the processor
+_STEP = 32  # rows are filled up to a multiple of it: oneDNN compiles again for each new number
+_COLUMNS = 16  # of a panel of a product of few rows
+
+
+class ByteRows(NamedTuple):
+    """Rows of activations as bytes.
+
+    Attributes:
+        values: (t and a few more, k) uint8, 128 for 0.
+        scales: (t,) float32, what a row's values are multiplied by.
+    """
+
+    values: Tensor
+    scales: Tensor
+
+    @classmethod
+    def empty(cls, count: int, width: int) -> ByteRows:
+        """Return rows to be filled."""
+        return cls(torch.empty(count + -count % _STEP, width, dtype=torch.uint8), torch.empty(count))
+
+
+def fits(compute: Compute, *widths: int) -> bool:
+    """Return whether these loops serve this computation on rows of these widths."""
+    return (
+        compute.device.type == "cpu"
+        and (compute.precision == "int8" or compute.steady)
+        and machine.has_wide_int8()
+        and all(width % _COLUMNS == 0 for width in widths)
+    )
+
+
+class QuantisedLinear:
+    """act(x Wᵀ + b) in int8; may add its result to the residual.
+
+    Args:
+        weight: (m, k).
+        bias: (m,), or None.
+        activation: What is applied to the result; not with ``add``.
+        feeds: Whether the next product reads the result, which then is given as bytes.
+        gated: Whether the second half of the result multiplies the first, behind its activation: (t, m / 2).
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        activation: Activation = "none",
+        *,
+        feeds: bool = False,
+        gated: bool = False,
+    ) -> None:
+        self._out, self._in = weight.shape
+        self._activation, self._feeds, self._gated = _ACTIVATIONS[activation], feeds, gated
+        weight = weight.detach().float()
+        self._bias = None if bias is None else bias.detach().float().contiguous()
+        self._scale = (weight.abs().amax(1).clamp(min=1e-30) / onednn_int8.LARGEST).contiguous()
+        whole = torch.round(weight / self._scale[:, None]).nan_to_num().to(torch.int8)
+        self._weight = onednn_int8.pack(whole)
+
+    def __call__(self, rows: Tensor | ByteRows) -> Any:  # noqa: ANN401  # as `feeds` says
+        """Apply to rows: (t, k) -> (t, m) float32, or bytes."""
+        rows, into = _bytes(rows), _GATED if self._gated else _STORED
+        count, width = len(rows.scales), self._out // (2 if self._gated else 1)
+        if not self._feeds:
+            return self._compute(rows, torch.empty(count, width), into)
+        given = ByteRows.empty(count, width)
+        self._compute(rows, given, into)
+        return given
+
+    def add(self, rows: Tensor | ByteRows, x: Tensor) -> Tensor:
+        """Add the result to x (t, m) float32, in place; return x."""
+        return self._compute(_bytes(rows), checked(x, torch.float32, self._out), _ADDED)
+
+    def multiply(self, rows: Tensor | ByteRows, y: Tensor) -> Tensor:
+        """Multiply y (t, m) float32 by the result, in place; return y."""
+        product: Tensor = self(rows)
+        return y.mul_(product)
+
+    def _compute(self, rows: ByteRows, out: Tensor | ByteRows, into: int) -> Tensor:
+        """Multiply some rows at a time, and put what is made of them into out."""
+        count = len(rows.scales)
+        checked(rows.values, torch.uint8, self._in)
+        for start in range(0, count, _TILE):
+            some = rows.values[start : min(start + _TILE, len(rows.values))]
+            products = onednn_int8.multiply(some, self._weight, self._out)
+            stop = min(start + _TILE, count)
+            parts = (out, None, None) if isinstance(out, Tensor) else (None, *out)
+            given = (None if part is None else part[start:stop] for part in parts)
+            sizes = (stop - start, self._out, self._activation, into)
+            scales = (rows.scales[start:stop], self._scale, self._bias)
+            machine.call(_wide.scale, (products, *scales, *sizes, *given))
+        return out if isinstance(out, Tensor) else out.scales
+
+
+def _bytes(rows: Tensor | ByteRows) -> ByteRows:
+    """Round rows of float32 (t, k), each with its own scale."""
+    if isinstance(rows, ByteRows):
+        return rows
+    count, width = rows.shape
+    checked(rows, torch.float32, width)
+    made = ByteRows.empty(count, width)
+    machine.call(_wide.quantise, (rows, count, width, made.values, made.scales))
+    return made
+
+
+class WideLinear:
+    """act(x Wᵀ + b) in fp32 for few rows, equal to the bit on every processor."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, activation: Activation = "none") -> None:
+        self._out, self._in = weight.shape
+        panels = -(-self._out // _COLUMNS)
+        whole = torch.zeros(panels * _COLUMNS, self._in)
+        whole[: self._out] = weight.detach()
+        self._weight = whole.view(panels, _COLUMNS, self._in).transpose(1, 2).contiguous()
+        self._bias = torch.zeros(panels * _COLUMNS)
+        if bias is not None:
+            self._bias[: self._out] = bias.detach()
+        self._activation = _ACTIVATIONS[activation]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Apply to rows: (t, k) -> (t, m)."""
+        rows = checked(rows.contiguous(), torch.float32, self._in)
+        out = torch.empty(len(rows), len(self._bias))
+        sizes = (len(rows), self._in, len(self._weight))
+        machine.call(_wide.affine, (rows, self._weight, self._bias, *sizes, self._activation, out))
+        return out[:, : self._out].contiguous()
+
+    def add(self, rows: Tensor, x: Tensor) -> Tensor:
+        """Add the result to x (t, m) float32, in place; return x."""
+        return x.add_(self(rows))
+
+    def multiply(self, rows: Tensor, y: Tensor) -> Tensor:
+        """Multiply y (t, m) by the result, in place; return y."""
+        return y.mul_(self(rows))
+
+
+class WideNorm:
+    """Layer norm, or with no gain division by the root mean square, and the rows for the next product.
+
+    Args:
+        exact: Whether that product reads float32, else bytes.
+    """
+
+    def __init__(self, gain: Tensor | None, shift: Tensor | None, eps: float, *, exact: bool = False) -> None:
+        self._gain = None if gain is None else gain.detach().float().contiguous()
+        self._shift = None if shift is None else shift.detach().float().contiguous()
+        self._eps, self._exact = eps, exact
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, ByteRows | Tensor]:
+        """Normalise x (t, k) float32, in place if there is a gain; return it and its normed rows."""
+        count, width = x.shape
+        checked(x, torch.float32, width if self._gain is None else len(self._gain))
+        arguments = (x, self._gain, self._shift, self._eps, count, width)
+        if not self._exact:
+            rows = ByteRows.empty(count, width)
+            machine.call(_wide.norm, (*arguments, *rows, None))
+            return x, rows
+        out = None if self._gain is not None else torch.empty_like(x)
+        machine.call(_wide.norm, (*arguments, None, None, out))
+        return x, x if out is None else out
+
+
+def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) -> Tensor:
+    """Softmax attention of every row of tokens over itself, scores in base 2.
+
+    Args:
+        qkv: (t, 3 * heads * d) float32, queries, keys, values side by side.
+        ends: (n + 1,) int64, where rows begin and end in t.
+        bias: As :func:`rankhouse.nn.cpu.infer.attend` takes it.
+
+    Returns:
+        (t, heads * d) float32.
+    """
+    width = qkv.shape[1] // 3
+    checked(qkv, torch.float32, 3 * width)
+    if int(ends[-1]) != len(qkv):
+        raise ValueError(f"rows end at {int(ends[-1])}, there are {len(qkv)} tokens")
+    stride = 0 if bias is None else checked(bias, torch.float32, bias.shape[1]).shape[1]
+    if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + _COLUMNS):
+        raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
+    out = torch.empty(len(qkv), width)
+    sizes = (len(ends) - 1, heads, width // heads)
+    machine.call(_wide.attend, (qkv, ends, *sizes, bias, stride, stride // 2, out))
+    return out
+
+
+def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
+    """Let h queries a row (n, h, w) read their row of x (t, w), which ends at ``ends`` (n + 1,) int64.
+
+    See ``attention.attend_once``.
+    """
+    return _read_once(queries, (x, x), ends, (x.shape[1], 0))
+
+
+def attend_first(queries: Tensor, keys_values: Tensor, ends: Tensor, most: int | None) -> Tensor:
+    """Let h queries a row (n, h, d) read keys and values of their row, (t, 2 * h * d), side by side.
+
+    Args:
+        most: Tokens of a row that are read, from its first; None: all.
+    """
+    _, heads, d = queries.shape
+    sides = keys_values, keys_values[:, heads * d :]
+    return _read_once(queries, sides, ends, (2 * heads * d, d), most=most)
+
+
+def _read_once(
+    queries: Tensor,
+    sides: tuple[Tensor, Tensor],
+    ends: Tensor,
+    steps: tuple[int, int],
+    most: int | None = None,
+) -> Tensor:
+    """Read keys and values that stand ``steps`` numbers apart: from token to token, from head to head."""
+    rows, heads, width = queries.shape
+    checked(sides[0], torch.float32, steps[0])
+    checked(queries.view(rows * heads, width), torch.float32, width)
+    if len(ends) != rows + 1 or int(ends[-1]) != len(sides[0]):
+        raise ValueError(
+            f"{rows} rows of queries, {len(ends) - 1} rows of {int(ends[-1])} in {len(sides[0])} tokens"
+        )
+    out = torch.empty_like(queries)
+    sizes = (rows, heads, width, *steps, most or int(ends[-1]))
+    machine.call(_wide.attend_once, (queries, *sides, ends, *sizes, out))
+    return out

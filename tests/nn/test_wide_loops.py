@@ -1,0 +1,240 @@
+"""int8 on processors without AVX512_BF16: exact products, loops against PyTorch, one order everywhere."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from rankhouse.core.errors import WrongUse
+from rankhouse.nn.compute import Compute, choose
+from rankhouse.nn.cpu import machine, onednn_int8, wide
+from rankhouse.nn.layers.attention import FusedAttention, RowLayout, attend_once
+from rankhouse.nn.layers.linear import Gated, linear
+
+needs_loops = pytest.mark.skipif(
+    not machine.has_wide_int8(), reason="not compiled, or other loops serve this processor"
+)
+INT8 = Compute("int8")
+
+
+def some(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def rounded(x, most):
+    """Round rows symmetrically: whole numbers, and what they are multiplied by."""
+    scale = x.abs().amax(1, keepdim=True).clamp_min(1e-30) / most
+    return torch.round(x / scale), scale
+
+
+@needs_loops
+@settings(max_examples=30)
+@given(
+    rows=st.integers(1, 600),
+    inside=st.sampled_from([16, 32, 384, 1536]),
+    outside=st.sampled_from([16, 48, 384]),
+    seed=st.integers(0, 9),
+)
+def test_products_are_whole_numbers_times_their_scales(rows, inside, outside, seed):
+    x, weight, bias = some(rows, inside, seed=seed), some(outside, inside, seed=seed + 1), some(outside)
+    rows_given, (b, of_columns) = wide._bytes(x), rounded(weight, 63)
+    a, of_rows = rows_given.values[: len(x)].double() - 128, rows_given.scales[:, None]
+    torch.testing.assert_close((a * of_rows).float(), x, atol=float(x.abs().max()) / 250, rtol=0)
+    exact = (a @ b.double().T) * of_rows * of_columns.T + bias
+    product = wide.QuantisedLinear(weight, bias)
+    torch.testing.assert_close(product(x).double(), exact, atol=1e-4, rtol=1e-5)
+    start = some(rows, outside, seed=5)
+    torch.testing.assert_close(product.add(x, start.clone()).double(), exact + start, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(
+        product.multiply(x, start.clone()).double(), exact * start, atol=1e-3, rtol=1e-4
+    )
+    assert torch.equal(product(x[-1:]), product(x)[-1:])
+
+
+@needs_loops
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "gelu_tanh", "silu"])
+def test_activations_gates_and_bytes(activation):
+    plain = {"none": lambda x: x, "relu": F.relu, "gelu": F.gelu, "silu": F.silu,
+             "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}[activation]  # fmt: skip
+    x, up, gate = some(37, 64), some(96, 64, seed=1), some(96, 64, seed=2)
+    raw_up, raw_gate = wide.QuantisedLinear(up, some(96))(x), wide.QuantisedLinear(gate, some(96, seed=3))(x)
+    acted = wide.QuantisedLinear(up, some(96), activation)(x)
+    torch.testing.assert_close(acted, plain(raw_up), atol=2e-6, rtol=2e-6)
+    fed = wide.QuantisedLinear(up, some(96), activation, feeds=True)(x)
+    assert torch.equal(fed.values[:37], wide._bytes(acted).values[:37])
+    assert torch.equal(fed.scales, wide._bytes(acted).scales)
+    both = Gated((up, some(96)), (gate, some(96, seed=3)), INT8, activation)(x)
+    shown = (both.values[:37].float() - 128) * both.scales[:, None]
+    torch.testing.assert_close(shown, plain(raw_up) * raw_gate, atol=float(both.scales.max()), rtol=0)
+    far = torch.tensor([[-1e30, -200.0, -30.0, -5.0, 5.0, 30.0, 200.0, 1e30] * 2])
+    few = wide.WideLinear(torch.eye(16), None, activation)(far)
+    torch.testing.assert_close(few, plain(far), atol=1e-5, rtol=1e-5)
+
+
+@needs_loops
+def test_rows_are_rounded_to_the_nearest_byte():
+    x = torch.tensor([[0.0] * 16, [1.0, -1.0, 0.5, -0.5] * 4, [127.0, 2.5, 3.5, -2.5] * 4])
+    values, scales = wide._bytes(x)
+    assert values[:3].tolist() == [[128] * 16, [255, 1, 192, 64] * 4, [255, 130, 132, 126] * 4]
+    np.testing.assert_allclose(scales, [1e-30 / 127, 1 / 127, 1], rtol=1e-6)
+
+
+@needs_loops
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_stays_seen(wrong):
+    x = some(3, 32)
+    x[1, 7] = wrong
+    out = wide.QuantisedLinear(some(16, 32), None)(x)
+    assert out[1].isnan().all()
+    assert out[[0, 2]].isfinite().all()
+    weight = some(16, 32)
+    weight[5, 3] = wrong
+    broken = ~wide.QuantisedLinear(weight, None)(some(3, 32)).isfinite()
+    assert broken[:, 5].all()
+    assert not broken[:, :5].any()
+
+
+@needs_loops
+def test_norms():
+    x, gain, shift = some(20, 48), some(48, seed=1), some(48, seed=2)
+    normed, rows = wide.WideNorm(gain, shift, 1e-5)(x.clone())
+    torch.testing.assert_close(normed, F.layer_norm(x, (48,), gain, shift, 1e-5), atol=1e-5, rtol=1e-5)
+    assert torch.equal(rows.values[:20], wide._bytes(normed).values[:20])
+    kept, exact = wide.WideNorm(None, None, 1e-6, exact=True)(x)
+    assert kept is x
+    expected = x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-6)
+    torch.testing.assert_close(exact, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(wide.WideNorm(gain, None, 1e-5, exact=True)(x.clone())[1],
+                               F.layer_norm(x, (48,), gain, None, 1e-5), atol=1e-5, rtol=1e-5)  # fmt: skip
+
+
+@needs_loops
+@pytest.mark.parametrize("window", [None, 8])
+@pytest.mark.parametrize("d", [16, 32, 48])
+def test_attention_equals_pytorchs(d, window):
+    heads, lengths = 3, torch.tensor([1, 2, 15, 16, 17, 40, 130])
+    qkv = some(int(lengths.sum()), 3 * heads * d)
+    layout = RowLayout(lengths, INT8)
+    folded = qkv.clone()
+    attend = FusedAttention(heads, window)
+    folded[:, : heads * d] *= attend.fold
+    heard, start = attend(folded, layout), 0
+    for length in lengths.tolist():
+        q, k, v = qkv[start : start + length].view(length, 3, heads, d).permute(1, 2, 0, 3)
+        far = (torch.arange(length)[:, None] - torch.arange(length)).abs() > (window or length)
+        mask = torch.zeros(length, length).masked_fill_(far, -torch.inf)
+        expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0)
+        own = heard[start : start + length]
+        torch.testing.assert_close(own, expected.transpose(0, 1).reshape(length, -1), atol=2e-5, rtol=2e-5)
+        alone = attend(folded[start : start + length].clone(), RowLayout(torch.tensor([length]), INT8))
+        assert torch.equal(alone, own)
+        start += length
+
+
+@needs_loops
+def test_one_query_a_head():
+    lengths = torch.tensor([1, 7, 8, 33])
+    x, queries = some(49, 64), some(4, 5, 64, seed=1)
+    exact = attend_once(queries.double(), x.double(), RowLayout(lengths, Compute("fp32")))
+    torch.testing.assert_close(
+        wide.attend_once(queries, x, RowLayout(lengths, INT8).ends).double(), exact, atol=1e-4, rtol=1e-4
+    )
+    first = wide.attend_first(some(4, 2, 16, seed=2), some(49, 64), RowLayout(lengths, INT8).ends, 9)
+    start = 0
+    for row, length in enumerate(lengths.tolist()):
+        k, v = some(49, 64)[start : start + length][:9].view(-1, 2, 2, 16).permute(1, 2, 0, 3)
+        q = some(4, 2, 16, seed=2)[row][:, None]
+        expected = F.scaled_dot_product_attention(q, k, v, scale=1.0)[:, 0]
+        torch.testing.assert_close(first[row], expected, atol=1e-5, rtol=1e-5)
+        start += length
+
+
+@needs_loops
+def test_what_does_not_fit_is_refused():
+    product = wide.QuantisedLinear(some(16, 32), None)
+    with pytest.raises(ValueError, match="rows of 32 torch.uint8 were expected"):
+        product(wide.ByteRows.empty(3, 16))
+    with pytest.raises(ValueError, match="rows of 16 torch.float32 were expected"):
+        product.add(some(3, 32), some(3, 16).double())
+    with pytest.raises(ValueError, match="rows end at 9, there are 8 tokens"):
+        wide.attend(some(8, 96), torch.tensor([0, 9]), 2)
+    with pytest.raises(ValueError, match="too small for 2 heads"):
+        wide.attend(some(8, 96), torch.tensor([0, 8]), 2, some(2, 21))
+
+
+@needs_loops
+def test_int8_is_refused_where_products_come_out_wrong(monkeypatch):
+    right = onednn_int8.multiply
+
+    def saturating(rows, packed, columns):  # as oneDNN would with weights up to 127, without VNNI
+        return right(rows, packed, columns).clamp(max=32767 * 128)
+
+    monkeypatch.setattr(onednn_int8, "multiply", saturating)
+    onednn_int8.is_exact.cache_clear()
+    try:
+        with pytest.raises(WrongUse, match='precision="int8" cannot be had here'):
+            choose("int8", "cpu")
+        assert "wrong here" in machine.in_use()["int8"]
+    finally:
+        onednn_int8.is_exact.cache_clear()
+
+
+SCORES = """
+import sys, torch, transformers
+from rankhouse.models.crossencoder import open_crossencoder
+from rankhouse.models.ranker import NeuralRanker
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.nn.compute import Compute
+ranker = NeuralRanker(open_crossencoder(sys.argv[1]), Compute(sys.argv[2], torch.device("cpu"), 1))
+words = "storm grain harbour price ship north milk salt bread week".split()
+texts = [" ".join(words[(i * j) % 10] for j in range(1, 2 + 3 * i)) for i in range(18)]
+pairs = [Pair(Query("q", "grain harbour"), Passage("d", 0, text)) for text in texts]
+print(ranker.score(pairs).tobytes().hex())
+"""
+
+
+def scores_with(folder, precision="int8", **variables):
+    told = subprocess.run(
+        [sys.executable, "-c", SCORES, str(folder), precision],
+        env=os.environ | variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return told.stdout.strip() or told.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not machine.has_int8(), reason="no int8 on this processor")
+def test_int8_scores_are_equal_to_the_bit_with_fewer_instructions(bert):
+    folder = bert("BertForSequenceClassification", num_labels=1, hidden_size=64, intermediate_size=96)
+    once = scores_with(folder, RANKHOUSE_CPU="avx2")
+    assert len(once) == 18 * 8
+    for variables in (
+        {"ONEDNN_MAX_CPU_ISA": "SSE41"},
+        {"ONEDNN_MAX_CPU_ISA": "AVX"},
+        {"OMP_NUM_THREADS": "2"},
+    ):
+        assert scores_with(folder, **({"RANKHOUSE_CPU": "avx2"} | variables)) == once
+    assert "cannot be had here" in scores_with(folder, RANKHOUSE_CPU="plain")
+    assert 'RANKHOUSE_CPU="sse" is not known; choose from: avx2, plain' in scores_with(
+        folder, RANKHOUSE_CPU="sse"
+    )
+    assert len(scores_with(folder, "fp32", RANKHOUSE_CPU="plain")) == 18 * 8
+
+
+def test_products_of_few_rows_do_without_int8_or_not_at_all():
+    steady = INT8.unquantised
+    if machine.has_wide_int8():
+        assert isinstance(linear(some(48, 32), some(48), steady), wide.WideLinear)
+        x = some(5, 32)
+        torch.testing.assert_close(
+            linear(some(48, 32), some(48), steady)(x),
+            F.linear(x, some(48, 32), some(48)),
+            atol=1e-5,
+            rtol=1e-5,
+        )
+    assert steady.precision in {"bf16", "fp32"}
