@@ -52,9 +52,9 @@ def both(request, tmp_path_factory):
     spec = tools["tiny_model"](request.param, tmp_path_factory.mktemp("models"))
     alone, made = open_served("one", spec, COMPUTE), []
 
-    def spread(ranker, thread):
+    def spread(ranker, name):
         made.append(Loopback(partial(HeldRanker, "two", spec, COMPUTE, ranker.fingerprint, ".")))
-        return ReplicaWorker(thread, made[0], 2, 200_000)
+        return ReplicaWorker(name, made[0], 2, 200_000)
 
     served = open_served("two", spec, COMPUTE, spread=spread)
     yield alone, served, made[0]

@@ -69,7 +69,7 @@ def _running(service):
     from rankhouse.serve.host import serving
 
     listener = serving.bind(service.options.host, service.options.port)
-    server = serving.make_server(service)
+    server = serving.Server(service)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     client = Client(listener.getsockname()[1])

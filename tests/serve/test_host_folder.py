@@ -22,7 +22,14 @@ from rankhouse.io.readers.process import read_parts
 from rankhouse.io.scratch import try_lock
 from rankhouse.serve.folder import prepare
 from rankhouse.serve.folder.choice import FolderChoice
-from rankhouse.serve.folder.files import FileFacts, FolderContents, FolderProgress, FolderReader, FolderState
+from rankhouse.serve.folder.files import (
+    STATE,
+    FileFacts,
+    FolderContents,
+    FolderProgress,
+    FolderReader,
+    FolderState,
+)
 from rankhouse.serve.folder.prepare import (
     KEEPER_LOCK,
     EncoderAtHand,
@@ -197,9 +204,9 @@ def test_a_page_that_breaks_other_parsers_is_read(place, content):
     assert {"pilots", "odd.html"} <= set(ids(place))
 
 
-def test_a_folder_is_not_indexed_while_the_watcher_of_a_killed_service_ends(place, monkeypatch):
-    place.state.mkdir(exist_ok=True)
-    held, asked = try_lock(place.state / KEEPER_LOCK), []
+def test_a_folder_is_not_indexed_while_the_watcher_of_a_killed_service_ends(tmp_path, monkeypatch):
+    (tmp_path / STATE).mkdir()
+    held, asked = try_lock(tmp_path / STATE / KEEPER_LOCK), []
 
     def pause(seconds):
         asked.append(seconds)
@@ -207,8 +214,8 @@ def test_a_folder_is_not_indexed_while_the_watcher_of_a_killed_service_ends(plac
             held.release()
 
     monkeypatch.setattr(prepare.time, "sleep", pause)
-    prepare._await_keeper(place)
-    assert len(asked) == 3
+    with claimed(tmp_path):
+        assert len(asked) == 3
 
 
 def test_every_file_is_accounted_for(place):

@@ -20,7 +20,8 @@ def progress(on: bool) -> None:
     In a notebook and on a terminal it is a bar, elsewhere a line on standard error every half minute.
 
     >>> import rankhouse as rh
-    >>> rh.progress(False)
+    >>> rh.progress(False)  # from here on nothing is shown
+    >>> rh.progress(True)
 
     Args:
         on: Whether it is shown. A call with ``on_progress=`` shows nothing by itself.

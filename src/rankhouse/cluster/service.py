@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from rankhouse.cluster.session import Capacity, ClusterOptions, read_address
 from rankhouse.core.errors import BadModel
 from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.serve.engine.jobs import ModelJob, ModelWork, Numbers, Observer, WorkResult
+from rankhouse.serve.engine.jobs import ModelJob, ModelWork, Numbers, WorkResult
 from rankhouse.serve.engine.served import open_served
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, fail
 from rankhouse.serve.engine.worker import QUEUE_TOKENS, ModelWorker
@@ -33,8 +33,6 @@ from rankhouse.serve.errors import Overloaded, Unready
 from rankhouse.serve.host.settings import ServeOptions
 from rankhouse.serve.search.catalogue import IndexView
 from rankhouse.systems.rankers import ComputeOptions
-
-T = TypeVar("T")
 
 _AHEAD: Final = 8
 """Chunks that a replica has at a time, so that it can join them into batches."""
@@ -95,94 +93,69 @@ class _SpreadJob(ModelJob):
         self._tokens[rows], self._lost[rows] = outcome.tokens, outcome.lost
         self._read_seconds += outcome.times.reading
         self._compute_seconds += outcome.times.computing
-        self.skip(len(rows))
+        self.missing -= len(rows)
         return self.finish()
 
 
-class ReplicaWorker:
-    """The worker of a served ranker whose replicas compute, in place of a thread of its own.
+class ReplicaWorker(ModelWorker):
+    """The worker of a served ranker whose replicas compute; its own thread does the rest.
 
     So many tokens may wait as ``capacity`` says; 0 for the usual bound of each replica.
     """
 
-    def __init__(self, local: ModelWorker, replicas: Replicas, count: int, capacity: int = 0) -> None:
-        self.name, self._local, self._replicas = local.name, local, replicas
-        self.capacity = capacity or count * QUEUE_TOKENS
-        self.observer: Observer | None = None
-        self._changed = threading.Condition()
-        self._turns: deque[_SpreadJob] = deque()
+    def __init__(self, name: str, replicas: Replicas, count: int, capacity: int = 0) -> None:
+        super().__init__(name, capacity or count * QUEUE_TOKENS)
+        self.readers *= count
+        self._replicas = replicas
+        self._queued = threading.Condition()
+        self._queue: deque[_SpreadJob] = deque()
         self._rates: deque[float] = deque([0.0], maxlen=64)
-        self._count, self._closed = count, False
         self._senders = ThreadPoolExecutor(count * _AHEAD, f"send-{self.name}")
-        for _ in range(count * _AHEAD):
+        self._at_once = count * _AHEAD
+        for _ in range(self._at_once):
             self._senders.submit(self._send)
 
     def submit(
         self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline = ENDLESS
     ) -> Future[WorkResult]:
         """Have n items computed. Args and errors: as in :meth:`ModelWorker.submit`."""
-        job = _SpreadJob(work, items, sizes, deadline)
         if not len(items):
-            return self._local.submit(work, items, sizes, deadline)
-        with self._changed:
-            if self._closed:
-                raise Unready("the service is stopping; ask another one, or again later")
+            return super().submit(work, items, sizes, deadline)
+        job = _SpreadJob(work, items, sizes, deadline)
+        with self._queued:
+            self._refuse_if_closed()
             waiting = self.waiting_tokens
             if waiting and waiting + min(job.waiting, self.capacity // 2) > self.capacity:
                 raise Overloaded(waiting / (self.rate or _FIRST_RATE))
-            self._turns.append(job)
-            self._changed.notify_all()
+            self._queue.append(job)
+            self._queued.notify_all()
         return job.future
-
-    def call(self, run: Callable[[], T], deadline: Deadline = ENDLESS) -> Future[T]:
-        """Have a function called that touches the model here. Args: as in :meth:`ModelWorker.call`."""
-        return self._local.call(run, deadline)
 
     @property
     def waiting_tokens(self) -> int:
         """Tokens, as estimated, that were admitted and not sent to a replica."""
-        return sum(job.waiting for job in list(self._turns) if not job.future.done())
+        return sum(job.waiting for job in list(self._queue) if not job.future.done())
 
     @property
     def waiting_jobs(self) -> int:
         """Jobs with chunks that are not sent, and calls."""
-        return len(self._turns) + self._local.waiting_jobs
-
-    @property
-    def rate(self) -> float:
-        """Tokens computed a second, lately, by all replicas."""
-        return self._count * _AHEAD * float(np.mean(self._rates))
-
-    @property
-    def readers(self) -> int:
-        """Threads that tokenise for it."""
-        return self._count * self._local.readers
-
-    @property
-    def batch_tokens(self) -> int:
-        """Tokens of the next batch of a replica, about."""
-        return self._local.batch_tokens
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still works; replicas that died are replaced."""
-        return not self._closed and self._local.alive
+        return len(self._queue) + super().waiting_jobs
 
     def close(self, patience: float = 5.0) -> None:
         """Refuse new work, fail what waits, and end the replicas."""
-        with self._changed:
-            self._closed = True
-            waiting, self._turns = list(self._turns), deque()
+        with self._queued:
+            self._closed = self._closed or Unready("the service is stopping; ask another one, or again later")
+            waiting, self._queue = list(self._queue), deque()
             for job in waiting:
-                fail(job.future, Unready("the service is stopping; ask another one, or again later"))
-            self._changed.notify_all()
+                fail(job.future, self._closed)
+            self._queued.notify_all()
         self._replicas.close()
-        self._local.close(patience)
+        super().close(patience)
         self._senders.shutdown(wait=False, cancel_futures=True)
 
     def _send(self) -> None:
         """Send chunk after chunk, each until it is answered."""
-        while (turn := self._next()) is not None:
+        while (turn := self._next_chunk()) is not None:
             job, rows, chunk = turn
             started = time.perf_counter()
             try:
@@ -190,28 +163,29 @@ class ReplicaWorker:
             except Exception as error:  # noqa: BLE001 - the request's own error
                 if isinstance(error, ReplicaFailed):
                     error = Unready(f'the model "{self.name}" does not answer on the cluster ({error})')
-                with self._changed:  # others of its chunks may fail at the same time
+                with self._queued:  # others of its chunks may fail at the same time
                     fail(job.future, error)
             else:
                 self._rates.append(int(chunk.sizes.sum()) / max(time.perf_counter() - started, 1e-6))
-                with self._changed:
+                with self._queued:
+                    self.rate = self._at_once * float(np.mean(self._rates))
                     whole = job.receive(rows, outcome)
                 if whole is not None and self.observer is not None:
                     self.observer.job(self.name, whole.times)
 
-    def _next(self) -> tuple[_SpreadJob, Numbers, Chunk] | None:
+    def _next_chunk(self) -> tuple[_SpreadJob, Numbers, Chunk] | None:
         """Wait for the next chunk, of each job one in turn; None when the worker is closed."""
-        with self._changed:
-            while not self._closed:
-                while self._turns:
-                    job = self._turns.popleft()
+        with self._queued:
+            while self._closed is None:
+                while self._queue:
+                    job = self._queue.popleft()
                     if job.over:
                         continue
                     rows, chunk = job.take()
                     if job.unread:
-                        self._turns.append(job)
+                        self._queue.append(job)
                     return job, rows, chunk
-                self._changed.wait()
+                self._queued.wait()
             return None
 
 
@@ -227,21 +201,19 @@ class ServiceCluster:
             refuse_incomplete([path])
         return IndexView(name, self._cluster.index([path], partial=self._partial), partial=self._partial)
 
-    def spreading(
-        self, spec: str, options: ServeOptions
-    ) -> Callable[[NeuralRanker, ModelWorker], ReplicaWorker]:
-        """Return what has a ranker held by the cluster, and spreads its work."""
+    def spreading(self, spec: str, options: ServeOptions) -> Callable[[NeuralRanker, str], ReplicaWorker]:
+        """Return what has a ranker held by the cluster, and makes the worker that spreads its work."""
 
-        def spread(ranker: NeuralRanker, thread: ModelWorker) -> ReplicaWorker:
+        def spread(ranker: NeuralRanker, name: str) -> ReplicaWorker:
             precision, device = ranker.compute.precision, ranker.compute.device
             replicas = self._cluster.replicas
             shared = ClusterOptions("", replicas * max(1, len(options.rankers)), options.compute.threads)
             share = Capacity(self._cluster.ray, shared, device.type)
             compute = ComputeOptions(precision, device.type, share.cpus)
             home = str(Path.cwd())
-            opener = partial(HeldRanker, thread.name, spec, compute, ranker.fingerprint, home=home)
+            opener = partial(HeldRanker, name, spec, compute, ranker.fingerprint, home=home)
             held = self._cluster.hold(opener, share.gpus)
-            return ReplicaWorker(thread, held, replicas, options.limits.queue_tokens)
+            return ReplicaWorker(name, held, replicas, options.limits.queue_tokens)
 
         return spread
 

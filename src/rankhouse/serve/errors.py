@@ -1,8 +1,8 @@
-"""Every refusal of the service and the body it is told with, in one place.
+"""Every refusal of the service, and the bodies that report them.
 
-What a client sent never ends in a 500: handlers raise a :class:`Refusal` or any other error of
-:mod:`rankhouse.core.errors`, and :func:`handlers` makes the answer. Two shapes of body exist, since clients
-read different keys: one object for all but Hugging Face's paths, which have their own.
+Nothing that a client sends ends in a 500: handlers raise a :class:`Refusal` or any other error of
+:mod:`rankhouse.core.errors`, and :func:`handlers` makes the answer. Clients read different keys, so there
+are two shapes of body: Hugging Face's for its paths, one object for all others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -40,18 +40,11 @@ TEI_PATHS: Final = frozenset({"/", "/embed", "/embed_all", "/info", "/predict", 
 
 
 class Refusal(RankhouseError):
-    """A request that is not answered as asked.
-
-    Attributes:
-        status: Of the answer.
-        code: A word that programs can tell it by; ``tei`` is Hugging Face's.
-        headers: Those that belong to the answer.
-        param: The field that is wrong, like ``documents[17]``; None where it is none.
-    """
+    """A request that is not answered as asked: ``param`` names the field that is wrong, if it is one."""
 
     status = 400
     code = "bad_request"
-    tei = "validation"
+    tei = "validation"  # Hugging Face's word for it
     headers: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, message: str, param: str | None = None) -> None:
@@ -133,12 +126,11 @@ class Overloaded(Refusal):
     status, code, tei = 429, "overloaded", "overloaded"
 
     def __init__(self, retry_after: float) -> None:
-        super().__init__(f"the queue is full; try again in about {max(1, math.ceil(retry_after))} s")
+        seconds = max(1, math.ceil(retry_after))
+        super().__init__(f"the queue is full; try again in about {seconds} s")
         self.retry_after = retry_after
-        self.headers = {
-            "retry-after": str(max(1, math.ceil(retry_after))),
-            "retry-after-ms": str(max(100, math.ceil(retry_after * 1000))),
-        }
+        milliseconds = max(100, math.ceil(retry_after * 1000))
+        self.headers = {"retry-after": str(seconds), "retry-after-ms": str(milliseconds)}
 
 
 class Unready(Refusal):
@@ -157,17 +149,17 @@ class DeadlinePassed(Refusal):
         super().__init__(message or "the time for this request is over; ask for less, or wait longer")
 
 
-_KINDS: Final[tuple[tuple[type[RankhouseError], int, str, str], ...]] = (
-    (WrongUse, 422, "invalid_value", "validation"),
-    (BadData, 422, "invalid_value", "validation"),
-    (MissingInput, 404, "not_found", "validation"),
-    (BadModel, 503, "model_failed", "backend"),
-    (BadIndex, 503, "index_failed", "backend"),
-    (OutputFailed, 503, "write_failed", "backend"),
-    (MissingExtra, 503, "not_installed", "backend"),
-    (RankhouseError, 503, "unavailable", "backend"),
-)
-"""Errors of the house: status, code, and Hugging Face's word for them."""
+_CODES: Final[Mapping[type[RankhouseError], tuple[int, str]]] = {
+    WrongUse: (422, "invalid_value"),
+    BadData: (422, "invalid_value"),
+    MissingInput: (404, "not_found"),
+    BadModel: (503, "model_failed"),
+    BadIndex: (503, "index_failed"),
+    OutputFailed: (503, "write_failed"),
+    MissingExtra: (503, "not_installed"),
+    RankhouseError: (503, "unavailable"),
+}
+"""Errors of the other packages: status and code."""
 
 _TYPES: Final = {
     401: "authentication_error",
@@ -230,46 +222,38 @@ def speak_tei(request: Request) -> None:
     request.state.speaks_tei = True
 
 
-class Fault(NamedTuple):
-    """What an answer says of an error; ``tei`` is Hugging Face's word for it."""
-
-    status: int
-    code: str
-    tei: str
-    message: str
-    param: str | None = None
-
-
 def error_answer(request: Request, error: Exception) -> Response:
     """Return the answer to a request that failed."""
-    status, code, tei, message, param = fault_of(error, request.url.path)
+    status, code, message = fault_of(error, request.url.path)
+    param = error.param if isinstance(error, Refusal) else None
     headers = dict(error.headers or {}) if isinstance(error, Refusal | HTTPException) else {}
     if getattr(request.state, "speaks_tei", request.url.path in TEI_PATHS):
-        body: msgspec.Struct = TeiError(message, tei, param)
+        word = error.tei if isinstance(error, Refusal) else "backend" if status >= 500 else "validation"
+        body: msgspec.Struct = TeiError(message, word, param)
     else:
         kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
         body = ErrorBody(ErrorDetail(message, kind, param, code), message, message)
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
-def fault_of(error: Exception, path: str) -> Fault:
-    """Return what is said of an error, of a request for a path."""
+def fault_of(error: Exception, path: str) -> tuple[int, str, str]:
+    """Return status, code and message of an error, which answers a request for a path."""
     if isinstance(error, Refusal):
-        return Fault(error.status, error.code, error.tei, str(error), param=error.param)
+        return error.status, error.code, str(error)
     if isinstance(error, HTTPException):
         name = HTTPStatus(error.status_code).phrase
         message = error.detail or name
         if error.status_code == HTTPStatus.NOT_FOUND and message == name:  # Starlette's, where no route fits
             message = f"there is nothing at {path:.200}; /openapi.json lists what there is"
-        return Fault(error.status_code, name.lower().replace(" ", "_"), "validation", message)
-    for kind, status, code, tei in _KINDS:
-        if isinstance(error, kind):
-            return Fault(status, code, tei, str(error))
-    return Fault(500, "internal", "backend", "the service failed; its log says why")
+        return error.status_code, name.lower().replace(" ", "_"), message
+    if isinstance(error, RankhouseError):
+        kind = next(kind for kind in _CODES if isinstance(error, kind))
+        return *_CODES[kind], str(error)
+    return 500, "internal", "the service failed; its log says why"
 
 
 def refusal(scope: Scope, error: Exception, *, closes: bool = False) -> Response:
-    """Return the answer to a request that is not let in, or that failed."""
+    """Return the answer to a request that is refused before a handler, or after one failed."""
     response = error_answer(Request(scope), error)
     if closes:
         response.headers["connection"] = "close"

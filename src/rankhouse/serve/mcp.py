@@ -28,8 +28,8 @@ import rankhouse
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.explanation.show import to_markdown
 from rankhouse.serve.engine.waiting import Deadline
-from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.search.answer import search as search_collection
+from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.documents import passages_with_scores
 from rankhouse.serve.search.documents import read_document as document_of
 from rankhouse.serve.search.shapes import ExplainBody, SearchBody
@@ -53,7 +53,7 @@ class ToolAnswer(NamedTuple):
 
 
 def search(
-    service: ServedCollection,
+    catalogue: Catalogue,
     query: Annotated[str, Meta(min_length=1, max_length=10_000, description="The question, in words.")],
     k: Annotated[int, Meta(ge=1, le=_MOST_HITS, description="How many documents; 10 if not said.")] = 10,
     system: Annotated[str, Meta(description="What ranks; the best there is if not said.")] | None = None,
@@ -61,7 +61,7 @@ def search(
 ) -> ToolAnswer:
     """Search the collection: the best documents for a question, each with the passage that answers best."""
     asked = SearchBody(query=query, system=system, index=index, k=k)
-    told = search_collection(service, asked, Deadline.after(PATIENCE))
+    told = search_collection(catalogue, asked, Deadline.after(PATIENCE))
     lines = [f"{len(told.hits)} of {told.found:,} documents of {told.index}, ranked by {told.system}"]
     lines += [note for note in (told.degraded, *told.warnings) if note]
     for hit in told.hits:
@@ -76,7 +76,7 @@ def search(
 
 
 def read_document(
-    service: ServedCollection,
+    catalogue: Catalogue,
     document: Annotated[
         str, Meta(min_length=1, max_length=10_000, description="Its id, as a search returns it.")
     ],
@@ -85,14 +85,14 @@ def read_document(
     start: Annotated[int, Meta(ge=0, description="Go on from this character of a long text.")] = 0,
 ) -> ToolAnswer:
     """Read a document that a search found, by its id; with a question, its best passage is told too."""
-    view, found = document_of(service, index, document)
+    view, found = document_of(catalogue, index, document)
     if start and start >= len(found.text):
         raise WrongUse(f"start={start}: the text of {found.id} has {len(found.text):,} characters")
     end = min(len(found.text), start + LENGTH)
     text, notes = found.text[start:end], []
     if query:
         deadline = Deadline.after(PATIENCE)
-        best = passages_with_scores(service, view.name, found.id, query, deadline=deadline).best
+        best = passages_with_scores(catalogue, view, found, query, deadline=deadline).best
         if best is not None:
             passage = found.text[best.start : best.end].strip()
             notes.append(f"Best passage (characters {best.start} to {best.end}): {passage}")
@@ -106,7 +106,7 @@ def read_document(
 
 
 def explain(
-    service: ServedCollection,
+    catalogue: Catalogue,
     query: Annotated[
         str, Meta(min_length=1, max_length=10_000, description="The question that was searched for.")
     ],
@@ -117,7 +117,7 @@ def explain(
 ) -> ToolAnswer:
     """Say why a document scores what it scores for a question, or why it stands above or below another."""
     asked = ExplainBody(query=query, document=document, system=system, index=index, against=against)
-    told = explain_ranking(service, asked, Deadline.after(PATIENCE))
+    told = explain_ranking(catalogue, asked, Deadline.after(PATIENCE))
     return ToolAnswer(to_markdown(told), {"sentence": told.sentence()})
 
 
@@ -138,28 +138,25 @@ def arguments_of(tool: Callable[..., ToolAnswer]) -> type[Struct]:
     return msgspec.defstruct(tool.__name__, fields)
 
 
-def described(tool: Callable[..., ToolAnswer], choices: str) -> types.Tool:
-    """Return a tool as an assistant reads it."""
-    _, components = msgspec.json.schema_components([arguments_of(tool)])
-    return types.Tool(
-        name=tool.__name__,
-        description=f"{tool.__doc__} {choices}",
-        input_schema=components[tool.__name__],
-        annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
-    )
-
-
-def make_server(service: ServedCollection, ready: Callable[[], None]) -> Server[Any]:
+def make_server(catalogue: Catalogue, ready: Callable[[], None]) -> Server[Any]:
     """Return the server of a service's tools."""
 
     async def list_tools(context: object, params: object) -> types.ListToolsResult:
         del context, params
-        choices = _choices(service)
-        return types.ListToolsResult(tools=[described(tool, choices) for tool in TOOLS.values()])
+        systems = (f"{name} ({', '.join(catalogue.systems(name))})" for name in catalogue.indexes)
+        choices = f"Indexes, and the systems of each: {'; '.join(systems) or 'none'}."
+        read_only = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+        tools = []
+        for name, tool in TOOLS.items():
+            _, components = msgspec.json.schema_components([arguments_of(tool)])
+            told = f"{tool.__doc__} {choices}"
+            schema = components[name]
+            tools.append(types.Tool(name=name, description=told, input_schema=schema, annotations=read_only))
+        return types.ListToolsResult(tools=tools)
 
     async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         del context
-        work = partial(_called, service, ready, params.name, params.arguments or {})
+        work = partial(_called, catalogue, ready, params.name, params.arguments or {})
         try:
             told = await to_thread.run_sync(work, abandon_on_cancel=True)
         except RankhouseError as error:
@@ -177,15 +174,8 @@ def make_server(service: ServedCollection, ready: Callable[[], None]) -> Server[
     )
 
 
-def _choices(service: ServedCollection) -> str:
-    """Say which indexes and systems there are."""
-    catalogue = service.catalogue
-    told = [f"{name} ({', '.join(catalogue.systems(name))})" for name in catalogue.indexes]
-    return f"Indexes, and the systems of each: {'; '.join(told) or 'none'}."
-
-
 def _called(
-    service: ServedCollection, ready: Callable[[], None], name: str, arguments: Mapping[str, Any]
+    catalogue: Catalogue, ready: Callable[[], None], name: str, arguments: Mapping[str, Any]
 ) -> ToolAnswer:
     tool = TOOLS.get(name)
     if tool is None:
@@ -196,7 +186,7 @@ def _called(
     except msgspec.ValidationError as error:
         raise WrongUse(f"{name}: {error}") from None
     ready()
-    return tool(service, **msgspec.structs.asdict(asked))
+    return tool(catalogue, **msgspec.structs.asdict(asked))
 
 
 async def _pass_on(
@@ -219,7 +209,7 @@ def _read_again(fault: ValidationError) -> SessionMessage | Exception:
         return fault
 
 
-def run(service: ServedCollection, open_models: Callable[[], None]) -> None:
+def run(catalogue: Catalogue, open_models: Callable[[], None]) -> None:
     """Talk to an assistant on standard input and output until it hangs up; a thread opens the models."""
     warmed, faults = threading.Event(), list[RankhouseError]()
 
@@ -239,7 +229,7 @@ def run(service: ServedCollection, open_models: Callable[[], None]) -> None:
             raise faults[0]
 
     async def talk() -> None:
-        server = make_server(service, ready)
+        server = make_server(catalogue, ready)
         sending, legible = anyio.create_memory_object_stream[SessionMessage | Exception]()
         async with stdio_server() as (incoming, outgoing), anyio.create_task_group() as tasks:
             tasks.start_soon(_pass_on, incoming, sending)

@@ -4,18 +4,27 @@ from typing import Annotated, Any
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from rankhouse.serve.contracts.openapi import EITHER_REFUSAL, Operation, Parameter, describe, openapi_route
-from rankhouse.serve.contracts.requests import answer, read_body
+from rankhouse.serve.contracts.openapi import EITHER_REFUSAL, Operation, RouteGroup, document
 
 
-class Question(msgspec.Struct):
+class Choice(msgspec.Struct, kw_only=True):
+    """What is chosen.
+
+    Attributes:
+        k: How many,
+            at most.
+    """
+
+    k: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class Question(Choice, kw_only=True):
     """What is asked."""
 
-    query: str
-    k: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    query: Annotated[str, msgspec.Meta(description="The words.")]
 
 
 class Other(msgspec.Struct):
@@ -24,39 +33,45 @@ class Other(msgspec.Struct):
     texts: list[str]
 
 
-async def echo(request):
-    body = await read_body(request, Question) if request.method == "POST" else dict(request.query_params)
-    return answer(body)
+async def echo(service, request, asked):
+    return [service, asked]
+
+
+def client():
+    group = RouteGroup("kept", "search")
+    both = Operation("Ask", body=(Question, Other), answer=list[str], refusals=EITHER_REFUSAL)
+    routes = [
+        group("POST", "/search", echo, both),
+        group("GET", "/search", echo, Operation("Ask", query=Question)),
+        group("GET", "/documents/{index}/{id:path}", echo, Operation("Read")),
+        Route("/page", echo),
+    ]
+    return TestClient(Starlette(routes=routes))
 
 
 def described():
-    k = Parameter("k", Annotated[int, msgspec.Meta(ge=1)], "how many")
-    operation = Operation(
-        "Ask", body=(Question, Other), answer=list[str], refusals=EITHER_REFUSAL, tag="search"
-    )
-    routes = [
-        describe("/search", echo, "POST", operation),
-        describe("/search", echo, "GET", Operation("Ask", query=(Parameter("q", required=True), k))),
-        Mount("/documents", routes=[describe("/{index}/{id:path}", echo, "GET", Operation("Read"))]),
-        Route("/page", echo),
-        openapi_route("1.2"),
-    ]
-    client = TestClient(Starlette(routes=routes))
-    return client.get("/openapi.json").json()
+    return document(client().app.routes, "1.2")
+
+
+def test_a_work_gets_its_service_and_what_is_asked():
+    assert client().get("/search?query=ships&k=2").json() == ["kept", {"k": 2, "query": "ships"}]
+    assert client().get("/documents/a/b/c").json() == ["kept", None]
 
 
 def test_each_described_route_is_listed_with_its_types():
     paths = described()["paths"]
-    assert sorted(paths) == ["/documents/{index}/{id}", "/openapi.json", "/search"]
+    assert sorted(paths) == ["/documents/{index}/{id}", "/search"]
     post = paths["/search"]["post"]
     one, other = post["requestBody"]["content"]["application/json"]["schema"]["anyOf"]
     assert (one["$ref"], other["$ref"]) == ("#/components/schemas/Question", "#/components/schemas/Other")
     assert post["responses"]["200"]["content"]["application/json"]["schema"]["type"] == "array"
     assert len(post["responses"]["422"]["content"]["application/json"]["schema"]["anyOf"]) == 2
-    assert [(p["name"], p["in"], p["required"]) for p in paths["/search"]["get"]["parameters"]] == [
-        ("q", "query", True),
-        ("k", "query", False),
-    ]
+    assert paths["/search"]["get"]["parameters"] == [
+        {"name": "k", "in": "query", "required": False, "description": "How many, at most.",
+         "schema": {"type": "integer", "minimum": 1}},
+        {"name": "query", "in": "query", "required": True, "description": "The words.",
+         "schema": {"type": "string"}},
+    ]  # fmt: skip
     read = paths["/documents/{index}/{id}"]["get"]["parameters"]
     assert [(p["name"], p["in"]) for p in read] == [("index", "path"), ("id", "path")]
 

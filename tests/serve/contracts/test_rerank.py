@@ -152,8 +152,8 @@ def test_errors_of_texts_have_text_embeddings_inferences_shape(ask):
 @pytest.mark.parametrize(
     ("body", "status", "param"),
     [
-        ({"documents": TEXTS}, 422, None),
-        ({"query": "storm"}, 422, None),
+        ({"documents": TEXTS}, 422, "query"),
+        ({"query": "storm"}, 422, "documents"),
         ({"query": "storm", "documents": []}, 400, "documents"),
         ({"query": "storm", "documents": [*TEXTS, 5]}, 422, "documents[4]"),
         ({"query": "storm", "documents": [*TEXTS, None]}, 422, "documents[4]"),

@@ -10,7 +10,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import compare
-from rankhouse.serve.errors import UnknownName
+from rankhouse.serve.errors import UnknownName, Unready
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import CompareRequest, comparable, compare_runs
 from rankhouse.serve.judging.runs import MOST_QUERIES
@@ -41,16 +41,19 @@ def service(tmp_path):
 def done(service, request, against=""):
     """Ask until all runs are made."""
     until = time.monotonic() + 120
-    while not (told := compare_runs(service, msgspec.structs.replace(request, against=against))).is_ready:
-        assert time.monotonic() < until, told
-        assert not told.notes
+    request = msgspec.structs.replace(request, against=against)
+    while (made := compare_runs(service, request))[1] is None:
+        assert time.monotonic() < until, made
+        assert not made[0].ready
+        assert not made[0].notes
         time.sleep(0.01)
-    return told
+    return made
 
 
 def test_systems_and_runs_have_the_numbers_of_evaluate(service, tmp_path):
     service.runs["old"] = Run.of({"q1": {"d3": 2.0, "d1": 1.0}, "q2": {"d4": 1.0}})
-    told = done(service, CompareRequest(("old", "bm25", "ql")))
+    request = CompareRequest(("old", "bm25", "ql"))
+    told, comparison = done(service, request)
     index = Index.open(tmp_path / "my.index")
     judged = [query for query in QUERIES if query.id in GIVEN]
     runs = {
@@ -59,48 +62,51 @@ def test_systems_and_runs_have_the_numbers_of_evaluate(service, tmp_path):
         "ql": index.retrieve(judged, "ql"),
     }
     offline = compare(runs, GIVEN, "nDCG@10 RR@10 AP", "old", "randomization", "holm")
-    assert told.comparison.cells == offline.cells
-    assert told.pair == ("old", "bm25")
-    assert [row.text for row in told.rows] == ["high water", "pilots steer ships"]
-    first = told.rows[0]
+    assert comparison.cells == offline.cells
+    assert told.ready
+    assert request.pair == ("old", "bm25")
+    assert [row.text for row in told.queries] == ["high water", "pilots steer ships"]
+    first = told.queries[0]
     assert first.difference == first.values["bm25"] - first.values["old"] == 1.0
     assert first.judged == 1
-    assert done(service, CompareRequest(("old", "bm25", "ql")), against="ql").pair == ("old", "ql")
+    assert msgspec.structs.replace(request, against="ql").pair == ("old", "ql")
+    least, _ = done(service, request, against="ql")
+    assert least.queries[0].difference == least.queries[0].values["ql"] - least.queries[0].values["old"]
 
 
 def test_the_first_answer_says_how_far_the_runs_are_and_what_was_made_is_kept(service):
-    told = compare_runs(service, CompareRequest(("bm25", "ql")))
+    told, _ = compare_runs(service, CompareRequest(("bm25", "ql")))
     assert [(one.system, one.total) for one in told.progress] == [("bm25", 2), ("ql", 2)]
     done(service, CompareRequest(("bm25", "ql")))
-    assert compare_runs(service, CompareRequest(("bm25", "ql"))).is_ready
+    assert compare_runs(service, CompareRequest(("bm25", "ql")))[0].ready
 
 
 def test_judgements_given_here_count_over_those_given_before_at_once(service):
-    before = done(service, CompareRequest(("bm25",), "AP"))
+    _, before = done(service, CompareRequest(("bm25",), "AP"))
     service.judgements.judge("ann", "pilots steer ships", "d1", 0)
     service.judgements.judge("ann", "pilots steer ships", "d4", 2)
     service.judgements.judge("ann", "a lock", "d3", 2)
     assert service.known_qrels()["q1"] == {"d1": 0, "d3": 0, "d4": 2}
     assert [query.text for query in service.known_queries()] == [*(q.text for q in QUERIES), "a lock"]
-    after = done(service, CompareRequest(("bm25",), "AP"))
-    assert after.comparison.cell("bm25", "AP").mean != before.comparison.cell("bm25", "AP").mean
-    assert len(after.rows) == 3
+    told, after = done(service, CompareRequest(("bm25",), "AP"))
+    assert after.cell("bm25", "AP").mean != before.cell("bm25", "AP").mean
+    assert len(told.queries) == 3
 
 
 def test_few_judged_questions_are_warned_of_and_many_are_not(service):
-    told = done(service, CompareRequest(("bm25", "ql")))
+    told, _ = done(service, CompareRequest(("bm25", "ql")))
     assert told.notes[-1] == ("only 2 judged questions: what systems differ by may be luck; judge 10 or more")
     for number in range(8):
         service.judgements.judge("ann", f"ships {number}", "d3", 2)
-    assert not any("may be luck" in note for note in done(service, CompareRequest(("bm25", "ql"))).notes)
+    assert not any("may be luck" in note for note in done(service, CompareRequest(("bm25", "ql")))[0].notes)
 
 
 def test_a_grown_index_makes_its_runs_anew(service, tmp_path):
-    before = done(service, CompareRequest(("bm25",), "R@10"))
+    _, before = done(service, CompareRequest(("bm25",), "R@10"))
     Index.open(tmp_path / "my.index").append([{"id": "d5", "text": "pilots steer"}], workers=1)
     service.judgements.judge("ann", "pilots steer ships", "d5", 2)
-    after = done(service, CompareRequest(("bm25",), "R@10"))
-    assert before.comparison.cell("bm25", "R@10").mean == after.comparison.cell("bm25", "R@10").mean == 1.0
+    _, after = done(service, CompareRequest(("bm25",), "R@10"))
+    assert before.cell("bm25", "R@10").mean == after.cell("bm25", "R@10").mean == 1.0
 
 
 def test_what_fails_is_told_and_tried_again_when_asked_again(service, monkeypatch):
@@ -109,14 +115,18 @@ def test_what_fails_is_told_and_tried_again_when_asked_again(service, monkeypatc
     rank = runs.rank
     monkeypatch.setattr(runs, "rank", lambda *_: 1 / 0)
     until = time.monotonic() + 120
-    while not (told := compare_runs(service, CompareRequest(("bm25",)))).notes:
+    while not (told := compare_runs(service, CompareRequest(("bm25",)))[0]).notes:
         assert time.monotonic() < until
-    assert told.notes == ("bm25: ZeroDivisionError: division by zero",)
-    assert not told.is_ready
+    assert told.notes == ["bm25: ZeroDivisionError: division by zero"]
+    assert not told.ready
+    with pytest.raises(
+        Unready, match="run of bm25 is not there yet: ZeroDivisionError: division by zero; ask again"
+    ):
+        service.run("bm25", QUERIES, "", patience=60.0)
     monkeypatch.setattr(runs, "rank", rank)
-    while not (told := compare_runs(service, CompareRequest(("bm25",)))).is_ready:
+    while not (told := compare_runs(service, CompareRequest(("bm25",)))[0]).ready:
         assert time.monotonic() < until
-    assert len(told.rows) == 2
+    assert len(told.queries) == 2
 
 
 def test_what_cannot_be_compared_is_refused(service):

@@ -4,7 +4,9 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.io.outputs import write_json
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.serve.engine.served import open_served
-from rankhouse.serve.errors import UnknownName
+from rankhouse.serve.errors import UnknownName, Unready
 from rankhouse.serve.judging import training
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import CompareRequest, compare_runs
@@ -101,7 +103,7 @@ def begun(jobs, name):
 def compared(service, jobs, request):
     """Compare systems, the trained one among them."""
     service.runs, service.training, service.system_runs = {}, jobs, SystemRuns(service.catalogue)
-    while not (told := compare_runs(service, request)).is_ready:
+    while not (told := compare_runs(service, request)[0]).ready:
         assert not told.notes
         time.sleep(0.02)
     service.system_runs.close()
@@ -125,7 +127,7 @@ def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, t
     assert not learned.keys() & held_out.keys()
     assert set(read_run(tmp_path / "trained" / "mine" / "valid.run")) == set(held_out)
     query = service.queries[0].text
-    answer = search(service, SearchBody(query=query, system="mine"))
+    answer = search(service.catalogue, SearchBody(query=query, system="mine"))
     assert (answer.system, answer.degraded) == ("mine", "")
     assert service.catalogue.ranker("mine").ranker.model.family == "knrm"
     assert "mine" in jobs.starts
@@ -139,7 +141,7 @@ def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, t
     assert learned.get("q0", held_out.get("q0"))["q0d5"] == 1
     again = Parts(Catalogue({"notes": service.catalogue.view().index.path}), service.judgements)
     TrainingJobs(tmp_path / "trained", again, again.offer, {}).offer_finished()
-    assert search(again, SearchBody(query=query, system="mine")).hits == answer.hits
+    assert search(again.catalogue, SearchBody(query=query, system="mine")).hits == answer.hits
     again.catalogue.ranker("mine").close()
 
 
@@ -243,9 +245,7 @@ def test_what_a_training_says_when_it_fails_is_kept(service, tmp_path):
     (TrainingRequest("a", "knrm(vectors='/etc/passwd')"), UnknownName, "no ranker or family to begin with"),
     (TrainingRequest("a", "/etc"), UnknownName, "no ranker or family to begin with"),
     (TrainingRequest("old"), WrongUse, "is a ranker of the service already"),
-    (TrainingRequest("a", epochs=0), WrongUse, "epochs=0"),
-    (TrainingRequest("a", rate=2.0), WrongUse, "rate=2.0"),
-    (TrainingRequest("a", seed=-1), WrongUse, "seed=-1"),
+    (TrainingRequest("bm25"), WrongUse, "is a system of the service already"),
     (TrainingRequest("a", index="none"), UnknownName, 'no index "none"'),
     (TrainingRequest("a", first_stage="none"), UnknownName, 'no system "none"'),
 ])  # fmt: skip
@@ -260,6 +260,29 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(
         jobs.job("mine")
     with pytest.raises(WrongUse, match="only reads"):
         TrainingJobs(None, service, service.offer, {}).begin(TrainingRequest("a"))
+
+
+def test_while_a_training_is_prepared_another_is_refused_and_the_service_can_end(service, jobs, monkeypatch):
+    begins, goes_on, rank = threading.Event(), threading.Event(), training.rank
+
+    def slow(*arguments):
+        begins.set()
+        assert goes_on.wait(120)
+        return rank(*arguments)
+
+    monkeypatch.setattr(training, "rank", slow)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(jobs.begin, TrainingRequest("first"))
+        assert begins.wait(120)
+        with pytest.raises(Busy, match='"first" runs'):
+            jobs.begin(TrainingRequest("second"))
+        jobs.close()
+        goes_on.set()
+        with pytest.raises(Unready, match="ended before it began"):
+            first.result(120)
+    assert jobs.jobs() == []
+    job = jobs.begin(TrainingRequest("second", epochs=900))
+    assert (job.state, jobs.cancel("second").state) == ("running", "cancelled")
 
 
 def test_few_judged_questions_are_warned_of(service, jobs):

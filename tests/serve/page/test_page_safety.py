@@ -109,7 +109,9 @@ def test_hostile_texts_run_nothing(tab, at, attacks, served):
     store, index = served[0].judgements, served[0].catalogue.view().index
     for number, attack in enumerate(attacks):
         store.judge(f"{attack[:60]}".replace("\n", ""), f"{attack} hostile", "pilots", number % 3)
-        served[0].catalogue.add_system(NamedSystem(attack, Lexical()))  # what models are called is text too
+        served[0].catalogue.own_systems[attack] = NamedSystem(
+            attack, Lexical()
+        )  # what models are called is text too
     with tab() as page:
         reports = []
         page.on("console", lambda message: reports.append(message.text))

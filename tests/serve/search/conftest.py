@@ -150,8 +150,10 @@ def busy():
 
         waiting = ranker.call(wait)
         begun.wait(120)
-        yield waiting
-        done.set()
+        try:
+            yield waiting
+        finally:
+            done.set()
         waiting.result()
 
     return held

@@ -11,6 +11,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.errors import DeadlinePassed, UnknownName
+from rankhouse.serve.page.document import lines_of
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.documents import passages_with_scores, read_document
 from rankhouse.serve.search.shapes import ExplainBody, SearchBody
@@ -24,50 +25,69 @@ from rankhouse.systems.stage import Stage
 ASKED = "pilots steer ships"
 
 
+def shade(service, doc_id, query=ASKED, system="", **more):
+    """The passages of a document with their scores."""
+    return passages_with_scores(
+        service.catalogue, *read_document(service.catalogue, "", doc_id), query, system, **more
+    )
+
+
 def first(service, system, place=0):
     """The document at a place of a ranking."""
-    return search(service, SearchBody(query=ASKED, system=system)).hits[place].doc_id
+    return search(service.catalogue, SearchBody(query=ASKED, system=system)).hits[place].doc_id
 
 
 @pytest.mark.parametrize("system", ["bm25", "hybrid", "cross", "tk", "cross+bm25"])
-def test_stretches_make_up_the_text_and_the_best_passage_is_the_documents_score(service, world, system):
+def test_lines_make_up_the_text_and_the_best_passage_is_the_documents_score(service, world, system):
     for doc_id in ("d00", "d07", "d01", "blank", "titled"):
-        shaded = passages_with_scores(service, "harbour", doc_id, ASKED, system)
-        assert "".join(stretch.text for stretch in shaded.stretches) == shaded.document.text
+        shaded, (_, document) = (
+            shade(service, doc_id, system=system),
+            read_document(service.catalogue, "", doc_id),
+        )
+        end = len(document.text)
+        for found in (None, (end // 3, end // 2)):
+            lines = [*lines_of(shaded.passages, (0, end), found)]
+            assert "".join(document.text[a:b] for a, b in lines) == document.text
+            assert (
+                found is None or not end or {found[0], found[1]} <= {edge for line in lines for edge in line}
+            )
         for passage in shaded.passages:
             assert 0 <= passage.share <= 1
-            assert 0 <= passage.start <= passage.end <= len(shaded.document.text)
+            assert 0 <= passage.start <= passage.end <= end
         if doc_id != "blank":
             assert shaded.best.share in (0.0, 1.0)
         else:
             assert shaded.best is None
-    shaded = passages_with_scores(service, "", "d07", ASKED, system)
+    shaded = shade(service, "d07", system=system)
     assert len(shaded.passages) > 3 or shaded.split == "whole"
 
 
 def test_the_best_passage_of_a_ranker_has_the_score_of_the_search(service):
-    hit = search(service, SearchBody(query=ASKED, system="cross")).hits[0]
-    shaded = passages_with_scores(service, "", hit.doc_id, ASKED, "cross")
+    hit = search(service.catalogue, SearchBody(query=ASKED, system="cross")).hits[0]
+    shaded = shade(service, hit.doc_id, system="cross")
     assert (shaded.best.score, shaded.scorer, shaded.split) == (hit.score, "cross", "sentences(10, 5)")
 
 
 def test_words_shade_the_passage_that_holds_them(service):
-    hit = search(service, SearchBody(query="moon", system="bm25")).hits[0]
-    shaded = passages_with_scores(service, "", hit.doc_id, "moon", "bm25")
-    best = shaded.document.text[shaded.best.start : shaded.best.end]
-    assert "moon" in best.lower() or "moon" in shaded.document.title
-    others = passages_with_scores(service, "", hit.doc_id, "nothing of this", "bm25").passages
-    assert {passage.score for passage in others} <= {0.0} or "the" in shaded.document.text
+    hit = search(service.catalogue, SearchBody(query="moon", system="bm25")).hits[0]
+    shaded, (_, document) = (
+        shade(service, hit.doc_id, "moon", "bm25"),
+        read_document(service.catalogue, "", hit.doc_id),
+    )
+    best = document.text[shaded.best.start : shaded.best.end]
+    assert "moon" in best.lower() or "moon" in document.title
+    others = shade(service, hit.doc_id, "nothing of this", "bm25").passages
+    assert {passage.score for passage in others} <= {0.0} or "the" in document.text
 
 
 def test_documents_that_are_not_there(service):
     with pytest.raises(
         UnknownName, match='no document "d0" in harbour, which has 62; did you mean "d0'
     ) as told:
-        read_document(service, "", "d0")
+        read_document(service.catalogue, "", "d0")
     assert (told.value.status, told.value.param) == (404, "id")
     with pytest.raises(WrongUse, match="query is empty"):
-        passages_with_scores(service, "", "d00", " ")
+        shade(service, "d00", " ")
 
 
 # system of the service -> models, feedback, ranker and fusion as options of rankhouse explain
@@ -86,7 +106,9 @@ AS_OPTIONS = {
 def test_why_is_what_the_command_says(service, world, system):
     """The same parts, cost and sentence as rankhouse explain, whatever models a system has."""
     one, other = first(service, system), first(service, system, 1)
-    told = explain(service, ExplainBody(query=ASKED, document=one, system=system, against=other, passes=64))
+    told = explain(
+        service.catalogue, ExplainBody(query=ASKED, document=one, system=system, against=other, passes=64)
+    )
     compute = ComputeOptions("fp32", "cpu", 1)
     models, feedback, ranker, fusion = AS_OPTIONS[system]
     models = [model.replace("'bi'", repr(world.specs["bi"])) for model in models]
@@ -103,16 +125,16 @@ def test_why_is_what_the_command_says(service, world, system):
 
 def test_parts_sum_to_the_score_that_the_search_shows(service):
     for system in ("bm25", "tk", "cross", "dense"):
-        hit = search(service, SearchBody(query=ASKED, system=system)).hits[0]
-        told = explain(service, ExplainBody(query=ASKED, document=hit.doc_id, system=system))
+        hit = search(service.catalogue, SearchBody(query=ASKED, system=system)).hits[0]
+        told = explain(service.catalogue, ExplainBody(query=ASKED, document=hit.doc_id, system=system))
         assert told.score == pytest.approx(hit.score, rel=1e-6)
 
 
 def test_the_first_of_a_ranking_and_a_move(service):
-    ranking = explain(service, ExplainBody(query=ASKED, system="bm25", top=3))
+    ranking = explain(service.catalogue, ExplainBody(query=ASKED, system="bm25", top=3))
     assert [one.doc_id for one in ranking.documents] == [first(service, "bm25", place) for place in range(3)]
     moved = explain(
-        service,
+        service.catalogue,
         ExplainBody(query=ASKED, document=first(service, "cross"), system="cross", before="bm25", passes=16),
     )
     assert moved.after.rank == 1
@@ -120,8 +142,8 @@ def test_the_first_of_a_ranking_and_a_move(service):
 
 
 def test_a_document_below_the_depth_is_told_as_not_read(service):
-    below = search(service, SearchBody(query=ASKED, system="bm25")).hits[4].doc_id
-    told = explain(service, ExplainBody(query=ASKED, document=below, ranker="cross", depth=2))
+    below = search(service.catalogue, SearchBody(query=ASKED, system="bm25")).hits[4].doc_id
+    told = explain(service.catalogue, ExplainBody(query=ASKED, document=below, ranker="cross", depth=2))
     assert told.method == "placeholder"
 
 
@@ -137,9 +159,9 @@ def test_a_document_below_the_depth_is_told_as_not_read(service):
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_refused(service, request_, said):
     with pytest.raises(WrongUse, match=said):
-        explain(service, request_)
+        explain(service.catalogue, request_)
     with pytest.raises(UnknownName, match='no document "d0x"'):
-        explain(service, ExplainBody(query="ships", document="d0x"))
+        explain(service.catalogue, ExplainBody(query="ships", document="d0x"))
 
 
 def test_many_explanations_of_several_models_at_once_wait_for_none_of_each_other(service):
@@ -149,19 +171,21 @@ def test_many_explanations_of_several_models_at_once_wait_for_none_of_each_other
     asked = [ExplainBody(query=ASKED, document=one, system=system, passes=16) for system in systems]
     own = {"models": ["bm25", "dense('bi')"], "fusion": "rrf", "depth": 5, "passes": 8}
     asked += [ExplainBody(query=ASKED, document=one, ranker=ranker, **own) for ranker in ("cross", "tk")]
-    alone = [explain(service, request).score for request in asked]
+    alone = [explain(service.catalogue, request).score for request in asked]
     with ThreadPoolExecutor(6) as pool:
-        futures = [pool.submit(explain, service, request) for request in asked * 3]
-        searches = [pool.submit(search, service, SearchBody(query=ASKED, system="cross")) for _ in range(4)]
+        futures = [pool.submit(explain, service.catalogue, request) for request in asked * 3]
+        searches = [
+            pool.submit(search, service.catalogue, SearchBody(query=ASKED, system="cross")) for _ in range(4)
+        ]
         assert [future.result(120).score for future in futures] == alone * 3
         assert len({future.result(120).hits for future in searches}) == 1
 
 
 def test_a_deadline_ends_the_wait(service, busy):
     with busy(service.catalogue.ranker("tk")), pytest.raises(DeadlinePassed):
-        explain(service, ExplainBody(query=ASKED, document="d00", system="tk", deadline_s=0.05))
+        explain(service.catalogue, ExplainBody(query=ASKED, document="d00", system="tk", deadline_s=0.05))
     with busy(service.catalogue.ranker("cross")), pytest.raises(DeadlinePassed):
-        passages_with_scores(service, "", "d00", ASKED, "cross", Deadline.after(0.05))
+        shade(service, "d00", system="cross", deadline=Deadline.after(0.05))
     assert np.isfinite(
-        explain(service, ExplainBody(query=ASKED, document="d00", system="tk", deadline_s=60)).score
+        explain(service.catalogue, ExplainBody(query=ASKED, document="d00", system="tk", deadline_s=60)).score
     )

@@ -16,10 +16,9 @@ from rankhouse.io.trec import read_run
 from rankhouse.serve.engine.waiting import ENDLESS
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search import catalogue
-from rankhouse.serve.search.answer import search
+from rankhouse.serve.search.answer import ServedExecution, search
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.shapes import SearchBody
-from rankhouse.serve.search.stages import ServedExecution
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def own(service, world, tmp_path):
 
 def ask(service, query, system):
     """Ids of an answer, and what it warns of."""
-    answer = search(service, SearchBody(query=query, system=system, k=100))
+    answer = search(service.catalogue, SearchBody(query=query, system=system, k=100))
     return [hit.doc_id for hit in answer.hits], answer.warnings
 
 
@@ -135,7 +134,7 @@ def test_what_the_index_stores_for_a_ranker_is_used_as_rerank_uses_it(
     assert isinstance(scorer, PrecomputedScorer)
     run = read_run(tmp_path / "read.run")
     for query in world.queries:
-        answer = search(own, SearchBody(query=query.text, system=ranker, k=1000))
+        answer = search(own.catalogue, SearchBody(query=query.text, system=ranker, k=1000))
         wanted = run[query.id].to_dict() if query.id in run else {}
         assert [(h.doc_id, h.score) for h in answer.hits] == list(wanted.items())
     assert scorer.scored > 10
@@ -143,5 +142,5 @@ def test_what_the_index_stores_for_a_ranker_is_used_as_rerank_uses_it(
     plan = work.plan(own.catalogue.system(ranker).system.stage)
     assert str(plan.split) == ("words(15)" if kept else "whole")
     with busy(own.catalogue.ranker(ranker)):
-        answer = search(own, SearchBody(query="high water", system=ranker, deadline_s=0.1))
+        answer = search(own.catalogue, SearchBody(query="high water", system=ranker, deadline_s=0.1))
     assert answer.degraded.startswith(f"{ranker} did not answer in time")

@@ -44,7 +44,7 @@ def test_who_hangs_up_frees_the_model(world, rankers, running, busy, counting, m
             until(lambda: ranker.worker.waiting_jobs == 3)
             for connection in connections:
                 connection.close()
-            until(lambda: service.in_progress == 0)
+            until(lambda: not service.tasks)
             assert counts.rows == 0
         until(lambda: ranker.worker.waiting_jobs == 0)
         assert counts.rows == 0

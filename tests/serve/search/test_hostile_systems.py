@@ -103,7 +103,7 @@ QUERIES = ["pilots steer ships", "the", "?", "\x00\x01", "👍🏽 ships", "ship
 def answered(call, request, service):
     """Whether a request is answered; else it is refused."""
     try:
-        call(service, request)
+        call(service.catalogue, request)
     except RankhouseError:
         return False
     return True
@@ -135,7 +135,7 @@ def test_systems_of_ones_own_are_answered_or_refused(service):
 
 @pytest.mark.filterwarnings("ignore")
 def test_so_are_their_explanations(service):
-    document = search(service, SearchBody(query="high water", system="bm25")).hits[0].doc_id
+    document = search(service.catalogue, SearchBody(query="high water", system="bm25")).hits[0].doc_id
     asked = [ExplainBody(query="high water", document=document, passes=4, **own) for own in systems()]
     done = [answered(explain, request, service) for request in asked]
     assert 30 < sum(done) < len(done)

@@ -56,7 +56,7 @@ def fine(response, status=200):
 def test_search_by_body_and_by_address_is_what_python_gives(ask, served):
     by_body = fine(ask.post("/search", json={"query": ASKED, "system": "cross+bm25", "k": 5}))
     by_address = fine(ask.get("/search", params={"query": ASKED, "system": "cross+bm25", "k": "5"}))
-    offline = search(served, SearchBody(query=ASKED, system="cross+bm25", k=5))
+    offline = search(served.catalogue, SearchBody(query=ASKED, system="cross+bm25", k=5))
     assert [hit["id"] for hit in by_body["hits"]] == [hit.doc_id for hit in offline.hits]
     assert by_body["hits"] == by_address["hits"]
     for hit, wanted in zip(by_body["hits"], offline.hits, strict=True):
@@ -85,7 +85,7 @@ def test_nulls_and_unknown_fields_pass_and_a_system_of_ones_own_is_asked(ask, se
 
 
 @pytest.mark.parametrize(("body", "status", "param"), [
-    (b"{", 400, None), ({}, 422, None), ({"query": ""}, 422, "query"), ({"query": 5}, 422, "query"),
+    (b"{", 400, None), ({}, 422, "query"), ({"query": ""}, 422, "query"), ({"query": 5}, 422, "query"),
     ({"query": "a", "k": "many"}, 422, "k"), ({"query": "a", "k": 0}, 422, "k"),
     ({"query": "a", "models": ["bm25", 7]}, 422, "models[1]"),
     ({"query": "a", "index": "other"}, 404, "index"), ({"query": "a", "system": "other"}, 404, "system"),
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_named(ask, body, status, param):
 
 
 def test_by_address_what_is_wrong_is_named_too(ask):
-    assert fine(ask.get("/search"), 422)["message"] == "object missing required field `query`"
+    assert fine(ask.get("/search"), 422)["message"] == "query: is missing; /openapi.json says what it is"
     told = fine(ask.get("/search", params={"query": "a", "k": "many"}), 422)
     assert told["error"]["param"] == "k"
 
@@ -185,7 +185,7 @@ def test_comparing_and_runs_as_files(ask, served, tmp_path):
     assert fine(ask.get("/api/compare"), 422)
     for name in ("old run", "bm25"):
         (tmp_path / "got.run").write_text(ask.get(f"/api/runs/{name}").text)
-        wanted = served.runs.get(name) or served.system_runs.finished(name, served.queries).run
+        wanted = served.runs.get(name) or served.system_runs.finished(name, served.queries)
         assert read_run(tmp_path / "got.run") == wanted
     assert fine(ask.get("/api/runs/none"), 404)
 
@@ -197,6 +197,9 @@ def test_trainings_that_begin_and_end_are_answered_so_where_the_audit_cannot_be_
     audit = tmp_path / "audit.jsonl"
     audit.unlink()
     audit.mkdir()
+    for wrong in ({"epochs": 0}, {"rate": 2.0}, {"seed": -1}):
+        told = fine(ask.post("/api/trainings", json={"name": "mine", **wrong}), 422)
+        assert told["error"]["param"] == next(iter(wrong))
     begun = fine(ask.post("/api/trainings", json={"name": "mine", "start": "knrm", "epochs": 900}), 201)
     assert begun["state"] == "running"
     assert fine(ask.delete("/api/trainings/mine"))["state"] == "cancelled"

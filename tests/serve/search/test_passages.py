@@ -23,10 +23,10 @@ ASKED = "pilots steer ships"
 
 def found(service, system, question=ASKED, k=10):
     """An answer's documents with what was found of each."""
-    hits = search(service, SearchBody(query=question, system=system, k=k)).hits
+    hits = search(service.catalogue, SearchBody(query=question, system=system, k=k)).hits
     view = service.catalogue.view()
     documents = view.index.documents.fetch([hit.doc_id for hit in hits])
-    finder = PassageFinder(service, view, service.catalogue.system(system), question, ENDLESS)
+    finder = PassageFinder(service.catalogue, view, service.catalogue.system(system), question, ENDLESS)
     return finder, documents, finder.find(documents)
 
 
@@ -106,5 +106,5 @@ def test_only_what_is_far_and_has_no_word_is_left_out(service):
     finder.floor = sorted(one.nearness for one in seen if one.nearness is not None)[5]
     far = [finder.is_far(one) for one in seen]
     assert far.count(True) == 5
-    finder.weights = content_words(service.catalogue.view().index, "ships")
+    finder.weights = dict.fromkeys(content_words(service.catalogue.view().index, "ships"), 1.0)
     assert not any(map(finder.is_far, (one for one in finder.find(documents) if one.has_words)))

@@ -53,7 +53,7 @@ def assert_same(service, world, system, path):
         wanted = [] if query.id not in run else [(hit.doc_id, hit.score) for hit in run[query.id]]
         own = {"system": system} if isinstance(system, str) else system
         request = SearchBody(query=query.text, k=k, snippets=False, **own)
-        answer = search(service, request)
+        answer = search(service.catalogue, request)
         assert [(hit.doc_id, hit.score) for hit in answer.hits] == [(d, float(s)) for d, s in wanted]
         assert answer.degraded == ""
 
@@ -105,7 +105,7 @@ def test_many_at_once_get_the_same_answers(service, world, offline):
     asked = [
         SearchBody(query=query.text, system=system, k=60) for query in world.queries for system in systems
     ]
-    alone = [search(service, request).hits for request in asked]
+    alone = [search(service.catalogue, request).hits for request in asked]
     with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(lambda request: search(service, request).hits, asked * 3))
+        together = list(pool.map(lambda request: search(service.catalogue, request).hits, asked * 3))
     assert together == alone * 3

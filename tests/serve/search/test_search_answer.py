@@ -34,7 +34,7 @@ def service(tmp_path):
 
 
 def test_the_answer_is_what_the_front_door_gives(service, tmp_path):
-    answer = search(service, SearchBody(query="pilots steer ships", system="bm25"))
+    answer = search(service.catalogue, SearchBody(query="pilots steer ships", system="bm25"))
     offline = Index.open(tmp_path / "my.index").search("pilots steer ships")
     assert [(h.doc_id, h.score, h.title, h.snippet, h.marks) for h in answer.hits] == [
         (h.doc_id, h.score, h.title, h.text, h.marks) for h in offline.hits
@@ -45,9 +45,9 @@ def test_the_answer_is_what_the_front_door_gives(service, tmp_path):
 
 def test_unknown_names_list_the_choices(service):
     with pytest.raises(UnknownName, match='no index "harbor"; did you mean "harbour"'):
-        search(service, SearchBody(query="ships", index="harbor"))
+        search(service.catalogue, SearchBody(query="ships", index="harbor"))
     with pytest.raises(UnknownName, match='no system "bm52"; did you mean "bm25"'):
-        search(service, SearchBody(query="ships", system="bm52"))
+        search(service.catalogue, SearchBody(query="ships", system="bm52"))
 
 
 @pytest.mark.parametrize(("request_", "said"), [
@@ -57,21 +57,23 @@ def test_unknown_names_list_the_choices(service):
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_refused(service, request_, said):
     with pytest.raises(WrongUse, match=said):
-        search(service, request_)
+        search(service.catalogue, request_)
 
 
 def test_documents_added_while_serving_are_found_by_the_next_question(service, tmp_path):
     held = service.catalogue.view()
     Index.open(tmp_path / "my.index").append([{"id": "d5", "text": "Tugs tow ships."}], workers=1)
-    assert [hit.doc_id for hit in search(service, SearchBody(query="tugs", system="bm25")).hits] == ["d5"]
+    assert [
+        hit.doc_id for hit in search(service.catalogue, SearchBody(query="tugs", system="bm25")).hits
+    ] == ["d5"]
     assert len(held.index) == 4
     assert len(service.catalogue.view().index) == 5
 
 
 def test_why_nothing_was_found_is_said(service):
-    (said,) = search(service, SearchBody(query="Zeppelins, the airships", system="bm25")).warnings
+    (said,) = search(service.catalogue, SearchBody(query="Zeppelins, the airships", system="bm25")).warnings
     assert said == "nothing was found; the question's words as they were looked for: zeppelin, airship"
-    (said,) = search(service, SearchBody(query="the of", system="bm25")).warnings
+    (said,) = search(service.catalogue, SearchBody(query="the of", system="bm25")).warnings
     assert said.endswith("none, only stop words or punctuation")
 
 
@@ -83,7 +85,7 @@ def test_of_a_very_long_document_the_beginning_is_looked_at_for_a_stretch_to_sho
         workers=1,
     )
     service = Parts(Catalogue({"logs": tmp_path / "i"}))
-    (hit,) = search(service, SearchBody(query="tugs pilots", system="bm25")).hits
+    (hit,) = search(service.catalogue, SearchBody(query="tugs pilots", system="bm25")).hits
     assert hit.snippet.startswith("It begins with tugs.")
-    (hit,) = search(service, SearchBody(query="pilots", system="bm25")).hits
+    (hit,) = search(service.catalogue, SearchBody(query="pilots", system="bm25")).hits
     assert (hit.snippet[:9], hit.marks) == ("It begins", ())

@@ -1,7 +1,6 @@
 """An index in parts, served: it answers, explains and shows what the whole index does."""
 
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -48,7 +47,8 @@ def parted(parts, rankers, service):
 def test_answers_are_those_of_the_whole(service, parted, system):
     for question in (ASKED, "high water in the harbour", "the of"):
         one, other = (
-            search(each, SearchBody(query=question, system=system, k=30)) for each in (service, parted)
+            search(each.catalogue, SearchBody(query=question, system=system, k=30))
+            for each in (service, parted)
         )
         assert one.hits == other.hits
         assert (one.found, one.degraded, one.warnings) == (other.found, other.degraded, other.warnings)
@@ -56,19 +56,24 @@ def test_answers_are_those_of_the_whole(service, parted, system):
 
 @pytest.mark.parametrize("system", ["bm25", "bm25+rm3", "cross", "tk"])
 def test_why_is_told_as_of_the_whole(service, parted, system):
-    doc_id, other = (hit.doc_id for hit in search(service, SearchBody(query=ASKED, system=system)).hits[:2])
+    doc_id, other = (
+        hit.doc_id for hit in search(service.catalogue, SearchBody(query=ASKED, system=system)).hits[:2]
+    )
     asked = ExplainBody(query=ASKED, document=doc_id, system=system, against=other, passes=32)
-    assert explain(service, asked).to_dict() == explain(parted, asked).to_dict()
-    shaded = [passages_with_scores(each, "", doc_id, ASKED, system) for each in (service, parted)]
+    assert explain(service.catalogue, asked).to_dict() == explain(parted.catalogue, asked).to_dict()
+    shaded = [
+        passages_with_scores(each.catalogue, *read_document(each.catalogue, "", doc_id), ASKED, system)
+        for each in (service, parted)
+    ]
     assert shaded[0] == shaded[1]
 
 
 def test_what_needs_one_index_says_so(parted):
-    doc_id = search(parted, SearchBody(query=ASKED, system="dense")).hits[0].doc_id
+    doc_id = search(parted.catalogue, SearchBody(query=ASKED, system="dense")).hits[0].doc_id
     with pytest.raises(WrongUse, match="explain it with the part that has the document"):
-        explain(parted, ExplainBody(query=ASKED, document=doc_id, system="dense"))
+        explain(parted.catalogue, ExplainBody(query=ASKED, document=doc_id, system="dense"))
     with pytest.raises(UnknownName, match='no document "nowhere" in harbour, which has 62'):
-        read_document(parted, "", "nowhere")
+        read_document(parted.catalogue, "", "nowhere")
 
 
 class FadingParts(LocalShards):
@@ -86,19 +91,20 @@ class FadingParts(LocalShards):
 def test_a_partial_answer_says_what_it_lacks_and_how_long_all_of_it_took(parts, rankers, service):
     held = FadingParts.open([parts])
     view = IndexView("harbour", ShardedIndex.reach(held), partial=True)
-    cluster = SimpleNamespace(view=lambda name, path: view)
-    parted = type(service)(Catalogue({"harbour": parts}, rankers, cluster))
-    assert search(parted, SearchBody(query=ASKED, system="bm25")).degraded == ""
+    parted = type(service)(Catalogue({"harbour": parts}, rankers, held=lambda name, path: view))
+    assert search(parted.catalogue, SearchBody(query=ASKED, system="bm25")).degraded == ""
     held.is_dead = True
-    answer = search(parted, SearchBody(query=ASKED, system="bm25"))
+    answer = search(parted.catalogue, SearchBody(query=ASKED, system="bm25"))
     assert answer.degraded == f"the documents of {held.names[1]} are missing: no answer from there"
     assert answer.seconds >= 0.3
     with pytest.raises(ShardFailed):
-        search(parted, SearchBody(query=ASKED, system="bm25", partial=False))
+        search(parted.catalogue, SearchBody(query=ASKED, system="bm25", partial=False))
 
 
 def test_a_part_that_grows_is_taken_up(parted, parts):
-    before = len(search(parted, SearchBody(query="zeppelin", system="bm25")).hits)
+    before = len(search(parted.catalogue, SearchBody(query="zeppelin", system="bm25")).hits)
     Index.open(parts / "1" / "index").append([{"id": "new", "text": "A zeppelin."}])
     assert before == 0
-    assert [hit.doc_id for hit in search(parted, SearchBody(query="zeppelin", system="bm25")).hits] == ["new"]
+    assert [
+        hit.doc_id for hit in search(parted.catalogue, SearchBody(query="zeppelin", system="bm25")).hits
+    ] == ["new"]

@@ -178,7 +178,7 @@ def serve_assistant(options: ServeOptions, beside: Callable[[Service], None] | N
         if beside is not None:
             threading.Thread(target=beside, args=(service,), name="beside", daemon=True).start()
         try:
-            mcp.run(service, service.warm)
+            mcp.run(service.catalogue, service.warm)
         finally:
             service.close()
 

@@ -31,17 +31,11 @@ T = TypeVar("T")
 Rankers = Callable[[], Mapping[str, "ServedRanker"]]
 """The rankers of a service by name, as they are now."""
 _surrogates = re.compile("[\ud800-\udfff]")
-_AT: Final = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<place>.*)`)?", re.DOTALL)
+_MISSING: Final = re.compile("Object missing required field `(.*)`")
 
 
 async def read_body(request: Request, kind: type[T]) -> T:
-    """Return a request's body.
-
-    Raises:
-        Malformed: It is not JSON.
-        Invalid: A field is missing, or of the wrong type or value; names it.
-        Empty: A list that must hold something holds nothing.
-    """
+    """Return a request's body; Malformed, Invalid or Empty say what is wrong with it."""
     return decode(await request.body(), kind)
 
 
@@ -68,8 +62,7 @@ def decode(body: bytes, kind: type[T]) -> T:
 def from_query(params: ImmutableMultiDict[str, str], kind: type[T]) -> T:
     """Turn parameters of an address into a type; empty ones count as not given, a list takes all of its name.
 
-    Raises:
-        Invalid: One is missing, or of the wrong type or value; names it.
+    Invalid names one that is missing, or of the wrong type or value.
     """
     fields = msgspec.structs.fields(cast(type[msgspec.Struct], kind))
     lists = {field.encode_name for field in fields if re.search(r"\b(list|tuple)\[", str(field.type))}
@@ -107,10 +100,13 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type
 
 
 def _refuse(error: msgspec.ValidationError, whole: str = "the body: ") -> NoReturn:
-    match = _AT.fullmatch(str(error))
-    reason, place = (match["reason"], match["place"]) if match else (str(error), None)
+    reason, _, at = str(error).partition(" - at `$")
+    place = at.removesuffix("`").removeprefix(".")
+    if missing := _MISSING.fullmatch(reason):
+        place = ".".join(filter(None, (place, missing[1])))
+        reason = "is missing; /openapi.json says what it is"
     reason = reason[:1].lower() + reason[1:]
-    if place is None:
+    if not place:
         raise Invalid(f"{whole}{reason}") from None
     if reason.startswith("expected `array` of length >= 1"):
         raise Empty(f"{place} is empty; give at least one", place) from None
@@ -120,7 +116,7 @@ def _refuse(error: msgspec.ValidationError, whole: str = "the body: ") -> NoRetu
 def _amended(body: bytes) -> bytes:
     """Return JSON without halves of surrogate pairs, and with 3 for 3.0: JSON knows no difference."""
     value = json.loads(body, parse_constant=_no_number, parse_float=_number)
-    return msgspec.json.encode(_whole(value))
+    return _surrogates.sub("\ufffd", json.dumps(value, ensure_ascii=False)).encode()
 
 
 def _number(text: str) -> float | int:
@@ -130,19 +126,6 @@ def _number(text: str) -> float | int:
 
 def _no_number(name: str) -> NoReturn:
     raise ValueError(name)
-
-
-def _whole(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Replace halves of surrogate pairs in all texts."""
-    match value:
-        case str():
-            return _surrogates.sub("\ufffd", value)
-        case list():
-            return [_whole(one) for one in value]
-        case dict():
-            return {_whole(key): _whole(one) for key, one in value.items()}
-        case _:
-            return value
 
 
 @dataclass(frozen=True)

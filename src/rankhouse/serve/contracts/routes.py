@@ -10,34 +10,10 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 import rankhouse
-from rankhouse.serve.contracts.openapi import (
-    EITHER_REFUSAL,
-    Operation,
-    RouteGroup,
-    openapi_route,
-)
+from rankhouse.serve.contracts import shapes
+from rankhouse.serve.contracts.openapi import EITHER_REFUSAL, Operation, RouteGroup, document
 from rankhouse.serve.contracts.requests import TEXTS, Rankers, decode, given, listed
 from rankhouse.serve.contracts.scoring import is_texts, predict, rerank, rerank_texts, score
-from rankhouse.serve.contracts.shapes import (
-    EmbedBody,
-    EmbeddingAnswer,
-    EmbeddingBody,
-    ModelCard,
-    ModelInfo,
-    ModelList,
-    PredictBody,
-    Prediction,
-    RerankAnswer,
-    RerankBody,
-    ScoreAnswer,
-    ScoreBody,
-    ScoreQueriesBody,
-    SimilarityBody,
-    TextsBody,
-    TextScore,
-    TokenizeBody,
-    TokenPlace,
-)
 from rankhouse.serve.contracts.vectors import MOST_TEXTS, embed, embeddings, similarity
 from rankhouse.serve.engine.choice import choose
 from rankhouse.serve.errors import NotThisModel, TeiError, UnknownName
@@ -50,23 +26,20 @@ SCORE_PATHS = ("/score", "/v1/score")
 EMBEDDING_PATHS = ("/v1/embeddings", "/embeddings")
 MODEL_PATHS = ("/v1/models", "/models")
 
+_SCORES_OF_PAIRS = (list[shapes.Prediction], list[list[shapes.Prediction]])
 _RERANK = Operation(
     "Rank documents for a query",
-    body=(RerankBody, TextsBody),
-    answer=(RerankAnswer, list[TextScore]),
+    body=(shapes.RerankBody, shapes.TextsBody),
+    answer=(shapes.RerankAnswer, list[shapes.TextScore]),
     refusals=EITHER_REFUSAL,
-    tag="rerank",
 )
-_SCORE = Operation("Score pairs of texts", (ScoreBody, ScoreQueriesBody), ScoreAnswer, tag="rerank")
-_EMBEDDINGS = Operation("Vectors of texts", EmbeddingBody, EmbeddingAnswer, tag="vectors")
-_MODELS = Operation("The models of this service", answer=ModelList)
-_MODEL = Operation("A model of this service", answer=ModelCard)
+_SCORE = Operation("Score pairs of texts", (shapes.ScoreBody, shapes.ScoreQueriesBody), shapes.ScoreAnswer)
+_EMBEDDINGS = Operation("Vectors of texts", shapes.EmbeddingBody, shapes.EmbeddingAnswer)
 _TEI = partial(Operation, refusals=TeiError)
-_SCORES_OF_PAIRS = (list[Prediction], list[list[Prediction]])
 _ANY_TASK = _TEI(
     "The task that the body means: vectors, similarity, reranking or pairs' scores",
-    (EmbedBody, SimilarityBody, TextsBody, PredictBody),
-    (list[list[float]], list[float], list[TextScore], *_SCORES_OF_PAIRS),
+    (shapes.EmbedBody, shapes.SimilarityBody, shapes.TextsBody, shapes.PredictBody),
+    (list[list[float]], list[float], list[shapes.TextScore], *_SCORES_OF_PAIRS),
 )
 
 
@@ -78,62 +51,70 @@ class ModelQuery(Struct):
 
 def routes(rankers: Rankers) -> list[BaseRoute]:
     """Return the routes of all contracts, and of their description."""
-    tei = RouteGroup(rankers, "text-embeddings-inference")
-    own = RouteGroup(rankers, "models")
+    tags = ("rerank", "vectors", "models", "text-embeddings-inference", "service")
+    ranks, vectors, models, tei, service = (RouteGroup(rankers, tag) for tag in tags)
+    tokens, cosines = list[list[shapes.TokenPlace]], "Cosines of a sentence to others"
     return [
-        *(own("POST", path, rerank, _RERANK) for path in RERANK_PATHS),
-        *(own("POST", path, score, _SCORE) for path in SCORE_PATHS),
-        *(own("POST", path, embeddings, _EMBEDDINGS) for path in EMBEDDING_PATHS),
-        *(own("GET", path, _models, _MODELS) for path in MODEL_PATHS),
-        own("GET", "/v1/models/{model:path}", _model, _MODEL),
-        tei("POST", "/embed", embed, _TEI("Vectors of texts", EmbedBody, list[list[float]])),
-        tei("POST", "/similarity", similarity,
-            _TEI("Cosines of a sentence to others", SimilarityBody, list[float])),
-        tei("POST", "/predict", predict, _TEI("Scores of pairs", PredictBody, _SCORES_OF_PAIRS)),
-        tei("POST", "/tokenize", _tokenize, _TEI("Tokens of texts", TokenizeBody, list[list[TokenPlace]])),
-        tei("GET", "/info", _info, _TEI("What a model is", answer=ModelInfo, query=ModelQuery)),
+        *(ranks("POST", path, rerank, _RERANK) for path in RERANK_PATHS),
+        *(ranks("POST", path, score, _SCORE) for path in SCORE_PATHS),
+        *(vectors("POST", path, embeddings, _EMBEDDINGS) for path in EMBEDDING_PATHS),
+        *(models("GET", path, _models, Operation("The models of this service", answer=shapes.ModelList))
+          for path in MODEL_PATHS),
+        models("GET", "/v1/models/{model:path}", _model,
+               Operation("A model of this service", answer=shapes.ModelCard)),
+        tei("POST", "/embed", embed, _TEI("Vectors of texts", shapes.EmbedBody, list[list[float]])),
+        tei("POST", "/similarity", similarity, _TEI(cosines, shapes.SimilarityBody, list[float])),
+        tei("POST", "/predict", predict, _TEI("Scores of pairs", shapes.PredictBody, _SCORES_OF_PAIRS)),
+        tei("POST", "/tokenize", _tokenize, _TEI("Tokens of texts", shapes.TokenizeBody, tokens)),
+        tei("GET", "/info", _info, _TEI("What a model is", answer=shapes.ModelInfo, query=ModelQuery)),
         tei("POST", "/", _by_task, _ANY_TASK),
-        openapi_route(rankhouse.__version__),
+        service("GET", "/openapi.json", _openapi, Operation("This description")),
     ]  # fmt: skip
 
 
-async def _models(rankers: Rankers, _request: Request, _asked: None) -> ModelList:
-    return ModelList([ModelCard(name, 0) for name in rankers()])
+async def _openapi(_rankers: Rankers, request: Request, _asked: None) -> dict[str, Any]:
+    return document(request.app.routes, rankhouse.__version__)
 
 
-async def _model(rankers: Rankers, request: Request, _asked: None) -> ModelCard:
+async def _models(rankers: Rankers, _request: Request, _asked: None) -> shapes.ModelList:
+    return shapes.ModelList([shapes.ModelCard(name, 0) for name in rankers()])
+
+
+async def _model(rankers: Rankers, request: Request, _asked: None) -> shapes.ModelCard:
     name = request.path_params["model"]
     if name not in rankers():
         raise UnknownName("model", name, rankers(), "model")
-    return ModelCard(name, 0)
+    return shapes.ModelCard(name, 0)
 
 
 async def _by_task(rankers: Rankers, request: Request, _asked: None) -> object:
     """Answer what a body means: texts are ranked, a source sentence compared, pairs scored, else encoded."""
     body = await request.body()
     if is_texts(body):
-        return await rerank_texts(rankers, request, decode(body, TextsBody))
+        return await rerank_texts(rankers, request, decode(body, shapes.TextsBody))
     inputs = given(body, "inputs").get("inputs", b"")
     if inputs[:1] == b"{":
-        return await similarity(rankers, request, decode(body, SimilarityBody))
+        return await similarity(rankers, request, decode(body, shapes.SimilarityBody))
     is_pairs = inputs[:1] == inputs[1:].lstrip()[:1] == b"["
     has_encoder = any(served.is_encoder for served in rankers().values())
     if is_pairs or (inputs and not has_encoder):
-        return await predict(rankers, request, decode(body, PredictBody))
-    return await embed(rankers, request, decode(body, EmbedBody))
+        return await predict(rankers, request, decode(body, shapes.PredictBody))
+    return await embed(rankers, request, decode(body, shapes.EmbedBody))
 
 
-async def _tokenize(rankers: Rankers, _request: Request, body: TokenizeBody) -> list[list[TokenPlace]]:
+async def _tokenize(
+    rankers: Rankers, _request: Request, body: shapes.TokenizeBody
+) -> list[list[shapes.TokenPlace]]:
     served = choose(rankers(), body.model)
     special = body.add_special_tokens is not False
     return await TEXTS.call(lambda: [_tokens(served, text, special) for text in listed(body.inputs)])
 
 
-def _tokens(served: ServedRanker, text: str, special: bool) -> list[TokenPlace]:
+def _tokens(served: ServedRanker, text: str, special: bool) -> list[shapes.TokenPlace]:
     if served.text_ids is None:
         raise NotThisModel(f'the model "{served.name}" reads words, not tokens', "model")
     return [
-        TokenPlace(
+        shapes.TokenPlace(
             token.id,
             token.text if token.span is None else text[slice(*token.span)],
             token.special,
@@ -143,7 +124,7 @@ def _tokens(served: ServedRanker, text: str, special: bool) -> list[TokenPlace]:
     ]
 
 
-async def _info(rankers: Rankers, _request: Request, asked: ModelQuery) -> ModelInfo:
+async def _info(rankers: Rankers, _request: Request, asked: ModelQuery) -> shapes.ModelInfo:
     from rankhouse.serve.engine.documents import MOST_PASSAGES
 
     served = choose(rankers(), asked.model)
@@ -152,7 +133,7 @@ async def _info(rankers: Rankers, _request: Request, asked: ModelQuery) -> Model
     if served.is_encoder:
         kinds = {"embedding": {"pooling": served.require_encoder().model.policy["pooling"]}}
     precision = ranker.compute.precision
-    return ModelInfo(
+    return shapes.ModelInfo(
         model_id=served.name,
         model_sha=served.fingerprint,
         model_dtype={"fp32": "float32", "bf16": "bfloat16"}.get(precision, precision),

@@ -16,27 +16,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rankhouse.core.scores import is_probable
+from rankhouse.serve.contracts import shapes
 from rankhouse.serve.contracts.requests import TEXTS, Rankers, answer, deadline_of, decode, given, listed
-from rankhouse.serve.contracts.shapes import (
-    ApiVersion,
-    BilledUnits,
-    PairScore,
-    PredictBody,
-    Prediction,
-    RelevantSpan,
-    RerankAnswer,
-    RerankBody,
-    RerankMeta,
-    RerankResult,
-    ScoreAnswer,
-    ScoreBody,
-    ScoreQueriesBody,
-    SpanOptions,
-    TextsBody,
-    TextScore,
-    TokenCounts,
-    Usage,
-)
 from rankhouse.serve.engine.choice import choose
 from rankhouse.serve.errors import Invalid, speak_tei
 
@@ -46,6 +28,7 @@ if TYPE_CHECKING:
 
 _SPAN_THRESHOLD = 0.1
 _MANY = 200  # documents whose scores are pooled and written in a thread
+_AS_THE_RANKER_READS = shapes.RerankBody("", [])
 _WANTED = 'a ranker reads pairs; give ["query", "text"] here'
 
 
@@ -54,8 +37,8 @@ async def rerank(rankers: Rankers, request: Request, _asked: None) -> object:
     body = await request.body()
     if is_texts(body):
         speak_tei(request)
-        return await rerank_texts(rankers, request, decode(body, TextsBody))
-    return await _rerank_documents(rankers, request, decode(body, RerankBody))
+        return await rerank_texts(rankers, request, decode(body, shapes.TextsBody))
+    return await _rerank_documents(rankers, request, decode(body, shapes.RerankBody))
 
 
 def is_texts(body: bytes) -> bool:
@@ -63,22 +46,19 @@ def is_texts(body: bytes) -> bool:
     return b'"texts"' in body and given(body, "texts", "documents").keys() == {"texts"}
 
 
-async def rerank_texts(rankers: Rankers, request: Request, body: TextsBody) -> list[TextScore]:
+async def rerank_texts(rankers: Rankers, request: Request, body: shapes.TextsBody) -> list[shapes.TextScore]:
     """Rank as text-embeddings-inference does: all texts, best first."""
     scores = await _scored(request, choose(rankers(), body.model), body.query, body.texts)
-    values = (scores.raw if body.raw_scores else scores.relevance).tolist()
+    values = scores.values(raw=body.raw_scores)
     texts = body.texts if body.return_text else [None] * len(body.texts)
-    return [TextScore(place, values[place], texts[place]) for place in scores.order]
+    return [shapes.TextScore(place, values[place], texts[place]) for place in scores.order]
 
 
-async def score(rankers: Rankers, request: Request, _asked: None) -> ScoreAnswer:
+async def score(rankers: Rankers, request: Request, _asked: None) -> shapes.ScoreAnswer:
     """Score pairs of texts, in the order given."""
     content = await request.body()
-    if b'"queries"' in content and given(content, "queries"):
-        other = decode(content, ScoreQueriesBody)
-        body = ScoreBody(other.queries, other.documents, other.model, other.raw_scores)
-    else:
-        body = decode(content, ScoreBody)
+    is_queries = b'"queries"' in content and given(content, "queries")
+    body = decode(content, shapes.ScoreQueriesBody if is_queries else shapes.ScoreBody)
     served, texts = choose(rankers(), body.model), listed(body.text_2)
     query = body.text_1
     if isinstance(query, list) and len(query) == 1:
@@ -89,23 +69,21 @@ async def score(rankers: Rankers, request: Request, _asked: None) -> ScoreAnswer
             "text_1",
         )
     scores = await _scored(request, served, query, texts)
-    values = (scores.raw if body.raw_scores else scores.relevance).tolist()
-    data = [PairScore(place, value) for place, value in enumerate(values)]
-    usage = Usage(scores.tokens, scores.tokens)
-    return ScoreAnswer(
-        uuid.uuid4().hex, int(time.time()), served.name, data, usage=usage, warnings=scores.warnings
-    )
+    data = [shapes.PairScore(*pair) for pair in enumerate(scores.values(raw=body.raw_scores))]
+    return shapes.ScoreAnswer(
+        uuid.uuid4().hex, int(time.time()), served.name, data,
+        usage=shapes.Usage(scores.tokens, scores.tokens), warnings=scores.warnings,
+    )  # fmt: skip
 
 
 async def predict(
-    rankers: Rankers, request: Request, body: PredictBody
-) -> list[Prediction] | list[list[Prediction]]:
+    rankers: Rankers, request: Request, body: shapes.PredictBody
+) -> list[shapes.Prediction] | list[list[shapes.Prediction]]:
     """Score pairs: one pair gets a list of one, several a list of such lists."""
     pairs, is_single = _pairs(body.inputs)
     queries, texts = [query for query, _ in pairs], [text for _, text in pairs]
     scores = await _scored(request, choose(rankers(), body.model), queries, texts)
-    values = (scores.raw if body.raw_scores else scores.relevance).tolist()
-    predictions = [[Prediction(value)] for value in values]
+    predictions = [[shapes.Prediction(value)] for value in scores.values(raw=body.raw_scores)]
     return predictions[0] if is_single else predictions
 
 
@@ -130,22 +108,16 @@ async def _scored(
     served: ServedRanker,
     query: str | Sequence[str],
     texts: Sequence[str],
-    body: RerankBody | None = None,
+    how: shapes.RerankBody = _AS_THE_RANKER_READS,
 ) -> DocumentScores:
-    """Return the scores of documents for a query, or for one query each, once they are computed.
-
-    They are read as the body says, or as the ranker reads them.
-    """
+    """Return the scores of documents for a query, or for one query each, once they are computed."""
     deadline, made = deadline_of(request), list["DocumentRequest"]()
 
     def start() -> Future[PairScores]:
-        from rankhouse.serve.engine.documents import DocumentRequest, reading_plan
+        from rankhouse.serve.engine.documents import DocumentRequest, ReadingPlan
 
-        if body is None:
-            plan = reading_plan(served)
-        else:
-            tokens, passages = body.max_tokens_per_doc, body.max_chunks_per_doc
-            plan = reading_plan(served, body.split, body.pool, most_tokens=tokens, most_passages=passages)
+        most = how.max_tokens_per_doc, how.max_chunks_per_doc
+        plan = ReadingPlan.of(served, how.split or "", how.pool or "", *most)
         made.append(DocumentRequest(served, query, texts, plan, deadline=deadline))
         return made[0].future
 
@@ -155,39 +127,44 @@ async def _scored(
     return made[0].scores(reading)
 
 
-async def _rerank_documents(rankers: Rankers, request: Request, body: RerankBody) -> Response:
+async def _rerank_documents(rankers: Rankers, request: Request, body: shapes.RerankBody) -> Response:
     served = choose(rankers(), body.model)
     texts = [_text_of(place, one, body.rank_fields) for place, one in enumerate(body.documents)]
-    scores = await _scored(request, served, body.query, texts, body=body)
+    scores = await _scored(request, served, body.query, texts, how=body)
 
     def ranked() -> Response:
         results = _results(served, body, texts, scores)
         version = "2" if request.url.path.startswith("/v2") else "1"
-        tokens, units = TokenCounts(scores.tokens, 0), BilledUnits(-(-len(texts) // 100))
-        meta = RerankMeta(ApiVersion(version), units, tokens, scores.warnings)
-        usage, name = Usage(scores.tokens, scores.tokens), uuid.uuid4().hex
-        return answer(RerankAnswer(name, "list", served.name, results, data=results, usage=usage, meta=meta))
+        tokens, units = shapes.TokenCounts(scores.tokens, 0), shapes.BilledUnits(-(-len(texts) // 100))
+        meta = shapes.RerankMeta(shapes.ApiVersion(version), units, tokens, scores.warnings)
+        usage, name = shapes.Usage(scores.tokens, scores.tokens), uuid.uuid4().hex
+        return answer(
+            shapes.RerankAnswer(name, "list", served.name, results, data=results, usage=usage, meta=meta)
+        )
 
     return await TEXTS.call(ranked) if body.relevant_spans or len(texts) > _MANY else ranked()
 
 
 def _results(
-    served: ServedRanker, body: RerankBody, texts: Sequence[str], scores: DocumentScores
-) -> list[RerankResult]:
-    top = body.top_n or body.top_k or len(texts)
-    values = (scores.raw if body.raw_scores else scores.relevance).tolist()
-    spans = body.relevant_spans
-    if spans is not None and (spans.mode or "enabled").lower() != "enabled":
-        spans = None
-    return [
-        RerankResult(
-            place,
-            values[place],
-            _sent_back(body.documents[place], texts[place]) if body.return_documents else None,
-            None if spans is None else _spans(served, scores, place, spans),
-        )
-        for place in scores.order[:top]
-    ]
+    served: ServedRanker, body: shapes.RerankBody, texts: Sequence[str], scores: DocumentScores
+) -> list[shapes.RerankResult]:
+    values, wanted = scores.values(raw=body.raw_scores), body.relevant_spans
+    results = []
+    for place in scores.order[: body.top_n or body.top_k or len(texts)]:
+        result = shapes.RerankResult(place, values[place])
+        if body.return_documents:
+            sent = body.documents[place]
+            result.document = {"text": texts[place]}
+            if isinstance(sent, dict) and "text" in sent:
+                result.document = sent
+        if wanted is not None and (wanted.mode or "enabled").lower() == "enabled":
+            threshold = wanted.threshold
+            if threshold is None and is_probable(served.scale):
+                threshold = _SPAN_THRESHOLD
+            spans = scores.spans(place, threshold, wanted.max_spans)
+            result.relevant_spans = [shapes.RelevantSpan(*span) for span in spans]
+        results.append(result)
+    return results
 
 
 def _text_of(place: int, document: str | dict[str, Any], fields: Sequence[str] | None) -> str:
@@ -204,16 +181,3 @@ def _text_of(place: int, document: str | dict[str, Any], fields: Sequence[str] |
         f"{', '.join(sorted(map(repr, document)))[:200] or 'nothing'}",
         f"documents[{place}]",
     )
-
-
-def _sent_back(document: str | dict[str, Any], text: str) -> dict[str, Any]:
-    return document if isinstance(document, dict) and "text" in document else {"text": text}
-
-
-def _spans(
-    served: ServedRanker, scores: DocumentScores, place: int, options: SpanOptions
-) -> list[RelevantSpan]:
-    threshold = options.threshold
-    if threshold is None and served.gives_probabilities:
-        threshold = _SPAN_THRESHOLD
-    return [RelevantSpan(*span) for span in scores.spans(place, threshold, options.max_spans)]

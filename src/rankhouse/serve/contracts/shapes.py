@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 Texts = str | Annotated[list[str], Meta(min_length=1)]
 """A text or several."""
@@ -161,7 +161,7 @@ class TextScore(Struct, omit_defaults=True):
     text: str | None = None
 
 
-class ScoreBody(Struct):
+class ScoreBody(Struct, kw_only=True):
     """Pairs to be scored: one text against one or many, or as many against as many.
 
     Attributes:
@@ -177,20 +177,11 @@ class ScoreBody(Struct):
     raw_scores: bool | None = None
 
 
-class ScoreQueriesBody(Struct):
-    """The same under other names.
+class ScoreQueriesBody(ScoreBody, kw_only=True):
+    """The same under other names: the pairs of ``queries`` and ``documents``."""
 
-    Attributes:
-        queries: The query, or one for each document.
-        documents: What is scored.
-        model: Name of a ranker of this service.
-        raw_scores: Tell the ranker's own numbers instead of probabilities.
-    """
-
-    queries: Texts
-    documents: Texts
-    model: str | None = None
-    raw_scores: bool | None = None
+    text_1: Texts = field(name="queries")
+    text_2: Texts = field(name="documents")
 
 
 class PairScore(Struct):

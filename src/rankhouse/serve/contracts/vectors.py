@@ -10,15 +10,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rankhouse.serve.contracts import shapes
 from rankhouse.serve.contracts.requests import TEXTS, Rankers, answer, deadline_of, listed
-from rankhouse.serve.contracts.shapes import (
-    EmbedBody,
-    Embedding,
-    EmbeddingAnswer,
-    EmbeddingBody,
-    SimilarityBody,
-    Usage,
-)
 from rankhouse.serve.engine.choice import choose
 from rankhouse.serve.errors import Invalid, TooLarge
 
@@ -32,10 +25,9 @@ MOST_TEXTS: Final = 50_000
 
 
 class VectorOptions(NamedTuple):
-    """What vectors are asked for.
+    """Which vectors are wanted: the first ``dimensions`` numbers, or all; of length 1 if ``normalise``.
 
-    The first ``dimensions`` numbers of each, then given length 1, or all; ``normalise`` gives those length 1
-    too. What does not fit into the model is cut off, or refused. Messages call the texts by ``field``.
+    Texts that are too long are truncated, or refused; messages call the texts by ``field``.
     """
 
     side: Side = "passage"
@@ -45,29 +37,21 @@ class VectorOptions(NamedTuple):
     field: str = "input"
 
 
-class RequestVectors(NamedTuple):
-    """Vectors of n texts: values (n, d) float32, tokens computed, tokens that did not fit."""
-
-    values: FloatArray
-    tokens: int
-    lost: int
-
-
-async def embeddings(rankers: Rankers, request: Request, body: EmbeddingBody) -> Response:
+async def embeddings(rankers: Rankers, request: Request, body: shapes.EmbeddingBody) -> Response:
     """Encode texts, as OpenAI's clients ask."""
     served = choose(rankers(), body.model, encoder=True)
     truncate = body.truncate is not False
     options = VectorOptions(_side_of(body.input_type), body.dimensions, truncate=truncate)
     vectors = await _vectors_of(request, served, listed(body.input), options)
     write: Callable[[FloatArray], list[Any]] = _packed if body.encoding_format == "base64" else _written
-    rows = await TEXTS.call(write, vectors.values)
-    data = [Embedding(place, row) for place, row in enumerate(rows)]
-    headers = {"x-truncated-tokens": str(vectors.lost)} if vectors.lost else None
-    usage = Usage(vectors.tokens, vectors.tokens)
-    return answer(EmbeddingAnswer(data, served.name, usage), headers=headers)
+    data = [shapes.Embedding(*pair) for pair in enumerate(await TEXTS.call(write, vectors.values))]
+    tokens, lost = int(vectors.tokens.sum()), int(vectors.lost.sum())
+    headers = {"x-truncated-tokens": str(lost)} if lost else None
+    usage = shapes.Usage(tokens, tokens)
+    return answer(shapes.EmbeddingAnswer(data, served.name, usage), headers=headers)
 
 
-async def embed(rankers: Rankers, request: Request, body: EmbedBody) -> list[msgspec.Raw]:
+async def embed(rankers: Rankers, request: Request, body: shapes.EmbedBody) -> list[msgspec.Raw]:
     """Encode texts, as text-embeddings-inference does: each vector a list in JSON."""
     served = choose(rankers(), body.model, encoder=True)
     normalise, truncate = body.normalize is not False, body.truncate is not False
@@ -76,7 +60,7 @@ async def embed(rankers: Rankers, request: Request, body: EmbedBody) -> list[msg
     return await TEXTS.call(_written, vectors.values)
 
 
-async def similarity(rankers: Rankers, request: Request, body: SimilarityBody) -> list[float]:
+async def similarity(rankers: Rankers, request: Request, body: shapes.SimilarityBody) -> list[float]:
     """Return the cosines of a sentence to others."""
     served = choose(rankers(), body.model, encoder=True)
     prompt = (body.parameters or {}).get("prompt_name")
@@ -95,7 +79,7 @@ def _side_of(name: str | None) -> Side:
 
 async def _vectors_of(
     request: Request, served: ServedRanker, texts: Sequence[str], options: VectorOptions
-) -> RequestVectors:
+) -> WorkResult:
     if len(texts) > MOST_TEXTS:
         raise TooLarge(
             f"{options.field}: has {len(texts):,} texts; at most {MOST_TEXTS:,} are encoded at once",
@@ -106,7 +90,7 @@ async def _vectors_of(
     return await TEXTS.call(_checked, served, result, options)
 
 
-def _checked(served: ServedRanker, result: WorkResult, options: VectorOptions) -> RequestVectors:
+def _checked(served: ServedRanker, result: WorkResult, options: VectorOptions) -> WorkResult:
     """Return an encoder's vectors as they are asked for, or refuse what it could not read."""
     import numpy as np
 
@@ -131,7 +115,7 @@ def _checked(served: ServedRanker, result: WorkResult, options: VectorOptions) -
     if (options.normalise and not is_unit) or options.dimensions is not None:
         length = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
         values = (values / np.maximum(length, 1e-12)).astype(np.float32)
-    return RequestVectors(values, int(result.tokens.sum()), int(result.lost.sum()))
+    return result._replace(values=values)
 
 
 def _written(values: FloatArray) -> list[msgspec.Raw]:

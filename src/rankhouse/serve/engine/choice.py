@@ -34,9 +34,8 @@ def choose(
 ) -> ServedRanker:
     """Return the ranker of a name; without one the first, by preference one that reads pairs together.
 
-    Raises:
-        UnknownName: There is none of that name.
-        NotThisModel: It gives no vectors where they are asked for, or there is none that could.
+    UnknownName: there is none of that name. NotThisModel: it, or every one, gives no vectors, and they are
+    needed.
     """
     served = list(rankers.values())
     if name:

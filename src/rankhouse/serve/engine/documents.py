@@ -9,8 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -41,21 +42,14 @@ class ReadingPlan:
     most_tokens: int | None = None
     most_passages: int | None = None
 
-
-def reading_plan(
-    served: ServedRanker,
-    split: str | None = None,
-    pool: str | None = None,
-    *,
-    most_tokens: int | None = None,
-    most_passages: int | None = None,
-) -> ReadingPlan:
-    """Return how documents are read: as a request says, in notation, else as the ranker reads them, whole."""
-    if split:
-        asked_split(split)  # which a request must not cut too finely
-    cut, pooled = split_and_pool(split or "", pool or "", usual=(served.split, served.pool))
-    pooled.check(served.ranker)
-    return ReadingPlan(cut, pooled, most_tokens, most_passages)
+    @classmethod
+    def of(cls, served: ServedRanker, split: str, pool: str, *most: int | None) -> Self:
+        """Return how documents are read: as a request says, in notation, else as the ranker reads them."""
+        if split:
+            asked_split(split)  # which a request must not cut too finely
+        cut, pooled = split_and_pool(split, pool, usual=(served.split, served.pool))
+        pooled.check(served.ranker)
+        return cls(cut, pooled, *most)
 
 
 class PassageSpan(NamedTuple):
@@ -68,10 +62,10 @@ class PassageSpan(NamedTuple):
 
 @dataclass
 class DocumentScores:
-    """What became of n documents.
+    """What became of n documents; the scores of unreadable ones are below all others.
 
     Attributes:
-        raw: (n,) on the ranker's scale, float32 numbers; those of unreadable documents below all others.
+        raw: (n,) float32 on the ranker's scale.
         relevance: (n,) float64: probabilities where the ranker's scale has them, else as ``raw``.
         order: Places of the documents, best first; equal raw scores in the order given.
     """
@@ -82,6 +76,11 @@ class DocumentScores:
     tokens: int
     warnings: list[str]
     _spans: Callable[[int], list[PassageSpan]] = field(repr=False)
+
+    def values(self, *, raw: bool | None) -> list[float]:
+        """Return the documents' scores: raw, or else their relevance."""
+        values: list[float] = (self.raw if raw else self.relevance).tolist()
+        return values
 
     def spans(
         self, document: int, threshold: float | None = None, most: int | None = None
@@ -114,16 +113,22 @@ class DocumentRequest:
         plan: ReadingPlan,
         deadline: Deadline = ENDLESS,
     ) -> None:
-        self._served, self._texts, self._plan = served, texts, plan
+        self._served, self._plan = served, plan
         self._cut: list[int] = []
-        _refuse_more(len(texts))
-        self._documents = [self._document(place, text) for place, text in enumerate(texts)]
+        self._documents: list[Document] = []
         self._passages: list[Sequence[Passage]] = []
-        passages = 0
-        for document in self._documents:
-            self._passages.append(self._read(document))
-            passages += len(self._passages[-1])
-            _refuse_more(passages)
+        count, most = 0, plan.most_tokens
+        _refuse_more(len(texts))
+        for place, text in enumerate(texts):
+            end = len(text) if most is None else served.end_of_tokens(text, most)
+            if end < len(text):
+                self._cut.append(place)
+            document = Document(str(place), text[:end])
+            passages = pooled_ones(readable(document, plan.split), plan.pool)[: plan.most_passages]
+            count += len(passages)
+            _refuse_more(count)
+            self._documents.append(document)
+            self._passages.append(passages)
         queries = [query] * len(texts) if isinstance(query, str) else query
         pairs = [
             Pair(Query("query", asked), passage)
@@ -149,21 +154,6 @@ class DocumentRequest:
             raw, relevance, order, int(reading.tokens.sum()), warnings=warnings, _spans=spans
         )
 
-    # --- before --------------------------------------------------------------------------------------
-
-    def _document(self, place: int, text: str) -> Document:
-        most = self._plan.most_tokens
-        if most is not None and (end := self._served.end_of_tokens(text, most)) < len(text):
-            self._cut.append(place)
-            text = text[:end]
-        return Document(str(place), text)
-
-    def _read(self, document: Document) -> Sequence[Passage]:
-        passages = pooled_ones(readable(document, self._plan.split), self._plan.pool)
-        return passages[: self._plan.most_passages]
-
-    # --- afterwards ----------------------------------------------------------------------------------
-
     def _pooled(self, scores: FloatArray) -> FloatArray:
         """Return the documents' scores (n,), NaN where none of a document's passages could be read."""
         pool, scale = self._plan.pool, self._served.scale
@@ -177,7 +167,8 @@ class DocumentRequest:
             known = np.flatnonzero(~np.isnan(own)).tolist()
             if known:
                 indexes = [self._passages[place][i].index for i in known]
-                pooled[place] = _pool(pool, own[known], scale, indexes)
+                with suppress(BadModel):  # a score outside its scale
+                    pooled[place] = pool(own[known], scale, indexes)
         with np.errstate(over="ignore"):  # as reranking does
             return pooled.astype(np.float32)
 
@@ -187,18 +178,13 @@ class DocumentRequest:
         known = np.flatnonzero(~np.isnan(raw))
         below = with_room_below(raw[known], len(unreadable)) if len(known) else np.zeros(len(raw), np.float32)
         raw[known], raw[unreadable] = below[: len(known)], below[len(known) :]
-        relevance = self._relevance(raw, self._pooled_scale)
-        if is_probable(self._pooled_scale):
+        pool, own = self._plan.pool, self._served.scale
+        # sums of probabilities are none
+        scale = "score" if pool.missing_is_zero else own if pool.scale == "score" else pool.scale
+        relevance = self._relevance(raw, scale)
+        if is_probable(scale):
             relevance[unreadable] = 0.0
         return raw, relevance
-
-    @property
-    def _pooled_scale(self) -> str:
-        """The scale of pooled scores: sums of probabilities are none."""
-        pool = self._plan.pool
-        if pool.missing_is_zero:
-            return "score"
-        return self._served.scale if pool.scale == "score" else pool.scale
 
     def _relevance(self, scores: FloatArray, scale: str) -> Doubles:
         try:
@@ -246,10 +232,3 @@ def _refuse_more(passages: int) -> None:
             "fewer, or cut them into longer passages",
             "documents",
         )
-
-
-def _pool(pool: Pool, scores: FloatArray, scale: str, indexes: Sequence[int]) -> float:
-    try:
-        return pool(scores, scale, indexes)
-    except BadModel:  # a score outside its scale
-        return float("nan")

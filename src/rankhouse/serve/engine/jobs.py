@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 
 from rankhouse.core.nouns import FloatArray
 from rankhouse.models.engine import Batch
-from rankhouse.serve.engine.waiting import ENDLESS, Deadline, fail
+from rankhouse.serve.engine.waiting import Deadline, fail
 from rankhouse.serve.errors import DeadlinePassed
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 Numbers = NDArray[np.int64]
 
@@ -68,13 +66,9 @@ class WorkResult(NamedTuple):
 
 
 class Portion(NamedTuple):
-    """Some items of a job, ready for the model.
+    """Some items of a job, ready for the model: of ``size`` tokens, ``unreadable`` items among them.
 
-    Attributes:
-        batch: m of them, encoded; None where the model can read none.
-        rows: (m,) their places in the job.
-        size: Tokens they were admitted with.
-        unreadable: How many items the model cannot read.
+    ``batch`` holds m encoded items, or is None where the model can read none; ``rows`` (m,) are their places.
     """
 
     batch: Batch | None
@@ -84,7 +78,7 @@ class Portion(NamedTuple):
 
 
 class Observer(Protocol):
-    """What wants to know how a worker fares; called in its thread, so it must be quick."""
+    """What counts the work of a worker; called in its thread, so it must be quick."""
 
     def batch(self, model: str, rows: int, tokens: int, lost: int, seconds: float) -> None:
         """Count a batch: rows, tokens computed, tokens that did not fit, seconds."""
@@ -93,55 +87,11 @@ class Observer(Protocol):
         """Count a job that was finished."""
 
 
-class BatchWorker(Protocol):
-    """What computes for a ranker: a thread here, or replicas elsewhere."""
-
-    observer: Observer | None
-
-    def submit(
-        self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline = ENDLESS
-    ) -> Future[WorkResult]:
-        """Have n items computed. Args and errors: as in ``ModelWorker.submit``."""
-
-    def call(self, run: Callable[[], T], deadline: Deadline = ENDLESS) -> Future[T]:
-        """Have a function called that touches the model. Args: as in ``ModelWorker.call``."""
-
-    @property
-    def waiting_tokens(self) -> int:
-        """Tokens, as estimated, that were admitted and not begun."""
-
-    @property
-    def waiting_jobs(self) -> int:
-        """Jobs and calls that are not finished."""
-
-    @property
-    def rate(self) -> float:
-        """Tokens computed a second, lately; 0 before the first batch."""
-
-    @property
-    def readers(self) -> int:
-        """Threads that tokenise for it."""
-
-    @property
-    def batch_tokens(self) -> int:
-        """Tokens of the next batch."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still works."""
-
-    def close(self, patience: float = 5.0) -> None:
-        """Refuse new work and tell those who wait that nothing comes."""
-
-
 class ModelJob:
-    """The items of one request.
+    """The items of one request: ``future`` gets their result, cancelling it drops what is left.
 
-    Attributes:
-        future: Gets the :class:`WorkResult`; cancelling it drops what is left.
-        waiting: Tokens, as estimated, that the model has not begun with.
-        ready: What is encoded.
-        reading: Whether some thread encodes more of it.
+    ``waiting`` counts tokens, as estimated, that the model has not begun with, ``missing`` items without a
+    result; ``ready`` is what is encoded, ``reading`` whether a thread encodes more.
     """
 
     def __init__(self, work: ModelWork, items: Sequence[Any], sizes: Numbers, deadline: Deadline) -> None:
@@ -154,7 +104,7 @@ class ModelJob:
         self._slices = deque(cut(sizes))
         self._values: FloatArray | None = None
         self._tokens, self._lost = np.zeros(len(items), np.int64), np.zeros(len(items), np.int64)
-        self._missing = len(items)
+        self.missing = len(items)
         self._entered = time.perf_counter()
         self._read_seconds = self._compute_seconds = 0.0
 
@@ -186,10 +136,6 @@ class ModelJob:
         self._read_seconds += time.perf_counter() - started
         return Portion(batch, rows[readable], int(self._sizes[rows].sum()), len(rows) - len(readable))
 
-    def skip(self, items: int) -> None:
-        """Stop waiting for items that the model cannot read."""
-        self._missing -= items
-
     def add(self, portion: Portion, values: FloatArray | None, seconds: float) -> None:
         """Take what came out for a portion."""
         rows = portion.rows
@@ -200,12 +146,12 @@ class ModelJob:
         if portion.batch is not None:
             self._tokens[rows] = portion.batch.lengths.numpy()
             self._lost[rows] = portion.batch.lost.numpy()
-        self._missing -= len(rows)
+        self.missing -= len(rows)
         self._compute_seconds += seconds
 
     def finish(self) -> WorkResult | None:
         """Hand out the outcome once nothing is missing; None before, or if nobody waits."""
-        if self._missing:
+        if self.missing:
             return None
         values = self._values
         if values is None:
@@ -256,16 +202,13 @@ def computed(work: ModelWork, batch: Batch) -> FloatArray | None:
         if len(batch) == 1:
             log.warning("a text cannot be computed by the model", exc_info=True)
             return None
-    half = len(batch) // 2
-    rows = torch.arange(len(batch))
-    parts = [computed(work, batch.take(some)) for some in (rows[:half], rows[half:])]
-    whole = next((part for part in parts if part is not None), None)
-    if whole is None:
+    half, rows = len(batch) // 2, torch.arange(len(batch))
+    parts = [(some, computed(work, batch.take(some))) for some in (rows[:half], rows[half:])]
+    some_part = next((part for _, part in parts if part is not None), None)
+    if some_part is None:
         return None
-    sizes = (half, len(batch) - half)
-    return np.concatenate(
-        [
-            np.full((size, *whole.shape[1:]), np.nan, np.float32) if part is None else part
-            for part, size in zip(parts, sizes, strict=True)
-        ]
-    )
+    values = np.full((len(batch), *some_part.shape[1:]), np.nan, np.float32)
+    for some, part in parts:
+        if part is not None:
+            values[some.numpy()] = part
+    return values

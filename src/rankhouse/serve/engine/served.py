@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 
 from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
-from rankhouse.core.scores import base_of, is_probable
+from rankhouse.core.scores import base_of
 from rankhouse.models.biencoder import BiEncoder, compare
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.dense_ranker import DenseRanker
@@ -25,7 +24,7 @@ from rankhouse.models.dual_encoder import DualEncoder
 from rankhouse.models.pair_encoding import TextIds
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.ranking.pool import POOLS, Pool
-from rankhouse.serve.engine.jobs import BatchWorker, ModelWork, Numbers, WorkResult
+from rankhouse.serve.engine.jobs import ModelWork, Numbers, WorkResult
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, then, waited
 from rankhouse.serve.engine.worker import ModelWorker
 from rankhouse.serve.errors import NotThisModel
@@ -42,11 +41,7 @@ _LOWEST: Final = {"probability": 0.0}
 
 
 class PairScores(NamedTuple):
-    """What a ranker made of n pairs.
-
-    Scores (n,) float32, higher is better, NaN where it cannot read a pair; (n,) tokens that were computed,
-    and (n,) that did not fit.
-    """
+    """What a ranker made of n pairs: scores (n,) float32, NaN where it cannot read one, and tokens."""
 
     scores: FloatArray
     tokens: Numbers
@@ -57,13 +52,15 @@ class ServedRanker:
     """A ranker that is served; nobody else may use it from now on."""
 
     def __init__(
-        self, name: str, spec: str, ranker: NeuralRanker, worker: BatchWorker, *, split: Splitter, pool: Pool
+        self, name: str, spec: str, ranker: NeuralRanker, worker: ModelWorker, *, split: Splitter, pool: Pool
     ) -> None:
         self.name, self.spec, self.ranker, self.worker = name, spec, ranker, worker
         self.split, self.pool = split, pool
         self.scale = pool.check(ranker)
         self._pairs = ModelWork(ranker.model.encode, ranker.score_encoded, "pairs")
-        self._texts = ModelWork(self._encode_texts, self._vectors, "texts")
+        self._texts = ModelWork(
+            self._encode_texts, lambda batch: self.require_encoder().vectors_of(batch), "texts"
+        )
         self.works: Final = {work.name: work for work in (self._pairs, self._texts)}
         if self.text_ids is not None:
             self.text_ids.room = _REMEMBERED
@@ -77,11 +74,6 @@ class ServedRanker:
         return isinstance(self.ranker, DenseRanker)
 
     @property
-    def gives_probabilities(self) -> bool:
-        """Whether a score stands for a probability."""
-        return is_probable(self.scale)
-
-    @property
     def fingerprint(self) -> str:
         """Text that changes whenever its scores could."""
         return self.ranker.fingerprint
@@ -90,7 +82,8 @@ class ServedRanker:
         """Score n pairs, together with those of other requests; call it from a thread, since it tokenises."""
         if self.is_encoder:
             return self._read_by_vectors(pairs, deadline)
-        outcome = self.worker.submit(self._pairs, pairs, self._sizes(pairs), deadline)
+        sizes = [self._size(pair.query.text, pair.passage.text) for pair in pairs]
+        outcome = self.worker.submit(self._pairs, pairs, np.array(sizes, np.int64), deadline)
         return then(outcome, lambda result: PairScores(result.values, result.tokens, result.lost))
 
     def submit(self, pairs: Sequence[Pair], deadline: Deadline = ENDLESS) -> Future[FloatArray]:
@@ -161,16 +154,10 @@ class ServedRanker:
     def _size(self, *texts: str) -> int:
         return min(3 + sum(map(len, texts)) // _CHARACTERS, self.ranker.max_length)
 
-    def _sizes(self, pairs: Sequence[Pair]) -> Numbers:
-        return np.array([self._size(pair.query.text, pair.passage.text) for pair in pairs], np.int64)
-
     def _encode_texts(self, texts: Sequence[tuple[Side, str]]) -> Any:  # noqa: ANN401 - Packed, a Batch
         model = cast(BiEncoder, self.ranker.model)
         prompts = {"query": model.policy["query_prompt"], "passage": model.policy["passage_prompt"]}
         return model.text_reader(prompts[side] + text for side, text in texts)
-
-    def _vectors(self, batch: Any) -> FloatArray:  # noqa: ANN401 - Packed, a Batch
-        return self.require_encoder().vectors_of(batch)
 
     def _read_by_vectors(self, pairs: Sequence[Pair], deadline: Deadline) -> Future[PairScores]:
         """Encode each distinct text of either side once, and compare."""
@@ -203,7 +190,7 @@ class BlockingRanker:
         """Text that changes whenever a score could."""
         return self._served.fingerprint
 
-    @cached_property
+    @property
     def similarity(self) -> str:
         """How its vectors are compared."""
         return self._served.require_encoder().similarity
@@ -238,31 +225,26 @@ def open_served(
     split: str = "",
     pool: str = "",
     capacity: int = 0,
-    spread: Callable[[NeuralRanker, ModelWorker], BatchWorker] | None = None,
+    spread: Callable[[NeuralRanker, str], ModelWorker] | None = None,
 ) -> ServedRanker:
-    """Open a ranker to be served.
+    """Open a ranker to be served; RankhouseError where it cannot be, or the split or pool is not known.
 
     Args:
         split: How documents are cut, in notation; "" as its bundle says, else windows of sentences for models
             with a limit of tokens, whole for models of words.
         pool: How passages' scores become a document's; "" as its bundle says, else max.
-        capacity: Tokens of work that may wait for it; 0 for the usual bound.
-        spread: Makes of the ranker and its thread what spreads work over replicas; None for the thread alone.
-
-    Raises:
-        RankhouseError: It cannot be opened, or the split or pool is not known.
+        spread: Makes, of the ranker and its name, the worker that spreads work over replicas.
     """
     threads = compute.threads or torch.get_num_threads()
     ranker = open_ranker(spec, ComputeOptions(compute.precision, compute.device, threads))
     use = use_of(spec)
     by_tokens = isinstance(ranker.model, TokenModel | DualEncoder)
     cut = split or use.get("split") or (LONG_SPLIT if by_tokens else "whole")
-    thread = ModelWorker(name, capacity)
     return ServedRanker(
         name,
         spec,
         ranker,
-        spread(ranker, thread) if spread else thread,
+        spread(ranker, name) if spread else ModelWorker(name, capacity),
         split=notation.make(cut, SPLITTERS, "splitter"),
         pool=notation.make(pool or use.get("pool") or "max", POOLS, "pool"),
     )

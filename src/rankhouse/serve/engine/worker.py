@@ -45,11 +45,7 @@ class _Call:
 
 
 class ModelWorker:
-    """The thread of one model.
-
-    At most ``capacity`` tokens may wait, 0 for the usual bound. The observer counts batches and finished
-    jobs.
-    """
+    """The thread of one model, of which at most ``capacity`` tokens may wait, 0 for the usual bound."""
 
     def __init__(self, name: str, capacity: int = 0) -> None:
         self.name, self.capacity = name, capacity or QUEUE_TOKENS
@@ -57,7 +53,8 @@ class ModelWorker:
         self._changed = Condition()
         self._turns: deque[ModelJob | _Call] = deque()  # what has something ready
         self._jobs: dict[ModelJob, None] = {}  # all that is not finished, in order of arrival
-        self._rate = 0.0
+        self.rate = 0.0  # tokens computed a second, lately
+        self.readers = _READERS
         self._closed: Exception | None = None
         self._readers = ThreadPoolExecutor(_READERS, f"read-{name}")
         self._thread = Thread(target=self._run, name=f"model-{name}", daemon=True)
@@ -71,10 +68,7 @@ class ModelWorker:
         """Have n items computed; their first portion is encoded in the calling thread.
 
         Cancel the future to free what it would take; after the deadline it has :class:`DeadlinePassed`.
-
-        Raises:
-            Overloaded: There is too much work already.
-            Unready: The worker was closed.
+        Overloaded: there is too much work already. Unready: the worker was closed.
         """
         job = ModelJob(work, items, sizes, deadline)
         if not len(items):
@@ -109,16 +103,6 @@ class ModelWorker:
             return len(self._jobs) + sum(isinstance(turn, _Call) for turn in self._turns)
 
     @property
-    def readers(self) -> int:
-        """Threads that tokenise for it."""
-        return _READERS
-
-    @property
-    def rate(self) -> float:
-        """Tokens computed a second, lately; 0 before the first batch."""
-        return self._rate
-
-    @property
     def alive(self) -> bool:
         """Whether it still works."""
         return self._closed is None and self._thread.is_alive()
@@ -144,7 +128,7 @@ class ModelWorker:
         waiting = [other.waiting for other in self._jobs if not other.future.done()]
         room = self.capacity - min(job.waiting, most)
         if any(waiting) and sum(min(tokens, most) for tokens in waiting) > room:
-            raise Overloaded(sum(waiting) / (self._rate or _FIRST_RATE))
+            raise Overloaded(sum(waiting) / (self.rate or _FIRST_RATE))
 
     # --- reading: any thread ----------------------------------------------------------------------
 
@@ -159,7 +143,7 @@ class ModelWorker:
             job.reading = False
             if job not in self._jobs:
                 return  # nobody waits for it any more
-            job.skip(portion.unreadable)
+            job.missing -= portion.unreadable
             if portion.batch is None:
                 job.waiting -= portion.size
             else:
@@ -181,17 +165,22 @@ class ModelWorker:
     @property
     def batch_tokens(self) -> int:
         """Tokens of the next batch: as many as are computed in a quarter of a second."""
-        return int(min(max(self._rate * TURN_SECONDS, LEAST_BATCH), LARGEST_BATCH))
+        return int(min(max(self.rate * TURN_SECONDS, LEAST_BATCH), LARGEST_BATCH))
 
     # --- computing: the model's thread ------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             while (turn := self._next()) is not None:
-                if isinstance(turn, _Call):
-                    _answer(turn)
-                else:
+                if isinstance(turn, list):
                     self._compute(turn)
+                elif turn.deadline.passed:
+                    fail(turn.future, DeadlinePassed())
+                elif turn.future.set_running_or_notify_cancel():
+                    try:
+                        turn.future.set_result(turn.run())
+                    except Exception as error:  # noqa: BLE001 - the waiting thread gets it
+                        turn.future.set_exception(error)
         except BaseException as error:
             log.exception("the thread of the model %s ended", self.name)
             self._closed = Unready(f'the model "{self.name}" failed ({error}); start the service again')
@@ -255,7 +244,7 @@ class ModelWorker:
         values = computed(taken[0][0].work, batch)
         seconds = time.perf_counter() - started
         size = sum(portion.size for _, portion in taken)
-        self._rate += (0.2 if self._rate else 1.0) * (size / max(seconds, 1e-6) - self._rate)
+        self.rate += (0.2 if self.rate else 1.0) * (size / max(seconds, 1e-6) - self.rate)
         if self.observer is not None:
             tokens, lost = int(batch.lengths.sum()), int(batch.lost.sum())
             self.observer.batch(self.name, len(batch), tokens, lost, seconds=seconds)
@@ -276,13 +265,3 @@ class ModelWorker:
                 self._jobs.pop(job, None)
         if outcome is not None and self.observer is not None:
             self.observer.job(self.name, outcome.times)
-
-
-def _answer(call: _Call) -> None:
-    if call.deadline.passed:
-        fail(call.future, DeadlinePassed())
-    elif call.future.set_running_or_notify_cancel():
-        try:
-            call.future.set_result(call.run())
-        except Exception as error:  # noqa: BLE001 - the waiting thread gets it
-            call.future.set_exception(error)

@@ -25,11 +25,7 @@ _Ignored = Sequence[tuple[Path, GitIgnoreSpec]]
 
 
 class FolderChoice(msgspec.Struct, frozen=True):
-    """What people chose: patterns as in .gitignore, and the size of the largest file read whole, in bytes.
-
-    Raises:
-        WrongUse: A pattern that cannot be read, by :meth:`check`.
-    """
+    """What people chose: patterns as in .gitignore, and the size of the largest file read whole, in bytes."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -51,9 +47,9 @@ USUAL = FolderChoice()
 def look(
     folder: Path, before: Mapping[str, FileState], choice: FolderChoice = USUAL
 ) -> tuple[dict[str, FileState], LeftOut]:
-    """Look at a folder's files; only those whose size or time is another are read.
+    """Return a folder's files by path within it, in order of path, and what is left out.
 
-    Returns the files by path within the folder, in order of path, and what is left out.
+    Only files whose size or time is another than before are read.
     """
     check_folder(folder)
     files, left, seen = dict[str, FileState](), LeftOut(), set[tuple[int, int]]()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 from urllib.parse import quote
 
 import msgspec
@@ -50,8 +50,7 @@ _NAMES = {private: byte for byte, private in _KEPT.items()}
 class FileState(msgspec.Struct, frozen=True):
     """A file as it was read: bytes, when it changed last in nanoseconds, hash of its content.
 
-    Attributes:
-        ctime: When the system itself changed it last: programs set the other time as they like.
+    Programs set ``mtime`` as they like; ``ctime`` is the system's own.
     """
 
     size: int
@@ -60,7 +59,16 @@ class FileState(msgspec.Struct, frozen=True):
     ctime: int = 0
 
 
-class FolderState(msgspec.Struct, frozen=True):
+class Remade(msgspec.Struct):
+    """What is read from a file that can be made again: empty where there is none, or none to be read."""
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read it."""
+        return read_cache(path, cls) or cls()
+
+
+class FolderState(Remade):
     """What an index was made from: its fingerprint, files by path, vectors' encoder, and which readers."""
 
     index: str = ""
@@ -69,12 +77,11 @@ class FolderState(msgspec.Struct, frozen=True):
     readers: int = 0
 
     @classmethod
-    def load(cls, path: Path) -> FolderState:
-        """Read it; an empty one where there is none, or none that can be read."""
-        state = read_cache(path, cls) or cls()
-        return msgspec.structs.replace(
-            state, files={name.translate(_NAMES): one for name, one in state.files.items()}
-        )
+    def load(cls, path: Path) -> Self:
+        """Read it; the names of files may hold any bytes."""
+        state = super().load(path)
+        files = {name.translate(_NAMES): one for name, one in state.files.items()}
+        return msgspec.structs.replace(state, files=files)
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""
@@ -82,13 +89,10 @@ class FolderState(msgspec.Struct, frozen=True):
         write_json(path, msgspec.structs.replace(self, files=files))
 
 
-class FolderProgress(msgspec.Struct, frozen=True):
-    """What is being done about a folder: the work, "" for none, how much of it, and what was said so far.
+class FolderProgress(Remade):
+    """What is being done about a folder: the work, "" for none, its share from 0 to 1, and what was said.
 
-    Attributes:
-        share: Of the work, from 0 to 1.
-        seconds_left: As far as is known.
-        said: How many remarks were made; the last of them are the ``remarks``.
+    Of the remarks, ``said`` in number, ``remarks`` are the last.
     """
 
     work: str = ""
@@ -111,11 +115,6 @@ class FolderProgress(msgspec.Struct, frozen=True):
             f"Search by meaning is being prepared: {share} of the text is read{left}. "
             "Until then, search is by words."
         )
-
-    @classmethod
-    def load(cls, path: Path) -> FolderProgress:
-        """Read it; nothing is being done where there is none."""
-        return read_cache(path, cls) or cls()
 
 
 class LeftOut(msgspec.Struct):
@@ -149,16 +148,11 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True):
     fault: str = ""
 
 
-class FolderContents(msgspec.Struct):
+class FolderContents(Remade):
     """What is indexed of a folder, and what is left out, for people to look at."""
 
     files: dict[str, FileFacts] = {}
     left: LeftOut = msgspec.field(default_factory=LeftOut)
-
-    @classmethod
-    def load(cls, path: Path) -> FolderContents:
-        """Read it; an empty one where there is none."""
-        return read_cache(path, cls) or cls()
 
 
 class Changes(NamedTuple):
@@ -208,10 +202,8 @@ class _Faults(Skips):
 class FolderReader:
     """Reads documents and notes what could not be read.
 
-    Attributes:
-        repeats: Skips ids that come again.
-        faults: What is to be said of a file, a line each.
-        facts: What became of each file.
+    Ids that come again are skipped, by ``repeats``; ``faults`` has a line for each thing that is wrong with a
+    file, ``facts`` what became of each.
     """
 
     folder: Path

@@ -80,10 +80,8 @@ class Place:
 def claimed(folder: Path, choice: FolderChoice = USUAL) -> Iterator[Place]:
     """Hold a folder for this process while a block runs.
 
-    Raises:
-        MissingInput: There is no such folder.
-        WrongUse: Another process holds it.
-        OutputFailed: Nothing may be written there.
+    MissingInput: there is no such folder. WrongUse: another process holds it. OutputFailed: nothing may be
+    written there.
     """
     check_folder(folder)
     choice.check()
@@ -95,19 +93,14 @@ def claimed(folder: Path, choice: FolderChoice = USUAL) -> Iterator[Place]:
     if lock is None:
         raise WrongUse(f"{folder}: another rankhouse up is at work on it; open its page, or stop it first")
     try:
-        _await_keeper(place)
+        for _ in range(_PATIENCE):  # until the process that kept it for a service which was killed has ended
+            if (keeper := try_lock(place.state / KEEPER_LOCK)) is not None:
+                keeper.release()
+                break
+            time.sleep(0.1)
         yield place
     finally:
         lock.release()
-
-
-def _await_keeper(place: Place) -> None:
-    """Wait until the process has ended that kept the folder for a service which was killed."""
-    for _ in range(_PATIENCE):
-        if (lock := try_lock(place.state / KEEPER_LOCK)) is not None:
-            lock.release()
-            return
-        time.sleep(0.1)
 
 
 def is_indexed(place: Place) -> bool:
@@ -125,15 +118,9 @@ def is_current(place: Place) -> bool:
 
 
 def index_folder(place: Place, encoder: EncoderAtHand | None = None) -> None:
-    """Bring the index of a folder up to its files.
+    """Bring the index of a folder up to its files; MissingInput where it holds no document.
 
-    Args:
-        place: The folder.
-        encoder: Makes the vectors of an index that takes the place of one with vectors, before it does.
-
-    Raises:
-        MissingInput: It holds no document.
-        OutputFailed: No permission, disk full.
+    The encoder makes the vectors of an index that takes the place of one with vectors, before it does.
     """
     before, index = FolderState.load(place.files), _sound(place.index)
     if index is None or index.fingerprint != before.index:
@@ -146,12 +133,11 @@ def index_folder(place: Place, encoder: EncoderAtHand | None = None) -> None:
         if index is not None:
             progress.say(f"{place.folder}: {changes}; the index is rebuilt")
         mark = _rebuild(place, files, contents, encoder) or mark
-    elif changes.added:
-        progress.say(f"{place.folder}: {changes}")
-        contents.files = FolderContents.load(place.contents).files
-        _append(place, index, files, changes.added, contents=contents)
     else:
         contents.files = FolderContents.load(place.contents).files
+        if changes.added:
+            progress.say(f"{place.folder}: {changes}")
+            _append(place, index, files, changes.added, contents=contents)
     write_json(place.contents, contents)
     if (after := FolderState(Index.open(place.index).fingerprint, files, mark, READERS)) != before:
         after.save(place.files)
@@ -185,29 +171,26 @@ def _rebuild(
     contents.files = reading.facts
     said = progress.counted(report.documents, "document"), progress.counted(reading.files, "file")
     progress.say(f"{' of '.join(said)} indexed")
+    mark = ""
     if at_hand is not None and _has_vectors(place.index):
         _encode(place.next, place.index, at_hand)
         mark = at_hand.mark
-    else:
-        mark = ""
-    _replace(place)
-    return mark
-
-
-def _replace(place: Place) -> None:
-    """Put the new index in the place of the old one, kept for its vectors if the one before it has none."""
-    with writing_failures(place.state):
+    with writing_failures(place.state):  # the old index is kept for its vectors if the one before has none
         if place.index.exists() and (_has_vectors(place.index) or not _has_vectors(place.before)):
             shutil.rmtree(place.before, ignore_errors=True)
             place.index.rename(place.before)
         else:
             shutil.rmtree(place.index, ignore_errors=True)
         place.next.rename(place.index)
+    return mark
 
 
-def _has_vectors(index: Path) -> bool:
+def _has_vectors(path: Path, index: Index | None = None) -> bool:
+    """Return whether a folder of an index has vectors; those of all of the index where that is given."""
     try:
-        Vectors.open(vectors_folder(index))
+        vectors = Vectors.open(vectors_folder(path))
+        if index is not None:
+            vectors.require(documents=len(index), collection=index.fingerprint)
     except RankhouseError:
         return False
     return True
@@ -262,7 +245,7 @@ class EncoderAtHand(NamedTuple):
 def is_encoded(place: Place, at_hand: EncoderAtHand) -> bool:
     """Return whether an encoder's vectors are those of a folder's index."""
     state = FolderState.load(place.files)
-    return state.encoder == at_hand.mark and _cover(vectors_folder(place.index), Index.open(place.index))
+    return state.encoder == at_hand.mark and _has_vectors(place.index, Index.open(place.index))
 
 
 def encode_folder(place: Place, at_hand: EncoderAtHand) -> None:
@@ -285,19 +268,13 @@ def _encode(path: Path, before: Path, at_hand: EncoderAtHand, *, overwrite: bool
         encode(remembering, index.documents.stream(), vectors_folder(path), job, progress=index.by_text(show))
 
 
-def _cover(folder: Path, index: Index) -> bool:
-    try:
-        Vectors.open(folder).require(documents=len(index), collection=index.fingerprint)
-    except RankhouseError:
-        return False
-    return True
-
-
 class RememberingEncoder:
     """An encoder that looks into earlier vectors before it computes."""
 
     def __init__(self, encoder: Encoder, vectors: Vectors, rows: dict[bytes, int]) -> None:
         self._encoder, self._vectors, self._rows = encoder, vectors, rows
+        self.fingerprint, self.similarity = encoder.fingerprint, encoder.similarity
+        self.encode_queries = encoder.encode_queries
 
     @classmethod
     def of(cls, encoder: Encoder, before: Path, split: Split) -> Self | None:
@@ -315,20 +292,6 @@ class RememberingEncoder:
         except RankhouseError:
             return None
         return cls(encoder, vectors, rows)
-
-    @property
-    def fingerprint(self) -> str:
-        """The encoder's."""
-        return self._encoder.fingerprint
-
-    @property
-    def similarity(self) -> str:
-        """The encoder's."""
-        return self._encoder.similarity
-
-    def encode_queries(self, texts: Sequence[str]) -> FloatArray:
-        """Encode n queries: (n, d) float32."""
-        return self._encoder.encode_queries(texts)
 
     def encode_passages(self, texts: Sequence[str]) -> FloatArray:
         """Encode n passages: (n, d) float32; those seen before are looked up."""

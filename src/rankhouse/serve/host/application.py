@@ -16,23 +16,14 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from rankhouse.serve import errors
-from rankhouse.serve.contracts.openapi import Operation, describe
+from rankhouse.serve.contracts.openapi import Operation, RouteGroup
 from rankhouse.serve.contracts.requests import answer
 from rankhouse.serve.contracts.routes import routes as contract_routes
-from rankhouse.serve.host.gates import (
-    CONTENT_POLICY,
-    LOGIN,
-    SESSION_SECONDS,
-    HostGate,
-    KeyGate,
-    Keys,
-    OriginGate,
-    SecurityHeaders,
-)
+from rankhouse.serve.host import gates
+from rankhouse.serve.host.gates import LOGIN, Gate
 from rankhouse.serve.host.journal import Journal
 from rankhouse.serve.host.lifeline import Lifelines
 from rankhouse.serve.host.service import Phase, Service
-from rankhouse.serve.judging.log import Audit
 from rankhouse.serve.judging.routes import routes as judging_routes
 from rankhouse.serve.page.render import error_page, read_form, sign_in_page
 from rankhouse.serve.page.routes import routes as page_routes
@@ -47,10 +38,10 @@ def build_app(service: Service) -> Starlette:
     options = service.options
     layers = [
         Middleware(Journal, service.access_log, service.metrics),
-        Middleware(SecurityHeaders),
-        Middleware(HostGate, options.host, options.allow_hosts),
-        Middleware(OriginGate, options.allow_hosts),
-        Middleware(KeyGate, service.keys),
+        Middleware(gates.SecurityHeaders),
+        Middleware(Gate, gates.foreign_host(options.host, options.allow_hosts)),
+        Middleware(Gate, gates.foreign_page(options.allow_hosts)),
+        Middleware(Gate, gates.keyless(service.keys)),
         Middleware(Lifelines, service),
     ]
     routes = [route for group in GROUPS for route in group(service)]
@@ -67,28 +58,25 @@ class Standing(msgspec.Struct, frozen=True):
 
 def own_routes(service: Service) -> list[BaseRoute]:
     """Return the routes of probes, of what Prometheus reads, and of signing in and out."""
-    lives = Operation("Whether the process lives", answer=Standing, tag="service")
+    group = RouteGroup(service, "service")
+    lives = Operation("Whether the process lives", answer=Standing)
     takes = Operation(
-        "Whether the service takes work",
-        answer=Standing,
-        refusals=(errors.ErrorBody, Standing),
-        tag="service",
+        "Whether the service takes work", answer=Standing, refusals=(errors.ErrorBody, Standing)
     )
-    guard = asyncio.Lock()  # one guess at a time
     return [
-        describe("/healthz", _alive, "GET", lives),
-        describe("/readyz", partial(_ready, service), "GET", takes),
+        group("GET", "/healthz", _alive, lives),
+        group("GET", "/readyz", _ready, takes),
         Route("/metrics", partial(_metrics, service)),
-        Route(LOGIN, partial(_sign_in, service.keys, service.audit, guard), methods=["GET", "POST"]),
-        Route("/logout", partial(_sign_out, service.keys), methods=["POST"]),
+        Route(LOGIN, partial(_sign_in, service, asyncio.Lock()), methods=["GET", "POST"]),
+        Route("/logout", partial(_sign_out, service), methods=["POST"]),
     ]
 
 
-async def _alive(_request: Request) -> Response:
+async def _alive(_service: Service, _request: Request, _asked: None) -> Response:
     return answer(Standing("ok"), headers=_UNCACHED)
 
 
-async def _ready(service: Service, _request: Request) -> Response:
+async def _ready(service: Service, _request: Request, _asked: None) -> Response:
     is_ready = service.phase is Phase.READY
     if is_ready and not all(one.worker.alive for one in service.catalogue.rankers.values()):
         return answer(Standing("failed"), 503, _UNCACHED)
@@ -99,33 +87,33 @@ async def _metrics(service: Service, _request: Request) -> Response:
     return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-async def _sign_in(keys: Keys | None, audit: Audit, guard: asyncio.Lock, request: Request) -> Response:
-    """Take a key once; a cookie stands for it from then on."""
-    if keys is None:
+async def _sign_in(service: Service, guard: asyncio.Lock, request: Request) -> Response:
+    """Take a key once; a cookie stands for it from then on. The guard allows one guess at a time."""
+    if (keys := service.keys) is None:
         return RedirectResponse("/", 303)
     if request.method != "POST":
-        return _form(_inside(request.query_params.get("next", "")))
+        return sign_in_page(LOGIN, _inside(request.query_params.get("next", "")))
     given = await read_form(request)
     there, caller = _inside(given.get("next", "")), keys.caller(given.get("key", ""))
-    client = request.client.host if request.client else ""
+    client, audit = request.client.host if request.client else "", service.audit
     if caller is None:
         async with guard:
             await asyncio.sleep(_WAIT)
         await asyncio.to_thread(audit.record, "refused", "nobody", client=client)
-        return _form(there, is_wrong=True)
+        return sign_in_page(LOGIN, there, "That key is not valid.")
     await asyncio.to_thread(audit.record, "sign in", caller.name, client=client)
     response = RedirectResponse(there, 303)
     response.set_cookie(
-        keys.cookie, keys.session(caller), SESSION_SECONDS,
+        keys.cookie, keys.session(caller), gates.SESSION_SECONDS,
         httponly=True, samesite="strict", secure=request.url.scheme == "https",
     )  # fmt: skip
     return response
 
 
-async def _sign_out(keys: Keys | None, _request: Request) -> Response:
+async def _sign_out(service: Service, _request: Request) -> Response:
     response = RedirectResponse(LOGIN, 303)
-    if keys is not None:
-        response.delete_cookie(keys.cookie, httponly=True, samesite="strict")
+    if service.keys is not None:
+        response.delete_cookie(service.keys.cookie, httponly=True, samesite="strict")
     return response
 
 
@@ -139,14 +127,10 @@ def _inside(there: str) -> str:
     return there if is_path and not parts.netloc and not parts.scheme else "/"
 
 
-def _form(there: str, *, is_wrong: bool = False) -> Response:
-    return sign_in_page(LOGIN, there, CONTENT_POLICY, "That key is not valid." if is_wrong else "")
-
-
 GROUPS: tuple[Callable[[Service], list[BaseRoute]], ...] = (
     own_routes,
     lambda service: contract_routes(lambda: service.catalogue.rankers),
-    search_routes,
+    lambda service: search_routes(service.catalogue),
     judging_routes,
     page_routes,
 )

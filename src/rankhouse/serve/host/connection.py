@@ -18,9 +18,8 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close
 class PatientProtocol(HttpToolsProtocol):
     """uvicorn's protocol, with an end to its patience; bodies have theirs in ``lifeline.py``.
 
-    Attributes:
-        patience: Seconds in which a head must have come, or some of a waiting answer be taken.
-        idle: Connections on which nothing is being asked, the one that rests longest first.
+    ``patience`` is the time in seconds for a head to come, or for some of a waiting answer to be taken;
+    ``idle`` has the connections on which nothing is being asked, the one that rests longest first.
     """
 
     patience = 20.0

@@ -15,10 +15,9 @@ import re
 import socket
 import stat
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -30,6 +29,7 @@ from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.io.files import as_text, numbered_lines
 from rankhouse.serve.contracts.requests import ANYBODY, Caller
 from rankhouse.serve.errors import Forbidden, Unauthorized, refusal
+from rankhouse.serve.page.render import CONTENT_POLICY
 
 FEWEST_SIGNS = 16
 SESSION_SECONDS = 7 * 24 * 3600
@@ -38,10 +38,6 @@ MAKE_ONE = (
 )
 
 _NAME = re.compile(r"[\w.@-]{1,64}", re.ASCII)
-CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
 SECURITY_HEADERS = {
     "content-security-policy": CONTENT_POLICY,
     "x-content-type-options": "nosniff",
@@ -67,19 +63,12 @@ _HOST = re.compile(r"(?:\[(?P<address>[0-9a-fA-F:.]+)\]|(?P<name>[\w.-]+))(?::[0
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """One line of the key file; of the key itself only hashes are held."""
 
     caller: Caller
     digest: bytes
     secret: bytes
-
-    @classmethod
-    def of(cls, caller: Caller, key: str) -> Self:
-        """Make a key."""
-        raw = key.encode()
-        return cls(caller, hashlib.sha256(raw).digest(), hashlib.sha256(b"session of " + raw).digest())
 
 
 class Keys:
@@ -97,12 +86,19 @@ class Keys:
     def read(cls, path: Path) -> Self:
         """Read a key file.
 
-        Raises:
-            MissingInput: There is none.
-            WrongUse: Other people of this machine may read it.
-            BadData: A line is no key.
+        MissingInput: there is none. WrongUse: other users of this machine may read it. BadData: a line is no
+        key.
         """
-        _refuse_open_file(path)
+        try:
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise MissingInput(
+                f"{path}: cannot be read ({error.strerror}); make a key file:  {MAKE_ONE}"
+            ) from error
+        if os.name == "posix" and mode & (stat.S_IRWXO | stat.S_IWGRP):
+            raise WrongUse(
+                f"{path}: other users of this machine may read or change it; run  chmod 600 {path}"
+            )
         keys: dict[str, Key] = {}
         for line, raw in numbered_lines(path):
             words = as_text(raw, path, line).partition("#")[0].split()
@@ -169,18 +165,9 @@ def _key(words: list[str], path: Path, line: int) -> Key:
             path,
             line,
         )
-    return Key.of(Caller(name, right == "write"), last)
-
-
-def _refuse_open_file(path: Path) -> None:
-    try:
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise MissingInput(
-            f"{path}: cannot be read ({error.strerror}); make a key file:  {MAKE_ONE}"
-        ) from error
-    if os.name == "posix" and mode & (stat.S_IRWXO | stat.S_IWGRP):
-        raise WrongUse(f"{path}: other users of this machine may read or change it; run  chmod 600 {path}")
+    key = last.encode()
+    digest, secret = hashlib.sha256(key).digest(), hashlib.sha256(b"session of " + key).digest()
+    return Key(Caller(name, right == "write"), digest, secret)
 
 
 def is_loopback(host: str) -> bool:
@@ -208,50 +195,45 @@ class SecurityHeaders:
         await self._app(scope, receive, with_headers)
 
 
+Refuse = Callable[[Scope], Exception | Response | None]
+"""What is said to a request that is not let in; None to one that is."""
+
+
 class Gate:
     """A layer that lets a request in, or answers it itself."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, refuse: Refuse) -> None:
+        self._app, self._refuse = app, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; see ASGI."""
-        refused = self.refused(scope) if scope["type"] == "http" else None
-        await (refused or self._app)(scope, receive, send)
-
-    def refused(self, scope: Scope) -> Response | None:
-        """Return the answer to a request that is not let in; None to one that is."""
-        raise NotImplementedError
+        refused = self._refuse(scope) if scope["type"] == "http" else None
+        answer = refusal(scope, refused) if isinstance(refused, Exception) else refused
+        await (answer or self._app)(scope, receive, send)
 
 
-class HostGate(Gate):
-    """Refuses a foreign ``Host``: another site's name that was made to lead here (DNS rebinding).
+def foreign_host(bound: str, allowed: Iterable[str]) -> Refuse:
+    """Refuse a foreign ``Host``: another site's name that was made to lead here (DNS rebinding).
 
     Addresses written as numbers cannot be rebound: they pass where the service listens beyond this machine.
     """
+    is_local = is_loopback(bound)
+    own = set() if is_local else {bound.lower(), socket.gethostname().lower()}
+    names = LOOPBACK | own | {name.lower() for name in allowed}
 
-    def __init__(self, app: ASGIApp, bound: str, allowed: Iterable[str]) -> None:
-        super().__init__(app)
-        self._is_local = is_loopback(bound)
-        own = set() if self._is_local else {bound.lower(), socket.gethostname().lower()}
-        self._names = LOOPBACK | own | {name.lower() for name in allowed}
-
-    def refused(self, scope: Scope) -> Response | None:
-        """Refuse a name that is not the service's."""
+    def refuse(scope: Scope) -> Exception | None:
         if scope["path"] in PROBES:
             return None
         hosts = Headers(scope=scope).getlist("host")
-        host = host_of(hosts[0]) if len(hosts) == 1 else ""
-        if host in self._names or (not self._is_local and _address(host) is not None):
+        match = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if match is None:
+            return Forbidden("one Host header is needed")
+        host = (match["address"] or match["name"]).lower()
+        if host in names or (not is_local and _address(host) is not None):
             return None
-        message = f'the service is not called "{host}"; start it with --allow-host {host}'
-        return refusal(scope, Forbidden(message if host else "one Host header is needed"))
+        return Forbidden(f'the service is not called "{host}"; start it with --allow-host {host}')
 
-
-def host_of(netloc: str) -> str:
-    """Return the host of ``HOST[:PORT]`` in lower case, without brackets; "" where it is none."""
-    match = _HOST.fullmatch(netloc)
-    return (match["address"] or match["name"]).lower() if match else ""
+    return refuse
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -261,58 +243,64 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-class OriginGate(Gate):
-    """Refuses writes that a page of another site makes a browser send; programs send no ``Origin``.
+def foreign_page(allowed: Iterable[str]) -> Refuse:
+    """Refuse writes that a page of another site makes a browser send; programs send no ``Origin``.
 
     Browsers from before 2020 send no ``Origin`` with a form either: their ``Referer`` counts then. A proxy
     that sends its own ``Host`` publishes the service under the allowed names.
     """
+    names = frozenset(name.lower() for name in allowed)
 
-    def __init__(self, app: ASGIApp, allowed: Iterable[str]) -> None:
-        super().__init__(app)
-        self._allowed = frozenset(name.lower() for name in allowed)
-
-    def refused(self, scope: Scope) -> Response | None:
-        """Refuse a write that comes from a page of another site."""
-        if scope["method"] in SAFE or self._passes(Headers(scope=scope)):
-            return None
-        message = "a page of another site sent this; the service answers its own pages and programs only"
-        return refusal(scope, Forbidden(message))
-
-    def _passes(self, headers: Headers) -> bool:
+    def is_own(headers: Headers) -> bool:
         if site := headers.get("sec-fetch-site"):
             return site in {"same-origin", "none"}
         if (origin := headers.get("origin", headers.get("referer"))) is None:
             return True
         try:
             parts = urlsplit(origin)
-            return parts.netloc == headers.get("host", "") or (parts.hostname or "") in self._allowed
+            return parts.netloc == headers.get("host", "") or (parts.hostname or "") in names
         except ValueError:
             return False
 
+    def refuse(scope: Scope) -> Exception | None:
+        if scope["method"] in SAFE or is_own(Headers(scope=scope)):
+            return None
+        return Forbidden(
+            "a page of another site sent this; the service answers its own pages and programs only"
+        )
 
-class KeyGate(Gate):
-    """Lets in clients that bring a key, as a bearer, as ``X-API-Key`` or in the page's session."""
+    return refuse
 
-    def __init__(self, app: ASGIApp, keys: Keys | None) -> None:
-        super().__init__(app)
-        self._keys = keys
 
-    def refused(self, scope: Scope) -> Response | None:
-        """Refuse a request without a key, and a write with one that only reads."""
-        state = scope.setdefault("state", {})
+def keyless(keys: Keys | None) -> Refuse:
+    """Refuse clients that bring no key, as a bearer, as ``X-API-Key`` or in the page's session.
+
+    With a key that only reads, they may not write.
+    """
+
+    def refuse(scope: Scope) -> Exception | Response | None:
+        state, path, is_safe = scope.setdefault("state", {}), scope["path"], scope["method"] in SAFE
         state["caller"] = ANYBODY
-        if self._keys is None or scope["path"] in PROBES or scope["path"] == LOGIN:
+        if keys is None or path in PROBES or path == LOGIN:
             return None
         headers = Headers(scope=scope)
-        caller = _caller(headers, self._keys)
+        caller = _caller(headers, keys)
+        if caller is None and is_safe and "text/html" in headers.get("accept", ""):
+            query = scope["query_string"].decode("latin-1")
+            there = path + (f"?{query}" if query else "")
+            return RedirectResponse(f"{LOGIN}?next={quote(there, safe='')}", 303)
         if caller is None:
-            return _ask_for_key(scope, headers)
+            given = "authorization" in headers or "x-api-key" in headers
+            fault = "this key is not in the service's key file" if given else "a key is needed"
+            return Unauthorized(
+                f"{fault}: send  Authorization: Bearer KEY  with one of the service's key file"
+            )
         state["caller"] = caller
-        if caller.may_write or scope["method"] in SAFE or (scope["path"].rstrip("/") or "/") in READING_POSTS:
+        if caller.may_write or is_safe or (path.rstrip("/") or "/") in READING_POSTS:
             return None
-        message = f'the key of "{caller.name}" reads only; judging and training need one that writes'
-        return refusal(scope, Forbidden(message))
+        return Forbidden(f'the key of "{caller.name}" reads only; judging and training need one that writes')
+
+    return refuse
 
 
 def _caller(headers: Headers, keys: Keys) -> Caller | None:
@@ -323,15 +311,3 @@ def _caller(headers: Headers, keys: Keys) -> Caller | None:
         return keys.caller(key.strip())
     session = cookie_parser(headers.get("cookie", "")).get(keys.cookie)
     return None if session is None else keys.of_session(session)
-
-
-def _ask_for_key(scope: Scope, headers: Headers) -> Response:
-    if scope["method"] in SAFE and "text/html" in headers.get("accept", ""):
-        query = scope["query_string"].decode("latin-1")
-        there = scope["path"] + (f"?{query}" if query else "")
-        return RedirectResponse(f"{LOGIN}?next={quote(there, safe='')}", 303)
-    given = "authorization" in headers or "x-api-key" in headers
-    message = (
-        "this key is not in the service's key file" if given else "a key is needed"
-    ) + ": send  Authorization: Bearer KEY  with one of the service's key file"
-    return refusal(scope, Unauthorized(message))

@@ -12,9 +12,10 @@ import sys
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,9 +32,10 @@ from rankhouse.core import progress
 from rankhouse.core.errors import visible
 from rankhouse.io.outputs import append_whole, writing_failures
 from rankhouse.serve.errors import refusal
+from rankhouse.serve.search.catalogue import Catalogue
 
 if TYPE_CHECKING:
-    from rankhouse.serve.engine.jobs import BatchWorker, Times
+    from rankhouse.serve.engine.jobs import Times
 
 
 # When each counter began is half of the page, and nobody asks.
@@ -44,31 +46,57 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"
 _HUNG_UP = 499  # as nginx counts clients that went away
 
 
-class ModelMetrics:
-    """Counts what models do: the observer of each served ranker's worker."""
+class Queues(Collector):
+    """What waits for each model, asked when Prometheus asks."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._stage = Histogram(
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Return the gauges."""
+        tokens = GaugeMetricFamily("rankhouse_queue_tokens", "Tokens that wait.", labels=["model"])
+        jobs = GaugeMetricFamily("rankhouse_queue_requests", "Pieces of work that wait.", labels=["model"])
+        rate = GaugeMetricFamily("rankhouse_tokens_per_second", "Tokens computed, lately.", labels=["model"])
+        for name, ranker in self._catalogue.rankers.items():
+            worker = ranker.worker
+            tokens.add_metric([name], worker.waiting_tokens)
+            jobs.add_metric([name], worker.waiting_jobs)
+            rate.add_metric([name], worker.rate)
+        yield from (tokens, jobs, rate)
+
+
+class ServiceMetrics:
+    """Everything that a service counts; it observes the workers of its models."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        count, measure = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        self._requests = count("rankhouse_requests", "Requests answered.", ("route", "method", "status"))
+        self._seconds = measure(
+            "rankhouse_request_seconds", "Seconds from a request's head to the end of its answer.",
+            ("route",), buckets=SECONDS,
+        )  # fmt: skip
+        self._open = Gauge("rankhouse_requests_in_progress", "Requests in progress.", registry=registry)
+        self._stage = measure(
             "rankhouse_model_seconds", "Seconds of a piece of work, by where they went.",
-            ("model", "stage"), buckets=SECONDS, registry=registry,
+            ("model", "stage"), buckets=SECONDS,
         )  # fmt: skip
-        self._batch_seconds = Histogram(
-            "rankhouse_batch_seconds", "Seconds of a batch.", ("model",), buckets=SECONDS, registry=registry
+        self._batch_seconds = measure(
+            "rankhouse_batch_seconds", "Seconds of a batch.", ("model",), buckets=SECONDS
         )
-        self._rows = Histogram(
+        self._rows = measure(
             "rankhouse_batch_passages", "Passages or texts of a batch.",
-            ("model",), buckets=[2**i for i in range(12)], registry=registry,
+            ("model",), buckets=[2**i for i in range(12)],
         )  # fmt: skip
-        self._tokens = Histogram(
-            "rankhouse_batch_tokens", "Tokens of a batch.",
-            ("model",), buckets=[2**i for i in range(6, 18)], registry=registry,
-        )  # fmt: skip
-        self._lost = Counter(
-            "rankhouse_truncated_tokens", "Tokens that did not fit.", ("model",), registry=registry
+        self._tokens = measure(
+            "rankhouse_batch_tokens", "Tokens of a batch.", ("model",), buckets=[2**i for i in range(6, 18)]
         )
+        self._lost = count("rankhouse_truncated_tokens", "Tokens that did not fit.", ("model",))
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
 
     def batch(self, model: str, rows: int, tokens: int, lost: int, seconds: float) -> None:
-        """Count a batch."""
+        """Count a batch of a model."""
         self._rows.labels(model).observe(rows)
         self._tokens.labels(model).observe(tokens)
         self._batch_seconds.labels(model).observe(seconds)
@@ -79,42 +107,6 @@ class ModelMetrics:
         for stage, seconds in zip(("queue", "tokenise", "compute"), times, strict=True):
             self._stage.labels(model, stage).observe(seconds)
 
-
-class Queues(Collector):
-    """What waits for each model, asked when Prometheus asks."""
-
-    def __init__(self, workers: Callable[[], Iterable[tuple[str, BatchWorker]]]) -> None:
-        self._workers = workers
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Return the gauges."""
-        tokens = GaugeMetricFamily("rankhouse_queue_tokens", "Tokens that wait.", labels=["model"])
-        jobs = GaugeMetricFamily("rankhouse_queue_requests", "Pieces of work that wait.", labels=["model"])
-        rate = GaugeMetricFamily("rankhouse_tokens_per_second", "Tokens computed, lately.", labels=["model"])
-        for name, worker in self._workers():
-            tokens.add_metric([name], worker.waiting_tokens)
-            jobs.add_metric([name], worker.waiting_jobs)
-            rate.add_metric([name], worker.rate)
-        yield from (tokens, jobs, rate)
-
-
-class ServiceMetrics:
-    """Everything that a service counts."""
-
-    def __init__(self) -> None:
-        registry = self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "rankhouse_requests", "Requests answered.", ("route", "method", "status"), registry=registry
-        )
-        self._seconds = Histogram(
-            "rankhouse_request_seconds", "Seconds from a request's head to the end of its answer.",
-            ("route",), buckets=SECONDS, registry=registry,
-        )  # fmt: skip
-        self._open = Gauge("rankhouse_requests_in_progress", "Requests in progress.", registry=registry)
-        self.models = ModelMetrics(registry)
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
-
     def in_progress(self) -> AbstractContextManager[object]:
         """Count a request as in progress while a block runs."""
         return self._open.track_inprogress()
@@ -123,10 +115,6 @@ class ServiceMetrics:
         """Count a request: by its route's path, "" if none fitted, so that foreign paths make no series."""
         self._requests.labels(route or "none", method if method in _METHODS else "other", str(status)).inc()
         self._seconds.labels(route or "none").observe(seconds)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class _WholeLines(logging.handlers.WatchedFileHandler):
@@ -158,7 +146,8 @@ class JsonLines:
     def write(self, record: Mapping[str, object]) -> None:
         """Write one line, with the time."""
         if self._handler is not None:
-            line = visible(msgspec.json.encode({"time": _now(), **record}).decode())
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            line = visible(msgspec.json.encode({"time": now, **record}).decode())
             try:
                 self._handler.handle(logging.makeLogRecord({"msg": line}))
                 self._fails = False
@@ -194,13 +183,10 @@ class Journal:
                 if not entry.status:
                     await refusal(scope, error)(scope, receive, entry.send)
             finally:
-                self._note(entry)
-
-    def _note(self, entry: _LogEntry) -> None:
-        self._metrics.request(entry.route, entry.method, entry.final_status, entry.seconds)
-        if entry.fault:  # before the line that sends an operator to look for it
-            progress.say(f"request {entry.id} failed:\n{entry.fault}")
-        self._lines.write(entry.record())
+                self._metrics.request(entry.route, entry.method, entry.final_status, entry.seconds)
+                if entry.fault:  # before the line that sends an operator to look for it
+                    progress.say(f"request {entry.id} failed:\n{entry.fault}")
+                self._lines.write(entry.record())
 
 
 class _LogEntry:

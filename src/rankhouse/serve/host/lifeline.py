@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rankhouse.serve.errors import DeadlinePassed, Overloaded, SlowClient, TooLarge, Unready, refusal
-from rankhouse.serve.host.gates import CONTENT_POLICY, LOGIN, PROBES
+from rankhouse.serve.host.gates import LOGIN, PROBES
 from rankhouse.serve.host.service import Phase, Service
 from rankhouse.serve.page.render import waiting_page, wants_html
 
@@ -28,13 +28,16 @@ BODIES_AT_ONCE = 4
 _LARGEST_FORM = 8 << 10  # of the one form that is taken without a key
 _LINGER = 2.0  # seconds in which a refused body is still taken in, so that its sender reads the refusal
 _NOT_READY = {
-    Phase.STARTING: "the service has begun and still opens its models; ask again in a moment",
-    Phase.DRAINING: "the service is about to end and takes no more work; ask again in a moment",
+    Phase.STARTING: (
+        "the service has begun and still opens its models; ask again in a moment",
+        "The service is loading its models and will be ready in a moment.",
+    ),
+    Phase.DRAINING: (
+        "the service is about to end and takes no more work; ask again in a moment",
+        "The service is stopping and takes no more requests.",
+    ),
 }
-_TO_PEOPLE = {
-    Phase.STARTING: "The service is loading its models and will be ready in a moment.",
-    Phase.DRAINING: "The service is stopping and takes no more requests.",
-}
+"""What programs are told, and people."""
 
 
 @dataclass
@@ -67,16 +70,19 @@ class Lifelines:
         elif self._service.phase is not Phase.READY:
             await _unready(scope, self._service.phase)(scope, receive, send)
         else:
-            exchange = _Exchange(send)
-            with self._service.running():
-                try:
-                    await self._answer(scope, receive, exchange)
-                except asyncio.CancelledError:
-                    if not self._service.is_over:
-                        raise
-                    if not exchange.is_answering:
-                        over = Unready("the service ends, and its time to finish requests is over; ask again")
-                        await refusal(scope, over, closes=True)(scope, receive, send)
+            exchange, task = _Exchange(send), asyncio.current_task()
+            assert task is not None
+            self._service.tasks.add(task)
+            try:
+                await self._answer(scope, receive, exchange)
+            except asyncio.CancelledError:
+                if not self._service.is_over:
+                    raise
+                if not exchange.is_answering:
+                    over = Unready("the service ends, and its time to finish requests is over; ask again")
+                    await refusal(scope, over, closes=True)(scope, receive, send)
+            finally:
+                self._service.tasks.discard(task)
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         state = scope.setdefault("state", {})
@@ -176,10 +182,10 @@ class _Exchange:
 
 def _unready(scope: Scope, phase: Phase) -> Response:
     """Refuse a request for now; a browser gets a page, which loads itself again."""
-    told = refusal(scope, Unready(_NOT_READY[phase]), closes=True)
-    if scope["method"] == "GET" and wants_html(Request(scope)):
-        return waiting_page(told, _TO_PEOPLE[phase], CONTENT_POLICY)
-    return told
+    for_programs, for_people = _NOT_READY[phase]
+    told = refusal(scope, Unready(for_programs), closes=True)
+    is_page = scope["method"] == "GET" and wants_html(Request(scope))
+    return waiting_page(told, for_people) if is_page else told
 
 
 async def _hang_up(receive: Receive) -> None:

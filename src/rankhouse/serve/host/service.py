@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -20,11 +19,10 @@ from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.log import Audit
 from rankhouse.serve.judging.store import JudgementStore
 from rankhouse.serve.judging.training import TrainingJobs
-from rankhouse.serve.search.catalogue import Catalogue, Holder
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
-    from rankhouse.serve.engine.jobs import BatchWorker
     from rankhouse.serve.engine.served import ServedRanker
     from rankhouse.serve.engine.worker import ModelWorker
 
@@ -37,13 +35,14 @@ class Phase(StrEnum):
     DRAINING = "draining"
 
 
-class RemoteHolder(Holder, Protocol):
-    """What holds indexes and rankers elsewhere."""
+class RemoteHolder(Protocol):
+    """What holds indexes and rankers elsewhere: a cluster."""
 
-    def spreading(
-        self, spec: str, options: ServeOptions
-    ) -> Callable[[NeuralRanker, ModelWorker], BatchWorker]:
-        """Return what has a ranker held, and spreads its work."""
+    def view(self, name: str, path: Path) -> IndexView:
+        """Return an index that it holds."""
+
+    def spreading(self, spec: str, options: ServeOptions) -> Callable[[NeuralRanker, str], ModelWorker]:
+        """Return what has a ranker held, and makes the worker that spreads its work."""
 
 
 @dataclass
@@ -51,9 +50,9 @@ class Service(ServedCollection):
     """What handlers work with: what is served, and how.
 
     Attributes:
-        keys: Who may come in; None lets everybody in.
-        phase: Where the service is in its life; ready once its models are warm.
+        keys: Those of the people who may come in; None lets everybody in.
         is_over: Whether even requests in progress have no time left.
+        tasks: The requests that are being answered, probes aside.
         cluster: What holds rankers elsewhere; None for nothing.
     """
 
@@ -64,12 +63,14 @@ class Service(ServedCollection):
     phase: Phase = Phase.STARTING
     is_over: bool = False
     cluster: RemoteHolder | None = None
-    _tasks: set[asyncio.Task[object]] = field(default_factory=set)
+    tasks: set[asyncio.Task[object]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.training = TrainingJobs(_trainings(self.options), self, self.add_ranker, self.options.rankers)
-        self.metrics.registry.register(Queues(self._workers))
+        path, trainings = self.options.judgements, self.options.trainings
+        folder = None if path is None else trainings or path.with_name(f"{path.name}.trained")
+        self.training = TrainingJobs(folder, self, self.add_ranker, self.options.rankers)
+        self.metrics.registry.register(Queues(self.catalogue))
 
     def warm(self) -> None:
         """Open and warm the rankers; then the service is ready."""
@@ -90,39 +91,10 @@ class Service(ServedCollection):
             split=options.split, pool=options.pool, capacity=options.limits.queue_tokens,
             spread=None if self.cluster is None else self.cluster.spreading(spec, options),
         )  # fmt: skip
-        ranker.worker.observer = self.metrics.models
+        ranker.worker.observer = self.metrics
         ranker.warm()
         self.catalogue.add_ranker(ranker)
         return ranker
-
-    def drain(self) -> None:
-        """Take no more work: the service says at once that it is not ready."""
-        self.phase = Phase.DRAINING
-
-    def _workers(self) -> list[tuple[str, BatchWorker]]:
-        return [(name, ranker.worker) for name, ranker in self.catalogue.rankers.items()]
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Count the task at work as a request in progress while a block runs."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        try:
-            yield
-        finally:
-            self._tasks.discard(task)
-
-    @property
-    def in_progress(self) -> int:
-        """Requests that are being answered, probes aside."""
-        return len(self._tasks)
-
-    def cut_off(self) -> None:
-        """End what is still in progress: its clients are told to ask again. Called in the event loop."""
-        self.is_over = True
-        for task in self._tasks:
-            task.cancel()
 
     def close(self) -> None:
         """Let go of models, files and processes."""
@@ -135,30 +107,18 @@ class Service(ServedCollection):
         self.access_log.close()
 
 
-def _trainings(options: ServeOptions) -> Path | None:
-    """Return where trainings lie; None for a service that only reads."""
-    path = options.judgements
-    return None if path is None else options.trainings or path.with_name(f"{path.name}.trained")
-
-
 def open_service(options: ServeOptions, cluster: RemoteHolder | None = None) -> Service:
     """Open what a service serves, or raise a RankhouseError; :meth:`Service.warm` opens models later."""
     keys = None if options.key_file is None else Keys.read(options.key_file)
     queries = () if options.queries is None else tuple(read_queries(options.queries))
-    catalogue = Catalogue(options.indexes, cluster=cluster)
-    for spec in options.systems:
-        catalogue.add_system(spec)
+    held = None if cluster is None else cluster.view
+    catalogue = Catalogue(options.indexes, systems=options.systems, held=held)
     qrels = {} if options.qrels is None else read_qrels(options.qrels)
     runs = {name: read_run(path) for name, path in options.runs.items()}
     for run in runs.values():
         catalogue.view().index.require(run[next(iter(run))].doc_ids if len(run) else ())
+    audit, access_log = Audit(options.audit), JsonLines(options.access_log)
     store = None if options.judgements is None else JudgementStore(options.judgements, queries)
-    try:
-        audit, access_log = Audit(options.audit), JsonLines(options.access_log)
-    except BaseException:
-        if store is not None:
-            store.close()
-        raise
     return Service(
         catalogue, store, queries, qrels, runs=runs, audit=audit, contents=options.contents,
         options=options, keys=keys, access_log=access_log, cluster=cluster,

@@ -82,7 +82,7 @@ def start(
     Args:
         cluster: Connects to what holds indexes and rankers elsewhere.
         opens: Whether the page is opened in the browser.
-        beside: What is done beside answering, in a thread, once the service is ready.
+        beside: Runs beside answering, in a thread, once the service is ready.
     """
     check_exposure(options)
     _allow_many_files()
@@ -91,21 +91,21 @@ def start(
     address = address_of(options.host, listener)
 
     def ready() -> None:
-        progress.say(f"rankhouse serves {_counted(options)} at {address} (Ctrl-C ends it)")
+        counts = ((len(options.indexes), "index", "indexes"), (len(options.rankers), "ranker", "rankers"))
+        told = " and ".join(progress.counted(*count) for count in counts if count[0]) or "nothing"
+        progress.say(f"rankhouse serves {told} at {address} (Ctrl-C ends it)")
         if opens:
             webbrowser.open(address)
         if beside is not None:
             threading.Thread(target=beside, args=(service,), name="beside", daemon=True).start()
 
-    if opened := [
-        name for name in options.rankers if name not in options.late
-    ]:  # the longest wait of a start
-        progress.say(f"opening {', '.join(opened)} ...")
+    if opened := [name for name in options.rankers if name not in options.late]:
+        progress.say(f"opening {', '.join(opened)} ...")  # the longest wait of a start
     try:
         with cluster() as held:
             service = open_service(options, held)
             try:
-                server = make_server(service, ready)
+                server = Server(service, ready)
                 server.run([listener])
             finally:
                 service.close()
@@ -130,37 +130,26 @@ def _allow_many_files(wanted: int = 16_384) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _counted(options: ServeOptions) -> str:
-    counts = ((len(options.indexes), "index", "indexes"), (len(options.rankers), "ranker", "rankers"))
-    return " and ".join(f"{n} {one if n == 1 else many}" for n, one, many in counts if n) or "nothing"
-
-
-def make_server(service: Service, when_ready: Callable[[], None] = lambda: None) -> Server:
-    """Return the server of a service, not yet running."""
-    limits = service.options.limits
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # malformed requests are no news
-    config = uvicorn.Config(
-        build_app(service),
-        loop="auto",
-        http=type("Protocol", (PatientProtocol,), {"patience": limits.patience, "idle": {}}),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=_LAST_WORDS,
-    )
-    return Server(config, service, when_ready)
-
-
 class Server(uvicorn.Server):
-    """uvicorn's server with a warm-up, and a drain that keeps answering probes."""
+    """The server of a service, with a warm-up, and a drain that keeps answering probes."""
 
-    def __init__(
-        self, config: uvicorn.Config, service: Service, when_ready: Callable[[], None] = lambda: None
-    ) -> None:
-        super().__init__(config)
+    def __init__(self, service: Service, when_ready: Callable[[], None] = lambda: None) -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # malformed requests are no news
+        patience = {"patience": service.options.limits.patience, "idle": {}}
+        super().__init__(
+            uvicorn.Config(
+                build_app(service),
+                loop="auto",
+                http=type("Protocol", (PatientProtocol,), patience),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE,
+                timeout_graceful_shutdown=_LAST_WORDS,
+            )
+        )
         self._service, self._when_ready = service, when_ready
         self._begun = 0.0
         self.code = 0
@@ -198,28 +187,30 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain; a second signal ends at once, unless it is the first one again (to process and group)."""
         del frame
-        now = time.monotonic()
-        if self._service.phase is Phase.DRAINING:
-            if self._service.in_progress and now > self._begun + _TWICE:
+        now, service, grace = time.monotonic(), self._service, self._service.options.limits.grace
+        if service.phase is Phase.DRAINING:
+            if service.tasks and now > self._begun + _TWICE:
                 self._ends, self._second = 0.0, sig
             return
-        self._service.drain()
-        self._begun, self._ends = now, now + self._service.options.limits.grace
-        if waiting := self._service.in_progress:
+        service.phase = Phase.DRAINING
+        self._begun, self._ends = now, now + grace
+        if service.tasks:
             progress.say(
-                f"{signal.Signals(sig).name}: {waiting} requests in progress have "
-                f"{self._service.options.limits.grace:g} s to end; a second signal ends at once"
+                f"{signal.Signals(sig).name}: {len(service.tasks)} requests in progress have {grace:g} s to "
+                "end; a second signal ends at once"
             )
 
     async def on_tick(self, counter: int) -> bool:
         """Look ten times a second whether the drain is over."""
-        if self._service.phase is Phase.DRAINING and not self.should_exit:
-            waiting, is_late = self._service.in_progress, time.monotonic() > self._ends
-            if waiting and is_late and not self._service.is_over:
-                progress.say(f"{waiting} requests had not ended in time and were cut off")
-                self._service.cut_off()
+        service = self._service
+        if service.phase is Phase.DRAINING and not self.should_exit:
+            if service.tasks and time.monotonic() > self._ends and not service.is_over:
+                progress.say(f"{len(service.tasks)} requests had not ended in time and were cut off")
+                service.is_over = True
+                for task in service.tasks:
+                    task.cancel()
                 if self._second:  # a failure only where it cut something off
                     self.code = 128 + self._second
             else:
-                self.should_exit = not waiting or self._service.is_over
+                self.should_exit = not service.tasks or service.is_over
         return await super().on_tick(counter)

@@ -17,16 +17,12 @@ from rankhouse.systems.stage import canonical_ranker
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client may ask of the service.
+    """What one client may ask of the service: ``body`` is in bytes, times are in seconds.
 
-    Attributes:
-        body: Bytes of a request's body; more is refused before it is read.
-        patience: Seconds in which the head of a request, the first bytes of its body, or the next bytes of
-            an answer must get across.
-        slowest: Bytes a second that a body must arrive with over any span of the patience.
-        request: Seconds until a request that has not begun to be answered ends with 504.
-        grace: Seconds that requests have to finish after SIGTERM.
-        queue_tokens: Tokens of work that wait for a model at most; 0 for the engine's own bound.
+    ``patience`` is the time for the head of a request, the first bytes of its body, or the next bytes of an
+    answer to get across; ``slowest`` the bytes a second of a body over any span of that; ``request`` the time
+    until a request that has not begun to be answered ends with 504, ``grace`` that of requests after SIGTERM.
+    At most ``queue_tokens`` tokens wait for a model; 0 for the engine's own bound.
     """
 
     body: int = 64 << 20
@@ -44,19 +40,18 @@ class ServeOptions:
     Attributes:
         indexes: Name -> folder; the first is the default.
         rankers: Name -> notation or folder; an encoder makes its vectors in the indexes searchable.
-        systems: Systems to choose beside those that every service has; their rankers are among the rankers.
-        queries: Questions of the first index: a list to choose from, to judge and to compare runs on.
-        qrels: Judgements of them that are there already; only read.
+        systems: Systems beside those that every service has; their rankers are among the rankers.
+        queries, qrels, runs: Of the first index, to choose from, judge and compare; only read.
         judgements: The qrels file that judging writes; None for a service that only reads.
         trainings: The folder of rankers trained from judgements; None beside the judgements.
         split, pool: How documents are read; "" for each ranker's own way.
         port: 0 takes a free one.
         key_file: None lets everybody on this machine in.
-        allow_hosts: Names besides the address under which the service is reached, for example a proxy's.
+        allow_hosts: Other names under which the service is reached, for example a proxy's.
         access_log: "-" for standard error, None for none.
         cluster: "ray", or the address of a cluster that holds shards and rankers; "" for this process alone.
         replicas: How many of each shard and each ranker the cluster holds.
-        partial: Whether what the other shards of an index find is good enough where some do not answer.
+        partial: Whether an answer may lack the shards that do not answer.
         contents: The list of a folder's files, where one is served.
         late: Names of rankers that are not opened at the start, but when there is work for them.
     """
@@ -114,9 +109,7 @@ def named_systems(
     """Read systems, each as ``NAME=EXPRESSION``; an expression may call the service's rankers by their names.
 
     Returns the systems, and the rankers with those that only an expression names, under short names.
-
-    Raises:
-        WrongUse: There is no name, or the expression has a fault.
+    WrongUse: there is no name, or the expression has a fault.
     """
     served, specs = dict(rankers), dict[str, NamedSystem]()
     for text in given:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,11 +33,9 @@ class ServedCollection:
 
     Attributes:
         judgements: What judges say; None where nobody judges.
-        queries: Questions of the first index, to choose from.
-        qrels: Judgements of them that were there before; only read.
-        runs: Name -> run of them, to compare beside the systems.
+        queries, qrels, runs: Those of the first index that were given; only read.
         standing: What is being done about the folder that is served, if it is one.
-        contents: The list of what is indexed of that folder, and what is left out; None without a folder.
+        contents: The list of that folder's files; None without a folder.
         system_runs: Runs of systems over the questions, made when they are compared.
     """
 
@@ -98,6 +96,11 @@ class ServedCollection:
         query_id = self.judgements.query_id(asked)
         judged = {query.id: query for query in self.judgements.queries if query.text.strip()}
         return judged.get(asked) or judged.get(query_id) or Query(query_id, asked)
+
+    def run(self, name: str, queries: Sequence[Query], index: str, patience: float) -> Run:
+        """Return a given run, or wait for that of a system over questions; Unready: it takes longer."""
+        given = self.runs.get(name)
+        return self.system_runs.finished(name, queries, index, patience) if given is None else given
 
     def note(self, deed: str, entry: JudgementEntry, who: str) -> None:
         """Put a word of a judge into the audit."""

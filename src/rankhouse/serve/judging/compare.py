@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -15,7 +14,6 @@ from msgspec import Meta, Struct
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels, restrict
-from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import Comparison, compare
 from rankhouse.labels.agreement import cohens_kappa
 from rankhouse.serve.errors import UnknownName
@@ -42,6 +40,11 @@ class CompareRequest(Struct, frozen=True):
     index: Annotated[str, Meta(description="Name of what systems search.")] = ""
     against: Annotated[str, Meta(description="What is compared with the baseline question by question.")] = ""
 
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The two that are compared question by question: ``against``, or else the second, with the first."""
+        return self.names[0], self.against or self.names[min(1, len(self.names) - 1)]
+
 
 class ComparedQuery(Struct):
     """One question.
@@ -61,39 +64,6 @@ class ComparedQuery(Struct):
     difference: float
 
 
-@dataclass(frozen=True)
-class ComparedRuns:
-    """What came out, or how far it is.
-
-    Attributes:
-        progress: Of the systems' runs that are being made.
-        comparison: Means, intervals and tests; None until all runs are there.
-        pair: The two that are compared query by query.
-        rows: The judged questions, those that differ most first.
-    """
-
-    request: CompareRequest
-    progress: tuple[RunProgress, ...]
-    comparison: Comparison | None = None
-    pair: tuple[str, str] = ("", "")
-    rows: tuple[ComparedQuery, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether there is something to see."""
-        return self.comparison is not None
-
-
-class ProgressInfo(Struct):
-    """How far a system's run is: questions asked, of so many; why it cannot be made."""
-
-    system: str
-    done: int
-    total: int
-    fault: str
-
-
 class CompareResponse(Struct):
     """Runs compared, or how far their runs are; ask again until it is ready.
 
@@ -108,29 +78,12 @@ class CompareResponse(Struct):
     """
 
     ready: bool
-    progress: list[ProgressInfo]
+    progress: list[RunProgress]
     method: str
     measure: str
     cells: list[dict[str, Any]]
     queries: list[ComparedQuery]
     notes: list[str]
-
-    @classmethod
-    def of(cls, told: ComparedRuns) -> CompareResponse:
-        """Return a comparison as JSON."""
-        progress = [ProgressInfo(one.system, one.done, one.total, one.fault) for one in told.progress]
-        full: dict[str, Any] = {} if told.comparison is None else told.comparison.to_dict()
-        measure = "" if told.comparison is None else told.comparison.measures[0]
-        method, cells = full.get("method", ""), full.get("cells", [])
-        return cls(
-            told.is_ready,
-            progress,
-            method,
-            measure,
-            cells=cells,
-            queries=list(told.rows),
-            notes=list(told.notes),
-        )
 
 
 def comparable(service: ServedCollection, index: str = "") -> tuple[str, ...]:
@@ -138,15 +91,14 @@ def comparable(service: ServedCollection, index: str = "") -> tuple[str, ...]:
     return tuple(dict.fromkeys([*service.runs, *service.catalogue.systems(index)]))
 
 
-def compare_runs(service: ServedCollection, request: CompareRequest) -> ComparedRuns:
-    """Compare runs on all questions that are judged; ``against``, or else the second run, query by query.
+def compare_runs(
+    service: ServedCollection, request: CompareRequest
+) -> tuple[CompareResponse, Comparison | None]:
+    """Compare runs on all questions that are judged; the comparison itself is None until all runs are there.
 
-    Raises:
-        UnknownName: There is no such run or system, or ``against`` is none of those compared.
-        WrongUse: Fewer than one run or more than eight, nothing is judged, or an unknown measure or test.
-        BadData: A run has nothing for any judged question.
+    UnknownName: there is no such run, or ``against`` is not compared. WrongUse: too few or too many runs,
+    nothing is judged, an unknown measure or test. BadData: a run has nothing for any judged question.
     """
-    against = request.against
     names = tuple(dict.fromkeys(request.names))
     if not 1 <= len(names) <= MOST_COMPARED:
         raise WrongUse(f"{len(names)} runs: name 1 to {MOST_COMPARED}, the baseline first")
@@ -154,39 +106,36 @@ def compare_runs(service: ServedCollection, request: CompareRequest) -> Compared
     for name in names:
         if name not in known:
             raise UnknownName("run or system", name, known, "names")
-    if against and against not in names:
-        raise UnknownName("run among those compared", against, names, "against")
+    if request.against and request.against not in names:
+        raise UnknownName("run among those compared", request.against, names, "against")
     queries = {query.id: query for query in service.known_queries()}
-    qrels = service.known_qrels()
-    if any(name not in service.runs for name in names):  # systems are asked the questions' texts
+    qrels, systems = service.known_qrels(), [name for name in names if name not in service.runs]
+    if systems:  # they are asked the questions' texts
         qrels = restrict(qrels, queries)
     if not any(qrels.values()):
         raise WrongUse("nothing is judged yet; judge some documents, or start the service with --qrels FILE")
-    progress = _made(service, names, [queries[q] for q in qrels if q in queries], request.index)
-    if any(one.run is None for one in progress.values()):
-        faults = tuple(f"{one.system}: {one.fault}" for one in progress.values() if one.fault)
-        return ComparedRuns(request, tuple(progress.values()), notes=faults)
-    runs = {
-        name: progress[name].run or Run.of({}) if name in progress else service.runs[name] for name in names
-    }
+    judged = [queries[query_id] for query_id in qrels if query_id in queries]
+    made = {name: service.system_runs.progress(name, judged, request.index) for name in systems}
+    progress = [progress for progress, _ in made.values()]
+    runs = {name: service.runs[name] if name in service.runs else made[name][1] for name in names}
+    ready = {name: run for name, run in runs.items() if run is not None}
+    if len(ready) < len(runs):
+        notes = [f"{one.system}: {one.fault}" for one in progress if one.fault]
+        return CompareResponse(False, progress, "", "", cells=[], queries=[], notes=notes), None
     baseline = names[0] if len(names) > 1 else None
     comparison = compare(
-        runs, qrels, request.measures, baseline, test=request.test, correction=request.correction
+        ready, qrels, request.measures, baseline, test=request.test, correction=request.correction
     )
-    pair = (names[0], against or names[min(1, len(names) - 1)])
-    notes = (
-        *comparison.remarks,
-        *few_questions(len(comparison.query_ids), "judged questions", "what systems differ by may be luck"),
-        *_learned(service, names, comparison.query_ids, request.index),
-    )
-    return ComparedRuns(
-        request,
-        tuple(progress.values()),
-        comparison,
-        pair,
-        rows=_rows(comparison, pair, qrels, queries),
-        notes=notes,
-    )
+    told: dict[str, Any] = comparison.to_dict()
+    few = few_questions(len(comparison.query_ids), "judged questions", "what systems differ by may be luck")
+    learned = _learned(service, names, comparison.query_ids, request.index)
+    answer = CompareResponse(
+        True, progress, told["method"], comparison.measures[0],
+        cells=told["cells"],
+        queries=_rows(comparison, request.pair, qrels, queries),
+        notes=[*comparison.remarks, *few, *learned],
+    )  # fmt: skip
+    return answer, comparison
 
 
 def _learned(
@@ -204,17 +153,9 @@ def _learned(
             )
 
 
-def _made(
-    service: ServedCollection, names: Sequence[str], queries: Sequence[Query], index: str
-) -> dict[str, RunProgress]:
-    """Return the runs of those names that are systems, as far as they are made."""
-    systems = [name for name in names if name not in service.runs]
-    return {name: service.system_runs.progress(name, queries, index) for name in systems}
-
-
 def _rows(
     comparison: Comparison, pair: tuple[str, str], qrels: Qrels, queries: Mapping[str, Query]
-) -> tuple[ComparedQuery, ...]:
+) -> list[ComparedQuery]:
     measure, scores = comparison.measures[0], comparison.scores
     columns = {name: scores[name].of(measure).tolist() for name in scores}
     gains = comparison.differences(pair[1], measure) if comparison.challengers else ()
@@ -224,7 +165,7 @@ def _rows(
         values = {name: column[place] for name, column in columns.items()}
         text, difference = queries[query_id].text if query_id in queries else "", gain.get(query_id, 0.0)
         rows.append(ComparedQuery(query_id, text, len(qrels[query_id]), values, difference=difference))
-    return tuple(sorted(rows, key=lambda row: (-abs(row.difference), row.id)))
+    return sorted(rows, key=lambda row: (-abs(row.difference), row.id))
 
 
 class Difference(NamedTuple):
@@ -265,10 +206,9 @@ def agreements(store: JudgementStore) -> list[AgreementInfo]:
 
 def agreement(first: str, second: str, mine: Qrels, theirs: Qrels) -> AgreementInfo:
     """Compare two judges on the pairs that both graded; NaN, null in JSON, where there is no number."""
-    common = _common(mine, theirs)
+    common = list(_common(mine, theirs))
     counts = Counter((one.first, one.second) for one in common)
-    same = sum(count for (a, b), count in counts.items() if a == b)
-    share = same / len(common) if common else math.nan
+    share = sum(one.first == one.second for one in common) / len(common) if common else math.nan
     return AgreementInfo(
         first, second, len(common), share, kappa=cohens_kappa(counts), weighted=cohens_kappa(counts, 2)
     )
@@ -280,10 +220,8 @@ def differences(mine: Qrels, theirs: Qrels) -> list[Difference]:
     return sorted(differing, key=lambda one: -abs(one.first - one.second))
 
 
-def _common(mine: Qrels, theirs: Qrels) -> list[Difference]:
-    return [
-        Difference(query_id, doc_id, grade, theirs[query_id][doc_id])
-        for query_id, judged in mine.items()
-        for doc_id, grade in judged.items()
-        if doc_id in theirs.get(query_id, {})
-    ]
+def _common(mine: Qrels, theirs: Qrels) -> Iterator[Difference]:
+    for query_id, judged in mine.items():
+        others = theirs.get(query_id, {})
+        for doc_id in filter(others.__contains__, judged):
+            yield Difference(query_id, doc_id, judged[doc_id], others[doc_id])

@@ -26,11 +26,9 @@ IMPORTED: Final = "(file)"
 
 
 class JudgementEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line: what a judge said of a document, or took back.
+    """One line: what a judge said of a document, or took back. ``number`` counts lines from 1.
 
     Attributes:
-        number: From 1, by one more each line.
-        time: When, in UTC.
         grade: What is said of it; None takes an earlier word back and says nothing.
         systems: Those that showed the document.
         undoes: Number of the line that is taken back; 0 for none.
@@ -55,9 +53,8 @@ _decode = msgspec.json.Decoder(JudgementEntry).decode
 class JudgementLog:
     """Appends entries to a file; opened by one process at a time (its caller holds the lock).
 
-    Raises:
-        BadData: A line in the middle is none of such a log.
-        OutputFailed: The file cannot be written.
+    ``entries`` is what stood in the file when it was opened. BadData: a line in the middle is none of such a
+    log. OutputFailed: the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,14 +64,16 @@ class JudgementLog:
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             _sync_folder(path.parent)
         try:
-            self._entries = self._recovered()
+            content = path.read_bytes()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):  # what a kill left of a last one
+                with writing_failures(path):
+                    os.ftruncate(self._file, whole)
+                    os.fsync(self._file)
+            self.entries = list(_lines(content[:whole], path))
         except BaseException:
             os.close(self._file)
             raise
-
-    def entries(self) -> list[JudgementEntry]:
-        """Return what stood in the file when it was opened."""
-        return self._entries
 
     def append(self, *entries: JudgementEntry) -> None:
         """Append lines; when this returns, they are on disk. OutputFailed says that nothing was appended."""
@@ -85,17 +84,6 @@ class JudgementLog:
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
-
-    def _recovered(self) -> list[JudgementEntry]:
-        """Read all lines, and cut off what a kill left of a last one."""
-        with self.path.open("rb") as file:
-            content = file.read()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            with writing_failures(self.path):
-                os.ftruncate(self._file, whole)
-                os.fsync(self._file)
-        return list(_lines(content[:whole], self.path))
 
 
 def _lines(content: bytes, path: Path) -> Iterator[JudgementEntry]:

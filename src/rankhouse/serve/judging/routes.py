@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, convert, field, structs, to_builtins
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
@@ -13,7 +12,7 @@ from starlette.routing import BaseRoute
 from rankhouse.io.trec import qrels_rows
 from rankhouse.serve.contracts.openapi import Operation, RouteGroup
 from rankhouse.serve.contracts.requests import Threads, caller_of, deadline_of
-from rankhouse.serve.errors import Forbidden, Invalid, Unready
+from rankhouse.serve.errors import Forbidden, Invalid
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import (
     AgreementInfo,
@@ -22,12 +21,11 @@ from rankhouse.serve.judging.compare import (
     agreements,
     compare_runs,
 )
-from rankhouse.serve.judging.log import JudgementEntry
 from rankhouse.serve.judging.runs import trec_run
 from rankhouse.serve.judging.store import LONGEST_NAME, MOST_SYSTEMS, JudgementStore
-from rankhouse.serve.judging.training import TrainingJob, TrainingRequest
+from rankhouse.serve.judging.training import Epochs, Rate, Seed, TrainingJob, TrainingRequest
 from rankhouse.serve.search.documents import read_document
-from rankhouse.serve.search.shapes import Words
+from rankhouse.serve.search.shapes import IndexQuery, Words
 
 Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
 Id = Annotated[str, Meta(min_length=1, max_length=1_000)]
@@ -98,14 +96,9 @@ class JudgementInfo(Struct):
     judge: str
     query_id: str
     query: str
-    doc_id: str = msgspec.field(name="document")
+    doc_id: str = field(name="document")
     grade: int | None
     undoes: int
-
-    @classmethod
-    def of(cls, entry: JudgementEntry) -> JudgementInfo:
-        """Return an entry as JSON."""
-        return msgspec.convert(entry, cls, from_attributes=True)
 
 
 class UndoneResponse(Struct):
@@ -121,19 +114,13 @@ class UndoneResponse(Struct):
 class JudgedQueryParameters(Struct):
     """Which question is meant."""
 
-    query: Annotated[str, Meta(description="The question's text, or its id.", extra={"required": True})] = ""
+    query: Annotated[Words, Meta(description="The question's text, or its id.")]
 
 
 class QrelsParameters(Struct):
     """Whose judgements are meant."""
 
     judge: Annotated[str, Meta(description="Only what this judge says.")] = ""
-
-
-class RunParameters(Struct):
-    """Which index a run is of."""
-
-    index: Annotated[str, Meta(description="Name of what systems search.")] = ""
 
 
 class JudgedQuery(Struct):
@@ -171,13 +158,9 @@ class TrainingBody(Struct):
     start: str | None = None
     index: str | None = None
     first_stage: str | None = None
-    epochs: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    rate: Annotated[float, Meta(gt=0, le=1)] | None = None
-    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-
-    def request(self) -> TrainingRequest:
-        """Return the request, with defaults for what is not said."""
-        return TrainingRequest(**{name: value for name, value in structs.asdict(self).items() if value})
+    epochs: Epochs | None = None
+    rate: Rate | None = None
+    seed: Seed | None = None
 
 
 class TrainingInfo(Struct):
@@ -209,7 +192,6 @@ class TrainingInfo(Struct):
 def routes(service: ServedCollection) -> list[BaseRoute]:
     """Return the routes of questions, judgements, comparisons and trainings."""
     judge, compare, train = (RouteGroup(service, tag, Threads(tag)) for tag in ("judge", "compare", "train"))
-    text = "text/plain"
     return [
         judge("GET", "/api/queries", _queries, Operation("List the questions", answer=list[QueryInfo])),
         judge("GET", "/api/judgements", _judged,
@@ -218,19 +200,20 @@ def routes(service: ServedCollection) -> list[BaseRoute]:
         judge("POST", "/api/judgements/undo", _undo,
               Operation("Take a judge's last word back", UndoBody, UndoneResponse)),
         judge("GET", "/api/judgements/qrels", _qrels,
-              Operation("The judgements as TREC qrels", query=QrelsParameters, media=text)),
-        judge("GET", "/api/judgements/agreement", _agreement,
+              Operation("The judgements as TREC qrels", query=QrelsParameters, media="text/plain")),
+        judge("GET", "/api/judgements/agreement", lambda service, *_: agreements(_store(service)),
               Operation("How far judges agree", answer=list[AgreementInfo])),
-        compare("GET", "/api/compare", _compare,
+        compare("GET", "/api/compare", lambda service, _, asked: compare_runs(service, asked)[0],
                 Operation("Compare runs and systems", answer=CompareResponse, query=CompareRequest)),
         compare("GET", "/api/runs/{name:path}", _run,
-                Operation("A run, or a system's over all questions, as TREC has it", query=RunParameters,
-                          media=text)),
-        train("GET", "/api/trainings", _trainings,
+                Operation("A run, or a system's over all questions, as TREC has it", query=IndexQuery,
+                          media="text/plain")),
+        train("GET", "/api/trainings", lambda *_: [_info(job) for job in service.training.jobs()],
               Operation("List the trainings", answer=list[TrainingInfo])),
         train("POST", "/api/trainings", _begin,
-              Operation("Train a ranker", TrainingBody, TrainingInfo, statuses=(201,))),
-        train("GET", "/api/trainings/{name}", _training,
+              Operation("Train a ranker", TrainingBody, TrainingInfo, status=201)),
+        train("GET", "/api/trainings/{name}",
+              lambda _, request, __: _info(service.training.job(request.path_params["name"])),
               Operation("A training and its curve", answer=TrainingInfo)),
         train("DELETE", "/api/trainings/{name}", _cancel,
               Operation("End a training", answer=TrainingInfo)),
@@ -266,17 +249,17 @@ def _judged(service: ServedCollection, _request: Request, asked: JudgedQueryPara
 def _judge(service: ServedCollection, request: Request, body: JudgementBody) -> JudgementInfo:
     store, who = _store(service), caller_of(request).name
     judge = body.judge or who
-    _, document = read_document(service, body.index or "", body.document)
+    _, document = read_document(service.catalogue, body.index or "", body.document)
     text, systems = _text(service, body.query), body.systems or ()
     entry = store.judge(judge, text, document.id, body.grade, systems=systems)
     service.note("judge", entry, who)
-    return JudgementInfo.of(entry)
+    return convert(entry, JudgementInfo, from_attributes=True)
 
 
 def _undo(service: ServedCollection, request: Request, body: UndoBody) -> UndoneResponse:
     who = caller_of(request).name
     entry = service.undo(_store(service), body.judge or who, who)
-    return UndoneResponse(None if entry is None else JudgementInfo.of(entry))
+    return UndoneResponse(convert(entry, JudgementInfo | None, from_attributes=True))
 
 
 def _qrels(service: ServedCollection, _request: Request, asked: QrelsParameters) -> Response:
@@ -284,58 +267,26 @@ def _qrels(service: ServedCollection, _request: Request, asked: QrelsParameters)
     return PlainTextResponse("".join(qrels_rows(said)).encode("utf-8", "replace"))
 
 
-def _agreement(service: ServedCollection, _request: Request, _asked: None) -> list[AgreementInfo]:
-    return agreements(_store(service))
-
-
-def _compare(service: ServedCollection, _request: Request, asked: CompareRequest) -> CompareResponse:
-    return CompareResponse.of(compare_runs(service, asked))
-
-
-def _run(service: ServedCollection, request: Request, asked: RunParameters) -> Response:
+def _run(service: ServedCollection, request: Request, asked: IndexQuery) -> Response:
     """Return a run as TREC has it; that of a system is waited for."""
     name, patience = request.path_params["name"], min(20.0, deadline_of(request).left or 20.0)
-    run = service.runs.get(name)
-    if run is None:
-        progress = service.system_runs.finished(name, service.known_queries(), asked.index, patience)
-        if progress.run is None:
-            how_far = progress.fault or f"{progress.done:,} of {progress.total:,} questions are asked"
-            raise Unready(f"the run of {name} is not there yet: {how_far}; ask again in a moment")
-        run = progress.run
+    run = service.run(name, service.known_queries(), asked.index, patience)
     return PlainTextResponse(trec_run(run, name).encode("utf-8", "replace"))
 
 
-def _trainings(service: ServedCollection, _request: Request, _asked: None) -> list[TrainingInfo]:
-    return [_info(job) for job in service.training.jobs()]
-
-
-def _training(service: ServedCollection, request: Request, _asked: None) -> TrainingInfo:
-    return _info(service.training.job(request.path_params["name"]))
-
-
 def _begin(service: ServedCollection, request: Request, body: TrainingBody) -> TrainingInfo:
-    wanted = body.request()
-    job = service.training.begin(wanted)
-    service.audit.note("train", caller_of(request).name, name=wanted.name, start=wanted.start)
-    return _info(job)
+    wanted = {name: value for name, value in structs.asdict(body).items() if value}
+    return _info(service.training.begin(TrainingRequest(**wanted), caller_of(request).name))
 
 
 def _cancel(service: ServedCollection, request: Request, _asked: None) -> TrainingInfo:
-    name = request.path_params["name"]
-    job = service.training.cancel(name)
-    service.audit.note("cancel", caller_of(request).name, name=name)
-    return _info(job)
+    return _info(service.training.cancel(request.path_params["name"], caller_of(request).name))
 
 
 def _info(job: TrainingJob) -> TrainingInfo:
+    name, start = job.request.name, job.request.start
     return TrainingInfo(
-        name=job.request.name,
-        start=job.request.start,
-        state=job.state,
-        begun=job.begun,
-        queries=len(job.queries),
-        held_out=job.held_out,
-        fault=job.fault,
-        log=[msgspec.to_builtins(entry) for entry in job.log],
-        warnings=list(job.warnings),
-    )
+        name, start, job.state, job.begun,
+        queries=len(job.queries), held_out=job.held_out, fault=job.fault,
+        log=[to_builtins(entry) for entry in job.log], warnings=list(job.warnings),
+    )  # fmt: skip

@@ -8,55 +8,46 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from cachetools import LRUCache
+from msgspec import Struct
 
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.io.trec import run_rows
-from rankhouse.serve.errors import Overloaded
+from rankhouse.serve.errors import Overloaded, Unready
+from rankhouse.serve.search.answer import rank
 from rankhouse.serve.search.catalogue import Catalogue
-from rankhouse.serve.search.stages import rank
 from rankhouse.serve.search.systems import NamedSystem
 
 MOST_QUERIES: Final = 1_000
 """Questions that a run is made of here; larger ones are made by command."""
 KEPT: Final = 8 * MOST_QUERIES
 """Rankings of one question by one system that are kept, those used last; 12 KB each."""
-_PATIENCE: Final = 30.0  # seconds without work after which the thread ends
 
 
 class _Key(NamedTuple):
-    """What a ranking depends on."""
+    """What a ranking depends on: an index by its name and as it is, a system, its rankers, a question."""
 
+    searched: str
     collection: str
     spec: NamedSystem
     rankers: tuple[str, ...]
     text: str
 
 
-class _Task(NamedTuple):
-    """A question that a system is to be asked."""
-
-    key: _Key
-    searched: str
-
-
-@dataclass(frozen=True)
-class RunProgress:
-    """How far a system's run is: questions asked, of the total; the run, or why it cannot be made."""
+class RunProgress(Struct, frozen=True):
+    """How far a system's run is: questions asked, of so many; why it cannot be made."""
 
     system: str
     done: int
     total: int
-    run: Run | None = None
-    fault: str = ""
+    fault: str
 
 
 class SystemRuns:
@@ -64,21 +55,20 @@ class SystemRuns:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
+        self._thread = ThreadPoolExecutor(1, "system-runs")
         self._changed = threading.Condition()
         self._rankings: LRUCache[_Key, Ranking] = LRUCache(KEPT)
         self._faults: dict[tuple[str, NamedSystem], str] = {}
         self._ids: dict[str, str] = {}  # so that a document's id is kept once
-        self._waiting: deque[_Task] = deque()
-        self._asked: set[_Key] = set()  # waiting or at work
-        self._thread: threading.Thread | None = None
+        self._asked: dict[_Key, Future[None]] = {}  # waiting or at work
         self._closed = False
 
-    def progress(self, system: str, queries: Sequence[Query], index: str = "") -> RunProgress:
-        """Return a system's run if it is there; else begin to make it, and say how far it is.
+    def progress(
+        self, system: str, queries: Sequence[Query], index: str = ""
+    ) -> tuple[RunProgress, Run | None]:
+        """Say how far a system's run is, which is begun if need be, and return it if it is there.
 
-        Raises:
-            UnknownName: There is no such index or system.
-            WrongUse: There are too many questions.
+        UnknownName: there is no such index or system. WrongUse: there are too many questions.
         """
         if len(queries) > MOST_QUERIES:
             raise WrongUse(
@@ -88,28 +78,35 @@ class SystemRuns:
         view = self._catalogue.view(index)
         spec = self._catalogue.system(system, view.name)
         marks = tuple(self._catalogue.ranker(name).fingerprint for name in spec.rankers)
-        keys = [_Key(view.index.fingerprint, spec, marks, query.text) for query in queries]
+        key = _Key(view.name, view.index.fingerprint, spec, marks, text="")
+        keys = [key._replace(text=query.text) for query in queries]
         with self._changed:
-            fault = self._faults.pop((view.name, spec), "")
-            if fault:
-                return RunProgress(spec.name, 0, len(queries), fault=fault)
+            if fault := self._faults.pop((view.name, spec), ""):
+                return RunProgress(spec.name, 0, len(queries), fault), None
             rankings = {key: self._rankings[key] for key in keys if key in self._rankings}
-            if missing := [key for key in dict.fromkeys(keys) if key not in rankings]:
-                self._ask([_Task(key, view.name) for key in missing if key not in self._asked])
-                return RunProgress(spec.name, sum(key in rankings for key in keys), len(queries))
-        run = Run.from_rankings({query.id: rankings[key] for query, key in zip(queries, keys, strict=True)})
-        return RunProgress(spec.name, len(queries), len(queries), run)
+            for key in keys:
+                if key not in rankings and key not in self._asked and not self._closed:
+                    self._asked[key] = self._thread.submit(self._ask, key)
+        done = sum(key in rankings for key in keys)
+        progress = RunProgress(spec.name, done, len(queries), "")
+        if done < len(keys):
+            return progress, None
+        made = {query.id: rankings[key] for query, key in zip(queries, keys, strict=True)}
+        return progress, Run.from_rankings(made)
 
     def finished(
         self, system: str, queries: Sequence[Query], index: str = "", patience: float = 600.0
-    ) -> RunProgress:
-        """Wait for a system's run."""
+    ) -> Run:
+        """Wait for a system's run; Unready: it cannot be made, or not in so many seconds."""
         until = time.monotonic() + patience
         while True:
-            progress = self.progress(system, queries, index)
+            progress, run = self.progress(system, queries, index)
+            if run is not None:
+                return run
             left = until - time.monotonic()
-            if progress.run is not None or progress.fault or left <= 0:
-                return progress
+            if progress.fault or left <= 0:
+                how_far = progress.fault or f"{progress.done:,} of {progress.total:,} questions are asked"
+                raise Unready(f"the run of {system} is not there yet: {how_far}; ask again in a moment")
             with self._changed:
                 self._changed.wait(min(left, 1.0))
 
@@ -117,63 +114,36 @@ class SystemRuns:
         """Ask nothing more."""
         with self._changed:
             self._closed = True
-            self._waiting.clear()
+            self._changed.notify_all()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _ask(self, key: _Key) -> None:
+        """Ask one question; where that fails, the system is not asked the others."""
+        ranking, fault = None, ""
+        try:
+            ranking = self._ranked(key)
+        except RankhouseError as error:
+            fault = str(error)
+        except Exception as error:  # noqa: BLE001 - who asks for the run is told
+            fault = f"{type(error).__name__}: {error}"
+        with self._changed:
+            del self._asked[key]
+            if ranking is not None:
+                self._rankings[key] = ranking
+            elif not self._closed:
+                self._faults[key.searched, key.spec] = fault
+                for other in [
+                    one for one in self._asked if (one.searched, one.spec) == (key.searched, key.spec)
+                ]:
+                    self._asked.pop(other).cancel()
             self._changed.notify_all()
 
-    def _ask(self, tasks: Sequence[_Task]) -> None:
-        """Put questions at the end of the line; the caller holds the lock."""
-        if self._closed or not tasks:
-            return
-        self._waiting.extend(tasks)
-        self._asked.update(task.key for task in tasks)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="system-runs", daemon=True)
-            self._thread.start()
-        self._changed.notify_all()
-
-    def _work(self) -> None:
-        while (task := self._next()) is not None:
-            key, ranking, fault = task.key, None, ""
-            try:
-                ranking = self._ranked(task)
-            except RankhouseError as error:
-                fault = str(error)
-            except Exception as error:  # noqa: BLE001 - who asks is told, and the thread goes on
-                fault = f"{type(error).__name__}: {error}"
-            with self._changed:
-                self._asked.discard(key)
-                if ranking is not None:
-                    self._rankings[key] = ranking
-                elif not self._closed:
-                    self._faults[task.searched, key.spec] = fault
-                    self._drop(task)
-                self._changed.notify_all()
-
-    def _next(self) -> _Task | None:
-        """Return the next question; None where none came for long."""
-        with self._changed:
-            if not self._waiting:
-                self._changed.wait_for(lambda: self._waiting or self._closed, _PATIENCE)
-            if not self._waiting:
-                self._thread = None
-                return None
-            return self._waiting.popleft()
-
-    def _drop(self, failed: _Task) -> None:
-        """Forget the other questions to a system that fails."""
-        kept = [
-            one for one in self._waiting if (one.searched, one.key.spec) != (failed.searched, failed.key.spec)
-        ]
-        self._asked -= {one.key for one in self._waiting} - {one.key for one in kept}
-        self._waiting = deque(kept)
-
-    def _ranked(self, task: _Task) -> Ranking:
-        """Ask one question; where a model has too much to do, wait."""
-        query = Query("query", task.key.text)
+    def _ranked(self, key: _Key) -> Ranking:
+        """Rank for one question; where a model has too much to do, wait."""
         while True:
             try:
-                view = self._catalogue.view(task.searched)
-                found = rank(self._catalogue, view, task.key.spec, query).ranking
+                view = self._catalogue.view(key.searched)
+                found = rank(self._catalogue, view, key.spec, Query("query", key.text)).ranking
                 doc_ids = tuple(self._ids.setdefault(one, one) for one in found.doc_ids)
                 return Ranking(doc_ids, found.scores.copy())
             except Overloaded as error:

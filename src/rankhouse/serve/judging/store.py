@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from rankhouse.core.errors import OutputFailed, WrongUse, warn
 from rankhouse.core.nouns import Query
@@ -49,10 +49,8 @@ Pair = tuple[str, str]
 class JudgementStore:
     """What judges said. Safe to use from many threads; only one process may have a file open.
 
-    Raises:
-        WrongUse: Another process has the file open.
-        BadData: The qrels file or the log is damaged.
-        OutputFailed: Nothing can be written there.
+    WrongUse: another process has it open. BadData: the qrels file or the log is damaged. OutputFailed:
+    nothing can be written there.
     """
 
     def __init__(self, path: Path, queries: Iterable[Query] = (), scale: Mapping[int, str] = SCALE) -> None:
@@ -100,9 +98,8 @@ class JudgementStore:
 
         Raises:
             WrongUse: A name, query, document or grade that cannot be written down.
-            BadData: The qrels file was changed by somebody else and cannot be read; nothing was written down.
-            OutputFailed: Disk full or the like; nothing was written down.
-            Outdated: The judge said something else of the document after that version, in another window.
+            BadData, OutputFailed: The qrels file cannot be read, or nothing can be written.
+            Outdated: The judge said something else of the document since that version.
         """
         self._check(judge, query, doc_id, grade)
         if len(systems) > MOST_SYSTEMS or any(len(name) > LONGEST_SYSTEM for name in systems):
@@ -111,18 +108,14 @@ class JudgementStore:
             )
         with self._lock:
             self._take_in()
-            query_id = self.query_id(query)
+            pair = self.query_id(query), doc_id
             if version is not None:
-                self._refuse_outdated(judge, (query_id, doc_id), grade, version)
-            entry = self._entry(judge, (query_id, doc_id), grade, query, systems=tuple(systems))
-            return self._write(entry)
+                self._refuse_outdated(judge, pair, grade, version)
+            entry = self._entry(judge, pair, grade, query)
+            return self._write(replace(entry, systems=tuple(systems)))
 
     def comment(self, judge: str, query: str, doc_id: str, text: str) -> JudgementEntry:
-        """Write down a judge's comment on a document, beside the grade if there is one; "" removes it.
-
-        Raises:
-            WrongUse, BadData, OutputFailed: As for judging.
-        """
+        """Write down a judge's comment on a document, beside the grade if there is one; "" removes it."""
         text = text.strip()
         self._check(judge, query, doc_id, None)
         if len(text) > LONGEST_COMMENT:
@@ -131,7 +124,7 @@ class JudgementStore:
             self._take_in()
             pair = self.query_id(query), doc_id
             entry = self._entry(judge, pair, self._grades.get(pair, {}).get(judge), query)
-            return self._write(msgspec.structs.replace(entry, comment=text))
+            return self._write(replace(entry, comment=text))
 
     def _refuse_outdated(self, judge: str, pair: Pair, grade: int | None, version: int) -> None:
         later = (e for e in self._entries[max(0, version) :] if e.judge == judge)
@@ -148,11 +141,7 @@ class JudgementStore:
     def undo(self, judge: str) -> JudgementEntry | None:
         """Take back the last word of a judge that still stands; called again, the one before.
 
-        Returns the line that was written, with the grade that counts again; None where nothing is left to
-        take back.
-
-        Raises:
-            BadData, OutputFailed: As for judging.
+        Returns the line that was written, with the grade that counts again; None where nothing was left.
         """
         with self._lock:
             self._take_in()
@@ -161,21 +150,14 @@ class JudgementStore:
             last = next((e for e in reversed(mine) if not e.undoes and e.number not in taken_back), None)
             if last is None:
                 return None
-            grade, comment = self._before(last)
-            pair = last.query_id, last.doc_id
-            undone = self._entry(judge, pair, grade, last.query, undoes=last.number)
-            if last.comment is not None:
-                undone = msgspec.structs.replace(undone, comment=comment)
-            return self._write(undone)
-
-    def _before(self, last: JudgementEntry) -> tuple[int | None, str]:
-        """Return a judge's grade and comment of a pair before an entry."""
-        grade, comment, place = None, "", (last.judge, last.query_id, last.doc_id)
-        for entry in self._entries[: last.number - 1]:
-            if (entry.judge, entry.query_id, entry.doc_id) == place:
-                grade = entry.grade
-                comment = comment if entry.comment is None else entry.comment
-        return grade, comment
+            grade, comment, pair = None, "", (last.query_id, last.doc_id)
+            for entry in mine:  # before it
+                if entry.number < last.number and (entry.query_id, entry.doc_id) == pair:
+                    grade = entry.grade
+                    comment = comment if entry.comment is None else entry.comment
+            undone = self._entry(judge, pair, grade, last.query)
+            said = None if last.comment is None else comment
+            return self._write(replace(undone, undoes=last.number, comment=said))
 
     def _check(self, judge: str, query: str, doc_id: str, grade: int | None) -> None:
         if not judge.strip() or not judge.isprintable() or len(judge) > LONGEST_NAME or judge == IMPORTED:
@@ -191,22 +173,11 @@ class JudgementStore:
             raise WrongUse(f"grade {grade}: the scale has {said}; null takes a judgement back")
 
     def _entry(
-        self,
-        judge: str,
-        pair: Pair,
-        grade: int | None,
-        query: str,
-        *,
-        systems: tuple[str, ...] = (),
-        undoes: int = 0,
-        place: int = 1,
+        self, judge: str, pair: Pair, grade: int | None, query: str, *, place: int = 1
     ) -> JudgementEntry:
         """Return a new line of the log, of several that are written at once the one at a place."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = len(self._entries) + place
-        return JudgementEntry(
-            line, now, judge, *pair, grade=grade, query=query, systems=systems, undoes=undoes
-        )
+        return JudgementEntry(len(self._entries) + place, now, judge, *pair, grade=grade, query=query)
 
     def _write(self, entry: JudgementEntry) -> JudgementEntry:
         self._log.append(entry)
@@ -234,8 +205,7 @@ class JudgementStore:
     @property
     def judges(self) -> tuple[str, ...]:
         """Those who have judged, in the order of their first word; not what stood in the file before."""
-        with self._lock:
-            return tuple(dict.fromkeys(e.judge for e in self._entries if e.judge != IMPORTED))
+        return tuple(dict.fromkeys(entry.judge for entry in self.entries if entry.judge != IMPORTED))
 
     @property
     def qrels(self) -> Qrels:
@@ -267,10 +237,7 @@ class JudgementStore:
 
     def comments_of(self, judge: str, query_id: str) -> dict[str, str]:
         """Return one judge's comments on the documents of a query."""
-        with self._lock:
-            return {
-                d: said[judge] for (q, d), said in self._comments.items() if q == query_id and judge in said
-            }
+        return {doc: text for (asked, doc), who, text in self.comments if (who, asked) == (judge, query_id)}
 
     def grades(self, query: str) -> dict[str, dict[str, int]]:
         """Return of every judged document of a query what each judge says."""
@@ -300,7 +267,7 @@ class JudgementStore:
         """Read the log, and from the qrels file what no log knows of."""
         for path in (self.path, self.queries_path):
             tidy_beside(path)
-        for entry in self._log.entries():
+        for entry in self._log.entries:
             self._apply(entry)
         self._take_in(spared=1)
 
@@ -320,20 +287,16 @@ class JudgementStore:
             for entry in imported:
                 self._apply(entry)
         if before != self._merged:
-            self._warn_of_changes(before, spared)
+            rows = ((q, d, g) for q, said in before.items() for d, g in said.items())
+            wrong = [d for q, d, g in rows if self._merged.get(q, {}).get(d) != g]
+            if len(wrong) > spared:
+                warn(
+                    f"{self.path}: {len(wrong):,} grades are not those of {self.log_path.name}, which count; "
+                    "the file is written again. To judge by the file alone, move the log away",
+                    4,
+                )
             self._publish()
         self._left = _state_of(self.path)
-
-    def _warn_of_changes(self, before: Qrels, spared: int) -> None:
-        """Say that somebody changed the file beside the log."""
-        now = self.qrels
-        changed = sum(1 for q, said in before.items() for d, g in said.items() if now.get(q, {}).get(d) != g)
-        if changed > spared:
-            warn(
-                f"{self.path}: {changed:,} grades are not those of {self.log_path.name}, which count; the "
-                "file is written again. To judge by the file alone, move the log away",
-                5,
-            )
 
     def _apply(self, entry: JudgementEntry) -> None:
         self._entries.append(entry)
@@ -347,19 +310,15 @@ class JudgementStore:
             comments.pop(entry.judge, None)
             if entry.comment:
                 comments[entry.judge] = entry.comment
-        self._merge(entry.query_id, entry.doc_id, said)
+        if said:
+            self._merged.setdefault(entry.query_id, {})[entry.doc_id] = merged(said)
+        elif entry.query_id in self._merged:
+            self._merged[entry.query_id].pop(entry.doc_id, None)
+            if not self._merged[entry.query_id]:
+                del self._merged[entry.query_id]
         if entry.query:
             self._texts.setdefault(entry.query_id, entry.query)
             self._ids.setdefault(_words(entry.query), entry.query_id)
-
-    def _merge(self, query_id: str, doc_id: str, said: Mapping[str, int]) -> None:
-        """Keep what the qrels hold of a pair, or take it out."""
-        if said:
-            self._merged.setdefault(query_id, {})[doc_id] = merged(said)
-        elif query_id in self._merged:
-            self._merged[query_id].pop(doc_id, None)
-            if not self._merged[query_id]:
-                del self._merged[query_id]
 
     def _publish(self) -> None:
         """Write the qrels and, where they changed, the texts of their queries; each whole or not at all."""

@@ -22,9 +22,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, RankhouseError, WrongUse
@@ -38,10 +39,11 @@ from rankhouse.io.corpora import write_queries
 from rankhouse.io.decoding import read_own
 from rankhouse.io.outputs import writing_failures
 from rankhouse.io.trec import write_qrels, write_run
-from rankhouse.serve.errors import Refusal, UnknownName
+from rankhouse.serve.contracts.requests import ANYBODY
+from rankhouse.serve.errors import Refusal, UnknownName, Unready
 from rankhouse.serve.judging.process import last_words, started
+from rankhouse.serve.search.answer import rank
 from rankhouse.serve.search.catalogue import Catalogue
-from rankhouse.serve.search.stages import rank
 from rankhouse.systems.checkpoints import minilm
 from rankhouse.training.log import Entry, read_log
 
@@ -61,6 +63,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MERCY: Final = 10.0
 
 State = Literal["running", "done", "failed", "cancelled"]
+Epochs = Annotated[int, Meta(ge=1, le=1000)]
+Rate = Annotated[float, Meta(gt=0, le=1)]
+Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Lessons(NamedTuple):
@@ -109,10 +114,9 @@ class Lessons(NamedTuple):
             if not asked:
                 continue
             files = (place / f"{queries}.jsonl", place / f"{qrels}.txt", place / f"{run}.run")
-            write_queries(asked, files[0])
-            judged: Qrels = restrict(self.qrels, [query.id for query in asked])
-            write_qrels(judged, files[1])
             rankings = {query.id: rank(catalogue, view, spec, query).ranking for query in asked}
+            write_queries(asked, files[0])
+            write_qrels(restrict(self.qrels, [query.id for query in asked]), files[1])
             write_run(Run.from_rankings(rankings).top(_FOUND), files[2])
             for name, file in zip(("queries", "qrels", "run"), files, strict=True):
                 options += [f"{option}{name}", str(file)]
@@ -137,9 +141,9 @@ class TrainingRequest(msgspec.Struct, frozen=True):
     start: str = "knrm"
     index: str = ""
     first_stage: str = "bm25"
-    epochs: int | None = None
-    rate: float | None = None
-    seed: int = 0
+    epochs: Epochs | None = None
+    rate: Rate | None = None
+    seed: Seed = 0
 
 
 class TrainingJob(msgspec.Struct, frozen=True):
@@ -244,13 +248,11 @@ class TrainingJobs:
 
     # --- beginning and ending ---------------------------------------------------------------------
 
-    def begin(self, request: TrainingRequest) -> TrainingJob:
-        """Begin a training, or go on with one that was ended.
+    def begin(self, request: TrainingRequest, who: str = ANYBODY.name) -> TrainingJob:
+        """Begin a training, or resume one that was ended; the audit says who asked for it.
 
-        Raises:
-            WrongUse: A name that cannot be used, an unknown start, or too little is judged.
-            UnknownName: There is no such index or system.
-            Busy: Another training runs.
+        WrongUse: a name that cannot be used, or too little is judged. UnknownName: there is no such start,
+        index or system. Busy: another training runs.
         """
         self._check(request)
         if self._watcher is not None and self._process is not None and self._process.poll() is not None:
@@ -258,21 +260,34 @@ class TrainingJobs:
         with self._lock:
             if self._running:
                 raise Busy(f'the training "{self._running}" runs; wait for it, or end it first')
-            place = self._place(request.name)
-            split = Lessons.of(self._service, request.index, request.seed)
-            with writing_failures(place):
-                place.mkdir(parents=True, exist_ok=True)
-            before = self._inputs(request.name)
-            lessons = split.write(self._service.catalogue, request.index, request.first_stage, place)
-            if (request, *before[1:]) != (before[0], *self._inputs(request.name)[1:]):
-                shutil.rmtree(place / "training", ignore_errors=True)  # another training's, ended early
-            began = datetime.now(UTC).isoformat(timespec="seconds")
-            job = TrainingJob(request, "running", began, split.ids, held_out=len(split.held_out))
+            self._running, self._is_cancelled = request.name, False
+        try:
+            job = self._started(request)
+        except BaseException:
+            self._running = ""
+            raise
+        self._service.audit.note("train", who, name=request.name, start=request.start)
+        return job
+
+    def _started(self, request: TrainingRequest) -> TrainingJob:
+        """Write what is learned from, which can take long, and start the process."""
+        place = self._place(request.name)
+        lessons = Lessons.of(self._service, request.index, request.seed)
+        with writing_failures(place):
+            place.mkdir(parents=True, exist_ok=True)
+        before = self._inputs(request.name)
+        options = lessons.write(self._service.catalogue, request.index, request.first_stage, place)
+        if (request, *before[1:]) != (before[0], *self._inputs(request.name)[1:]):
+            shutil.rmtree(place / "training", ignore_errors=True)  # another training's, ended early
+        began, held_out = datetime.now(UTC).isoformat(timespec="seconds"), len(lessons.held_out)
+        job = TrainingJob(request, "running", began, lessons.ids, held_out=held_out)
+        with self._lock:
+            if self._is_cancelled:
+                raise Unready(f'the training "{request.name}" was ended before it began; ask again')
             write_checked(place / "job.json", job)
             with writing_failures(place):
-                self._process = started([*self._command(request, place), *lessons], place / "said.txt")
+                self._process = started([*self._command(request, place), *options], place / "said.txt")
             self._unwritten.pop(request.name, None)
-            self._running, self._is_cancelled = request.name, False
             self._watcher = threading.Thread(target=self._watch, args=(job, self._process), daemon=True)
             self._watcher.start()
         return job
@@ -283,27 +298,19 @@ class TrainingJobs:
         files = (place / file for file in _INPUTS)
         return (self._read(name).request, *(file.read_bytes() if file.exists() else b"" for file in files))
 
-    def cancel(self, name: str) -> TrainingJob:
-        """End a training that runs; what it has made so far stays.
-
-        Raises:
-            UnknownName: There is none of that name.
-            WrongUse: It does not run.
-        """
+    def cancel(self, name: str, who: str = ANYBODY.name) -> TrainingJob:
+        """End a training that runs; what it has made so far stays. WrongUse: it does not run."""
         job = self.job(name)
-        with self._lock:
-            if self._running != name:
-                raise WrongUse(f'the training "{name}" does not run: it is {job.state}')
-            self._is_cancelled = True
-            watcher = self._watcher
-            self._end()
-        if watcher is not None:
-            watcher.join(_MERCY)
+        if self._running != name:
+            raise WrongUse(f'the training "{name}" does not run: it is {job.state}')
+        self.close()
+        self._service.audit.note("cancel", who, name=name)
         return self.job(name)
 
     def close(self) -> None:
         """End what runs, so that no process is left behind."""
         with self._lock:
+            self._is_cancelled = True
             self._end()
             watcher = self._watcher
         if watcher is not None:
@@ -330,14 +337,10 @@ class TrainingJobs:
             raise WrongUse(f"name={request.name!r}: is a ranker of the service already; give another one")
         if request.name in self._finished():
             raise WrongUse(f"name={request.name!r}: was trained already; give another name")
+        if request.name in self._service.catalogue.systems(request.index):
+            raise WrongUse(f"name={request.name!r}: is a system of the service already; give another one")
         if request.start not in self.starts:
             raise UnknownName("ranker or family to begin with", request.start, self.starts, "start")
-        if request.epochs is not None and not 1 <= request.epochs <= 1000:
-            raise WrongUse(f"epochs={request.epochs}: give 1 to 1,000")
-        if request.rate is not None and not 0 < request.rate <= 1:
-            raise WrongUse(f"rate={request.rate}: a learning rate is above 0 and at most 1, like 1e-3")
-        if not 0 <= request.seed < 2**31:
-            raise WrongUse(f"seed={request.seed}: give a whole number of 0 or more")
 
     def _command(self, request: TrainingRequest, place: Path) -> list[str]:
         """Return the arguments of the program, but for what it learns from."""

@@ -1,67 +1,39 @@
-"""Ask: one question, one to four systems side by side, and what moved between them."""
+"""Ask: one question, one to four systems side by side, what moved between them, and passages as hits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-import numpy as np
 from msgspec import Meta, Struct
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.nouns import Document
 from rankhouse.core.progress import counted
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.serve.contracts.requests import deadline_of
+from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run
-from rankhouse.serve.page.hits import ShownAnswer, ShownPassage, shown
-from rankhouse.serve.page.render import Line, address, csv_of, download, exports, fault_page, page
+from rankhouse.serve.page.extract import SHOWN, Block, extract, place_of
+from rankhouse.serve.page.render import Line, address, csv_of, download, fault_page, page
 from rankhouse.serve.search.answer import search
-from rankhouse.serve.search.shapes import SearchBody, SearchHit, SearchResponse
+from rankhouse.serve.search.passages import FoundPassages, PassageFinder, words_nowhere
+from rankhouse.serve.search.shapes import SearchBody, SearchResponse
 
 MOST_SYSTEMS = 4
 DEPTHS = (10, 20, 50, 100)
 PATIENCE = 20.0
 """Seconds that a system may take before its first stage's order is shown."""
 _EXAMPLES = 8
-
-
-class Move(NamedTuple):
-    """Where a document stands beside the first column: "up", "down", "same" or "new"."""
-
-    kind: str
-    text: str
-    said: str
-
-
-class ShownHit(NamedTuple):
-    """A document of a column, with its movement, grade, neighbours, passages, and where in its file it is."""
-
-    hit: SearchHit
-    move: Move | None
-    grade: int | None
-    beside: tuple[str, ...]
-    passages: Sequence[ShownPassage] = ()
-    place: str = ""
-
-
-class SystemColumn(NamedTuple):
-    """A system's answer; ``gone`` are documents of the first column that are not here.
-
-    Attributes:
-        before: A sentence that stands before the hits; "" for none.
-    """
-
-    system: str
-    summary: str
-    hits: Sequence[ShownHit] = ()
-    gone: Sequence[SearchHit] = ()
-    notes: Sequence[str] = ()
-    before: str = ""
+_BRIEF = 110
+"""Characters of a document's further passages."""
+_NOTHING = "nothing was found"
 
 
 class AskFields(Struct):
@@ -79,7 +51,7 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
     query, k = asked.query, asked.k
     view = service.catalogue.view(asked.index)
     systems = service.catalogue.systems(view.name)
-    chosen = asked.system or _usual(systems)
+    chosen = asked.system or [usual_system(systems)]
     if len(chosen) > MOST_SYSTEMS:
         raise WrongUse(f"{len(chosen)} systems were chosen; choose at most {MOST_SYSTEMS}")
     content: dict[str, object] = {
@@ -88,14 +60,13 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
         "systems": list(dict.fromkeys([*systems, *chosen])),
         "chosen": chosen,
         "index": view.name,
-        "indexes": [(name, name) for name in service.catalogue.indexes],
-        "depths": [(str(n), str(n)) for n in sorted({*DEPTHS, k})],
-        "k": str(k),
+        "depths": sorted({*DEPTHS, k}),
+        "k": k,
         "facts": f"{view.name}: {counted(len(view.index.documents), 'document')}",
-        "columns": [], "examples": [], "exports": [], "fault": "", "labels": service.scale,
+        "examples": () if query else service.known_queries()[:_EXAMPLES],
+        "columns": (), "fault": "", "labels": service.scale,
     }  # fmt: skip
     if not query:
-        content["examples"] = service.known_queries()[:_EXAMPLES]
         return page(request, "ask.html.j2", content)
     try:
         deadline, is_page = deadline_of(request, PATIENCE), asked.export == "html"
@@ -103,91 +74,105 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
             SearchBody(query=query, system=name, index=view.name, k=k, snippets=not is_page)
             for name in chosen
         ]
-        answers = [search(service, one, deadline) for one in bodies]
+        answers = [search(service.catalogue, one, deadline) for one in bodies]
     except RankhouseError as error:  # the form stays, with what is wrong
-        failed = fault_page(request, error)
         content["fault"] = str(error)
-        return page(request, "ask.html.j2", content, failed.status_code)
+        return page(request, "ask.html.j2", content, fault_page(request, error).status_code)
     if asked.export != "html":
         return export(service, query, answers, asked.export)
-    seen = [shown(service, answer, deadline) for answer in answers]
-    content["columns"] = columns(seen, service.known_grades(service.question(query).id))
-    content["exports"] = exports(request, "html", "csv", "json") + _files(request, chosen)
+    columns = [shown(service, answer, deadline) for answer in answers]
+    content |= {
+        "columns": columns,
+        "places": {hit.doc_id: hit.rank for hit in columns[0].answer.hits},
+        "grades": service.known_grades(service.question(query).id),
+    }
     return page(request, "ask.html.j2", content)
 
 
-def _usual(systems: Mapping[str, object]) -> list[str]:
+def usual_system(systems: Iterable[str]) -> str:
     """Return the system that is chosen to begin with: the best of the quick ones."""
     names = list(systems)
-    return [next((name for name in names if name.startswith("hybrid")), names[0])]
-
-
-def columns(seen: Sequence[ShownAnswer], grades: Mapping[str, int]) -> list[SystemColumn]:
-    """Return answers as columns, each compared with the first."""
-    first = seen[0].answer
-    places = {hit.doc_id: hit.rank for hit in first.hits}
-
-    def row(number: int, hit: SearchHit, one: ShownAnswer) -> ShownHit:
-        near = one.answer.hits[max(0, number - 1) : number + 2]
-        beside = tuple(other.doc_id for other in near if other is not hit)
-        move = None if one is seen[0] else _move(hit, places, first.system)
-        passages, place = one.passages.get(hit.doc_id, ()), one.places.get(hit.doc_id, "")
-        return ShownHit(hit, move, grades.get(hit.doc_id), beside, passages=passages, place=place)
-
-    return [
-        SystemColumn(
-            one.answer.system,
-            " · ".join(filter(None, (one.summary, f"{one.answer.seconds * 1000:,.0f} ms"))),
-            hits=[row(number, hit, one) for number, hit in enumerate(one.answer.hits)],
-            gone=_gone(first, one.answer),
-            notes=tuple(filter(None, (one.answer.degraded, *one.answer.warnings))),
-            before=one.before,
-        )
-        for one in seen
-    ]
-
-
-def _move(hit: SearchHit, places: Mapping[str, int], system: str) -> Move:
-    before = places.get(hit.doc_id)
-    if before is None:
-        return Move("new", "new", f"new, not shown by {system}")
-    step = before - hit.rank
-    if not step:
-        return Move("same", "=", f"at the same rank as in {system}")
-    kind, arrow = ("up", "↑") if step > 0 else ("down", "↓")
-    return Move(kind, f"{arrow}{abs(step)}", f"{kind} {abs(step)} from rank {before} of {system}")
-
-
-def _gone(first: SearchResponse, answer: SearchResponse) -> list[SearchHit]:
-    here = {hit.doc_id for hit in answer.hits}
-    return [hit for hit in first.hits if hit.doc_id not in here]
-
-
-def _files(request: Request, chosen: Sequence[str]) -> list[tuple[str, str]]:
-    given = request.query_params.multi_items()
-    rest = [(name, value) for name, value in given if name not in ("export", "system")]
-    return [(f"run of {name}", address("/", *rest, system=name, export="run")) for name in chosen]
+    return next((name for name in names if name.startswith("hybrid")), names[0])
 
 
 def export(service: ServedCollection, query: str, answers: Sequence[SearchResponse], kind: str) -> Response:
     """Return answers as a file: "json", "csv" or "run"."""
+    content: str | bytes = ""
     if kind == "json":
-        asdict = msgspec.structs.asdict
         told = [asdict(one) | {"hits": [asdict(hit) for hit in one.hits]} for one in answers]
-        for one in told:
-            one["found"] = one.pop("found")  # last, as always in this file
-        content = msgspec.json.encode(told).decode()
+        content = msgspec.json.encode(told)
     elif kind == "run":
-        query_id, content = service.question(query).id, ""
-        for answer in answers:
-            scores = np.array([hit.score for hit in answer.hits], np.float32)
-            ranking = Ranking(tuple(hit.doc_id for hit in answer.hits), scores)
-            content += trec_run(Run.from_rankings({query_id: ranking}), answer.system)
+        query_id = service.question(query).id
+        runs = [(one.system, {hit.doc_id: hit.score for hit in one.hits}) for one in answers]
+        content = "".join(trec_run(Run.of({query_id: scores}), system) for system, scores in runs)
     else:
-        rows = [
-            (answer.system, h.rank, h.doc_id, h.score, h.title, h.snippet)
-            for answer in answers
-            for h in answer.hits
-        ]
-        content = csv_of(("system", "rank", "id", "score", "title", "snippet"), rows)
+        head = ("system", "rank", "id", "score", "title", "snippet")
+        hits = ((one.system, hit) for one in answers for hit in one.hits)
+        rows = ((system, h.rank, h.doc_id, h.score, h.title, h.snippet) for system, h in hits)
+        content = csv_of(head, rows)
     return download(f"search.{kind}", content)
+
+
+# --- hits, with the passages that were found ---------------------------------------------------------------
+
+
+class ShownPassage(NamedTuple):
+    """A passage of a hit: the address of its place in the document, and what is shown of it."""
+
+    address: str
+    blocks: Sequence[Block]
+
+
+class ShownAnswer(NamedTuple):
+    """An answer without what is no answer to the question.
+
+    ``passages`` and ``places`` (in a file of several documents) are by document id. ``nowhere`` are the words
+    of the question, where no document has any; ``by_meaning`` says whether the system has vectors: then every
+    document is found, which says nothing.
+    """
+
+    answer: SearchResponse
+    passages: Mapping[str, Sequence[ShownPassage]] = MappingProxyType({})
+    nowhere: Sequence[str] = ()
+    by_meaning: bool = False
+    places: Mapping[str, str] = MappingProxyType({})
+
+
+def shown(service: ServedCollection, answer: SearchResponse, deadline: Deadline) -> ShownAnswer:
+    """Find the passages of an answer, and leave out what has nothing to do with the question."""
+    view = service.catalogue.view(answer.index)
+    try:
+        documents = view.index.documents.fetch([hit.doc_id for hit in answer.hits])
+        nowhere = words_nowhere(view.index, answer.query)
+        spec = service.catalogue.system(answer.system, view.name)
+        finder = PassageFinder(service.catalogue, view, spec, answer.query, deadline=deadline)
+    except RankhouseError:  # a part of the index went away meanwhile: the ranking is there all the same
+        return ShownAnswer(answer)
+    found = dict(zip((one.id for one in documents), finder.find(documents), strict=True))
+    hits = tuple(hit for hit in answer.hits if not finder.is_far(found[hit.doc_id]))
+    kept = {hit.doc_id for hit in hits}
+    own = {"index": view.name, "query": answer.query, "system": answer.system}
+    passages = {one.id: passages_of(one, found[one.id], finder, own) for one in documents if one.id in kept}
+    warnings = tuple(one for one in answer.warnings if not (nowhere and one.startswith(_NOTHING)))
+    found_now = answer.found if len(hits) == len(answer.hits) else len(hits)
+    return ShownAnswer(
+        replace(answer, hits=hits, warnings=warnings, found=found_now),
+        passages,
+        nowhere,
+        finder.by_meaning,
+        places={one.id: place for one in documents if (place := place_of(one))},
+    )
+
+
+def passages_of(
+    document: Document, found: FoundPassages, finder: PassageFinder, own: Mapping[str, str]
+) -> list[ShownPassage]:
+    """Return what is shown of a document's passages: much of the first, a line of the others."""
+    passages = []
+    for number, (start, end) in enumerate(found.spans or [(0, 0)]):
+        most = _BRIEF if number else SHOWN
+        blocks = extract(document, (start, end or 2 * SHOWN), finder.weights, finder.analyzer, most=most)
+        target = address("/document", **own, doc=document.id, start=start if end else "", end=end or "")
+        if blocks:
+            passages.append(ShownPassage(target + "#here" * bool(end), blocks))
+    return passages

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import RankhouseError
+from rankhouse.core.progress import counted
+from rankhouse.core.scores import Doubles
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
+from rankhouse.serve.page.ask import usual_system
 from rankhouse.serve.page.curves import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Scale, Tick, upwards
-from rankhouse.serve.page.render import Line, exports, page
+from rankhouse.serve.page.render import Line, page
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.shapes import SearchBody, SearchHit
 
@@ -51,8 +53,8 @@ class Bar(NamedTuple):
 class Histogram(NamedTuple):
     """Bars, ticks of the axis below, and what it shows."""
 
-    bars: tuple[Bar, ...]
-    below: tuple[Tick, ...]
+    bars: Sequence[Bar]
+    below: Sequence[Tick]
     most: str
     sentence: str
 
@@ -70,43 +72,39 @@ class Point(NamedTuple):
 class VectorMap(NamedTuple):
     """A map: a sample of the passages, the hits of a question, and what it shows."""
 
-    points: tuple[Point, ...]
-    hits: tuple[Point, ...]
+    points: Sequence[Point]
+    hits: Sequence[Point]
     sentence: str
 
 
 def show(service: ServedCollection, request: Request, asked: CollectionFields) -> Response:
     """Return the page of a collection."""
     view = service.catalogue.view(asked.index)
-    systems = list(service.catalogue.systems(view.name))
-    system = next((name for name in systems if name.startswith("hybrid")), systems[0])
+    index, system = view.index, usual_system(service.catalogue.systems(view.name))
     content: dict[str, object] = {
         "title": "Collection",
         "index": view.name,
-        "indexes": [(name, name) for name in service.catalogue.indexes],
-        "count": len(view.index.documents),
+        "count": len(index.documents),
         "query": asked.query,
         "system": system,
         "hits": (), "notes": (), "histogram": None, "kinds": (), "map": None,
-        "exports": exports(request, "html"),
     }  # fmt: skip
-    index = view.index
     if not isinstance(index, Index) or not len(index):
         return page(request, "collection.html.j2", content)
     lengths = np.concatenate([segment.lengths for segment in index.segments])
-    content |= {"histogram": histogram_of(lengths), "kinds": kinds_of(index)}
     hits: Sequence[SearchHit] = ()
     if asked.query:
         body = SearchBody(query=asked.query, system=system, index=view.name, k=HITS, snippets=False)
         try:
-            hits = search(service, body, deadline_of(request, _PATIENCE)).hits
+            hits = search(service.catalogue, body, deadline_of(request, _PATIENCE)).hits
         except RankhouseError as error:
             content["notes"] = (str(error),)
+    content |= {"histogram": histogram_of(lengths), "kinds": kinds_of(index), "hits": hits}
     encoders = [ranker for ranker in service.catalogue.rankers.values() if ranker.is_encoder]
     name = next(filter(None, map(view.vectors_of, encoders)), "")
     with suppress(RankhouseError):  # being replaced: the next look has a map
         content["map"] = map_of(index, name, hits) if name else None
-    return page(request, "collection.html.j2", content | {"hits": hits})
+    return page(request, "collection.html.j2", content)
 
 
 def histogram_of(lengths: np.ndarray) -> Histogram:
@@ -120,13 +118,13 @@ def histogram_of(lengths: np.ndarray) -> Histogram:
     for place, count in enumerate(counts.tolist()):
         low, is_last = place * step, place == len(counts) - 1
         said = f"{low:,} or more" if is_last else f"{low:,} to {low + step - 1:,}" if step > 1 else f"{low:,}"
-        documents, words = "document" if count == 1 else "documents", "word" if said == "1" else "words"
+        text = f"{said} {'word' if said == '1' else 'words'}: {counted(count, 'document')}"
         width, height = round(x(place + 1) - x(place) - 1, 1), round(HEIGHT - BOTTOM - y(count), 1)
-        bars.append(Bar(x(place), y(count), width, height, text=f"{said} {words}: {count:,} {documents}"))
+        bars.append(Bar(x(place), y(count), width, height, text=text))
     middle, longest = int(np.median(lengths)), int(lengths.max())
     ticks = [Tick(x(place), f"{place * step:,}") for place in (0, len(counts) // 2, len(counts) - 1)]
     sentence = f"Indexed words of each document: {middle:,} in the middle, {longest:,} in the longest"
-    return Histogram(tuple(bars), tuple(ticks), f"{counts.max():,}", sentence)
+    return Histogram(bars, ticks, f"{counts.max():,}", sentence)
 
 
 def kinds_of(index: Index) -> list[tuple[str, int, int]]:
@@ -156,21 +154,20 @@ def map_of(index: Index, name: str, hits: Sequence[SearchHit]) -> VectorMap | No
     x, y = _placed(places @ axes)
     ids = vectors.ids.take(vectors.owners[rows].astype(np.int64))
     titles = {one.id: one.title for one in index.documents.fetch(dict.fromkeys([*ids, *found]))}
-    points = [Point(a, b, doc, titles[doc]) for a, b, doc in zip(x, y, ids, strict=False)]
-    ranks: Mapping[str, int] = {hit.doc_id: hit.rank for hit in hits}
-    marked = [Point(a, b, doc, titles[doc], rank=ranks[doc])
-              for a, b, doc in zip(x[len(ids) :], y[len(ids) :], found, strict=True)]  # fmt: skip
+    ranks = {hit.doc_id: hit.rank for hit in hits}
+    points = [
+        Point(a, b, doc, titles[doc], rank=ranks[doc] if place >= len(ids) else 0)
+        for place, (a, b, doc) in enumerate(zip(x, y, [*ids, *found], strict=True))
+    ]
     shown = f"{len(rows):,} of {len(vectors):,}" if len(rows) < len(vectors) else f"all {len(rows):,}"
     sentence = (
         f"Vectors of {shown} passages; passages with similar meaning are close. The two directions hold "
         f"{share:.0%} of how the vectors differ"
     )
-    return VectorMap(tuple(points), tuple(reversed(marked)), sentence)
+    return VectorMap(points[: len(ids)], points[: len(ids) - 1 : -1], sentence)
 
 
-def principal(
-    sample: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+def principal(sample: Doubles) -> tuple[Doubles, Doubles, float]:
     """Return the mean (d,), the first two principal axes (d, 2) and their share of the variance.
 
     The same sample gives the same axes: the largest component of each is positive.
@@ -180,14 +177,11 @@ def principal(
     first = axes[:, [-1, -2]]
     largest = first[np.abs(first).argmax(axis=0), [0, 1]]
     total = float(variances.sum())
-    return (
-        middle,
-        first * np.where(largest < 0, -1.0, 1.0),
-        float(variances[-2:].sum()) / total if total else 0.0,
-    )
+    share = float(variances[-2:].sum()) / total if total else 0.0
+    return middle, first * np.where(largest < 0, -1.0, 1.0), share
 
 
-def _placed(points: NDArray[np.float64]) -> tuple[list[float], list[float]]:
+def _placed(points: Doubles) -> tuple[list[float], list[float]]:
     """Return places (n, 2) in units of the picture."""
     low, high = points.min(axis=0), points.max(axis=0)
     x = Scale(float(low[0]), float(high[0]), MAP_EDGE, MAP_WIDTH - MAP_EDGE)

@@ -32,21 +32,18 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What a template draws, in units of its picture.
+    """What a template draws, in units of its picture: ticks of the axes, and ``level``, a dashed line across.
 
-    Attributes:
-        level: How high a dashed line across is; None without one.
-        below, left, right: Ticks of the axes.
-        data: What the script reads: places, what they are called, and each line's values, as JSON.
+    ``data`` is what the script reads: places, what they are called, and each line's values, as JSON.
     """
 
     lines: tuple[Line, ...]
-    level: float | None
     below: tuple[Tick, ...]
     left: tuple[Tick, ...]
-    right: tuple[Tick, ...]
     sentence: str
     data: str
+    right: tuple[Tick, ...] = ()
+    level: float | None = None
 
 
 class Scale(NamedTuple):
@@ -83,6 +80,26 @@ def thinned(points: Points) -> Points:
     return [*points[:-1:every], *points[-1:]]
 
 
+def lines_chart(
+    curves: Mapping[str, Points], sentence: str, *, first: float, place: str, form: str, dots: bool
+) -> Chart:
+    """Return lines over one scale; the axis below begins at ``first``, that to the left has a format.
+
+    ``dots`` says whether lines of few points have them; ``place`` is as for :func:`hover_data`.
+    """
+    curves = {name: thinned(points) for name, points in curves.items()}
+    x = across(first, max(at for points in curves.values() for at, _ in points))
+    y = upwards([value for points in curves.values() for _, value in points])
+    lines = [drawn(name, f"line{n}", points, (x, y)) for n, (name, points) in enumerate(curves.items())]
+    return Chart(
+        tuple(lines if dots else (line._replace(dots=()) for line in lines)),
+        below=x.ticks(",g"),
+        left=y.ticks(form),
+        sentence=sentence,
+        data=hover_data(x, place, curves),
+    )
+
+
 def drawn(name: str, kind: str, points: Points, scales: tuple[Scale, Scale]) -> Line:
     """Return a line over two scales, with dots if it has few points."""
     x, y = scales
@@ -91,17 +108,15 @@ def drawn(name: str, kind: str, points: Points, scales: tuple[Scale, Scale]) -> 
     return Line(name, kind, " ".join(f"{a},{b}" for a, b in at), tuple(at) if few else ())
 
 
-def hover_data(x: Scale, place: str, values: Mapping[str, tuple[Points, str]]) -> str:
+def hover_data(x: Scale, place: str, curves: Mapping[str, Points]) -> str:
     """Return what is shown at each place as JSON: {"x": [...], "at": [...], "lines": [[name, values], ...]}.
 
-    Args:
-        place: How a place is said, with {} for its number.
-        values: Line -> its points, and the format of its values.
+    ``place`` is how a place is said, with {} for its number.
     """
-    places = sorted({at for points, _ in values.values() for at, _ in points})
+    places = sorted({at for points in curves.values() for at, _ in points})
     lines = []
-    for name, (points, form) in values.items():
+    for name, points in curves.items():
         known = dict(points)
-        lines.append((name, [format(known[at], form) if at in known else None for at in places]))
+        lines.append((name, [f"{known[at]:.4f}" if at in known else None for at in places]))
     told = [place.format(f"{at:,g}") for at in places]
     return msgspec.json.encode({"x": [x(at) for at in places], "at": told, "lines": lines}).decode()

@@ -7,7 +7,7 @@ A long text is shown in pieces, the piece first in which the passage stands that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import groupby, pairwise
 from typing import Annotated, NamedTuple
 
 from markupsafe import Markup
@@ -20,8 +20,9 @@ from rankhouse.core.progress import counted
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page.extract import is_code, is_markdown, pieces, place_of, rendered
-from rankhouse.serve.page.render import Line, address, exports, is_saved, page
-from rankhouse.serve.search.documents import ShadedDocument, Stretch, passages_with_scores, read_document
+from rankhouse.serve.page.render import Line, address, is_saved, page
+from rankhouse.serve.search.documents import passages_with_scores, read_document
+from rankhouse.serve.search.shapes import DocumentPassage
 from rankhouse.text.words import Span
 
 LONGEST_TEXT = 400_000
@@ -32,20 +33,14 @@ Place = Annotated[int, Meta(ge=0)]
 
 
 class ShownSection(NamedTuple):
-    """A section of the text: lines in one passage, or a block of Markdown.
+    """A section of the text: lines in one passage, or a block of Markdown, whose ``html`` is not "".
 
-    Attributes:
-        number: Of the best passage that holds it; 0 where none does.
-        is_first: Whether it is the first section of that passage.
-        share: Where the passage's score lies between the lowest, 0, and the highest, 100.
-        is_here: Whether it is of the passage that was asked for.
-        html: What it looks like; "" for plain text.
+    ``passage`` is the best one that holds it, ``is_first`` whether it is the first section of that,
+    ``is_here`` whether it is of the passage that was asked for.
     """
 
-    number: int
+    passage: DocumentPassage | None
     is_first: bool
-    score: str
-    share: int
     text: str
     is_code: bool
     is_here: bool
@@ -67,20 +62,29 @@ class DocumentFields(Struct):
 
 def show(service: ServedCollection, request: Request, asked: DocumentFields) -> Response:
     """Return the page of a document."""
-    view, document = read_document(service, asked.index, asked.doc)
+    view, document = read_document(service.catalogue, asked.index, asked.doc)
     parts = pieces(document.text, markdown=is_markdown(document))
     found = (asked.start or 0, asked.end) if asked.end else None
     seen, shaded = _seen(parts, asked, found), None
     if asked.query:
         within = seen if found or asked.at is not None else None
+        deadline = deadline_of(request, PATIENCE)
         shaded = passages_with_scores(
-            service, view.name, asked.doc, asked.query, system=asked.system,
-            deadline=deadline_of(request, PATIENCE), within=within,
-        )  # fmt: skip
+            service.catalogue,
+            view,
+            document,
+            asked.query,
+            system=asked.system,
+            deadline=deadline,
+            within=within,
+        )
         if shaded.best and within is None:
             seen = _seen(parts, asked, (shaded.best.start, shaded.best.end))
-    best = shaded.best.number if shaded and shaded.best and len(shaded.passages) > 1 else 0
-    content: dict[str, object] = {
+    passages = shaded.passages if shaded else ()
+    best = shaded.best.number if shaded and shaded.best and len(passages) > 1 else 0
+    is_cut = asked.whole and len(document.text) > LONGEST_TEXT
+    cut = f"The first {LONGEST_TEXT:,} of {len(document.text):,} characters are shown."
+    return page(request, "document.html.j2", {
         "title": ", ".join(filter(None, (document.title or asked.doc, place_of(document)))),
         "name": document.title or asked.doc,
         "in_file": place_of(document),
@@ -88,24 +92,13 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
         "index": view.name,
         "length": counted(len(document.text.split()), "word"),
         "query": asked.query,
-        "sections": list(_sections(document, shaded, seen, found, links=not is_saved(request))),
+        "shaded": shaded,
+        "sections": list(_sections(document, passages, seen, found, links=not is_saved(request))),
         "best": best,
         "place": "here" if found else f"passage-{best}" if best else "",
         "parts": _neighbours(parts, seen, asked),
-        "notes": [],
-        "exports": exports(request, "html"),
-    }
-    if asked.whole and len(document.text) > LONGEST_TEXT:
-        content["notes"] = [f"The first {LONGEST_TEXT:,} of {len(document.text):,} characters are shown."]
-    if shaded:
-        own = {"index": view.name, "query": asked.query, "system": shaded.system}
-        content |= {
-            "legend": f"Passages by {shaded.split}, scored by {shaded.scorer} ({shaded.unit}): the stronger "
-                      "the shade, the better the passage.",
-            "back": address("/", **own),
-            "why": address("/why", **own, doc=asked.doc),
-        }  # fmt: skip
-    return page(request, "document.html.j2", content)
+        "notes": [cut] if is_cut else [],
+    })  # fmt: skip
 
 
 def _seen(parts: Sequence[Span], asked: DocumentFields, found: Span | None) -> Span:
@@ -139,44 +132,48 @@ def _neighbours(parts: Sequence[Span], seen: Span, asked: DocumentFields) -> dic
 
 
 def _sections(
-    document: Document, shaded: ShadedDocument | None, seen: Span, found: Span | None, *, links: bool
+    document: Document, passages: Sequence[DocumentPassage], seen: Span, found: Span | None, *, links: bool
 ) -> Iterator[ShownSection]:
     """Yield what is shown of a text, section by section."""
-    given = shaded.stretches if shaded else (Stretch(document.text, 0, 0.0),)
-    ends = [*accumulate(len(one.text) for one in given)]
-    spans = zip([0, *ends[:-1]], ends, given, strict=True)
-    stretches = [one for one in spans if one[0] < seen[1] and one[1] > seen[0]]
-    scores = {one.number: f"{one.score:.4f}" for one in shaded.passages} if shaded else {}
-    blocks: Iterable[tuple[int, int, Markup | str]] = _lines(stretches, seen, found)
+    numbered = set[int]()
+    blocks: Iterable[tuple[int, int, Markup | str]]
     if is_markdown(document):
         text = document.text[slice(*seen)]
         blocks = ((seen[0] + a, seen[0] + b, html) for a, b, html in rendered(text, links=links))
-    numbered = set[int]()
+    else:
+        blocks = ((*span, "") for span in lines_of(passages, seen, found))
     for start, end, html in blocks:
         text = document.text[start:end]
-        if not (html if is_markdown(document) else text).strip():
-            continue
-        _, _, best = max(
-            (one for one in stretches if one[0] < end and one[1] > start), key=lambda one: one[2].share
-        )
-        number = best.passage
-        yield ShownSection(
-            number,
-            bool(number) and number not in numbered,
-            scores.get(number, ""),
-            round(100 * best.share) if len(scores) > 1 else 0,
-            text=text.strip("\n"),
-            is_code=not html and is_code(text),
-            is_here=found is not None and start < found[1] and end > found[0],
-            html=html,
-        )
-        numbered.add(number)
+        if (html if is_markdown(document) else text).strip():
+            best = _best(passages, start, end)
+            yield ShownSection(
+                best,
+                best is not None and best.number not in numbered,
+                text=text.strip("\n"),
+                is_code=not html and is_code(text),
+                is_here=_is_here(start, end, found),
+                html=html,
+            )
+            numbered |= {best.number} if best else set()
 
 
-def _lines(
-    stretches: Sequence[tuple[int, int, Stretch]], seen: Span, found: Span | None
-) -> Iterator[tuple[int, int, str]]:
-    """Cut a plain text where passages begin and end."""
-    edges = {*seen, *(found or ()), *(edge for one in stretches for edge in one[:2])}
+def lines_of(passages: Sequence[DocumentPassage], seen: Span, found: Span | None) -> Iterator[Span]:
+    """Cut a plain text where another passage is the best, and around the place that was asked for."""
+    edges = {*seen, *(found or ()), *(edge for one in passages for edge in (one.start, one.end))}
     inside = sorted(edge for edge in edges if seen[0] <= edge <= seen[1])
-    yield from ((start, end, "") for start, end in pairwise(inside))
+
+    def kind(part: Span) -> tuple[object, ...]:
+        return _best(passages, *part), _is_here(*part, found)
+
+    for _, group in groupby(pairwise(inside), kind):
+        (start, end), *others = group
+        yield start, others[-1][1] if others else end
+
+
+def _best(passages: Sequence[DocumentPassage], start: int, end: int) -> DocumentPassage | None:
+    over = (one for one in passages if one.start < end and one.end > start)
+    return max(over, key=lambda one: one.score, default=None)
+
+
+def _is_here(start: int, end: int, found: Span | None) -> bool:
+    return found is not None and start < found[1] and end > found[0]

@@ -43,18 +43,11 @@ _WEB: Final = ("https://", "http://", "mailto:")
 
 
 class Block(NamedTuple):
-    """Lines of a text that belong together: a paragraph, or code, whose lines stay as they are."""
+    """Lines of a text that belong together, a paragraph or code, with the question's words in them."""
 
     text: str
     is_code: bool = False
-
-
-class Extract(NamedTuple):
-    """A block of an extract, with the words of the question in it."""
-
-    text: str
-    is_code: bool
-    marks: Marks
+    marks: Marks = ()
 
 
 def is_markdown(document: Document) -> bool:
@@ -70,13 +63,10 @@ def place_of(document: Document) -> str:
 
 def extract(
     document: Document, span: Span, weights: Mapping[str, float], analyzer: Analyzer, most: int = SHOWN
-) -> list[Extract]:
-    """Return what a list of results shows of a passage: the stretch of it with most of the question's words.
+) -> list[Block]:
+    """Return the part of a passage with most of the question's words, for a list of results.
 
-    Args:
-        span: The passage.
-        weights: The question's terms with their weights.
-        most: About how many characters are shown.
+    ``weights`` are those of the question's terms; about ``most`` characters are shown.
     """
     start, end = span
     text = document.text[start:end]
@@ -87,21 +77,20 @@ def extract(
         blocks = [*plain_blocks(text)]
     joined = "\n".join(block.text for block in blocks)
     low, high = _shown(joined, weights, analyzer, most)
-    found: list[Extract] = []
-    for block, begin in zip(
-        blocks, accumulate((len(one.text) + 1 for one in blocks), initial=0), strict=False
-    ):
+    begins = accumulate((len(one.text) + 1 for one in blocks), initial=0)
+    found: list[Block] = []
+    for block, begin in zip(blocks, begins, strict=False):
         a, b = max(low - begin, 0), min(high - begin, len(block.text))
         if a < b and block.text[a:b].strip():
             part = block.text[a:b].strip("\n")
             part = part if block.is_code else " ".join(part.split())
             marks = tuple((x, y) for x, y, term in analyzer.spans(part) if term in weights)
-            found.append(Extract(part, block.is_code, marks))
+            found.append(Block(part, block.is_code, marks))
     return _with_dots(found, begins=low > 0 or _in_sentence(document.text, start), ends=high < len(joined))
 
 
 def _shown(text: str, weights: Mapping[str, float], analyzer: Analyzer, most: int) -> Span:
-    """Return where the stretch to show stands in a passage."""
+    """Return where the part to show stands in a passage."""
     if len(text) <= most * 1.3:
         return 0, len(text)
     found = windows(text, weights, analyzer, width=most * 2 // 3)
@@ -117,11 +106,11 @@ def _in_sentence(text: str, start: int) -> bool:
     return bool(before) and before[-1] not in ".!?:\n"
 
 
-def _with_dots(found: list[Extract], *, begins: bool, ends: bool) -> list[Extract]:
+def _with_dots(found: list[Block], *, begins: bool, ends: bool) -> list[Block]:
     """Show where text was left out."""
     if begins and found and not found[0].is_code:
         text, _, marks = found[0]
-        found[0] = Extract(f"… {text}", False, tuple((a + 2, b + 2) for a, b in marks))
+        found[0] = Block(f"… {text}", False, tuple((a + 2, b + 2) for a, b in marks))
     if ends and found and not found[-1].is_code:
         found[-1] = found[-1]._replace(text=f"{found[-1].text} …")
     return found
@@ -176,8 +165,7 @@ class RenderedBlock(NamedTuple):
 def rendered(text: str, *, links: bool = True) -> list[RenderedBlock]:
     """Render Markdown block by block; the blocks' places together are the whole text.
 
-    Args:
-        links: Whether links to the web lead there; in a saved page they do not.
+    Links to the web lead there only where ``links`` says so: not in a saved page.
     """
     parser, tokens = _markdown(), _markdown().parse(text)
     _for_a_page(tokens, links=links)

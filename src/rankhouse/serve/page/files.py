@@ -14,7 +14,7 @@ from rankhouse.core.errors import MissingInput
 from rankhouse.serve.contracts.requests import answer
 from rankhouse.serve.folder.files import FileFacts, FolderContents
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.render import download, exports, page, wants_html
+from rankhouse.serve.page.render import download, page, wants_html
 
 _LARGEST, _MOST_NAMES = 10, 200
 _REASONS = {
@@ -128,6 +128,5 @@ def show(service: ServedCollection, request: Request, asked: FilesFields) -> Res
         "report": report,
         "groups": [(_in_words(one.reason), one.count, one.names[:_MOST_NAMES]) for one in report.left_out],
         "most": _MOST_NAMES,
-        "exports": exports(request, "html", "json"),
     }
     return page(request, "files.html.j2", content)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -17,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Document, Query
+from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.results import Hit, Marks, Ranking
 from rankhouse.core.sampling import order
 from rankhouse.serve.contracts.requests import ANYBODY, caller_of, deadline_of
-from rankhouse.serve.engine.waiting import ENDLESS, Deadline
+from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.log import JudgementEntry
 from rankhouse.serve.judging.store import LONGEST_NAME, JudgementStore
@@ -51,67 +50,50 @@ _READ_ONLY = "This service is read-only. To keep judgements, start it with --jud
 _READ_KEY = "Your key can read but not judge. Sign in with a key that can write."
 
 
-@dataclass(frozen=True)
-class JudgingPool:
+class JudgingPool(NamedTuple):
     """What systems found: the documents, those found early by many first, and their ranks by system."""
 
-    doc_ids: tuple[str, ...]
+    doc_ids: Sequence[str]
     ranks: Mapping[str, Mapping[str, int]]
-    notes: tuple[str, ...] = ()
-
-    def found(self, doc_id: str) -> list[str]:
-        """Say which systems found a document, at which ranks."""
-        return [f"{system} #{rank}" for system, rank in self.ranks[doc_id].items()]
-
-    def ranking(self, query: Query, *, is_blind: bool) -> Ranking:
-        """Return the documents in the order in which they are judged."""
-        doc_ids: Sequence[str] = self.doc_ids
-        if is_blind:
-            doc_ids = sorted(doc_ids, key=lambda doc: order(0, f"{query.id}\t{doc}"))
-        return Ranking(tuple(doc_ids), np.zeros(len(doc_ids), np.float32))
+    notes: Sequence[str]
 
 
 class Pools:
     """The pools of a service."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        self.catalogue = catalogue
+        self._catalogue = catalogue
         self._kept: Recent[tuple[object, ...], JudgingPool] = Recent(KEPT_POOLS)
-
-    def of(self, query: Query, wanted: JudgeFields, deadline: Deadline = ENDLESS) -> JudgingPool:
-        """Return what systems find; asked once, unless one of them was not in time."""
-        key = self._key(query, wanted)
-        if (kept := self._kept.get(key)) is not None:
-            return kept
-        pool, is_whole = self._asked(query, wanted, deadline)
-        if is_whole:
-            self._kept.put(key, pool)
-        return pool
 
     def kept(self, query: Query, wanted: JudgeFields) -> JudgingPool | None:
         """Return a pool that was asked for before; None where nobody has, or long ago."""
         return self._kept.get(self._key(query, wanted))
 
-    def _key(self, query: Query, wanted: JudgeFields) -> tuple[object, ...]:
-        """Return what a pool depends on."""
-        view = self.catalogue.view(wanted.index)
-        specs = tuple(self.catalogue.system(name, view.name) for name in wanted.system)
-        return view.index.fingerprint, specs, query.text, wanted.depth
-
-    def _asked(self, query: Query, wanted: JudgeFields, deadline: Deadline) -> tuple[JudgingPool, bool]:
-        ranks: dict[str, dict[str, int]] = {}
-        notes: dict[str, None] = {}
-        is_whole = True
+    def of(self, query: Query, wanted: JudgeFields, deadline: Deadline) -> JudgingPool:
+        """Return what systems find; asked once, unless one of them was not in time."""
+        if (kept := self.kept(query, wanted)) is not None:
+            return kept
+        ranks, notes, is_whole = dict[str, dict[str, int]](), dict[str, None](), True
         for name in wanted.system:
-            text, index = query.text, wanted.index
-            asked = SearchBody(query=text, system=name, index=index, k=wanted.depth, snippets=False)
-            answer = search(self, asked, deadline)
+            asked = SearchBody(
+                query=query.text, system=name, index=wanted.index, k=wanted.depth, snippets=False
+            )
+            answer = search(self._catalogue, asked, deadline)
             for hit in answer.hits:
                 ranks.setdefault(hit.doc_id, {})[answer.system] = hit.rank
             notes |= dict.fromkeys(f"{name}: {note}" for note in (answer.degraded, *answer.warnings) if note)
             is_whole = is_whole and not answer.degraded
         best = sorted(ranks, key=lambda doc: (min(ranks[doc].values()), -len(ranks[doc]), doc))
-        return JudgingPool(tuple(best), ranks, tuple(notes)), is_whole
+        pool = JudgingPool(best, ranks, list(notes))
+        if is_whole:
+            self._kept.put(self._key(query, wanted), pool)
+        return pool
+
+    def _key(self, query: Query, wanted: JudgeFields) -> tuple[object, ...]:
+        """Return what a pool depends on."""
+        view = self._catalogue.view(wanted.index)
+        specs = tuple(self._catalogue.system(name, view.name) for name in wanted.system)
+        return view.index.fingerprint, specs, query.text, wanted.depth
 
 
 class CardText(NamedTuple):
@@ -133,14 +115,10 @@ class CardText(NamedTuple):
 
 
 class Card(NamedTuple):
-    """A document to judge.
+    """A document to judge, and what this judge says of it.
 
-    Attributes:
-        shown: Its best passage and some text around it, or all of its text.
-        whole: All of it; None where that is what is shown.
-        length: Of the text, in words.
-        grade: What this judge says of it; None for nothing yet.
-        found: Which systems found it, at which ranks; nothing when judging blind.
+    ``shown`` is its best passage and some text around it, or all of its text; then ``whole`` is None. The
+    ``length`` is in words.
     """
 
     hit: Hit
@@ -149,7 +127,6 @@ class Card(NamedTuple):
     length: int
     grade: int | None
     comment: str
-    found: Sequence[str]
 
 
 class JudgeFields(Struct):
@@ -200,34 +177,22 @@ def show(pools: Pools, service: ServedCollection, request: Request, asked: Judge
         raise WrongUse(f"judge {wanted.judge!r}: give a name of 1 to {LONGEST_NAME} printable characters")
     query = service.question(wanted.query)
     pool = pools.of(query, wanted, deadline_of(request, PATIENCE))
-    version, mine = store.version, store.qrels_of(wanted.judge)
+    version, mine, may_write = store.version, store.qrels_of(wanted.judge), caller_of(request).may_write
     said = mine.get(query.id, {}), store.comments_of(wanted.judge, query.id)
-    cards = _cards(service, said, query, wanted, pool=pool)
-    may_write = caller_of(request).may_write
-    grades = [card.grade for card in cards if card.grade is not None]
-    content: dict[str, object] = {
+    content = {
         "title": f"Judge: {query.text}",
         "query": query,
-        "pool": cards,
-        "judge": wanted.judge,
+        "wanted": wanted,
+        "pool": _cards(service, query, wanted, pool, said=said),
+        "ranks": {} if wanted.blind else pool.ranks,
         "labels": store.scale,
         "grade_keys": [(str(value), label) for value, label in store.scale.items()],
-        "done": len(grades),
-        "counts": [(value, label, grades.count(value)) for value, label in store.scale.items()],
         "can_undo": may_write and bool(mine),
         "may_write": may_write,
-        "summary": _summary(wanted, cards),
-        "notes": (*pool.notes, *(() if may_write else (_READ_KEY,))),
+        "notes": [*pool.notes, *([] if may_write else [_READ_KEY])],
         "kept": parameters(**wanted.kept, version=str(version)),
-        "change": wanted.address(change=1),
-        "following": following.text if (following := _following(service, mine, query)) else "",
-        "following_address": wanted.address(query=following.id) if following else "",
-        "systems": wanted.system,
-        "index": wanted.index,
-        "search": address("/", query=query.text, index=wanted.index, system=wanted.system[:4]),
-        "exports": [("page", wanted.address(export="html")),
-                    ("qrels", address("/queries", words=query.id, export="qrels"))],
-    }  # fmt: skip
+        "following": _following(service, mine, query),
+    }
     response = page(request, "judge.html.j2", content)
     response.set_cookie(_COOKIE, quote(wanted.judge), _A_YEAR, httponly=True, samesite="strict")
     return response
@@ -239,24 +204,22 @@ def write(pools: Pools, service: ServedCollection, request: Request, form: Judge
     if store is None:
         raise WrongUse(_READ_ONLY)
     wanted = _task(service, request, form)
-    who, place = caller_of(request).name, 0
+    who, place, query = caller_of(request).name, 0, service.question(wanted.query)
     if form.undo:
         entry = service.undo(store, wanted.judge, who)
-        if entry is not None and service.question(wanted.query).id != entry.query_id:
+        if entry is not None and query.id != entry.query_id:
             wanted = structs.replace(wanted, query=entry.query)
     else:
         grade, place, doc_id = _mark(f"0 {form.on}" if form.on else form.mark)
-        query = service.question(wanted.query)
         if doc_id not in service.catalogue.view(wanted.index).index.documents:
             raise WrongUse(f'document "{doc_id[:80]}" is not in the index "{wanted.index}"')
         if form.on:
             entry = store.comment(wanted.judge, query.text, doc_id, form.comment)
-            service.note("comment", entry, who)
         else:
             pool = pools.kept(query, wanted)  # no word waits for a model
             showed = list(pool.ranks.get(doc_id, ())) if pool else []
             entry = store.judge(wanted.judge, query.text, doc_id, grade, systems=showed, version=form.version)
-            service.note("judge", entry, who)
+        service.note("comment" if form.on else "judge", entry, who)
     if not wants_html(request):
         return JSONResponse({**_told(store, entry), "can_undo": bool(store.qrels_of(wanted.judge))})
     anchor = f"#document-{place + (not form.on)}" if place else ""
@@ -305,55 +268,35 @@ def _usual_pool(systems: Mapping[str, NamedSystem]) -> list[str]:
 
 def _choose(service: ServedCollection, request: Request, wanted: JudgeFields) -> Response:
     """Return the form that chooses question, name and systems."""
-    systems = list(service.catalogue.systems(wanted.index))
-    content: dict[str, object] = {
+    may_judge, judged = service.judgements is not None, service.known_qrels()
+    questions = service.known_queries()
+    content = {
         "title": "Judge search results",
         "pool": None,
-        "notes": () if service.judgements is not None else (_READ_ONLY,),
+        "wanted": wanted,
+        "notes": [] if may_judge else [_READ_ONLY],
         "asked": service.question(wanted.query).text if wanted.query else "",
-        "questions": service.known_queries()[:500],
-        "open": _open(service, wanted)[:8] if service.judgements is not None else (),
-        "judge": wanted.judge,
-        "indexes": [(name, name) for name in service.catalogue.indexes],
-        "index": wanted.index,
-        "depth": str(wanted.depth),
-        "depths": [(str(n), f"top {n}") for n in sorted({*DEPTHS, wanted.depth or DEPTHS[1]})],
-        "systems": list(dict.fromkeys([*systems, *wanted.system])),
-        "chosen": wanted.system,
-        "blind": wanted.blind,
-        "exports": [],
+        "questions": questions[:500],
+        "open": [one for one in questions if not judged.get(one.id)][:8] if may_judge else [],
+        "depths": [(n, f"top {n}") for n in sorted({*DEPTHS, wanted.depth or DEPTHS[1]})],
+        "systems": list(dict.fromkeys([*service.catalogue.systems(wanted.index), *wanted.system])),
     }
     return page(request, "judge.html.j2", content)
 
 
-def _open(service: ServedCollection, wanted: JudgeFields) -> list[tuple[str, str]]:
-    """Return the questions without judgements: their words, and the address to judge them."""
-    qrels = service.known_qrels()
-    open_ones = (query for query in service.known_queries() if not qrels.get(query.id))
-    return [(query.text, wanted.address(query=query.id)) for query in open_ones]
-
-
-def _summary(wanted: JudgeFields, cards: Sequence[Card]) -> str:
-    shuffled = ", shuffled" if wanted.blind else ""
-    documents = "document" if len(cards) == 1 else "documents"
-    return f"{len(cards):,} {documents}: the top {wanted.depth} of {', '.join(wanted.system)}{shuffled}"
-
-
 def _cards(
-    service: ServedCollection,
-    said: tuple[Mapping[str, int], Mapping[str, str]],
-    query: Query,
-    wanted: JudgeFields,
-    pool: JudgingPool,
-) -> list[Card]:
-    """Return the documents of a pool, with the grades and comments of the judge."""
-    grades, comments = said
-    index = service.catalogue.view(wanted.index).index
-    ranking = pool.ranking(query, is_blind=bool(wanted.blind))
+    service: ServedCollection, query: Query, wanted: JudgeFields, pool: JudgingPool,
+    *, said: tuple[Mapping[str, int], Mapping[str, str]],
+) -> list[Card]:  # fmt: skip
+    """Return the documents of a pool in the order in which they are judged, with what the judge said."""
+    (grades, comments), index = said, service.catalogue.view(wanted.index).index
+    doc_ids = list(pool.doc_ids)
+    if wanted.blind:
+        doc_ids.sort(key=lambda doc: order(0, f"{query.id}\t{doc}"))
+    ranking = Ranking(tuple(doc_ids), np.zeros(len(doc_ids), np.float32))
     hits = with_snippets(index, query.text, ranking).hits
-    documents: Sequence[Document] = index.documents.fetch(ranking.doc_ids)
     cards = []
-    for hit, document in zip(hits, documents, strict=True):
+    for hit, document in zip(hits, index.documents.fetch(doc_ids), strict=True):
         whole = parts_of(document.text[:LONGEST_TEXT], hit)
         is_long = len(document.text) > _WHOLE
         cards.append(
@@ -364,7 +307,6 @@ def _cards(
                 length=len(document.text.split()),
                 grade=grades.get(hit.doc_id),
                 comment=comments.get(hit.doc_id, ""),
-                found=() if wanted.blind else pool.found(hit.doc_id),
             )
         )
     return cards

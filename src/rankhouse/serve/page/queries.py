@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import agreements, differences
 from rankhouse.serve.judging.log import IMPORTED
 from rankhouse.serve.judging.store import JudgementStore
-from rankhouse.serve.page.render import address, csv_of, download, exports, page
+from rankhouse.serve.page.render import address, csv_of, download, page
 
 _A_PAGE = 100
 _DIFFERENCES = 50
@@ -46,13 +46,12 @@ _ORDERS: dict[str, Callable[[QuestionRow], Any] | None] = {
     "judges": lambda row: (-len(row.judges), row.judges),
 }
 _HEADS = (
-    ("Question", ("words", "file"), "ascending"),
-    ("Judged", ("many", "few"), "descending"),
-    ("Relevant", ("relevant", "scarce"), "descending"),
-    ("Judges", ("judges", "file"), "descending"),
+    ("Question", {"words": "ascending", "file": ""}),
+    ("Judged", {"many": "descending", "few": "ascending"}),
+    ("Relevant", {"relevant": "descending", "scarce": "ascending"}),
+    ("Judges", {"judges": "descending", "file": ""}),
 )
-"""Heads of the list: what a first and a second press order by, and how the first is called."""
-_OTHER = {"few": "ascending", "scarce": "ascending"}
+"""Heads of the list: what a first and a second press order by, and which way that is."""
 
 
 class QueriesFields(Struct):
@@ -67,33 +66,39 @@ class QueriesFields(Struct):
 
 def show(service: ServedCollection, request: Request, asked: QueriesFields) -> Response:
     """Return the list of questions."""
-    shown, order, words, number = asked.show, asked.order, asked.words, asked.page
-    rows = rows_of(service)
-    chosen = _chosen(rows, shown, order, words)
+    rows, store = rows_of(service), service.judgements
+    chosen = _chosen(rows, asked)
     if asked.export != "html":
         return export(service, chosen, asked.export)
-    last = max(1, math.ceil(len(chosen) / _A_PAGE))
+    number, last = asked.page, max(1, math.ceil(len(chosen) / _A_PAGE))
     if number > last:
         raise WrongUse(f"page={number}: give a whole number from 1 to {last:,}")
-    store = service.judgements
-    return page(
-        request,
-        "queries.html.j2",
-        {
-            "title": "Queries",
-            "summary": _summary(rows),
-            "words": words, "show": shown, "shows": list(_SHOWS.items()), "order": order,
-            "heads": _heads(order, {"words": words, "show": shown}),
-            "rows": chosen[(number - 1) * _A_PAGE : number * _A_PAGE],
-            "pages": _pages(number, last, {"words": words, "show": shown, "order": order}),
-            "has_any": bool(rows),
-            "judges": judges_table(store) if store is not None and store.judges else None,
-            "agreement": agreement_table(store) if store is not None else None,
-            "differing": differing_table(store) if store is not None else None,
-            "comments": comments_table(store) if store is not None else None,
-            "exports": exports(request, "html", "csv", "json", "qrels"),
-        },
-    )  # fmt: skip
+    kept = {"words": asked.words, "show": asked.show}
+    near = (("← Previous", number - 1), ("Next →", number + 1))
+    heads = []
+    for name, ways in _HEADS:
+        first, second = ways
+        target = address("/queries", **kept, order=second if asked.order == first else first)
+        heads.append((name, target, ways.get(asked.order, "")))
+    content = {
+        "title": "Queries",
+        "asked": asked,
+        "shows": list(_SHOWS.items()),
+        "heads": heads,
+        "rows": chosen[(number - 1) * _A_PAGE : number * _A_PAGE],
+        "pages": [
+            (name, address("/queries", **kept, order=asked.order, page=n))
+            for name, n in near
+            if 1 <= n <= last
+        ],
+        "every": rows,
+        "judges": judges_table(store) if store is not None and store.judges else None,
+    }
+    for name, table in (
+        ("agreement", agreement_table), ("differing", differing_table), ("comments", comments_table),
+    ):  # fmt: skip
+        content[name] = None if store is None else table(store)
+    return page(request, "queries.html.j2", content)
 
 
 def rows_of(service: ServedCollection) -> list[QuestionRow]:
@@ -111,39 +116,16 @@ def rows_of(service: ServedCollection) -> list[QuestionRow]:
     return rows
 
 
-def _chosen(rows: Sequence[QuestionRow], shown: str, order: str, words: str) -> list[QuestionRow]:
-    wanted = words.casefold()
+def _chosen(rows: Sequence[QuestionRow], asked: QueriesFields) -> list[QuestionRow]:
+    wanted, shown = asked.words.casefold(), asked.show
     chosen = [
         row
         for row in rows
         if (shown == "all" or bool(row.judged) == (shown == "judged"))
         and (wanted in row.text.casefold() or wanted in row.id.casefold())
     ]
-    key = _ORDERS[order]
+    key = _ORDERS[asked.order]
     return chosen if key is None else sorted(chosen, key=key)
-
-
-def _summary(rows: Sequence[QuestionRow]) -> str:
-    some = sum(1 for row in rows if row.judged)
-    pairs, relevant = sum(row.judged for row in rows), sum(row.relevant for row in rows)
-    questions, judgements = "question" + "s" * (len(rows) != 1), "judgement" + "s" * (pairs != 1)
-    return f"{len(rows):,} {questions}, {some:,} with {pairs:,} {judgements}, {relevant:,} of them relevant."
-
-
-def _heads(order: str, kept: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return each head of the list: its name, the address that orders by it, and how it orders now."""
-    heads = []
-    for name, (first, second), way in _HEADS:
-        target = address("/queries", **kept, order=second if order == first else first)
-        heads.append(
-            (name, target, way if order == first else _OTHER.get(order, "") if order == second else "")
-        )
-    return heads
-
-
-def _pages(number: int, last: int, kept: dict[str, str]) -> list[tuple[str, str]]:
-    near = (("← Previous", number - 1), ("Next →", number + 1))
-    return [(name, address("/queries", **kept, page=n)) for name, n in near if 1 <= n <= last]
 
 
 def judges_table(store: JudgementStore) -> Table:

@@ -10,29 +10,27 @@ import csv
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from http import HTTPStatus
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, quote
 
 from jinja2 import Environment, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
-from msgspec import Meta, Struct
+from msgspec import Meta
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 import rankhouse.explanation
-from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.progress import counted
 from rankhouse.core.results import Marks
 from rankhouse.page.html import environment_of
-from rankhouse.serve.contracts.requests import ANYBODY, Threads, caller_of, from_query
+from rankhouse.serve.contracts.requests import ANYBODY, caller_of
 from rankhouse.serve.errors import error_answer, fault_of
 
 _HERE = Path(__file__).parent
@@ -47,29 +45,19 @@ Line = Annotated[str, Meta(max_length=2_000)]
 _MOST_FIELDS = 200
 
 
-class Kind(NamedTuple):
-    """A kind of file that views are saved as: what people call it, and its type."""
-
-    name: str
-    media_type: str
-
-
-KINDS: Mapping[str, Kind] = {
-    "html": Kind("page", "text/html"),
-    "md": Kind("Markdown", "text/markdown"),
-    "csv": Kind("CSV", "text/csv"),
-    "json": Kind("JSON", "application/json"),
-    "qrels": Kind("qrels", "text/plain"),
-    "run": Kind("run", "text/plain"),
+CONTENT_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "html": ("page", "text/html"),
+    "md": ("Markdown", "text/markdown"),
+    "csv": ("CSV", "text/csv"),
+    "json": ("JSON", "application/json"),
+    "qrels": ("qrels", "text/plain"),
+    "run": ("run", "text/plain"),
 }
-
-
-class Static(NamedTuple):
-    """A file that never changes under its address, which has a digest of its content."""
-
-    path: str
-    content: bytes
-    media_type: str
+"""Kind of file that views are saved as -> what people call it, and its media type."""
 
 
 def page(
@@ -80,14 +68,18 @@ def page(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Return a page; with ``?export=html`` the same as one file that stands alone."""
-    saved = is_saved(request)
-    caller = caller_of(request)
-    here = {"path": request.url.path, "caller": "" if caller is ANYBODY else caller.name}
-    service = request.app.state.service
-    frame = {"saved": saved, "here": here, "work": service.work, "has_files": service.contents is not None}
+    caller, service = caller_of(request), request.app.state.service
+    frame = {
+        "saved": is_saved(request),
+        "request": request,
+        "caller": "" if caller is ANYBODY else caller.name,
+        "indexes": service.catalogue.indexes,
+        "work": service.work,
+        "has_files": service.contents is not None,
+    }
     text = filled(template, {**frame, **content})
     sent = {**_UNCACHED, **(headers or {})}
-    if saved:
+    if frame["saved"]:
         sent |= _attachment(f"{request.url.path.strip('/') or 'search'}.html")
     return Response(text.encode("utf-8", "replace"), status, sent, "text/html; charset=utf-8")
 
@@ -105,7 +97,7 @@ def filled(template: str, content: Mapping[str, object]) -> str:
 def download(name: str, content: str | bytes) -> Response:
     """Return a file that a browser saves."""
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
-    return Response(data, 200, _UNCACHED | _attachment(name), KINDS[name.rpartition(".")[2]].media_type)
+    return Response(data, 200, _UNCACHED | _attachment(name), KINDS[name.rpartition(".")[2]][1])
 
 
 def csv_of(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -125,116 +117,116 @@ def _harmless(cell: object) -> object:
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
-def exports(request: Request, *kinds: str) -> list[tuple[str, str]]:
-    """Return names and addresses of the files that a view can be saved as."""
-    kept = [(name, value) for name, value in request.query_params.multi_items() if name != "export"]
-    return [(KINDS[kind].name, address(request.url.path, *kept, export=kind)) for kind in kinds]
-
-
 def _attachment(name: str) -> dict[str, str]:
     """Return the header that makes a browser save what it gets."""
     return {"content-disposition": f'attachment; filename="{re.sub(r"[^A-Za-z0-9._-]+", "-", name)}"'}
 
 
-def sign_in_page(action: str, there: str, policy: str, fault: str = "") -> Response:
-    """Return the form that asks for a key; its styles are named in the service's Content-Security-Policy."""
+def sign_in_page(action: str, there: str, fault: str = "") -> Response:
+    """Return the form that asks for a key."""
     content = {"title": "Sign in", "action": action, "there": there, "fault": fault}
-    return _with_own_styles("sign_in.html.j2", content, policy, 401 if fault else 200)
+    return _with_own_styles("sign_in.html.j2", content, 401 if fault else 200, {})
 
 
-def waiting_page(answer: Response, message: str, policy: str) -> Response:
+def waiting_page(answer: Response, message: str) -> Response:
     """Return what a browser shows, and loads again, while the service cannot answer yet."""
     seconds = answer.headers["retry-after"]
     content = {"title": "One moment", "message": message, "seconds": seconds}
     headers = {"retry-after": seconds, "connection": "close"}
-    return _with_own_styles("waiting.html.j2", content, policy, answer.status_code, headers=headers)
+    return _with_own_styles("waiting.html.j2", content, answer.status_code, headers)
 
 
 def _with_own_styles(
-    template: str,
-    content: Mapping[str, object],
-    policy: str,
-    status: int,
-    headers: Mapping[str, str] = MappingProxyType({}),
+    template: str, content: Mapping[str, object], status: int, headers: Mapping[str, str]
 ) -> Response:
-    """Return a page that needs no other file; the policy names its styles by their digest."""
+    """Return a page that needs no other file; its policy names its styles by their digest."""
     text = filled(template, {"saved": True, **content})
-    digest = base64.b64encode(hashlib.sha256(style("page").content).digest()).decode()
-    own = policy.replace("style-src 'self'", f"style-src 'sha256-{digest}'")
+    digest = base64.b64encode(hashlib.sha256(static("page.css").content).digest()).decode()
+    own = CONTENT_POLICY.replace("style-src 'self'", f"style-src 'sha256-{digest}'")
     sent = {"content-security-policy": own, **_UNCACHED, **headers}
     return Response(text.encode("utf-8", "replace"), status, sent, "text/html; charset=utf-8")
 
 
-def static_routes() -> list[BaseRoute]:
-    """Return the routes of style sheets, scripts and the icon."""
-    files = {
-        file.path.rpartition("/")[2]: file for file in (*map(style, SHEETS), *map(script, SCRIPTS), icon())
-    }
+# --- files that never change under their addresses ---------------------------------------------------------
 
-    async def send(request: Request) -> Response:
-        file = files.get(request.path_params["name"])
-        if file is None:
-            return Response("there is no such file", 404, media_type="text/plain")
-        kept = {"cache-control": "public, max-age=31536000, immutable"}
-        return Response(file.content, headers=kept, media_type=file.media_type)
-
-    return [Route("/static/{name}", send)]
-
-
-SHEETS: Final[Mapping[str, Sequence[str]]] = {
-    "page": ("style.css", "service.css"),
-    "work": ("shares.css.j2", "why.css", "work.css"),
+_STATIC: Final[Mapping[str, Sequence[str]]] = {
+    "page.css": ("style.css", "service.css"),
+    "work.css": ("shares.css.j2", "why.css", "work.css"),
+    "page.js": (),
+    "work.js": (),
+    "icon.svg": (),
 }
-"""Style sheet -> the files it is made of: what every page needs, and what all but the search page need."""
-SCRIPTS: Final = ("page", "work")
+"""File -> the style sheets it is made of; "page" is what every page needs, "work" all but the search page."""
+_MEDIA: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-@lru_cache(maxsize=len(SHEETS))
-def style(name: str) -> Static:
-    """Return a style sheet."""
-    sheet = "".join(_environment().get_template(file).render() for file in SHEETS[name])
-    return _static(name, "css", _SPACE.sub("\n", sheet).encode(), "text/css; charset=utf-8")
+class Static(NamedTuple):
+    """A file whose address has a digest of its content."""
+
+    path: str
+    content: bytes
+    media_type: str
 
 
-@lru_cache(maxsize=len(SCRIPTS))
-def script(name: str) -> Static:
-    """Return a script, a module; that of the other pages imports the search page's by its address."""
-    source = (_HERE / "static" / f"{name}.js").read_text(encoding="utf-8")
-    if name != "page":
-        source = source.replace('"./page.js"', f'"{script("page").path}"')
-    return _static(name, "js", source.encode(), "text/javascript")
+@cache
+def static(name: str) -> Static:
+    """Return a style sheet, a script (a module) or the icon."""
+    stem, _, ending = name.partition(".")
+    if ending == "css":
+        text = "".join(_environment().get_template(file).render() for file in _STATIC[name])
+        text = _SPACE.sub("\n", text)
+    else:
+        text = (_HERE / "static" / name).read_text(encoding="utf-8")
+    if name == "work.js":  # imports the search page's script
+        text = text.replace('"./page.js"', f'"{static("page.js").path}"')
+    content = text.encode()
+    path = f"/static/{stem}-{hashlib.sha256(content).hexdigest()[:12]}.{ending}"
+    return Static(path, content, _MEDIA[ending])
+
+
+async def send_static(request: Request) -> Response:
+    """Answer a request for one of these files."""
+    file = next((one for one in map(static, _STATIC) if one.path == request.url.path), None)
+    if file is None:
+        return Response("there is no such file", 404, media_type="text/plain")
+    kept = {"cache-control": "public, max-age=31536000, immutable"}
+    return Response(file.content, headers=kept, media_type=file.media_type)
+
+
+# --- what templates call ----------------------------------------------------------------------------------
+
+
+@cache
+def _environment() -> Environment:
+    made = environment_of(_HERE / "templates", _HERE / "static", _ANSWERS)
+    made.finalize = visible
+    made.filters |= {"marked": marked, "brief": brief, "counted": counted, "minus": minus}
+    made.globals |= {
+        "address": address, "link": link, "sheets": sheets, "exports": exports, "static": static,
+    }  # fmt: skip
+    return made
 
 
 @pass_context
 def sheets(context: Context, *names: str) -> Markup:
     """Return the elements that bring style sheets and scripts; a saved file holds its styles itself."""
     if context["saved"]:
-        css = "".join(style(name).content.decode() for name in names)
+        css = "".join(static(f"{name}.css").content.decode() for name in names)
         return Markup(f"<style>{css}</style>")  # noqa: S704 - our own style sheets
     both = Markup('<link rel="stylesheet" href="{}">\n<script type="module" src="{}"></script>\n')
-    return Markup("").join(both.format(style(name).path, script(name).path) for name in names)
+    return Markup("").join(
+        both.format(static(f"{name}.css").path, static(f"{name}.js").path) for name in names
+    )
 
 
-@lru_cache(maxsize=1)
-def icon() -> Static:
-    """Return the icon."""
-    return _static("icon", "svg", (_HERE / "static" / "icon.svg").read_bytes(), "image/svg+xml")
-
-
-def _static(name: str, ending: str, content: bytes, media_type: str) -> Static:
-    return Static(f"/static/{name}-{hashlib.sha256(content).hexdigest()[:12]}.{ending}", content, media_type)
-
-
-# --- what templates call ----------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    made = environment_of(_HERE / "templates", _HERE / "static", _ANSWERS)
-    made.finalize = visible
-    made.filters |= {"marked": marked, "brief": brief, "counted": counted, "minus": minus}
-    made.globals |= {"address": address, "link": link, "sheets": sheets, "icon": icon}
-    return made
+@pass_context
+def exports(context: Context, *kinds: str, runs: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return names and addresses of the files that a view can be saved as, and of its systems' runs."""
+    path, given = context["request"].url.path, context["request"].query_params.multi_items()
+    kept = [one for one in given if one[0] != "export"]
+    rest = [one for one in kept if one[0] != "system"]
+    files = [(KINDS[kind][0], address(path, *kept, export=kind)) for kind in kinds]
+    return files + [(f"run of {name}", address(path, *rest, system=name, export="run")) for name in runs]
 
 
 def visible(value: Any) -> Any:  # noqa: ANN401 - whatever a template shows
@@ -292,34 +284,6 @@ def minus(text: object) -> str:
     return str(text).replace("-", "−")
 
 
-class FormWork(NamedTuple):
-    """What a posted form does: the structure of its fields, and a function of the request and that."""
-
-    fields: type[Struct]
-    write: Callable[[Request, Any], Response]
-
-
-def view(
-    path: str,
-    threads: Threads,
-    fields: type[Struct],
-    show: Callable[[Request, Any], Response],
-    form: FormWork | None = None,
-) -> Route:
-    """Return the route of a view: ``show`` makes the page of an address's fields, in a thread."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            if request.method == "POST" and form is not None:
-                asked: Struct = from_query(await read_form(request), form.fields)
-                return await threads.call(form.write, request, asked)
-            return await threads.call(show, request, from_query(_trimmed(request.query_params), fields))
-        except RankhouseError as error:
-            return fault_page(request, error)
-
-    return Route(path, answer, methods=["GET", "POST"] if form else ["GET"])
-
-
 async def read_form(request: Request) -> ImmutableMultiDict[str, str]:
     """Read the fields of a form, which browsers send like an address's parameters."""
     content = (await request.body()).decode("utf-8", "replace")
@@ -327,10 +291,10 @@ async def read_form(request: Request) -> ImmutableMultiDict[str, str]:
         pairs = parse_qsl(content, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise WrongUse(f"a form of at most {_MOST_FIELDS} fields is accepted") from error
-    return _trimmed(ImmutableMultiDict(pairs))
+    return trimmed(ImmutableMultiDict(pairs))
 
 
-def _trimmed(fields: ImmutableMultiDict[str, str]) -> ImmutableMultiDict[str, str]:
+def trimmed(fields: ImmutableMultiDict[str, str]) -> ImmutableMultiDict[str, str]:
     """Return fields without white space around values, and each value once."""
     return ImmutableMultiDict(list(dict.fromkeys((name, one.strip()) for name, one in fields.multi_items())))
 
@@ -353,7 +317,7 @@ def fault_page(request: Request, error: Exception) -> Response:
     is_elsewhere = came != str(request.url) or request.method == "POST"
     content = {
         "title": HTTPStatus(answer.status_code).phrase.capitalize(),
-        "message": fault_of(error, request.url.path).message,
+        "message": fault_of(error, request.url.path)[2],
         "back": came if came.startswith(own) and is_elsewhere else "",
     }
     return page(request, "error.html.j2", content, answer.status_code, headers=headers)

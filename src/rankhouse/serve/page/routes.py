@@ -1,4 +1,4 @@
-"""The routes of the page."""
+"""The routes of the page: an address or a form becomes a record, a thread does its work."""
 
 from __future__ import annotations
 
@@ -11,46 +11,55 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from rankhouse.serve.contracts.requests import Threads, answer
+from rankhouse.core.errors import RankhouseError
+from rankhouse.serve.contracts.requests import Threads, answer, from_query
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page import ask, collection, document, files, judge, queries, runs, train, why
-from rankhouse.serve.page.judge import Pools
-from rankhouse.serve.page.render import FormWork, page, static_routes, view
+from rankhouse.serve.page.render import fault_page, page, read_form, send_static, trimmed
 
-Show = Callable[[ServedCollection, Request, Any], Response]
+Work = Callable[[ServedCollection, Request, Any], Response]
 
 
 def routes(service: ServedCollection) -> list[BaseRoute]:
     """Return the routes of the page."""
-    pools, threads = Pools(service.catalogue), Threads("page")
+    threads, pools = Threads("page"), judge.Pools(service.catalogue)
 
-    def at(path: str, fields: type[Struct], show: Show, form: FormWork | None = None) -> BaseRoute:
-        return view(path, threads, fields, partial(_if_searchable, service, show), form=form)
+    def view(
+        path: str, fields: type[Struct], show: Work, form: type[Struct] = Struct, write: Work | None = None
+    ) -> Route:
+        """Return a route whose page shows what an address asks; posted, a form is written first."""
 
-    judging = FormWork(judge.JudgeForm, partial(judge.write, pools, service))
+        async def answered(request: Request) -> Response:
+            try:
+                if write is not None and request.method == "POST":
+                    posted = from_query(await read_form(request), form)
+                    return await threads.call(write, service, request, posted)
+                asked = from_query(trimmed(request.query_params), fields)
+                if not service.catalogue.indexes:
+                    content = {"title": "Reranking", "rankers": list(service.catalogue.rankers)}
+                    return page(request, "rerank_only.html.j2", content)
+                return await threads.call(show, service, request, asked)
+            except RankhouseError as error:
+                return fault_page(request, error)
+
+        return Route(path, answered, methods=["GET", "POST"] if write else ["GET"])
+
+    judging, judged = partial(judge.show, pools), partial(judge.write, pools)
     return [
-        at("/", ask.AskFields, ask.show),
-        at("/why", why.WhyFields, why.show),
-        at("/document", document.DocumentFields, document.show),
-        at("/judge", judge.JudgeFields, partial(judge.show, pools), judging),
-        at("/queries", queries.QueriesFields, queries.show),
-        at("/runs", runs.RunsFields, runs.show),
-        at("/train", Struct, train.show, FormWork(train.TrainForm, partial(train.write, service))),
-        at("/collection", collection.CollectionFields, collection.show),
-        at("/files", files.FilesFields, files.show),
+        view("/", ask.AskFields, ask.show),
+        view("/why", why.WhyFields, why.show),
+        view("/document", document.DocumentFields, document.show),
+        view("/judge", judge.JudgeFields, judging, judge.JudgeForm, judged),
+        view("/queries", queries.QueriesFields, queries.show),
+        view("/runs", runs.RunsFields, runs.show),
+        view("/train", Struct, train.show, train.TrainForm, train.write),
+        view("/collection", collection.CollectionFields, collection.show),
+        view("/files", files.FilesFields, files.show),
         Route("/work", partial(_work, service)),
-        *static_routes(),
+        Route("/static/{name}", send_static),
     ]
 
 
 async def _work(service: ServedCollection, _request: Request) -> Response:
-    """Answer the page's script, which asks how far the work beside is."""
+    """Answer the page's script, which asks how far the work on a folder is."""
     return answer(service.work._asdict(), headers={"cache-control": "no-store"})
-
-
-def _if_searchable(service: ServedCollection, show: Show, request: Request, asked: Struct) -> Response:
-    """Return a page, or where there is no index what there is instead."""
-    if service.catalogue.indexes:
-        return show(service, request, asked)
-    content = {"title": "Reranking", "rankers": list(service.catalogue.rankers)}
-    return page(request, "rerank_only.html.j2", content)

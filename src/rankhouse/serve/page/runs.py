@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -11,24 +11,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.core.run import Run
+from rankhouse.evaluation.compare import Comparison
 from rankhouse.evaluation.measure_notation import parse
 from rankhouse.evaluation.tables import differences_table, means_table, records
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import (
     MEASURES,
     MOST_COMPARED,
-    ComparedRuns,
     CompareRequest,
+    CompareResponse,
     comparable,
     compare_runs,
 )
 from rankhouse.serve.judging.runs import trec_run
-from rankhouse.serve.page.curves import Chart, across, drawn, hover_data, thinned, upwards
-from rankhouse.serve.page.render import Line, address, csv_of, download, exports, fault_page, page
+from rankhouse.serve.page.curves import Chart, lines_chart
+from rankhouse.serve.page.render import Line, address, csv_of, download, fault_page, page
 
 _ROWS = 100
 _FEW_QUESTIONS = 3
+_PATIENCE = 60.0
+"""Seconds that the download of a run waits for it."""
 _Test = Literal["randomization", "t"]
 _Correction = Literal["holm", "bonferroni", "none"]
 
@@ -49,119 +51,91 @@ class RunsFields(Struct):
 def show(service: ServedCollection, request: Request, asked: RunsFields) -> Response:
     """Return the comparison of chosen runs, or how far it is."""
     view = service.catalogue.view(asked.index)
-    known = comparable(service, view.name)
     chosen = sorted(asked.system, key=lambda name: name != asked.baseline)
     wanted = CompareRequest(
         tuple(chosen), asked.measures, asked.test, asked.correction, index=view.name, against=asked.versus
     )
     if asked.export == "run":
         return export_run(service, wanted)
-    content = _form(service, wanted, known)
+    content = _form(service, wanted)
     if not chosen:
         return page(request, "runs.html.j2", content)
     try:
         parse(wanted.measures)  # before systems are asked for nothing
-        compared = compare_runs(service, wanted)
+        told, comparison = compare_runs(service, wanted)
     except RankhouseError as error:  # the form stays, with what is wrong
         failed = fault_page(request, error)
         return page(request, "runs.html.j2", content | {"notes": (str(error),)}, failed.status_code)
     if asked.export != "html":
-        return export(compared, asked.export)
-    return page(request, "runs.html.j2", content | _shown(service, request, compared))
+        return export(told, comparison, asked.export)
+    content |= {"notes": told.notes, "progress": told.progress, "is_going": not told.notes}
+    if comparison is not None:
+        content |= _shown(service, request, wanted, told=told, comparison=comparison)
+    return page(request, "runs.html.j2", content)
 
 
-def _form(service: ServedCollection, wanted: CompareRequest, known: Sequence[str]) -> dict[str, object]:
-    judged = sum(1 for said in service.known_qrels().values() if said)
+def _form(service: ServedCollection, wanted: CompareRequest) -> dict[str, object]:
+    known, runs = comparable(service, wanted.index), service.runs
     return {
         "title": "Compare runs",
-        "runs": list(service.runs),
-        "systems": [name for name in dict.fromkeys([*known, *wanted.names]) if name not in service.runs],
+        "wanted": wanted,
+        "runs": list(runs),
+        "systems": [name for name in dict.fromkeys([*known, *wanted.names]) if name not in runs],
         "chosen": wanted.names,
         "index": wanted.index,
-        "measures": wanted.measures,
-        "baseline": wanted.names[0] if wanted.names else "",
-        "baselines": [("", "First selected"), *((one, _told(service, one)) for one in known)],
-        "test": wanted.test,
+        "baselines": [("", "First selected"),
+                      *((name, f"{name} (run)" if name in runs else name) for name in known)],
         "tests": [(name, {"t": "Paired t-test"}.get(name, name.capitalize())) for name in get_args(_Test)],
-        "correction": wanted.correction,
         "corrections": [(name, name.capitalize()) for name in get_args(_Correction)],
-        "judged": judged,
-        "notes": (), "comparison": None, "progress": (), "exports": [],
+        "judged": sum(1 for said in service.known_qrels().values() if said),
+        "notes": (), "comparison": None, "progress": (),
     }  # fmt: skip
 
 
-def _told(service: ServedCollection, name: str) -> str:
-    return f"{name} (run)" if name in service.runs else name
-
-
-def _shown(service: ServedCollection, request: Request, compared: ComparedRuns) -> dict[str, object]:
-    if (comparison := compared.comparison) is None:
-        return {"notes": compared.notes, "progress": compared.progress, "is_going": not compared.notes}
-    shared = {"index": compared.request.index, "export": "run"}
-    files = [(f"run of {name}", address("/runs", system=name, **shared)) for name in compared.request.names]
-    given = request.query_params.multi_items()
+def _shown(
+    service: ServedCollection, request: Request, wanted: CompareRequest, told: CompareResponse,
+    comparison: Comparison,
+) -> dict[str, object]:  # fmt: skip
+    given, systems = request.query_params.multi_items(), service.catalogue.systems(wanted.index)
     rest = [(name, value) for name, value in given if name not in ("export", "versus")]
+    signs = Counter((one.difference > 0) - (one.difference < 0) for one in told.queries)
     return {
         "comparison": comparison,
         "means": means_table(comparison),
         "differences": differences_table(comparison) if comparison.challengers else None,
-        "pair": compared.pair,
+        "pair": wanted.pair,
         "versus": [(name, address("/runs", *rest, versus=name)) for name in comparison.challengers],
-        "rows": compared.rows[:_ROWS],
-        "largest": max((abs(row.difference) for row in compared.rows), default=0.0) or 1.0,
-        "more": max(0, len(compared.rows) - _ROWS),
-        "counts": _counts(compared),
-        "profile": profile(compared),
-        "columns": [
-            name for name in compared.pair if name in service.catalogue.systems(compared.request.index)
-        ],
-        "notes": compared.notes,
-        "exports": exports(request, "html", "csv", "json") + files,
+        "rows": told.queries[:_ROWS],
+        "largest": max((abs(row.difference) for row in told.queries), default=0.0) or 1.0,
+        "more": max(0, len(told.queries) - _ROWS),
+        "counts": f"{signs[1]:,} better, {signs[-1]:,} worse, {signs[0]:,} equal",
+        "profile": profile(told),
+        "columns": [name for name in wanted.pair if name in systems],
     }
 
 
-def profile(compared: ComparedRuns) -> Chart | None:
+def profile(told: CompareResponse) -> Chart | None:
     """Return each run's values of the first measure from its best question to its worst; None for few."""
-    values = {name: sorted((row.values[name] for row in compared.rows), reverse=True)
-              for name in compared.request.names}  # fmt: skip
-    count = len(compared.rows)
-    if count < _FEW_QUESTIONS:
+    if len(told.queries) < _FEW_QUESTIONS:
         return None
-    curves = {name: thinned([(place + 1, value) for place, value in enumerate(column)])
-              for name, column in values.items()}  # fmt: skip
-    x, y = across(1, count), upwards([column[0] for column in values.values()])
-    return Chart(
-        tuple(
-            drawn(name, f"line{n}", points, (x, y))._replace(dots=())
-            for n, (name, points) in enumerate(curves.items())
-        ),
-        level=None,
-        below=x.ticks(",g"),
-        left=y.ticks(".2f"),
-        right=(),
-        sentence=f"{compared.comparison.measures[0]} of each run, its questions ordered from best to worst"
-        if compared.comparison
-        else "",
-        data=hover_data(x, "Place {}", {name: (points, ".4f") for name, points in curves.items()}),
-    )
+    curves = {
+        name: list(enumerate(sorted((row.values[name] for row in told.queries), reverse=True), 1))
+        for name in told.queries[0].values
+    }
+    sentence = f"{told.measure} of each run, its questions ordered from best to worst"
+    return lines_chart(curves, sentence, first=1, place="Place {}", form=".2f", dots=False)
 
 
-def _counts(compared: ComparedRuns) -> str:
-    better = sum(row.difference > 0 for row in compared.rows)
-    worse = sum(row.difference < 0 for row in compared.rows)
-    return f"{better:,} better, {worse:,} worse, {len(compared.rows) - better - worse:,} equal"
-
-
-def export(compared: ComparedRuns, kind: str) -> Response:
+def export(told: CompareResponse, comparison: Comparison | None, kind: str) -> Response:
     """Return a comparison as a file: "csv" or "json"."""
-    if compared.comparison is None:
+    if comparison is None:
         raise WrongUse("the systems are still answering the questions; try again in a moment")
     if kind == "json":
         rows = [{"query": row.id, "text": row.text, "judged": row.judged, **row.values}
-                for row in compared.rows]  # fmt: skip
-        text = msgspec.json.encode({**compared.comparison.to_dict(), "queries": rows}).decode()
+                for row in told.queries]  # fmt: skip
+        text = msgspec.json.encode({**comparison.to_dict(), "queries": rows}).decode()
     else:
-        cells = records(compared.comparison)
+        cells = records(comparison)
         head = list(dict.fromkeys(name for cell in cells for name in cell))
         text = csv_of(head, ([cell.get(name, "") for name in head] for cell in cells))
     return download(f"runs.{kind}", text)
@@ -171,12 +145,7 @@ def export_run(service: ServedCollection, wanted: CompareRequest) -> Response:
     """Return the run of one system over the judged questions."""
     if len(wanted.names) != 1:
         raise WrongUse(f"{len(wanted.names)} systems were named; a run file holds one, so name one")
-    name = wanted.names[0]
-    run: Run | None = service.runs.get(name)
-    if run is None:
-        qrels = service.known_qrels()
-        judged = [query for query in service.known_queries() if qrels.get(query.id)]
-        run = service.system_runs.finished(name, judged, wanted.index, patience=60.0).run
-    if run is None:
-        raise WrongUse(f'"{name}" is still answering the questions; try again in a moment')
+    name, qrels = wanted.names[0], service.known_qrels()
+    judged = [query for query in service.known_queries() if qrels.get(query.id)]
+    run = service.run(name, judged, wanted.index, patience=_PATIENCE)
     return download(f"{name}.run", trec_run(run, name))

@@ -22,8 +22,8 @@ from rankhouse.explanation.units import ordinal
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.hits import ShownPassage, passages_of
-from rankhouse.serve.page.render import Line, address, download, exports, page
+from rankhouse.serve.page.ask import ShownPassage, passages_of
+from rankhouse.serve.page.render import Line, address, download, page
 from rankhouse.serve.search.passages import PassageFinder
 from rankhouse.serve.search.shapes import ExplainBody
 from rankhouse.serve.search.why import explain
@@ -61,49 +61,41 @@ class WhyFields(Struct):
 def show(service: ServedCollection, request: Request, asked: WhyFields) -> Response:
     """Return the page of an explanation."""
     wanted = _wanted(service, asked)
-    answer = explain(service, wanted, deadline_of(request, PATIENCE))
+    answer = explain(service.catalogue, wanted, deadline_of(request, PATIENCE))
     if asked.export != "html":
         text = msgspec.json.encode(answer.to_dict()) if asked.export == "json" else to_markdown(answer)
         return download(f"why.{asked.export}", text)
-    ids = [one for one in (wanted.document, wanted.against) if one]
     columns = [name for name in (wanted.before, wanted.system) if name]
-    content: dict[str, Any] = {
+    reasons = _reasons(service, wanted, answer, deadline_of(request, PATIENCE))
+    content: dict[str, Any] = content_of(answer) | {
         "index": wanted.index,
         "system": wanted.system,
-        "reasons": _reasons(service, wanted, answer, ids, deadline=deadline_of(request, PATIENCE)),
+        "reasons": reasons,
         "back": address("/", query=wanted.query, index=wanted.index, system=columns),
         "turns": _turns(asked.rival[:2], wanted),
-        "exports": exports(request, "html", "md", "json"),
     }
-    shown: dict[str, Any] = content_of(answer) | content
-    texts = {one.document.id: one.document.text for one in content["reasons"]}
-    shown["sections"] = [(heading, with_lines(seen, texts)) for heading, seen in shown["sections"]]
-    return page(request, "why.html.j2", shown)
+    texts = {one.document.id: one.document.text for one in reasons}
+    content["sections"] = [(heading, with_lines(seen, texts)) for heading, seen in content["sections"]]
+    return page(request, "why.html.j2", content)
 
 
 def _reasons(
-    service: ServedCollection, wanted: ExplainBody, answer: Answer, ids: list[str], deadline: Deadline
+    service: ServedCollection, wanted: ExplainBody, answer: Answer, deadline: Deadline
 ) -> list[Reason]:
     """Return what the documents asked about are ranked for, with their passages."""
     view = service.catalogue.view(wanted.index)
     spec = service.catalogue.system(wanted.system, view.name)
-    documents = view.index.documents.fetch(ids)
-    finder = PassageFinder(service, view, spec, wanted.query, deadline=deadline)
+    documents = view.index.documents.fetch([one for one in (wanted.document, wanted.against) if one])
+    finder = PassageFinder(service.catalogue, view, spec, wanted.query, deadline=deadline)
     own = {"index": view.name, "query": wanted.query, "system": spec.name}
-    standings = {one.doc_id: standing(one) for one in _explained(answer)}
+    now = answer.now if isinstance(answer, Movement) else answer
+    told = [now.first, now.second] if isinstance(now, Contrast) else [now]
+    standings = {one.doc_id: standing(one) for one in told if isinstance(one, Explanation)}
     rows = zip(documents, finder.find(documents), strict=True)
     return [
         Reason(one, standings.get(one.id, ""), next(iter(passages_of(one, found, finder, own)), None))
         for one, found in rows
     ]
-
-
-def _explained(answer: Answer) -> list[Explanation]:
-    """Return the explanations of the documents asked about."""
-    now = answer.now if isinstance(answer, Movement) else answer
-    if isinstance(now, Contrast):
-        return [now.first, now.second]
-    return [now] if isinstance(now, Explanation) else []
 
 
 def standing(one: Explanation) -> str:
@@ -124,9 +116,8 @@ def with_lines(shown: View, texts: Mapping[str, str]) -> View:
     """Begin new lines in the words of texts where the documents do."""
     sides = []
     for side in shown.sides:
-        read = [
-            one._replace(words=tuple(_in_lines(one.words, texts.get(side.doc_id, "")))) for one in side.texts
-        ]
+        text = texts.get(side.doc_id, "")
+        read = (one._replace(words=tuple(_in_lines(one.words, text))) for one in side.texts)
         sides.append(side._replace(texts=tuple(read)))
     return shown._replace(sides=tuple(sides))
 

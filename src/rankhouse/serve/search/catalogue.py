@@ -6,9 +6,10 @@ import copy
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 from cachetools import LRUCache
 
@@ -17,7 +18,6 @@ from rankhouse.core.results import Ranking
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
-from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.precomputed.score import PrecomputedScorer
@@ -46,12 +46,8 @@ _SPLITS = 64
 """Rankers and splits for which it is known what is stored; requests name splits of their own."""
 
 
-class ReadBy(NamedTuple):
-    """What a ranker's order depends on besides the index; ``ranker`` is its fingerprint."""
-
-    system: Reranked
-    ranker: str
-    query: str
+ReadBy = tuple[Reranked, str, str]
+"""What a ranker's order depends on besides the index: its fingerprint and the question."""
 
 
 class Recent(Generic[K, V]):
@@ -72,13 +68,6 @@ class Recent(Generic[K, V]):
             self._kept[key] = value
 
 
-class FoundVectors(NamedTuple):
-    """What searches vectors of an index, and a warning of what they lack of it; "" for nothing."""
-
-    searcher: Searcher
-    warning: str
-
-
 class IndexView:
     """An index, opened; what it answers never changes.
 
@@ -90,7 +79,7 @@ class IndexView:
         self.recent: Recent[ReadBy, Ranking] = Recent(KEPT)
         self._lock = threading.Lock()
         self._encoded: dict[str, str] = {}
-        self._searchers: dict[tuple[str, str], FoundVectors] = {}
+        self._searchers: dict[tuple[str, str], tuple[Searcher, str]] = {}
         self._stored: LRUCache[tuple[str, str], PrecomputedScorer | None] = LRUCache(_SPLITS)
         self._over: dict[tuple[str, ...], IndexView] = {}
         self._floors: dict[str, float] = {}
@@ -100,12 +89,6 @@ class IndexView:
         """Open it as it is now."""
         refuse_incomplete([path])
         return cls(name, open_index([path]))
-
-    def noting(self, problem: str) -> Self:
-        """Return it with a problem."""
-        noted = copy.copy(self)
-        noted.problem = problem
-        return noted
 
     def over(self, index: ShardedIndex) -> IndexView:
         """Return a view of those parts of the index that answer."""
@@ -128,21 +111,18 @@ class IndexView:
                 for info in index.infos.values()
             ]
             yield from sorted(set.intersection(*of_parts))
-        else:
-            folders = sorted((index.path / "vectors").glob("*/"))
-            yield from (folder.name for folder in folders if self._are_of(index, folder, encoder))
+            return
+        for folder in sorted((index.path / "vectors").glob("*/")):
+            with suppress(RankhouseError):  # being made, or damaged: a request that names them is told
+                state = Vectors.open(folder).state
+                if state.encoder == encoder and index.manifest.began_as(state.collection):
+                    yield folder.name
 
-    def _are_of(self, index: Index, folder: Path, encoder: str) -> bool:
-        try:
-            state = Vectors.open(folder).state
-        except RankhouseError:  # being made, or damaged: a request that names them is told
-            return False
-        return state.encoder == encoder and index.manifest.began_as(state.collection)
+    def searcher(self, model: Dense) -> tuple[Searcher, str]:
+        """Open vectors of the index, and return a warning of what they lack of it; "" for nothing.
 
-    def searcher(self, model: Dense) -> FoundVectors:
-        """Open vectors of the index. Those of fewer documents, since the index grew, are searched as well.
-
-        MissingInput: nothing was encoded under this name. BadIndex: they are of another index, or damaged.
+        Those of fewer documents, since the index grew, are searched as well. MissingInput: nothing was
+        encoded under this name. BadIndex: they are of another index, or damaged.
         """
         key = (model.name, model.vectors)
         with self._lock:
@@ -150,21 +130,20 @@ class IndexView:
                 self._searchers[key] = self._opened(model)
             return self._searchers[key]
 
-    def _opened(self, model: Dense) -> FoundVectors:
+    def _opened(self, model: Dense) -> tuple[Searcher, str]:
         index = self.index
         if isinstance(index, ShardedIndex):
-            return FoundVectors(ShardedSearcher(index, open_vectors(index, model.name), model.vectors), "")
+            return ShardedSearcher(index, open_vectors(index, model.name), model.vectors), ""
         vectors = Vectors.open(vectors_folder(index.path, model.name))
         state, warning = vectors.state, ""
-        if index.manifest.began_as(state.collection):
-            if missing := len(index) - state.documents:
-                warning = (
-                    f"{missing:,} documents were added to {self.name} after it was encoded, so vectors do "
-                    "not find them; run  rankhouse encode  again: only what is new is encoded"
-                )
-        else:
+        if not index.manifest.began_as(state.collection):
             vectors.require(documents=len(index), collection=index.fingerprint)
-        return FoundVectors(searcher_of(vectors, model.vectors), warning)
+        elif missing := len(index) - state.documents:
+            warning = (
+                f"{missing:,} documents were added to {self.name} after it was encoded, so vectors do "
+                "not find them; run  rankhouse encode  again: only what is new is encoded"
+            )
+        return searcher_of(vectors, model.vectors), warning
 
     def floor(self, vectors: Vectors, measure: Callable[[], float]) -> float:
         """Return the score that these vectors reach for questions that mean nothing, measured once."""
@@ -191,33 +170,30 @@ class IndexView:
 class ServedIndex:
     """An index that is served; one that is held elsewhere never changes.
 
-    Raises:
-        MissingInput: There is no such folder.
-        BadIndex: It holds no sound index.
+    MissingInput: there is no such folder. BadIndex: it holds no sound index.
     """
 
-    def __init__(self, name: str, path: Path, held: IndexView | None = None) -> None:
+    def __init__(self, name: str, path: Path, held: IndexView | None) -> None:
         self.name, self.path, self._held = name, path, held
         self._lock = threading.Lock()
         self._seen = _state_of(path)
-        self._tried: tuple[tuple[object, ...], float] = ((), 0.0)  # what could not be opened, and when
+        self._tried: tuple[object, float] = (None, 0.0)  # what could not be opened, and when
         self._view = held or IndexView.open(name, path)
 
     def view(self) -> IndexView:
         """Return the index as it is now; holders of an earlier view keep it."""
-        if self._held is None and (now := _state_of(self.path)) != self._seen:
-            with self._lock:
-                state, moment = self._tried
-                if now != self._seen and (now != state or time.monotonic() > moment + _PAUSE):
-                    self._reopen(now)
+        if self._held is not None or (now := _state_of(self.path)) == self._seen:
+            return self._view
+        with self._lock:
+            state, moment = self._tried
+            if now != self._seen and (now != state or time.monotonic() > moment + _PAUSE):
+                try:
+                    self._view, self._seen = IndexView.open(self.name, self.path), now
+                except (RankhouseError, OSError) as error:  # gone, or being replaced: what is open stays
+                    self._view = copy.copy(self._view)
+                    self._view.problem = f"{self.path} changed and cannot be opened: {error}"
+                    self._tried = now, time.monotonic()
         return self._view
-
-    def _reopen(self, now: tuple[object, ...]) -> None:
-        try:
-            self._view, self._seen = IndexView.open(self.name, self.path), now
-        except (RankhouseError, OSError) as error:  # gone, or being replaced: what is open stays readable
-            self._view = self._view.noting(f"{self.path} changed and cannot be opened: {error}")
-            self._tried = now, time.monotonic()
 
 
 def _state_of(path: Path) -> tuple[object, ...]:
@@ -237,45 +213,29 @@ def _state_of(path: Path) -> tuple[object, ...]:
     return tuple(states)
 
 
-class Holder(Protocol):
-    """What holds indexes for the service: a cluster."""
-
-    def view(self, name: str, path: Path) -> IndexView:
-        """Return an index that it holds."""
-
-
 class Catalogue:
     """Indexes and rankers by name, and the systems made of them.
 
     The first index is the default, for which None and "" stand; a name that is not here is an UnknownName.
-
-    Args:
-        cluster: What holds the indexes; None where this process opens them.
+    Systems that are given come before the usual ones of their names. ``held`` returns the view of an index
+    that is held elsewhere.
     """
 
     def __init__(
         self,
         indexes: Mapping[str, Path],
         rankers: Mapping[str, ServedRanker] | None = None,
-        cluster: Holder | None = None,
+        systems: Iterable[NamedSystem] = (),
+        held: Callable[[str, Path], IndexView] | None = None,
     ) -> None:
         self._indexes = {
-            name: ServedIndex(name, path, None if cluster is None else cluster.view(name, path))
+            name: ServedIndex(name, path, held(name, path) if held else None)
             for name, path in indexes.items()
         }
-        self._rankers: Mapping[str, ServedRanker] = rankers if rankers is not None else {}
-        self._systems: dict[str, NamedSystem] = {}
+        self.indexes = tuple(self._indexes)
+        self.rankers: Mapping[str, ServedRanker] = rankers or {}
+        self.own_systems = {spec.name: spec for spec in systems}
         self._lock = threading.Lock()
-
-    @property
-    def indexes(self) -> tuple[str, ...]:
-        """Names of the indexes, the default first."""
-        return tuple(self._indexes)
-
-    @property
-    def rankers(self) -> Mapping[str, ServedRanker]:
-        """The rankers by name."""
-        return self._rankers
 
     def view(self, index: str | None = None) -> IndexView:
         """Return an index as it is now."""
@@ -286,44 +246,39 @@ class Catalogue:
 
     def ranker(self, name: str) -> ServedRanker:
         """Return a ranker."""
-        if name not in self._rankers:
-            raise UnknownName("ranker", name, self._rankers, "ranker")
-        return self._rankers[name]
+        if name not in self.rankers:
+            raise UnknownName("ranker", name, self.rankers, "ranker")
+        return self.rankers[name]
 
     def add_ranker(self, ranker: ServedRanker) -> None:
         """Offer one ranker more, from now on; one of that name is replaced and closed."""
         with self._lock:
-            before = self._rankers.get(ranker.name)
-            self._rankers = {**self._rankers, ranker.name: ranker}
+            before = self.rankers.get(ranker.name)
+            self.rankers = {**self.rankers, ranker.name: ranker}
         if before is not None and before is not ranker:
             before.close()
 
-    def add_system(self, spec: NamedSystem) -> None:
-        """Offer one more system, from now on, before the usual one of that name."""
-        self._systems = {**self._systems, spec.name: spec}
-
     def systems(self, index: str | None = None) -> dict[str, NamedSystem]:
         """Return the systems for an index by name, first stages first."""
-        view, encoded, readers = self.view(index), dict[str, str](), []
-        for name, ranker in self._rankers.items():
-            vectors = view.vectors_of(ranker) if ranker.is_encoder else ""
-            if vectors:
-                encoded[name] = vectors
-            else:
-                readers.append(name)
-        return usual_systems(tuple(encoded.items()), tuple(readers)) | self._systems
+        view = self.view(index)
+        vectors = {
+            name: view.vectors_of(ranker) if ranker.is_encoder else ""
+            for name, ranker in self.rankers.items()
+        }
+        encoded = tuple((name, found) for name, found in vectors.items() if found)
+        readers = tuple(name for name, found in vectors.items() if not found)
+        return usual_systems(encoded, readers) | self.own_systems
 
     def system(self, name: str | None = None, index: str | None = None) -> NamedSystem:
-        """Return a system of an index.
+        """Return a system of an index by its name, or an expression.
 
-        Args:
-            name: Its name, or an expression. The first ranker decides the default: its own where it reads
-                documents, the hybrid one where it is an encoder; bm25 where there is none.
+        The first ranker decides the default: its own where it reads documents, the hybrid one where it is an
+        encoder; bm25 where there is none.
         """
         systems = self.systems(index)
         if not name:
             first_stages = [spec for spec in systems.values() if not spec.ranker]
-            return systems.get(next(iter(self._rankers), "")) or max(
+            return systems.get(next(iter(self.rankers), "")) or max(
                 first_stages, key=lambda spec: len(list(costly(spec.system)))
             )
         if name not in systems:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,11 +15,10 @@ from rankhouse.core.scores import base_of, scale_of
 from rankhouse.index.lexical.weighting import lucene_idf
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
-from rankhouse.serve.errors import UnknownName
-from rankhouse.serve.search.answer import Searching
-from rankhouse.serve.search.catalogue import IndexView
+from rankhouse.serve.errors import Refusal, UnknownName
+from rankhouse.serve.search.answer import ServedExecution
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.shapes import DocumentPassage
-from rankhouse.serve.search.stages import ServedExecution
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.names import unknown
 from rankhouse.systems.system import Dense, Reranked
@@ -39,40 +37,22 @@ class UnknownDocument(UnknownName):
     """A document that the index does not have."""
 
     def __init__(self, doc_id: str, view: IndexView) -> None:
-        super().__init__("document", doc_id, param="id")
-        self.args = (str(unknown("document", doc_id, view.index.documents, view.name)),)
-
-
-class Stretch(NamedTuple):
-    """A stretch of a document's text, as much of it as lies in the same passages.
-
-    It has number and share of the best passage that holds it; 0 where none does.
-    """
-
-    text: str
-    passage: int
-    share: float
+        Refusal.__init__(self, str(unknown("document", doc_id, view.index.documents, view.name)), "id")
 
 
 @dataclass(frozen=True)
 class ShadedDocument:
-    """A document with the scores of its passages.
+    """A document's passages with text, in reading order, and their scores.
 
-    Attributes:
-        scorer: What scored the passages: a ranker, or the words of the question.
-        unit: What the scores are.
-        split: How the document is cut, in notation.
-        passages: In reading order; those without text are left out.
-        stretches: The whole text, in order.
+    ``scorer`` is what scored them: a ranker, or the words of the question; ``unit`` what the scores are;
+    ``split`` how the document is cut, in notation.
     """
 
-    document: Document
     system: str
     scorer: str
     unit: str
     split: str
     passages: tuple[DocumentPassage, ...]
-    stretches: tuple[Stretch, ...]
 
     @property
     def best(self) -> DocumentPassage | None:
@@ -80,9 +60,9 @@ class ShadedDocument:
         return max(self.passages, key=lambda one: one.score, default=None)
 
 
-def read_document(service: Searching, index: str | None, doc_id: str) -> tuple[IndexView, Document]:
+def read_document(catalogue: Catalogue, index: str | None, doc_id: str) -> tuple[IndexView, Document]:
     """Return a document, and the index as it is now; UnknownName where either is not there."""
-    view = service.catalogue.view(index)
+    view = catalogue.view(index)
     try:
         return view, view.index.documents[doc_id]
     except KeyError:
@@ -90,9 +70,9 @@ def read_document(service: Searching, index: str | None, doc_id: str) -> tuple[I
 
 
 def passages_with_scores(
-    service: Searching,
-    index: str | None,
-    doc_id: str,
+    catalogue: Catalogue,
+    view: IndexView,
+    document: Document,
     query: str,
     system: str | None = None,
     deadline: Deadline = ENDLESS,
@@ -100,58 +80,54 @@ def passages_with_scores(
 ) -> ShadedDocument:
     """Score the passages of a document: by the system's ranker, its encoder, or the question's words.
 
-    Args:
-        within: Only those that reach into this stretch of the text; None for all.
-
-    Raises:
-        UnknownName: There is no such index, document or system.
-        WrongUse: The question has no words.
-        Overloaded, DeadlinePassed: The ranker has too much to do.
+    Only those that reach into ``within``, a part of the text, are scored. UnknownName: there is no such
+    system. WrongUse: the question has no words. Overloaded, DeadlinePassed: the ranker has too much to do.
     """
     if not query.strip():
         raise WrongUse("query is empty: say what is looked for")
-    view, document = read_document(service, index, doc_id)
-    spec = service.catalogue.system(system, view.name)
-    ranker, split = _scorer_of(service, view, spec)
+    spec = catalogue.system(system, view.name)
+    ranker, split = _scorer_of(catalogue, view, spec)
     split = split or _lexical_split()
-    spans = split.spans(document) if isinstance(split, LocatingSplitter) else [(0, len(document.text))]
+    places = split.spans(document) if isinstance(split, LocatingSplitter) else [(0, len(document.text))]
     low, high = within or (0, len(document.text) + 1)
-    passages = [
-        (p, s)
-        for p, s in zip(split(document), spans, strict=True)
-        if p.text.strip() and s[0] < high and s[1] >= low
-    ]
-    pairs = [Pair(Query("query", query), passage) for passage, _ in passages]
+    pairs, spans = list[Pair](), list[Span]()
+    for passage, (start, end) in zip(split(document), places, strict=True):
+        if passage.text.strip() and start < high and end >= low:
+            pairs.append(Pair(Query("query", query), passage))
+            spans.append((start, end))
     scores = _by_words(view.index, pairs) if ranker is None else ranker.blocking(deadline).score(pairs)
-    shaded = _shaded([span for _, span in passages], scores)
+    values = np.asarray(scores, np.float64)
+    lowest, highest = (values.min(), values.max()) if len(values) else (0.0, 0.0)
+    shares = (values - lowest) / (highest - lowest or 1.0)
+    rows = zip(spans, values.tolist(), shares.tolist(), strict=True)
     return ShadedDocument(
-        document=document,
         system=spec.name,
         scorer="the words of the question" if ranker is None else ranker.name,
         unit="rarity of matching words" if ranker is None else base_of(scale_of(ranker.ranker)),
         split=notation.name_of(split),
-        passages=shaded,
-        stretches=_stretches(document.text, shaded),
+        passages=tuple(
+            DocumentPassage(n, *span, score, share) for n, (span, score, share) in enumerate(rows, 1)
+        ),
     )
 
 
 def _scorer_of(
-    service: Searching, view: IndexView, spec: NamedSystem
+    catalogue: Catalogue, view: IndexView, spec: NamedSystem
 ) -> tuple[ServedRanker | None, Split | None]:
     """Return what scores a system's passages and how it cuts them; None for the words of the question."""
     parts = list(spec.system.walk())
     stage = next((part.stage for part in parts if isinstance(part, Reranked)), None)
     if stage is not None:
-        split = ServedExecution(service.catalogue, view, Query("query", ""), ENDLESS).plan(stage).split
-        return service.catalogue.ranker(str(stage.ranker)), split
+        split = ServedExecution(catalogue, view, Query("query", ""), ENDLESS).plan(stage).split
+        return catalogue.ranker(str(stage.ranker)), split
     dense = next((part for part in parts if isinstance(part, Dense)), None)
     if dense is None:
         return None, None
-    cut = view.searcher(dense).searcher.vectors.state.policy
+    cut = view.searcher(dense)[0].vectors.state.policy
     try:
-        return service.catalogue.ranker(dense.ranker), notation.make(cut, SPLITTERS, "splitter")
+        return catalogue.ranker(dense.ranker), notation.make(cut, SPLITTERS, "splitter")
     except WrongUse:  # cut by a function of someone's own
-        encoder = service.catalogue.ranker(dense.ranker)
+        encoder = catalogue.ranker(dense.ranker)
         return encoder, encoder.split
 
 
@@ -176,30 +152,3 @@ def _by_words(index: AnyIndex, pairs: Sequence[Pair]) -> FloatArray:
         counts = ((rarity[term], terms.count(term)) for term in wanted)
         scores[place] = sum(weight * count / (count + 1) for weight, count in counts)
     return scores
-
-
-def _shaded(spans: Sequence[tuple[int, int]], scores: FloatArray) -> tuple[DocumentPassage, ...]:
-    values = scores.tolist()
-    lowest, highest = min(values, default=0.0), max(values, default=0.0)
-
-    def share(score: float) -> float:
-        return (score - lowest) / (highest - lowest) if highest > lowest else 0.0
-
-    rows = enumerate(zip(spans, values, strict=True), 1)
-    return tuple(
-        DocumentPassage(number, *span, score=score, share=share(score)) for number, (span, score) in rows
-    )
-
-
-def _stretches(text: str, passages: Sequence[DocumentPassage]) -> tuple[Stretch, ...]:
-    """Cut a text where passages begin and end; each stretch has the best passage that holds it."""
-    edges = sorted({0, len(text), *(edge for one in passages for edge in (one.start, one.end))})
-    stretches: list[Stretch] = []
-    for start, end in pairwise(edges):
-        holders = [one for one in passages if one.start <= start and end <= one.end]
-        best = max(holders, key=lambda one: one.score, default=None)
-        stretch = Stretch(text[start:end], best.number if best else 0, best.share if best else 0.0)
-        if stretches and stretches[-1][1:] == stretch[1:]:
-            stretch = stretch._replace(text=stretches.pop().text + stretch.text)
-        stretches.append(stretch)
-    return tuple(stretches)

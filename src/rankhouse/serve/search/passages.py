@@ -10,8 +10,7 @@ documents. What has no word of a question and is no nearer to it than that is no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -25,9 +24,8 @@ from rankhouse.index.index import Index
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.ranking.rerank import readable
 from rankhouse.serve.engine.waiting import Deadline
-from rankhouse.serve.search.answer import Searching
-from rankhouse.serve.search.catalogue import IndexView
-from rankhouse.serve.search.stages import ServedExecution
+from rankhouse.serve.search.answer import ServedExecution
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.system import Dense
 from rankhouse.text.snippets import windows
@@ -38,12 +36,10 @@ MOST_PASSAGES: Final = 4
 """Of one document, that are shown."""
 LOOKED_AT: Final = 1_000_000
 """Characters of a document, from its beginning, among which words are sought."""
-RANDOM_QUESTIONS: Final = 64
-RANDOM_WORDS: Final = 3
+RANDOM_QUESTIONS, RANDOM_WORDS = 64, 3
 SAMPLED_ROWS: Final = 20_000
 QUANTILE: Final = 0.99
 """Of the scores of passages for random questions, below which a passage says nothing."""
-_SEED: Final = 0
 _SPOKEN = (
     "a about all also am an and any are as at be been being but by can could did do does doing for from get "
     "had has have having he her here him his how i if in into is it its just me my no not of on or our she "
@@ -54,70 +50,54 @@ FUNCTION_WORDS: Final = frozenset(_SPOKEN.split())
 """English words that say nothing of what a question is about."""
 
 
-@dataclass(frozen=True)
-class FoundPassages:
-    """The passages of a document that were found, the best first; "nearness" is that of its nearest vector.
+class FoundPassages(NamedTuple):
+    """The passages of a document that were found, the best first.
 
-    Attributes:
-        has_words: Whether the document holds a word of the question.
-        nearness: None where the system has no vectors of it.
+    ``has_words`` says whether the document holds a word of the question; ``nearness`` is the score of its
+    nearest vector, None where the system has no vectors of it.
     """
 
-    spans: tuple[Span, ...]
+    spans: Sequence[Span]
     has_words: bool
     nearness: float | None = None
 
 
-class _Scored(NamedTuple):
-    """The passages of a document by its vectors: where they stand, and their scores (p,)."""
-
-    spans: Sequence[Span]
-    scores: FloatArray
-
-
-def content_words(index: AnyIndex, question: str) -> dict[str, float]:
-    """Return the terms of a question that are worth highlighting, the rarer the heavier.
+def content_words(index: AnyIndex, question: str) -> dict[str, str]:
+    """Return the terms of a question that are worth highlighting, with its words for them.
 
     Function words are left out unless there is nothing else.
     """
     spoken = {term: question[a:b] for a, b, term in index.analyzer.spans(question)}
-    terms = [term for term, word in spoken.items() if word.lower() not in FUNCTION_WORDS] or list(spoken)
-    return {term: 1 / (1 + index.counts(term).documents) ** 0.5 for term in terms}
+    return {term: word for term, word in spoken.items() if word.lower() not in FUNCTION_WORDS} or spoken
 
 
 def words_nowhere(index: AnyIndex, question: str) -> list[str]:
     """Return the words of a question where no document has any of them; none where one has."""
-    spoken = {term: question[a:b] for a, b, term in index.analyzer.spans(question)}
-    told = content_words(index, question)
-    if any(index.counts(term).documents for term in told):
-        return []
-    return list(dict.fromkeys(spoken[term] for term in told))
+    words = content_words(index, question)
+    found = any(index.counts(term).documents for term in words)
+    return [] if found else list(dict.fromkeys(words.values()))
 
 
 class PassageFinder:
-    """Finds the passages of documents for one question and system.
+    """Finds the passages of documents for one question and system; an encoder that is late is left out.
 
-    Args:
-        deadline: When the encoder's answer is not waited for any more; words decide then.
-
-    Attributes:
-        weights: The question's terms that are highlighted, with their weights.
-        by_meaning: Whether the system has vectors.
-        floor: The score of what has nothing to do with a question.
+    ``weights`` are those of the question's terms that are highlighted; ``by_meaning`` says whether the system
+    has vectors; ``floor`` is the score of what has nothing to do with a question.
     """
 
     def __init__(
-        self, service: Searching, view: IndexView, spec: NamedSystem, question: str, deadline: Deadline
+        self, catalogue: Catalogue, view: IndexView, spec: NamedSystem, question: str, deadline: Deadline
     ) -> None:
         self._index, self.analyzer = view.index, view.index.analyzer
-        self.weights = content_words(view.index, question)
+        terms = content_words(view.index, question)
+        self.weights = {term: 1 / (1 + view.index.counts(term).documents) ** 0.5 for term in terms}
         self._vectors: Vectors | None = None
         self.floor = -np.inf
         dense = next((part for part in spec.system.walk() if isinstance(part, Dense)), None)
         self.by_meaning = dense is not None
         if dense is None:
             return
-        work = ServedExecution(service.catalogue, view, Query("query", question), deadline)
+        work = ServedExecution(catalogue, view, Query("query", question), deadline)
         try:
             searched = work.searcher(dense).vectors
             if isinstance(searched, Vectors):  # those of parts are elsewhere
@@ -135,7 +115,7 @@ class PassageFinder:
         ranked, as many as there are documents; by words, those with the same words as its best.
         """
         scored = [self._by_vectors(document) for document in documents]
-        every = np.concatenate([np.empty(0, np.float32), *(one.scores for one in scored if one)])
+        every = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in scored)])
         most = min(len(documents), len(every))
         least = float(np.partition(every, -most)[-most]) if most else 0.0
         return [self._found(*pair, least) for pair in zip(documents, scored, strict=True)]
@@ -144,40 +124,38 @@ class PassageFinder:
         """Return whether a document has no word of the question and is as far from it as any."""
         return not found.has_words and found.nearness is not None and found.nearness < self.floor
 
-    def _found(self, document: Document, scored: _Scored | None, least: float) -> FoundPassages:
+    def _found(
+        self, document: Document, scored: tuple[Sequence[Span], FloatArray], least: float
+    ) -> FoundPassages:
         by_words = windows(document.text[:LOOKED_AT], self.weights, self.analyzer, most=MOST_PASSAGES)
         has_words = bool(by_words) or any(term in self.weights for term in self.analyzer(document.title))
-        if scored is None:
-            return FoundPassages(tuple((one.start, one.end) for one in by_words), has_words)
-        order = np.argsort(-scored.scores, kind="stable").tolist()
-        near = [place for number, place in enumerate(order) if not number or scored.scores[place] >= least]
-        spans = _apart(scored.spans[place] for place in near)[:MOST_PASSAGES]
-        return FoundPassages(tuple(spans), has_words, float(scored.scores.max()))
+        places, scores = scored
+        if not len(scores):
+            return FoundPassages([(one.start, one.end) for one in by_words], has_words)
+        order = np.argsort(-scores, kind="stable").tolist()
+        spans: list[Span] = []
+        for number, place in enumerate(order):
+            start, end = places[place]
+            is_near = not number or scores[place] >= least
+            if is_near and all(end <= other[0] or other[1] <= start for other in spans):
+                spans.append((start, end))
+        return FoundPassages(spans[:MOST_PASSAGES], has_words, float(scores.max()))
 
-    def _by_vectors(self, document: Document) -> _Scored | None:
-        """Return the passages of a document with their scores; None where it has no vectors here."""
-        vectors, index = self._vectors, self._index
+    def _by_vectors(self, document: Document) -> tuple[Sequence[Span], FloatArray]:
+        """Return where the passages of a document stand, and their scores (p,); none without vectors."""
+        vectors, index, nothing = self._vectors, self._index, ((), np.empty(0, np.float32))
         if vectors is None or not isinstance(index, Index) or document.id not in index.documents:
-            return None
+            return nothing
         rows = vectors.rows_of(index.row_of(document.id))
         try:
             split = notation.make(vectors.state.policy, SPLITTERS, "splitter")
         except WrongUse:  # cut by a function of someone's own
-            return None
+            return nothing
         passages = readable(document, split)
         if not len(rows) or len(rows) != len(passages) or not isinstance(split, LocatingSplitter):
-            return None
+            return nothing
         places = split.spans(document)
-        return _Scored([places[one.index] for one in passages], rescore(vectors, self._point, rows))
-
-
-def _apart(spans: Iterable[Span]) -> list[Span]:
-    """Return those stretches that overlap none before them."""
-    kept: list[Span] = []
-    for start, end in spans:
-        if all(end <= other_start or other_end <= start for other_start, other_end in kept):
-            kept.append((start, end))
-    return kept
+        return [places[one.index] for one in passages], rescore(vectors, self._point, rows)
 
 
 def floor_of(index: AnyIndex, vectors: Vectors, encoder: object) -> float:
@@ -185,7 +163,7 @@ def floor_of(index: AnyIndex, vectors: Vectors, encoder: object) -> float:
 
     Their words are drawn from its documents, each from another one; the seed is fixed.
     """
-    draw = np.random.default_rng(_SEED)
+    draw = np.random.default_rng(0)
     queries = [Query(str(number), text) for number, text in enumerate(random_questions(index, draw))]
     rows = np.sort(draw.permutation(vectors.state.rows)[:SAMPLED_ROWS])
     if not queries or not len(rows):

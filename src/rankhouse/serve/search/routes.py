@@ -3,96 +3,78 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from rankhouse.explanation.contrast import Answer
 from rankhouse.serve.contracts.openapi import Operation, RouteGroup
 from rankhouse.serve.contracts.requests import Threads, deadline_of
-from rankhouse.serve.search.answer import Searching, search
+from rankhouse.serve.search import shapes
+from rankhouse.serve.search.answer import search
+from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.documents import passages_with_scores, read_document
-from rankhouse.serve.search.shapes import (
-    EXPLAINING,
-    SEARCHING,
-    DocumentQuery,
-    DocumentResponse,
-    ExplainBody,
-    ExplainResponse,
-    IndexInfo,
-    SearchBody,
-    SearchResponse,
-    SystemInfo,
-    SystemsQuery,
-)
 from rankhouse.serve.search.why import explain
 
-_SEARCH = partial(Operation, "Search an index", answer=SearchResponse)
-_WHY = partial(Operation, "Say why a document stands where it stands", answer=ExplainResponse)
+_THREADS: Final = Threads("search")
+_SEARCH = partial(Operation, "Search an index", answer=shapes.SearchResponse)
+_WHY = partial(Operation, "Say why a document stands where it stands", answer=shapes.ExplainResponse)
+_READ = Operation("Read a document", answer=shapes.DocumentResponse, query=shapes.DocumentQuery)
+_SYSTEMS = Operation("List the systems of an index", answer=list[shapes.SystemInfo], query=shapes.IndexQuery)
 
 
-def routes(service: Searching) -> list[BaseRoute]:
+def routes(catalogue: Catalogue) -> list[BaseRoute]:
     """Return the routes of searching."""
-    threads = Threads("search")
-    work, wait = RouteGroup(service, "search", threads), RouteGroup(threads, "search")
+    work, wait = RouteGroup(catalogue, "search", _THREADS), RouteGroup(catalogue, "search")
     return [
-        wait("POST", "/search", partial(_searched, service), _SEARCH(body=SearchBody)),
-        wait("GET", "/search", partial(_searched, service), _SEARCH(query=SEARCHING, reads=SearchBody)),
-        wait("POST", "/explain", partial(_explained, service), _WHY(body=ExplainBody)),
-        wait("GET", "/explain", partial(_explained, service), _WHY(query=EXPLAINING, reads=ExplainBody)),
-        work("GET", "/documents/{index}/{id:path}", _document,
-             Operation("Read a document", answer=DocumentResponse, query=DocumentQuery)),
-        work("GET", "/api/indexes", _indexes, Operation("List the indexes", answer=list[IndexInfo])),
-        work("GET", "/api/systems", _systems,
-             Operation("List the systems of an index", answer=list[SystemInfo], query=SystemsQuery)),
-    ]  # fmt: skip
+        wait("POST", "/search", _searched, _SEARCH(body=shapes.SearchBody)),
+        wait("GET", "/search", _searched, _SEARCH(query=shapes.SearchBody)),
+        wait("POST", "/explain", _explained, _WHY(body=shapes.ExplainBody)),
+        wait("GET", "/explain", _explained, _WHY(query=shapes.ExplainBody)),
+        work("GET", "/documents/{index}/{id:path}", _document, _READ),
+        work("GET", "/api/indexes", _indexes, Operation("List the indexes", answer=list[shapes.IndexInfo])),
+        work("GET", "/api/systems", _systems, _SYSTEMS),
+    ]
 
 
 async def _searched(
-    service: Searching, threads: Threads, request: Request, asked: SearchBody
-) -> SearchResponse:
-    return await threads.call(search, service, asked, deadline_of(request, asked.deadline_s))
+    catalogue: Catalogue, request: Request, asked: shapes.SearchBody
+) -> shapes.SearchResponse:
+    return await _THREADS.call(search, catalogue, asked, deadline_of(request, asked.deadline_s))
 
 
 async def _explained(
-    service: Searching, threads: Threads, request: Request, asked: ExplainBody
-) -> ExplainResponse:
-    deadline = deadline_of(request, asked.deadline_s)
-    return explain_response(await threads.call(explain, service, asked, deadline))
-
-
-def explain_response(told: Answer) -> ExplainResponse:
-    """Return an answer to "why?" as JSON."""
+    catalogue: Catalogue, request: Request, asked: shapes.ExplainBody
+) -> shapes.ExplainResponse:
+    told = await _THREADS.call(explain, catalogue, asked, deadline_of(request, asked.deadline_s))
     kinds = {"Explanation": "explanation", "Contrast": "contrast", "Movement": "movement"}
-    return ExplainResponse(kinds.get(type(told).__name__, "ranking"), told.sentence(), told.to_dict())
+    kind = kinds.get(type(told).__name__, "ranking")
+    return shapes.ExplainResponse(kind, told.sentence(), told.to_dict())
 
 
-def _document(service: Searching, request: Request, asked: DocumentQuery) -> DocumentResponse:
-    view, document = read_document(service, request.path_params["index"], request.path_params["id"])
+def _document(catalogue: Catalogue, request: Request, asked: shapes.DocumentQuery) -> shapes.DocumentResponse:
+    view, document = read_document(catalogue, request.path_params["index"], request.path_params["id"])
     extra = dict(document.extra)
-    told = DocumentResponse(view.name, document.id, document.title, document.text, extra=extra)
+    told = shapes.DocumentResponse(view.name, document.id, document.title, document.text, extra=extra)
     if asked.query:
         shaded = passages_with_scores(
-            service, view.name, document.id, asked.query, system=asked.system, deadline=deadline_of(request)
+            catalogue, view, document, asked.query, system=asked.system, deadline=deadline_of(request)
         )
         told.passages, told.unit = shaded.passages, shaded.unit
     return told
 
 
-def _indexes(service: Searching, _request: Request, _asked: None) -> list[IndexInfo]:
-    views = [service.catalogue.view(name) for name in service.catalogue.indexes]
+def _indexes(catalogue: Catalogue, _request: Request, _asked: None) -> list[shapes.IndexInfo]:
+    views = [catalogue.view(name) for name in catalogue.indexes]
     return [
-        IndexInfo(
-            view.name,
-            documents=len(view.index),
-            analyzer=view.index.analyzer.name,
-            fingerprint=view.index.fingerprint,
-            systems=list(service.catalogue.systems(view.name)),
+        shapes.IndexInfo(
+            one.name, len(one.index), one.index.analyzer.name, one.index.fingerprint,
+            systems=list(catalogue.systems(one.name)),
         )
-        for view in views
-    ]
+        for one in views
+    ]  # fmt: skip
 
 
-def _systems(service: Searching, _request: Request, asked: SystemsQuery) -> list[SystemInfo]:
-    found = service.catalogue.systems(asked.index).values()
-    return [SystemInfo(one.name, one.description or str(one.system), one.ranker) for one in found]
+def _systems(catalogue: Catalogue, _request: Request, asked: shapes.IndexQuery) -> list[shapes.SystemInfo]:
+    found = catalogue.systems(asked.index).values()
+    return [shapes.SystemInfo(one.name, one.description or str(one.system), one.ranker) for one in found]

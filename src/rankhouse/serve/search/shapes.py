@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta, Struct
 
 from rankhouse.core.results import Marks
-from rankhouse.serve.contracts.openapi import Parameter
 from rankhouse.serve.search.systems import READ, NamedSystem
 from rankhouse.systems.short_forms import first_stage, read_by, short_form
 from rankhouse.systems.stage import Stage
@@ -53,11 +52,7 @@ class OwnSystem(Struct):
     pool: str | None = None
 
     def own(self) -> NamedSystem | None:
-        """Return the system; None where nothing of one is given.
-
-        Raises:
-            WrongUse: An unknown model, feedback or fusion, or weights that do not fit.
-        """
+        """Return the system, None where nothing of one is given, or raise a WrongUse."""
         if all(getattr(self, name) is None for name in OwnSystem.__struct_fields__):
             return None
         models, feedback, fusion = self.models or ("bm25",), self.feedback or "", self.fusion or ""
@@ -247,29 +242,7 @@ class DocumentQuery(Struct):
     system: Annotated[str, Meta(description="Name of what scores them.")] = ""
 
 
-class SystemsQuery(Struct):
+class IndexQuery(Struct):
     """Which index is meant."""
 
     index: Annotated[str, Meta(description="Name of what is searched.")] = ""
-
-
-SEARCHING = (
-    Parameter("query", str, "The question.", required=True),
-    Parameter("system", str, "Name of what ranks."),
-    Parameter("index", str, "Name of what is searched."),
-    Parameter("k", Annotated[int, Meta(ge=1, le=MOST_ASKED)], "Documents in the answer."),
-    Parameter("snippets", bool, "Whether they come with the stretch of text that answers best."),
-    Parameter("deadline_s", Seconds, "Seconds after which the first stage's order is good enough."),
-    Parameter("partial", bool, "Whether some parts of the index may be missing from the answer."),
-)
-EXPLAINING = (
-    *SEARCHING[:3],
-    Parameter("document", str, "The document; not with top."),
-    Parameter("against", str, "The document that it is compared with."),
-    Parameter("before", str, "Name of the system from whose ranking it moved."),
-    Parameter("top", Annotated[int, Meta(ge=1, le=MOST_TOP)], "The first so many documents instead."),
-    Parameter("method", str, "removal, shapley or gradients."),
-    Parameter("unit", str, "sentence or word."),
-    Parameter("passes", Annotated[int, Meta(ge=2, le=MOST_PASSES)], "Most pairs scored for one document."),
-    SEARCHING[5],
-)

@@ -24,8 +24,7 @@ READ = 100
 class NamedSystem:
     """A system under the name that people choose it by; it calls rankers by their names in the service.
 
-    Attributes:
-        description: What it does, in one line; "" for what the expression says.
+    ``description`` is "" for what the expression says.
     """
 
     name: str
@@ -76,12 +75,7 @@ def with_names(system: System, names: Mapping[str, str]) -> System:
 
 @lru_cache(maxsize=16)
 def usual_systems(encoded: tuple[tuple[str, str], ...], rankers: tuple[str, ...]) -> dict[str, NamedSystem]:
-    """Return the systems that a service offers for an index, by name.
-
-    Args:
-        encoded: Encoders, each with the name of its vectors.
-        rankers: What reads texts.
-    """
+    """Return the systems of an index, of encoders with the names of their vectors, and rankers of texts."""
     bm25 = Lexical()
     systems = [
         NamedSystem("bm25", bm25),

@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.core.results import Ranking
 from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.ranking.rerank import StoredScorer
 from rankhouse.serve.engine.waiting import Deadline, waited
-from rankhouse.serve.search.answer import Searching
-from rankhouse.serve.search.catalogue import IndexView, ReadBy
+from rankhouse.serve.search.answer import ServedExecution
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.documents import UnknownDocument
 from rankhouse.serve.search.shapes import MOST_PASSES, MOST_TOP, ExplainBody
-from rankhouse.serve.search.stages import ServedExecution
-from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.stage import Stage
 
@@ -40,23 +36,18 @@ _BY_SCORES: Final = frozenset({"crossencoder", "monot5"})
 """Families that are explained by scores alone, unless by gradients."""
 
 
-def explain(service: Searching, asked: ExplainBody, deadline: Deadline | None = None) -> Answer:
-    """Say why; called in a thread, as it waits for models.
+def explain(catalogue: Catalogue, asked: ExplainBody, deadline: Deadline | None = None) -> Answer:
+    """Explain a ranking; called in a thread, as it waits for models.
 
-    Args:
-        deadline: When nobody waits any more; None: as the question says.
-
-    Raises:
-        UnknownName: There is no such index, system, ranker or document.
-        WrongUse: No question, none or two of ``document`` and ``top``, or an unknown method or unit.
-        DeadlinePassed: The time is over.
+    Without a deadline, the question's own counts. UnknownName: there is no such index, system, ranker or
+    document. WrongUse: the question cannot be explained. DeadlinePassed: the time is over.
     """
     _check(asked)
-    view = service.catalogue.view(asked.index)
+    view = catalogue.view(asked.index)
     for doc_id in filter(None, (asked.document, asked.against)):
         if doc_id not in view.index.documents:
             raise UnknownDocument(doc_id, view)
-    return _Explainer(service, view, asked, deadline or Deadline.after(asked.deadline_s)).answer()
+    return _answer(catalogue, view, asked, deadline or Deadline.after(asked.deadline_s))
 
 
 def _check(asked: ExplainBody) -> None:
@@ -64,7 +55,7 @@ def _check(asked: ExplainBody) -> None:
         raise WrongUse("query is empty: say what was looked for")
     if bool(asked.document) == (asked.top is not None):
         raise WrongUse(
-            "give document (and against, another to hold it against), or top, how many of the first"
+            "give document (and against, another to compare it with), or top, how many of the first"
         )
     if asked.top is not None and not 1 <= asked.top <= MOST_TOP:
         raise WrongUse(f"top={asked.top}: ask for 1 to {MOST_TOP} documents")
@@ -74,45 +65,31 @@ def _check(asked: ExplainBody) -> None:
         raise WrongUse(f"passes={asked.passes}: give 2 to {MOST_PASSES:,}")
 
 
-@dataclass(frozen=True)
-class _Explainer:
-    """One request at work."""
+def _answer(catalogue: Catalogue, view: IndexView, asked: ExplainBody, deadline: Deadline) -> Answer:
+    """Answer in the threads of those models that are looked into."""
+    specs = [asked.own() or catalogue.system(asked.system, view.name)]
+    if asked.before:
+        specs.append(catalogue.system(asked.before, view.name))
+    names = sorted({name for spec in specs for name in spec.rankers})  # in the order of holding threads
+    models = [catalogue.ranker(name) for name in names]
+    system, *earlier = [spec.system for spec in specs]
+    question = Question(
+        (asked.document,) if asked.document else (),
+        asked.against or "",
+        asked.top,
+        before=earlier[0] if earlier else None,
+        options=ExplainOptions(asked.method or "", asked.unit or "", asked.passes or PASSES),
+    )
 
-    service: Searching
-    view: IndexView
-    asked: ExplainBody
-    deadline: Deadline
-
-    def answer(self) -> Answer:
-        """Answer in the threads of those models that are looked into."""
-        catalogue, index = self.service.catalogue, self.view.name
-        specs = [self.asked.own() or catalogue.system(self.asked.system, index)]
-        if self.asked.before:
-            specs.append(catalogue.system(self.asked.before, index))
-        names = sorted({name for spec in specs for name in spec.rankers})  # in the order of holding threads
-        models = [catalogue.ranker(name) for name in names]
-        if all(map(self._by_scores, models)):
-            asked = {one.name: _through_queue(one, self.deadline) for one in models}
-            return self._told(specs, asked, stores=False)
-        opened = {one.name: one.ranker for one in models}
-        return _in_threads(models, lambda: self._told(specs, opened, stores=True), self.deadline)
-
-    def _by_scores(self, one: ServedRanker) -> bool:
-        return family_of(one.ranker) in _BY_SCORES and self.asked.method != "gradients"
-
-    def _told(self, specs: list[NamedSystem], opened: Mapping[str, NeuralRanker], *, stores: bool) -> Answer:
-        asked = self.asked
-        work = _Opened(self.service.catalogue, self.view, Query("query", asked.query), self.deadline)
+    def told(opened: Mapping[str, NeuralRanker], *, stores: bool) -> Answer:
+        work = _Opened(catalogue, view, Query("query", asked.query), deadline)
         work.opened, work.stores = opened, stores
-        system, *earlier = [spec.system for spec in specs]
-        question = Question(
-            (asked.document,) if asked.document else (),
-            asked.against or "",
-            asked.top,
-            before=earlier[0] if earlier else None,
-            options=ExplainOptions(asked.method or "", asked.unit or "", asked.passes or PASSES),
-        )
         return ask(work, system, question)
+
+    if asked.method != "gradients" and all(family_of(one.ranker) in _BY_SCORES for one in models):
+        return told({one.name: _through_queue(one, deadline) for one in models}, stores=False)
+    opened = {one.name: one.ranker for one in models}
+    return _in_threads(models, lambda: told(opened, stores=True), deadline)
 
 
 class _Opened(ServedExecution):
@@ -123,6 +100,7 @@ class _Opened(ServedExecution):
 
     opened: Mapping[str, NeuralRanker]
     stores: bool
+    remembers = False  # texts may have been scored in place of what is stored of them
 
     def ranker(self, stage: Stage) -> NeuralRanker:
         """Return a ranker. Args: as for :meth:`Execution.ranker`."""
@@ -132,9 +110,6 @@ class _Opened(ServedExecution):
         """Return what scores stored passages. Args: as for :meth:`ServedExecution.stored`."""
         del served
         return scorer if self.stores else None
-
-    def remember(self, key: ReadBy, ranking: Ranking) -> None:
-        """Keep nothing: texts may have been scored in place of what is stored of them."""
 
 
 def _through_queue(served: ServedRanker, deadline: Deadline) -> NeuralRanker:
