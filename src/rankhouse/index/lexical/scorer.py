@@ -177,9 +177,10 @@ class Scorer:
             facts = self._facts = _Facts(table)
         if len(table.counts) > len(facts.facts):
             with self._lock:
-                size = len(table.counts)
-                facts.facts = np.pad(facts.facts, (0, size))
-                facts.at = np.pad(facts.at, (0, size), constant_values=-1)
+                more = 2 * len(table.counts) - len(facts.facts)
+                # In this order: a search in another thread that sees longer facts finds as many places.
+                facts.at = np.pad(facts.at, (0, more), constant_values=-1)
+                facts.facts = np.pad(facts.facts, (0, more))
         known, n = facts.counts, len(facts.counts)
         fresh = {
             slot: counts
