@@ -59,9 +59,12 @@ def states(documents: list[Document], out: Path, segments: int, *, anew: bool) -
         build_in(changed(documents), out.with_name("changed"), segments)
         yield "changed", Index.open(out.with_name("changed"))
     else:
-        index = Index.open(out).delete([d.id for i, d in enumerate(documents) if not i % 7])
+        from rankhouse.index.lexical.build import delete
+
+        delete([d.id for i, d in enumerate(documents) if not i % 7], out)
         kept = sum(1 for i in range(len(documents)) if i % 7 and i % 11)
-        yield "changed", index.update(changed(documents)[kept:], workers=1)
+        append(changed(documents)[kept:], out, BuildOptions(workers=1), update=True)
+        yield "changed", Index.open(out)
 
 
 def content(index: Index, queries: list[Query], options: LexicalOptions) -> bytes:

@@ -81,6 +81,11 @@ def test_documents_come_from_files_mappings_and_iterables(index, tmp_path):
     both = rh.Index.build(["corpus.jsonl", tmp_path / "more.tsv"], "two.index", workers=1)
     assert list(both.documents) == ["a", "b"]
     assert len(both.append([rh.Document("c", "three")], workers=1)) == 3
+    changed = both.append([rh.Document("c", "four")], update=True, workers=1)
+    assert changed.documents["c"].text == "four"
+    assert "c" not in changed.delete(["c"]).documents
+    with pytest.raises(rh.RankhouseError, match="document ids"):
+        changed.delete("a")
     with pytest.raises(rh.RankhouseError, match="document 1 is a int"):
         rh.Index.build([rh.Document("a", "x"), 5], "no.index", workers=1)
     with pytest.raises(rh.RankhouseError, match='document 0 has no "id"'):

@@ -48,6 +48,6 @@ def test_an_explanation_is_its_parts(index):
 
 def test_completion_offers_what_people_need(index):
     offered = [name for name in dir(index) if not name.startswith("_")]
-    first = ["append", "build", "documents", "encode", "fingerprint"]
+    first = ["append", "build", "delete", "documents", "encode", "fingerprint"]
     assert offered == [*first, "open", "open_parts", "path", "retrieve", "search"]
     assert all(hasattr(index, name) for name in offered)

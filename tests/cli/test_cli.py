@@ -62,6 +62,38 @@ def test_index_appends_overwrites_and_refuses(files, run):
     assert "Pilots" not in run("search", "--index", "my.index", "--query", "pilots").stdout
 
 
+def test_index_replaces_and_deletes_documents_in_place(files, run):
+    (files / "more.tsv").write_text("d1\tnothing but otters\nd9\tmore about harbour pilots\n")
+    done = run("index", "more.tsv", "--out", "my.index", "--update")
+    assert done.returncode == 0
+    assert "2 documents, 6 terms updated in my.index" in done.stderr
+    assert "d1" in run("search", "--index", "my.index", "--query", "otters").stdout
+    (files / "ids.txt").write_text("d9\nd1\n")
+    done = run("index", "--delete", "ids.txt", "--out", "my.index")
+    assert "2 documents deleted from my.index; it has 3" in done.stderr
+    assert "d1" not in run("search", "--index", "my.index", "--query", "otters").stdout
+    again = run("index", "--delete", "ids.txt", "--out", "my.index")
+    assert again.returncode == 2
+    assert '"d1": the index my.index has no such document' in again.stderr
+    assert "is of this version already" in run("index", "--upgrade", "--out", "my.index").stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "no corpus was named: give its files"),
+        (["more.tsv", "--append", "--update"], "--append and --update exclude each other"),
+        (["more.tsv", "--upgrade"], "--upgrade reads no corpus: more.tsv would not be indexed"),
+        (["--delete", "none.txt"], "none.txt"),
+    ],
+)
+def test_what_an_index_is_not_made_of_is_refused(files, run, given, said):
+    done = run("index", *given, "--out", "my.index")
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_bad_records_stop_or_are_skipped_and_listed(tmp_path, run):
     (tmp_path / "c.jsonl").write_text(
         '{"id": "a", "text": "fine words"}\nnot json\n{"id": "b c", "text": "x"}\n'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, Self, cast
 
@@ -18,7 +18,7 @@ from rankhouse.index import index as stored
 from rankhouse.index.dense import faiss
 from rankhouse.index.dense.vectors import Vectors
 from rankhouse.index.lexical import manifest
-from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.index.lexical.build import BuildOptions, append, build, delete
 from rankhouse.index.sharded import sharded_index
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.io.inputs import (
@@ -93,7 +93,7 @@ class _Searched:
 
 
 _NAMES = (
-    *("append", "build", "documents", "encode", "fingerprint"),
+    *("append", "build", "delete", "documents", "encode", "fingerprint"),
     *("open", "open_parts", "path", "retrieve", "search"),
 )
 """What tab completion offers of an index; the rest is for the packages below."""
@@ -178,12 +178,18 @@ class Index(_Searched, stored.Index):
 
     @checked
     def append(
-        self, documents: DocumentsLike, *, workers: int = 0, on_progress: OnProgress | None = None
+        self,
+        documents: DocumentsLike,
+        *,
+        update: bool = False,
+        workers: int = 0,
+        on_progress: OnProgress | None = None,
     ) -> Self:
         """Add documents and return the index reopened; this object keeps seeing the old ones.
 
         Args:
             documents: As for :meth:`build`.
+            update: A document whose id the index has takes the place of that one, at the end of the index.
             workers: Analysis processes; 0 takes one a processor.
             on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
 
@@ -191,7 +197,20 @@ class Index(_Searched, stored.Index):
             DuplicateId: An id that the index has already; nothing is added.
         """
         with working("indexing", None, "documents", on_progress) as show:
-            append(as_documents(documents), self.path, BuildOptions(workers=workers), show)
+            append(as_documents(documents), self.path, BuildOptions(workers=workers), show, update=update)
+        return type(self).open(self.path)
+
+    @checked
+    def delete(self, doc_ids: Iterable[str]) -> Self:
+        """Delete documents and return the index reopened; this object keeps seeing them.
+
+        Rankings and scores are those of an index built without the documents. Vectors of the whole index have
+        to be made again.
+
+        Raises:
+            WrongUse: An id that the index does not have, or no document would be left; nothing is deleted.
+        """
+        delete(as_list(doc_ids, "doc_ids", "document ids"), self.path)
         return type(self).open(self.path)
 
     @checked

@@ -39,7 +39,7 @@ class IndexJob:
     command: ClassVar[str] = "index"
     unit: ClassVar[str] = "bytes"
 
-    corpus: Annotated[tuple[str, ...], Option("Corpora.", "source", positional=True)]
+    corpus: Annotated[tuple[str, ...], Option("Corpora.", "source", positional=True)] = ()
     analyzer: Annotated[str, Option("english, tweet or whitespace.")] = "english"
     duplicates: Annotated[
         str,

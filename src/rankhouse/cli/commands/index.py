@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +18,10 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import build, manifest
 from rankhouse.index.lexical.build import BuildOptions
+from rankhouse.index.lexical.upgrade import upgrade as upgrade_index
 from rankhouse.io.corpora import corpus_files, read_sources
 from rankhouse.io.duplicate_ids import Repeats
-from rankhouse.io.files import Meter, Skips
+from rankhouse.io.files import Meter, Skips, as_text, numbered_lines
 from rankhouse.jobs.index import IndexJob, index_facts, index_warnings
 from rankhouse.jobs.jobs import MergeOptions
 from rankhouse.page.tables import CommandResult
@@ -31,6 +33,11 @@ def command(
     job: IndexJob,
     out: Annotated[Path, Option("The folder to make.", "folder")],
     append: Annotated[bool, Option("Add the documents to the index that is there.")] = False,
+    update: Annotated[bool, Option("As --append; documents whose id is there are replaced.")] = False,
+    delete: Annotated[
+        Path | None, Option("Take out of the index the documents whose ids are in this file, one a line.")
+    ] = None,
+    upgrade: Annotated[bool, Option("Rewrite an index of an earlier version in its place.")] = False,
     overwrite: Annotated[bool, Option("Replace the index that is there.")] = False,
     shard: ShardChoice = None,
     cluster: ClusterChoice,
@@ -40,39 +47,64 @@ def command(
     Files are .jsonl, .tsv or TREC .sgml, each also with .gz or .zst.
     """
     where = cluster.options
+    ways = [name for name in ("append", "update", "overwrite", "delete", "upgrade") if was_given(name)]
+    if len(ways) > 1:
+        raise WrongUse(" and ".join(f"--{name}" for name in ways) + " exclude each other")
+    if delete is not None or upgrade:
+        if job.corpus:
+            raise WrongUse(f"--{ways[0]} reads no corpus: {', '.join(job.corpus)} would not be indexed")
+        return _deleted(delete, out) if delete is not None else _upgraded(out)
+    if not job.corpus:
+        raise WrongUse("no corpus was named: give its files, a folder of them, or ir_datasets:NAME")
+    append = append or update
     if shard is not None or where is not None:
-        idle("shards make a new index: merge them, then add to the whole", "append")
+        idle("shards make a new index: merge them, then add to the whole", "append", "update")
         if where is not None:
             build.refuse_occupied(out, BuildOptions(overwrite=overwrite))  # before the work, not after it
             return run_clustered(job, out, where, options=MergeOptions(overwrite))
         if shard is not None:
             return run_shard(job, shard, out, overwrite=overwrite)
-    if append and overwrite:
-        raise WrongUse("--append and --overwrite exclude each other")
     if append:
         _refuse_another_analyzer(out, job.analyzer)
     sources, settings = job.sources, replace(job.options, overwrite=overwrite)
     skips, meter = Skips(job.skip_bad), Meter()
     repeats = None
     if job.duplicates != "refuse":
-        repeats = Repeats(job.duplicates, Index.open(out).documents if append else None)
+        held = Index.open(out).documents if append and not update else None
+        repeats = Repeats(job.duplicates, held)
     documents = read_sources(sources, skips, repeats, meter)
     started = time.perf_counter()
     with console.progress("indexing", _bytes_of([source.path for source in sources]), "bytes") as show:
-        work = build.append if append else build.build
+        work = partial(build.append, update=update) if append else build.build
         report = work(documents, out, settings, lambda *_: show(meter.bytes))
     seconds = time.perf_counter() - started
     console.report_skips(skips)
     passed = 0 if repeats is None else repeats.passed
     facts = index_facts(report, [str(fault) for fault in skips.seen], out, seconds) | {"repeated": passed}
     skipped = f"{passed:,} documents whose id was given before were skipped\n" if passed else ""
-    what = "added to" if append else "indexed in"
+    what = ("updated in" if update else "added to") if append else "indexed in"
     return CommandResult(
         facts,
         f"{skipped}{report.documents:,} documents, {report.tokens:,} terms {what} {out} "
         f"in {seconds:.1f} s ({report.documents / max(seconds, 1e-9):,.0f} documents/s)",
         warnings=index_warnings(report),
     )
+
+
+def _deleted(ids: Path, out: Path) -> CommandResult:
+    """Delete documents by their ids."""
+    doc_ids = dict.fromkeys(as_text(line, ids, number) for number, line in numbered_lines(ids) if line)
+    left = build.delete(doc_ids, out)
+    facts = {"index": str(out), "deleted": len(doc_ids), "documents": left}
+    return CommandResult(facts, f"{len(doc_ids):,} documents deleted from {out}; it has {left:,}")
+
+
+def _upgraded(out: Path) -> CommandResult:
+    """Rewrite an index of an earlier version."""
+    with console.progress("rewriting", None, "documents") as show:
+        documents = upgrade_index(out, show)
+    told = f"{out}: {documents:,} documents rewritten" if documents else f"{out}: is of this version already"
+    return CommandResult({"index": str(out), "rewritten": documents}, told)
 
 
 def _refuse_another_analyzer(out: Path, analyzer: str) -> None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rankhouse.core import notation
 from rankhouse.core.errors import DuplicateId, RankhouseError, WrongUse
@@ -25,6 +28,8 @@ from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.analysis import AnalysedTexts, Analysts
 from rankhouse.index.lexical.growing import AnalysedSegment, GrowingSegments, is_blank
 from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
+from rankhouse.index.lexical.segment import DEAD, Segment
+from rankhouse.io.checksums import file_sum
 from rankhouse.io.locks import only_writer, refuse_if_written
 from rankhouse.io.outputs import others, real_path, replacing_folder, writing_failures
 from rankhouse.io.scratch import tidy_beside
@@ -136,6 +141,8 @@ def append(
     out: Path | str,
     options: BuildOptions | None = None,
     progress: Progress | None = None,
+    *,
+    update: bool = False,
 ) -> BuildReport:
     """Add documents to an index, as further segments; its analyzer is kept.
 
@@ -144,33 +151,100 @@ def append(
         out: The index's folder.
         options: How to build.
         progress: Progress callback, in documents.
+        update: A document whose id the index has takes the place of that one, at the end of the index.
 
     Raises:
-        DuplicateId: A document's id is in the index already.
+        DuplicateId: A document's id is in the index already, or came before; nothing is changed.
         BadIndex: The folder holds no sound index.
         BadData: There are no documents.
         OutputFailed: No permission, disk full; the index stays as it was.
     """
-    out, options = Path(out), options or BuildOptions()
+    out, options, replaced = Path(out), options or BuildOptions(), set[str]()
     manifest.load(out)
     with only_writer(out), writing_failures(out):
         index = Index.open(out)  # only now: another process may have added documents while this one waited
         before = index.manifest
-        folders = {entry.folder for entry in before.segments}
-        for orphan in (out / "segments").iterdir():
-            if orphan.name not in folders:
-                shutil.rmtree(orphan)
+        tidy(index)
         options = BuildOptions(before.analyzer, options.segment_tokens, options.workers)
-        fresh = _refuse_known(documents, index)
+        fresh = _replacing(documents, index, replaced) if update else _refuse_known(documents, index)
+        first = 1 + max(int(entry.folder) for entry in before.segments)
         try:
-            report, entries = _write_segments(fresh, out, len(before.segments), options, progress=progress)
+            report, entries = _write_segments(fresh, out, first, options, progress=progress)
+            kept = without(index, replaced)
         except BaseException:
-            for folder in (out / "segments").iterdir():
-                if folder.name not in folders:
-                    shutil.rmtree(folder, ignore_errors=True)
+            tidy(index)
             raise
-        IndexManifest(before.analyzer, (*before.segments, *entries)).save(out)
+        IndexManifest(before.analyzer, (*kept, *entries)).save(out)
     return report
+
+
+def delete(doc_ids: Iterable[str], out: Path | str) -> int:
+    """Take documents out of an index: rankings and scores are those of one built without them.
+
+    Their texts stay on disk until the index is merged or built again.
+
+    Returns:
+        How many documents the index has now.
+
+    Raises:
+        UnknownDocument: An id that the index does not have; nothing is deleted.
+        WrongUse: No document would be left.
+        BadIndex: The folder holds no sound index.
+        OutputFailed: No permission, disk full; the index stays as it was.
+    """
+    out = Path(out)
+    manifest.load(out)
+    with only_writer(out), writing_failures(out):
+        index, gone = Index.open(out), set(doc_ids)
+        for doc_id in sorted(gone):
+            index.row_of(doc_id)
+        if len(gone) == len(index):
+            raise WrongUse(f"{out}: no document would be left; remove the folder instead")
+        tidy(index)
+        IndexManifest(index.manifest.analyzer, without(index, gone)).save(out)
+    return len(index) - len(gone)
+
+
+def tidy(index: Index) -> None:
+    """Remove what a killed change left, and what only readers of the manifest before the last one need."""
+    folders = {entry.folder: entry.files for entry in index.manifest.segments}
+    for folder in (index.path / "segments").iterdir():
+        if folder.name not in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            for marks in folder.glob(f"{DEAD}*"):
+                if marks.name not in folders[folder.name]:
+                    marks.unlink(missing_ok=True)
+
+
+def without(index: Index, doc_ids: Collection[str]) -> tuple[SegmentEntry, ...]:
+    """Mark documents as deleted; what the manifest is to say of the segments that still have some."""
+    entries = list[SegmentEntry]()
+    for entry, segment in zip(index.manifest.segments, index.segments, strict=True):
+        rows = np.array([r for d in doc_ids if (r := segment.find_document(d)) >= 0], np.int64)
+        if not len(rows):
+            entries.append(entry)
+        elif len(rows) < segment.documents:
+            entries.append(_marked(entry, segment, rows))
+    return tuple(entries)
+
+
+def _marked(entry: SegmentEntry, segment: Segment, rows: NDArray[np.int64]) -> SegmentEntry:
+    """Write which documents of a segment are deleted beside its arrays, in a file that no reader has open."""
+    held = {name: file for name, file in entry.files.items() if not name.startswith(DEAD)}
+    [number] = [int(Path(name).stem.removeprefix(DEAD)) for name in entry.files if name not in held] or [0]
+    path = segment.folder / f"{DEAD}{number + 1:06d}.npy"
+    dead = np.union1d(segment.dead, segment.among_all(rows)).astype(np.int32)
+    np.save(path, dead, allow_pickle=False)
+    lengths = segment.lengths[rows]
+    return SegmentEntry(
+        entry.folder,
+        entry.documents - len(rows),
+        entry.with_text - sum(not is_blank(segment.document(row)) for row in rows.tolist()),
+        entry.with_terms - int(np.count_nonzero(lengths)),
+        tokens=entry.tokens - int(lengths.sum(dtype=np.int64)),
+        files=held | {path.name: file_sum(path)},
+    )
 
 
 def _foreign(folder: Path) -> list[str]:
@@ -203,6 +277,15 @@ def _refuse_known(documents: Iterable[Document], index: Index) -> Iterator[Docum
             raise DuplicateId(
                 f'the id "{document.id}" is in the index already; nothing was added', index.path
             )
+        yield document
+
+
+def _replacing(documents: Iterable[Document], index: Index, replaced: set[str]) -> Iterator[Document]:
+    for document in documents:
+        if document.id in index.documents:
+            if document.id in replaced:
+                raise DuplicateId(f'the id "{document.id}" came twice; nothing was changed', index.path)
+            replaced.add(document.id)
         yield document
 
 

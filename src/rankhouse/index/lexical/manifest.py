@@ -18,7 +18,8 @@ from rankhouse.io.scratch import recover
 FILE = "manifest.json"
 FORMAT = "rankhouse-index"
 VERSION = 3
-READABLE = (3,)
+OLDER = (1, 2)
+"""Versions that :mod:`rankhouse.index.lexical.upgrade` rewrites."""
 
 
 def index_folders(paths: Iterable[Path]) -> list[Path]:
@@ -90,8 +91,11 @@ class _Head(msgspec.Struct):
     made_by: str = "an unknown program"
 
 
-def load(folder: Path) -> IndexManifest:
+def load(folder: Path, *, older: bool = False) -> IndexManifest:
     """Read the manifest of an index folder.
+
+    Args:
+        older: Also one of an earlier version, which cannot be searched.
 
     Raises:
         MissingInput: There is no such folder.
@@ -109,11 +113,16 @@ def load(folder: Path) -> IndexManifest:
     try:
         raw = unsealed(path.read_bytes())
         head = msgspec.json.decode(raw, type=_Head)
-        if head.format != FORMAT or head.version not in READABLE:
+        is_older = head.format == FORMAT and head.version in OLDER
+        if not (is_older and older) and (head.format, head.version) != (FORMAT, VERSION):
+            way = (
+                f"rewrite it, which takes seconds, with  rankhouse index --upgrade --out {folder}"
+                if is_older
+                else "build the index again, or use the program that made it"
+            )
             raise BadIndex(
                 f'{path}: holds "{head.format}" version {head.version} by {head.made_by}; this program reads '
-                f'"{FORMAT}" version {" or ".join(map(str, READABLE))}: build the index again, or use the '
-                "program that made it"
+                f'"{FORMAT}" version {VERSION}: {way}'
             )
         return msgspec.json.decode(raw, type=IndexManifest)
     except FileNotFoundError:

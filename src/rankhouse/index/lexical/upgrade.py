@@ -1,0 +1,100 @@
+"""Indexes of earlier versions are rewritten as those of this one: their lists packed, their texts copied.
+
+Versions 1 and 2 kept postings and documents' terms as plain arrays. Nothing is analysed again: a segment
+becomes what a build of the same documents writes today. Vectors stay, since the documents do: the next
+``rankhouse encode`` compares the texts and encodes none of them again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadIndex
+from rankhouse.core.progress import Progress, ignore
+from rankhouse.index.lexical import manifest
+from rankhouse.index.lexical.kernel import Forward
+from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
+from rankhouse.index.lexical.segment import verify
+from rankhouse.index.lexical.write import sums_of, write_counted
+from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import writing_failures
+
+_COPIED = ("store.bin", "block_rows.npy", "block_starts.npy")
+
+
+def upgrade(folder: Path, progress: Progress = ignore) -> int:
+    """Rewrite an index of an earlier version in its place; until the end it is what it was.
+
+    Args:
+        folder: The index.
+        progress: Progress callback, in documents.
+
+    Returns:
+        How many documents were rewritten: 0 where it is of this version already.
+
+    Raises:
+        MissingInput: There is no such folder.
+        BadIndex: It is no index, or a file of it is damaged.
+        OutputFailed: No permission, disk full; the index stays as it was.
+    """
+    manifest.load(folder, older=True)
+    with only_writer(folder), writing_failures(folder):
+        before = manifest.load(folder, older=True)
+        if before.version == manifest.VERSION:
+            return 0
+        segments, first = folder / "segments", 1 + max(int(entry.folder) for entry in before.segments)
+        _keep_only(segments, before)
+        done, total = 0, sum(entry.documents for entry in before.segments)
+        try:
+            entries = list[SegmentEntry]()
+            for number, entry in enumerate(before.segments, first):
+                progress(done, total)
+                entries.append(_rewritten(segments, entry, f"{number:06d}"))
+                done += entry.documents
+            IndexManifest(before.analyzer, tuple(entries)).save(folder)
+        finally:
+            _keep_only(segments, manifest.load(folder, older=True))
+        progress(done, total)
+    return done
+
+
+def _keep_only(segments: Path, held: IndexManifest) -> None:
+    """Remove segments that a manifest does not name."""
+    names = {entry.folder for entry in held.segments}
+    for orphan in segments.iterdir():
+        if orphan.name not in names:
+            shutil.rmtree(orphan, ignore_errors=True)
+
+
+def _rewritten(segments: Path, entry: SegmentEntry, name: str) -> SegmentEntry:
+    """Write a segment of an earlier version as one of this."""
+    old, new = segments / entry.folder, segments / name
+    verify(old, entry.files)
+    new.mkdir()
+    for copied in _COPIED:
+        shutil.copyfile(old / copied, new / copied)
+    ends, terms, tfs = (_array(old, f"forward_{column}") for column in ("at", "terms", "tfs"))
+    lengths = _array(old, "lengths")
+    if not len(ends) - 1 == len(lengths) == entry.documents or not len(terms) == len(tfs) == ends[-1]:
+        raise BadIndex(f"{old}: its arrays are not those of {entry.documents:,} documents; build it again")
+    forward = Forward(ends, terms.copy(), np.ascontiguousarray(tfs))
+    write_counted(new, _strings(old, "ids"), _strings(old, "terms"), forward, lengths=np.array(lengths))
+    return SegmentEntry(
+        name, entry.documents, entry.with_text, entry.with_terms, tokens=entry.tokens, files=sums_of(new)
+    )
+
+
+def _array(folder: Path, name: str) -> NDArray[Any]:
+    array: NDArray[Any] = np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def _strings(folder: Path, name: str) -> list[str]:
+    blob, ends = (folder / f"{name}.bin").read_bytes(), _array(folder, f"{name}_at").tolist()
+    return [str(blob[start:end], "utf-8") for start, end in pairwise(ends)]

@@ -1,0 +1,204 @@
+"""Documents deleted and replaced in place; indexes of earlier versions."""
+
+import gc
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankhouse.core.errors import BadIndex, DuplicateId, WrongUse
+from rankhouse.core.nouns import Document, Query
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, append, build, delete
+from rankhouse.index.lexical.merge import merge
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.index.lexical.upgrade import upgrade
+
+WORDS = ("ship", "ships", "lock", "harbour", "pilot", "steers", "Straße", "the", "canal")
+QUERIES = [Query("1", "ships lock"), Query("2", "the pilot steers"), Query("3", "canal canal Straße harbour")]
+MODELS = ("bm25", "ql", "jm", 'bm25(lengths="exact")')
+OPTIONS = BuildOptions(workers=1)
+
+texts = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
+
+
+def files_of(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def runs_of(path):
+    """Everything that rankings show of an index."""
+    index = Index.open(path)
+    return [
+        (query, ranking.doc_ids, ranking.scores.tobytes())
+        for model in MODELS
+        for feedback in ("", "rm3")
+        for k in (2, 50)
+        for query, ranking in retrieve(index, QUERIES, LexicalOptions(model, feedback, k)).items()
+    ]
+
+
+def facts_of(path):
+    index = Index.open(path)
+    lengths = [n for segment in index.segments for n in segment.lengths.tolist()]
+    terms = {term: index.counts(term) for segment in index.segments for term in segment.names()}
+    return list(index.documents.stream()), index.collection, lengths, terms, index.distinct_terms()
+
+
+@settings(max_examples=7, deadline=None)
+@given(
+    bodies=st.lists(texts, min_size=2, max_size=30),
+    gone=st.lists(st.sets(st.integers(0, 29), max_size=12), min_size=1, max_size=3),
+    fresh=st.dictionaries(st.integers(0, 40), texts, min_size=1, max_size=12),
+)
+def test_a_changed_index_is_one_built_anew(tmp_path_factory, bodies, gone, fresh):
+    gc.collect()  # indexes of examples before have their files open until then
+    folder = tmp_path_factory.mktemp("changed")
+    held = {f"d{i * 7 % 31:02}": Document(f"d{i * 7 % 31:02}", body) for i, body in enumerate(bodies)}
+    documents = list(held.values())
+    build(documents[: len(documents) // 2], folder / "index", OPTIONS)
+    append(documents[len(documents) // 2 :], folder / "index", OPTIONS)
+    for numbers in gone:
+        names = [name for name in (f"d{i:02}" for i in numbers) if name in held][: len(held) - 1]
+        assert delete(names, folder / "index") == len(held) - len(names)
+        held = {name: document for name, document in held.items() if name not in names}
+    new = [Document(f"d{i:02}", body) for i, body in fresh.items()]
+    append(new, folder / "index", OPTIONS, update=True)
+    for document in new:
+        held.pop(document.id, None)
+        held[document.id] = document
+    build(held.values(), folder / "anew", OPTIONS)
+    assert facts_of(folder / "index") == facts_of(folder / "anew")
+    assert runs_of(folder / "index") == runs_of(folder / "anew")
+    index = Index.open(folder / "index")
+    index.verify()
+    for document in held.values():
+        assert index.documents[document.id] == document
+        assert index.documents.fetch([document.id]) == [document]
+    assert all(f"d{i:02}" not in index.documents for i in range(31) if f"d{i:02}" not in held)
+
+
+@pytest.fixture
+def index(tmp_path):
+    documents = [Document(f"d{i}", f"ship number {i} in the harbour", f"lock {i % 3}") for i in range(40)]
+    build(documents[:20], tmp_path / "index", OPTIONS)
+    append(documents[20:], tmp_path / "index", OPTIONS)
+    return tmp_path / "index"
+
+
+def test_who_has_the_index_open_keeps_what_is_deleted(index):
+    before = Index.open(index)
+    delete(["d1", "d39"], index)
+    delete(["d2"], index)
+    assert before.documents["d1"].text == "ship number 1 in the harbour"
+    [(_, ranking)] = retrieve(before, QUERIES[:1], LexicalOptions(k=50)).items()
+    assert len(ranking.doc_ids) == 40
+    assert len(Index.open(index)) == 37
+
+
+def test_what_cannot_be_changed_leaves_the_index_as_it_was(index):
+    before = files_of(index)
+    for ids, said in [
+        (["d1", "none"], '"none": the index .* has no such document'),
+        (None, "no document would"),
+    ]:
+        with pytest.raises(WrongUse, match=said):
+            delete([f"d{i}" for i in range(40)] if ids is None else ids, index)
+    twice = [Document("d1", "one"), Document("d1", "two")]
+    with pytest.raises(DuplicateId, match='the id "d1" came twice; nothing was changed'):
+        append(twice, index, OPTIONS, update=True)
+    assert files_of(index) == before
+    assert Index.open(index).documents["d1"].text == "ship number 1 in the harbour"
+
+
+def test_files_of_earlier_changes_go_with_the_next(index):
+    delete(["d1"], index)
+    delete(["d2"], index)
+    names = [p.name for p in index.rglob("dead-*")]
+    assert sorted(names) == ["dead-000001.npy", "dead-000002.npy"]  # one for who opened the index before
+    append([Document("d40", "a pilot")], index, OPTIONS)
+    assert [p.name for p in index.rglob("dead-*")] == ["dead-000002.npy"]
+    Index.open(index).verify()
+
+
+def test_damage_in_the_marks_is_found(index):
+    delete(["d1"], index)
+    [path] = index.rglob("dead-*")
+    raw = bytearray(path.read_bytes())
+    raw[-4] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(BadIndex, match="does not have the content"):
+        Index.open(index)
+
+
+def test_what_all_documents_of_a_segment_are_deleted_goes(index):
+    first = [f"d{i}" for i in range(20)]
+    delete(first[:5], index)
+    delete(first[5:], index)
+    append([Document(first[0], "a pilot again")], index, OPTIONS)
+    opened = Index.open(index)
+    assert len(opened) == 21
+    assert opened.documents[first[0]].text == "a pilot again"
+
+
+class TakesAll:
+    def takes(self, document, index):
+        return True
+
+    def check(self):
+        pass
+
+
+def test_a_merge_leaves_the_deleted_out(index, tmp_path):
+    delete(["d1", "d25"], index)
+    kept = list(Index.open(index).documents.stream())
+    merge([Index.open(index)], tmp_path / "merged", OPTIONS, rule=TakesAll())
+    build(kept, tmp_path / "anew", OPTIONS)
+    assert facts_of(tmp_path / "merged") == facts_of(tmp_path / "anew")
+    assert runs_of(tmp_path / "merged") == runs_of(tmp_path / "anew")
+
+
+# --- earlier versions -----------------------------------------------------------------------------------
+
+# An index of six documents in two segments, as rankhouse wrote it before postings were packed.
+DOCUMENTS = [
+    Document("d9", "The pilots steer ships, and ships steer pilots.", "Pilots"),
+    Document("d2", "A lock lifts the ships."),
+    Document("é", "Straße, naïve café, ships.", "Ünïcode"),
+    Document("d4", ""),
+    Document("a1", "Ships ships ships.", "One word"),
+    Document("a2", "the and of"),
+]
+
+
+@pytest.fixture
+def older(tmp_path):
+    with zipfile.ZipFile(Path(__file__).with_name("index_of_version_2.zip")) as archive:
+        archive.extractall(tmp_path / "older")
+    return tmp_path / "older"
+
+
+def test_an_index_of_an_earlier_version_becomes_what_is_built_today(older, tmp_path):
+    with pytest.raises(BadIndex, match=r"version 2 .* version 3: .*rankhouse index --upgrade --out .*older"):
+        Index.open(older)
+    assert upgrade(older) == 6
+    build(DOCUMENTS[:4], tmp_path / "new", BuildOptions(workers=1))
+    append(DOCUMENTS[4:], tmp_path / "new", BuildOptions(workers=1))
+    assert Index.open(older).fingerprint == Index.open(tmp_path / "new").fingerprint
+    assert list(Index.open(older).documents.stream()) == DOCUMENTS
+    assert len(list((older / "segments").iterdir())) == 2
+    assert upgrade(older) == 0
+
+
+def test_a_damaged_one_is_refused_and_stays(older):
+    path = older / "segments" / "000001" / "forward_terms.npy"
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+    before = files_of(older)
+    for _ in range(2):  # what the first has written is removed by the second
+        with pytest.raises(BadIndex, match="forward_terms.npy: does not"):
+            upgrade(older)
+    assert files_of(older) == before
