@@ -1,8 +1,8 @@
 """First stage: build and search speed, disk and memory, beside other engines in one run.
 
 Every engine runs in a process of its own, on one core, over the same texts and queries, k = 1000 (--k);
-rounds alternate between the engines, and the medians are printed with their ratio to bm25s. Times are processor
-seconds of the process: with one thread they are wall time on an idle machine, and little disturbed by others.
+rounds alternate between the engines, and the medians are printed with their ratio to bm25s. Times are
+processor seconds of the process: with one thread they are wall time on an idle machine.
 
     python benchmarks/first_stage.py                      # 100k and 1M synthetic documents
     python benchmarks/first_stage.py --documents 10000000 --engines rankhouse --rounds 1

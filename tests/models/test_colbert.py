@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.explanation.methods import explain_pair
 from rankhouse.models import bundle
 from rankhouse.models.colbert_checkpoint import open_colbert
 from rankhouse.models.families import open_model
@@ -238,3 +239,35 @@ def test_what_is_no_late_interaction_model_is_refused(plain, checkpoint, tmp_pat
     native(tmp_path / "pictures", plain, "BertModel", EXPANSION, keep_only_token_ids=[5])
     with pytest.raises(BadModel, match="tokens of pictures only"):
         open_colbert(str(tmp_path / "pictures"))
+
+
+@pytest.mark.parametrize("similarity", ["maxsim", "meanmaxsim"])
+@pytest.mark.parametrize("expansion", [None, EXPANSION])
+def test_each_word_of_a_query_is_explained_by_what_it_matches(similarity, expansion, plain, fp32, tmp_path):
+    own = {"similarity": similarity, "skiplist_words": [".", ","], "skiplist_tasks": ["query", "document"]}
+    native(tmp_path / "own", plain, "BertModel", expansion, **own)
+    ranker = NeuralRanker(open_colbert(str(tmp_path / "own")), fp32)
+    for pair in [*make_pairs(5, 3), Pair(Query("1", "storm, storm"), Passage("d", 0, "grain " * 80))]:
+        answer = explain_pair(ranker, pair)
+        assert answer.exact
+        assert answer.score == ranker.score([pair])[0]
+        assert sum(part.value for part in answer.parts) == pytest.approx(answer.score, abs=1e-5)
+        [text] = answer.texts
+        by_word = sum(word.value for word in text.words if word.read)
+        to_words = {part.name: part.value for part in answer.parts}
+        assert len(answer.query_words) == len([p for p in to_words if p not in ("prompt", "special tokens")])
+        assert abs(by_word) <= sum(abs(value) for value in to_words.values()) + 1e-5
+        [cosines] = answer.grids
+        assert cosines.values.shape == (len(answer.query_words), len([w for w in text.words if w.read]))
+    assert [part.name for part in answer.parts][:3] == ["storm", ",", "storm (2nd)"]
+    assert any("were not read" in note for note in answer.notes)
+
+
+def test_a_word_that_is_left_out_of_a_query_is_said_to_be(plain, fp32, tmp_path):
+    own = {"skiplist_words": [","], "skiplist_tasks": ["query", "document"]}
+    native(tmp_path / "own", plain, "BertModel", None, **own)
+    ranker = NeuralRanker(open_colbert(str(tmp_path / "own")), fp32)
+    answer = explain_pair(ranker, Pair(Query("1", "storm , grain"), Passage("d", 0, "storm, harbour")))
+    notes = {part.name: part.note for part in answer.parts}
+    assert notes[","] == "is left out"
+    assert notes["storm"].startswith("matches ")

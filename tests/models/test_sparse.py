@@ -9,6 +9,7 @@ import torch
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.explanation.methods import explain_pair
 from rankhouse.models import bundle
 from rankhouse.models.checkpoint_kinds import kind_of
 from rankhouse.models.families import open_model
@@ -177,3 +178,23 @@ def test_special_tokens_in_texts_stay_text(masked, fp32):
     assert plain != spelled
     ids = ranker.model.encode_passages(["storm [SEP]"]).ids.values.tolist()
     assert ids.count(3) == 1
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_a_score_is_explained_by_the_vocabulary(table, masked, fp32, tmp_path):
+    ranker = SparseRanker(open_sparse(splade(masked, "BertForMaskedLM", tmp_path / "own", table=table)), fp32)
+    for pair in [*make_pairs(5, 3), Pair(Query("1", "storm storm"), Passage("d", 0, "grain storm " * 60))]:
+        answer = explain_pair(ranker, pair)
+        assert answer.exact
+        assert sum(part.value for part in answer.parts) == pytest.approx(answer.score, rel=1e-5)
+        values = [part.value for part in answer.parts]
+        assert values == sorted(values, reverse=True)
+        for part in answer.parts[:5]:
+            assert part.facts["query"] * part.facts["passage"] == pytest.approx(part.value)
+        in_text = sum(part.value for part in answer.parts if "the passage" not in part.note)
+        in_text -= sum(
+            p.value for p in answer.parts if p.name in ("[CLS]", "[SEP]") and "passage" not in p.note
+        )
+        [text] = answer.texts
+        assert sum(w.value for w in text.words if w.read) == pytest.approx(in_text, rel=1e-5)
+    assert any("were not read" in note for note in answer.notes)

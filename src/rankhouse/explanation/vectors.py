@@ -24,6 +24,7 @@ from rankhouse.explanation.units import UNREAD_LISTED, numbered, words_of
 from rankhouse.explanation.word_texts import numbers, unread_note, words_read
 from rankhouse.models.biencoder import BiEncoder
 from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.pair_encoding import TextReader
 
 SPECIAL, PROMPT, BIAS, QUERY_LENGTH = "special tokens", "prompt", "bias", "length of the query's vector"
 _EAST_ASIAN = 0x2E80  # from here on, scripts that write words without spaces: each token is a word
@@ -33,15 +34,21 @@ _IN_CONTEXT = (
 )
 
 
+class TokenOwners(NamedTuple):
+    """Whose a row's tokens are."""
+
+    words: list[str]
+    owners: np.ndarray  # (t,) the word of each token; -1: the model's own, -2: the prompt
+    unread: int  # tokens that were not read
+    rest: str  # the text behind what was read
+
+
 class _Side(NamedTuple):
     """A text as the encoder read it."""
 
     states: Doubles  # (t, d) states behind the linear layers, without their bias
     bias: Doubles  # (d,) of all linear layers together
-    words: list[str]
-    owners: np.ndarray  # (t,) the word of each token; -1: the model's own, -2: the prompt
-    unread: int  # tokens that were not read
-    rest: str  # the text behind what was read
+    text: TokenOwners
 
 
 def explain_biencoder(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
@@ -52,17 +59,12 @@ def explain_biencoder(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
     score = float(ranker.score([pair])[0])
     asked, read = _read(ranker, pair.query.text, "query"), _read(ranker, pair.passage.text, "passage")
     tokens, others = _addends(ranker, pair, read)
-    words: Doubles = np.zeros(len(read.words))
-    np.add.at(words, read.owners[read.owners >= 0], tokens[read.owners >= 0])
+    words: Doubles = np.zeros(len(read.text.words))
+    np.add.at(words, read.text.owners[read.text.owners >= 0], tokens[read.text.owners >= 0])
     cosines = _cosines(asked, read)
-    said = words_read(read.words, words.tolist(), cosines, asked.words)
-    left = [Word(unit.text, read=False) for unit in words_of(read.rest)[:UNREAD_LISTED]]
-    sides = {"query": asked, "passage": read}
-    notes = [
-        note
-        for name, side in sides.items()
-        for note in unread_note(name, len(side.owners) + side.unread, len(side.owners), "tokens")
-    ]
+    said = words_read(read.text.words, words.tolist(), cosines, asked.text.words)
+    left = unread_words(read.text.rest)
+    notes = unread_tokens(query=asked.text, passage=read.text)
     return Explanation(
         pair.query,
         pair.passage.doc_id,
@@ -70,13 +72,27 @@ def explain_biencoder(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
         "word vectors",
         exact=True,
         unit=base_of(ranker.scale),
-        parts=(*_word_parts(read.words, words, others), *others),
+        parts=(*word_parts(read.text.words, words, others), *others),
         texts=(ReadText(pair.passage.index, (*said, *left)),),
-        query_words=tuple(asked.words),
-        grids=(Grid("cosines", tuple(asked.words), tuple(read.words), cosines),),
+        query_words=tuple(asked.text.words),
+        grids=(Grid("cosines", tuple(asked.text.words), tuple(read.text.words), cosines),),
         notes=(_IN_CONTEXT, *notes),
         ranker=ranker.fingerprint,
     )
+
+
+def unread_words(rest: str) -> list[Word]:
+    """List the words of what was not read, the first of them."""
+    return [Word(unit.text, read=False) for unit in words_of(rest)[:UNREAD_LISTED]]
+
+
+def unread_tokens(**sides: TokenOwners) -> list[str]:
+    """Say how many tokens of the "query" and the "passage" were not read."""
+    return [
+        note
+        for name, side in sides.items()
+        for note in unread_note(name, len(side.owners) + side.unread, len(side.owners), "tokens")
+    ]
 
 
 def _is_mean(model: BiEncoder) -> bool:
@@ -99,18 +115,23 @@ def _read(ranker: DenseRanker, text: str, side: str) -> _Side:
     model = ranker.model
     encode = model.encode_queries if side == "query" else model.encode_passages
     states = ranker.token_states(encode([text])).astype(np.float64)
-    prompt = model.policy[f"{side}_prompt"]
-    tokens = model.text_reader.tokens(prompt + text)
+    owned = owners_of(model.text_reader, model.policy[f"{side}_prompt"], text, len(states))
+    moved, bias = _linear(model, states)
+    return _Side(moved, bias, owned)
+
+
+def owners_of(reader: TextReader, prompt: str, text: str, count: int) -> TokenOwners:
+    """Find the word that each of a row's ``count`` tokens belongs to."""
+    tokens = reader.tokens(prompt + text)
     spans = [(start - len(prompt), stop - len(prompt)) for start, stop in tokens.spans]
-    owners, words = np.full(len(states), -1), _words(text, spans)
+    owners, words = np.full(count, -1), _words(text, spans)
     owners[tokens.start : tokens.start + len(spans)] = [owner for owner, _ in words]
     pieces: dict[int, str] = {}
     for owner, piece in words:
         pieces[owner] = pieces.get(owner, "") + piece
     unread = tokens.total - len(spans)
     rest = text[max((stop for _, stop in spans), default=0) :] if unread else ""
-    moved, bias = _linear(model, states)
-    return _Side(moved, bias, [pieces[i] for i in sorted(pieces) if i >= 0], owners, unread=unread, rest=rest)
+    return TokenOwners([pieces[i] for i in sorted(pieces) if i >= 0], owners, unread, rest)
 
 
 def _words(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, str]]:
@@ -152,14 +173,14 @@ def _addends(ranker: DenseRanker, pair: Pair, read: _Side) -> tuple[Doubles, lis
     if ranker.similarity == "l2":
         held = 2 * query - mean / length
     tokens = read.states @ held / (n * length)
-    others = [(SPECIAL, tokens[read.owners == -1].sum()), (PROMPT, tokens[read.owners == -2].sum())]
+    others = [(SPECIAL, tokens[read.text.owners == -1].sum()), (PROMPT, tokens[read.text.owners == -2].sum())]
     others.append((BIAS, float(held @ read.bias) / length))
     if ranker.similarity == "l2":
         others.append((QUERY_LENGTH, -float(query @ query)))
     return tokens, [Part(name, float(value)) for name, value in others if value]
 
 
-def _word_parts(words: list[str], values: Doubles, others: Sequence[Part]) -> list[Part]:
+def word_parts(words: list[str], values: Doubles, others: Sequence[Part]) -> list[Part]:
     """Sum the values of equal words, whatever their case: a part for each, in the order they appear.
 
     The names of ``others``, which are no words, are kept apart: the word "prompt" is not the prompt.
@@ -178,8 +199,8 @@ def _cosines(asked: _Side, read: _Side) -> FloatArray:
     """Return the cosines of all words, each the mean of its tokens: (query words, passage words)."""
     sides = []
     for side in (asked, read):
-        sums = np.zeros((len(side.words), side.states.shape[1]))
-        np.add.at(sums, side.owners[side.owners >= 0], side.states[side.owners >= 0])
+        sums = np.zeros((len(side.text.words), side.states.shape[1]))
+        np.add.at(sums, side.text.owners[side.text.owners >= 0], side.states[side.text.owners >= 0])
         sides.append(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), _LEAST_LENGTH))
     cosines: FloatArray = (sides[0] @ sides[1].T).astype(np.float32)
     return cosines

@@ -147,11 +147,32 @@ class LateInteraction(DualEncoder):
 
         return vectors
 
+    def _kept(self, ids: Tensor, query: bool) -> Tensor:
+        """Return which of a side's tokens count, (t,) bool."""
+        if ("query" if query else "document") not in self.policy["skipped_sides"]:
+            return torch.ones(len(ids), dtype=torch.bool, device=ids.device)
+        return ~torch.isin(ids, torch.tensor(self.policy["skipped"], dtype=ids.dtype, device=ids.device))
+
+    @torch.inference_mode()
+    def matches(self, query: str, passage: str, compute: Compute) -> TokenMatches:
+        """Compare the tokens of a query with those of a passage, as a score does."""
+        asked, read = self.encode_queries([query]), self.encode_passages([passage])
+        return TokenMatches(
+            products(
+                self._scorer_of(compute, query=True)(asked).values, self._scorer_of(compute)(read).values
+            ),
+            self._kept(asked.ids.values, True).nonzero()[:, 0],
+            self._kept(read.ids.values, False).nonzero()[:, 0],
+            self.policy["similarity"] == "meanmaxsim",
+        )
+
+    @property
+    def query_reader(self) -> TextReader:
+        """What reads queries, fillers apart."""
+        return self._ask
+
     def _finished(self, states: Tensor, batch: Packed, finish: Finish, query: bool) -> TokenVectors:
-        ids = batch.ids.values
-        kept = torch.ones(len(ids), dtype=torch.bool, device=ids.device)
-        if ("query" if query else "document") in self.policy["skipped_sides"]:
-            kept = ~torch.isin(ids, torch.tensor(self.policy["skipped"], dtype=ids.dtype, device=ids.device))
+        kept = self._kept(batch.ids.values, query)
         return TokenVectors(finish(states[kept]), _counted(kept, batch.lengths))
 
     def _read_lengths(self, batch: Packed) -> Tensor:
@@ -227,6 +248,22 @@ class TokenVectors(NamedTuple):
         places = torch.arange(len(self.values), device=self.values.device)
         own = Ragged(places, self.counts).take(texts)
         return TokenVectors(self.values[own.values], own.lengths)
+
+
+class TokenMatches(NamedTuple):
+    """How well the tokens of a query and of a passage match.
+
+    Attributes:
+        values: (q, p).
+        asked: (q,) places of the query's tokens among all that were read.
+        read: (p,) the same of the passage's.
+        is_mean: Whether the score is the mean of best matches, not their sum.
+    """
+
+    values: Tensor
+    asked: Tensor
+    read: Tensor
+    is_mean: bool
 
 
 def best_matches(query: Tensor, tokens: Tensor, counts: Tensor) -> Tensor:

@@ -222,12 +222,14 @@ _OWN: dict[str, Family] = {
         _BERT | {"epochs": 3, "batch": 32, "count": 0, "rate": 2e-5},
         published="sparse.open_sparse",
         works_as="sparse_ranker.SparseRanker",
+        explain="tokens.explain_sparse",
     ),
     # ColBERT's 3e-6 was for triples of MS MARCO; in-batch negatives as PyLate trains them.
     "colbert": Family(
         "colbert.LateInteraction",
         _BERT | {"epochs": 3, "batch": 32, "count": 0, "rate": 3e-6},
         published="colbert_checkpoint.open_colbert",
+        explain="tokens.explain_colbert",
     ),
     "causal": Family("causal.CausalRanker", None, published="causal.open_causal"),
     "tk": Family(

@@ -75,6 +75,10 @@ class SparseEncoder(BiEncoder):
         tokenizer, config = read_assets(assets)
         return cls(network_of(config, MASKED), tokenizer, policy, config)
 
+    def token(self, number: int) -> str:
+        """Return a word of the vocabulary as it is written there."""
+        return self._tokenizer.id_to_token(number) or f"[{number}]"
+
     def encode_queries(self, texts: Sequence[str]) -> Packed:
         """Turn n queries into ids, prompt before them; without the model's own tokens for a table."""
         if self.table is None:
