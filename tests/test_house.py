@@ -68,27 +68,28 @@ def test_functions_take_few_parameters():
 # plan, 310 came with what keeps a served folder up to its files and chooses them.
 # models and nn: 2,500 for ModernBERT, MPNet, decoders, sparse encoders and late interaction; nn: 410 for
 # int8 without AVX-512.
+# explanation: 165 for late interaction and sparse encoders.
 # core and io: 190 for rankings as sequences, data frames as input, answers to arguments of other names.
 # index and core: 720 for packed postings, pruning, runs whose ids are read when asked for, documents deleted
 # and replaced in place.
 BUDGETS = {
-    "cli": (4_438, 4_020),
+    "cli": (4_454, 4_020),
     "cluster": (1_605, 1_605),
     "api": (1_239, 1_100),
     "serve": (10_918, 9_110),
-    "recipes": (2_648, 2_648),
+    "recipes": (2_650, 2_648),
     "demo": (500, 500),
-    "jobs adaptation": (3_199, 2_500),
+    "jobs adaptation": (3_201, 2_500),
     "systems": (2_373, 1_900),
-    "training explanation stores": (12_053, 11_700),
-    "index models ranking labels evaluation": (22_753, 19_100),
+    "training explanation stores": (12_220, 11_700),
+    "index models ranking labels evaluation": (22_820, 19_100),
     "text nn page": (7_277, 6_390),
     "io": (5_197, 3_300),
-    "core": (2_499, 1_850),
+    "core": (2_500, 1_850),
     "hosts": (1_520, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 78_333, 66_000
-MOST_FILES, PLANNED_FILES = 434, 400
+MOST_ALL, PLANNED_ALL = 78_590, 66_000
+MOST_FILES, PLANNED_FILES = 435, 400
 MOST_SHARED_NAMES = 18
 
 

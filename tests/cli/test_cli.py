@@ -81,7 +81,7 @@ def test_index_replaces_and_deletes_documents_in_place(files, run):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "no corpus was named: give its files"),
+        ([], "Missing argument 'CORPUS...'"),
         (["more.tsv", "--append", "--update"], "--append and --update exclude each other"),
         (["more.tsv", "--upgrade"], "--upgrade reads no corpus: more.tsv would not be indexed"),
         (["--delete", "none.txt"], "none.txt"),

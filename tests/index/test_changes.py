@@ -4,17 +4,22 @@ import gc
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rankhouse.core.errors import BadIndex, DuplicateId, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.index import Index
+from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.build import BuildOptions, append, build, delete
 from rankhouse.index.lexical.merge import merge
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.index.lexical.store import zstd
 from rankhouse.index.lexical.upgrade import upgrade
+from rankhouse.io.checksums import file_sum
 
 WORDS = ("ship", "ships", "lock", "harbour", "pilot", "steers", "Straße", "the", "canal")
 QUERIES = [Query("1", "ships lock"), Query("2", "the pilot steers"), Query("3", "canal canal Straße harbour")]
@@ -190,6 +195,25 @@ def test_an_index_of_an_earlier_version_becomes_what_is_built_today(older, tmp_p
     assert list(Index.open(older).documents.stream()) == DOCUMENTS
     assert len(list((older / "segments").iterdir())) == 2
     assert upgrade(older) == 0
+
+
+def test_texts_of_the_first_version_get_checksums(older, tmp_path):
+    """That version had no checksums, of blocks of files nor of blocks of texts."""
+    held, entries = manifest.load(older, older=True), []
+    for entry in held.segments:
+        folder = older / "segments" / entry.folder
+        plain = zstd.compress(zstd.decompress((folder / "store.bin").read_bytes()))
+        assert not plain[4] & 4
+        (folder / "store.bin").write_bytes(plain)
+        np.save(folder / "block_starts.npy", np.array([0, len(plain)]))
+        sums = {path.name: file_sum(path)._replace(blocks=b"") for path in folder.iterdir()}
+        entries.append(replace(entry, files=sums))
+    replace(held, version=1, segments=tuple(entries)).save(older)
+    assert upgrade(older) == 6
+    assert list(Index.open(older).documents.stream()) == DOCUMENTS
+    build(DOCUMENTS[:4], tmp_path / "new", BuildOptions(workers=1))
+    append(DOCUMENTS[4:], tmp_path / "new", BuildOptions(workers=1))
+    assert Index.open(older).fingerprint == Index.open(tmp_path / "new").fingerprint
 
 
 def test_a_damaged_one_is_refused_and_stays(older):

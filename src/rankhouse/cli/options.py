@@ -258,7 +258,9 @@ def _parameter(held: OptionField) -> click.Parameter:
     is_required = held.default is MISSING
     if option.positional:
         count = -1 if several else 1
-        return click.Argument([held.name], type=of, nargs=count, required=is_required, metavar=option.metavar)
+        needed = is_required or bool(option.unless)
+        kind_of = partial(_Argument, option.unless)
+        return kind_of([held.name], type=of, nargs=count, required=needed, metavar=option.metavar)
     words = f"{option.help}  [default: {option.default}]" if option.default else option.help
     more: dict[str, Any] = {"help": words, "required": is_required, "metavar": option.metavar}
     if not is_required:  # to click, None is a default that is there
@@ -269,6 +271,22 @@ def _parameter(held: OptionField) -> click.Parameter:
     more |= {"multiple": several, "is_eager": option.eager}
     more["show_default"] = more.get("default") not in (None, "", ())
     return click.Option([held.name, flag], type=of, **more)
+
+
+class _Argument(click.Argument):
+    """A positional argument, which may be missing beside some options."""
+
+    def __init__(self, unless: Sequence[str], *args: Any, **rest: Any) -> None:  # noqa: ANN401 - click's
+        super().__init__(*args, **rest)
+        self._unless = unless
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:  # noqa: ANN401 - click's
+        try:
+            return super().process_value(ctx, value)
+        except click.MissingParameter:
+            if any(ctx.params.get(name) for name in self._unless):  # options that were given are read first
+                return ()
+            raise
 
 
 def _kinds(kind: Any) -> tuple[Any, ...]:  # noqa: ANN401 - annotations have no common type

@@ -32,7 +32,7 @@ from rankhouse.models.sparse_ranker import SparseRanker
 _CREDIT = (
     "Each token of the query counts its best match in the passage; a passage word's share is what it matched."
 )
-_EXPANSION = "Each part is a word of the model's vocabulary that both texts have a weight for, also where neither holds it."
+_EXPANSION = "Each part is a word of the model's vocabulary that has a weight for both texts, held or not."
 _OTHERS = {-1: SPECIAL, -2: PROMPT}
 
 

@@ -39,7 +39,9 @@ class IndexJob:
     command: ClassVar[str] = "index"
     unit: ClassVar[str] = "bytes"
 
-    corpus: Annotated[tuple[str, ...], Option("Corpora.", "source", positional=True)] = ()
+    corpus: Annotated[
+        tuple[str, ...], Option("Corpora.", "source", positional=True, unless=("delete", "upgrade"))
+    ] = ()
     analyzer: Annotated[str, Option("english, tweet or whitespace.")] = "english"
     duplicates: Annotated[
         str,

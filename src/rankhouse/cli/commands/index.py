@@ -54,8 +54,6 @@ def command(
         if job.corpus:
             raise WrongUse(f"--{ways[0]} reads no corpus: {', '.join(job.corpus)} would not be indexed")
         return _deleted(delete, out) if delete is not None else _upgraded(out)
-    if not job.corpus:
-        raise WrongUse("no corpus was named: give its files, a folder of them, or ir_datasets:NAME")
     append = append or update
     if shard is not None or where is not None:
         idle("shards make a new index: merge them, then add to the whole", "append", "update")

@@ -21,7 +21,9 @@ from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.kernel import Forward
 from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
 from rankhouse.index.lexical.segment import verify
+from rankhouse.index.lexical.store import DocumentStore, StoreWriter, Strings
 from rankhouse.index.lexical.write import sums_of, write_counted
+from rankhouse.io.checksums import CheckedArray
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import writing_failures
 
@@ -55,7 +57,7 @@ def upgrade(folder: Path, progress: Progress = ignore) -> int:
             entries = list[SegmentEntry]()
             for number, entry in enumerate(before.segments, first):
                 progress(done, total)
-                entries.append(_rewritten(segments, entry, f"{number:06d}"))
+                entries.append(_rewritten(segments, entry, f"{number:06d}", repack=before.version == 1))
                 done += entry.documents
             IndexManifest(before.analyzer, tuple(entries)).save(folder)
         finally:
@@ -72,13 +74,16 @@ def _keep_only(segments: Path, held: IndexManifest) -> None:
             shutil.rmtree(orphan, ignore_errors=True)
 
 
-def _rewritten(segments: Path, entry: SegmentEntry, name: str) -> SegmentEntry:
-    """Write a segment of an earlier version as one of this."""
+def _rewritten(segments: Path, entry: SegmentEntry, name: str, *, repack: bool) -> SegmentEntry:
+    """Write a segment of an earlier version as one of this; the texts of the first have no checksums."""
     old, new = segments / entry.folder, segments / name
     verify(old, entry.files)
     new.mkdir()
-    for copied in _COPIED:
-        shutil.copyfile(old / copied, new / copied)
+    if repack:
+        _repack(old, new)
+    else:
+        for copied in _COPIED:
+            shutil.copyfile(old / copied, new / copied)
     ends, terms, tfs = (_array(old, f"forward_{column}") for column in ("at", "terms", "tfs"))
     lengths = _array(old, "lengths")
     if not len(ends) - 1 == len(lengths) == entry.documents or not len(terms) == len(tfs) == ends[-1]:
@@ -88,6 +93,22 @@ def _rewritten(segments: Path, entry: SegmentEntry, name: str) -> SegmentEntry:
     return SegmentEntry(
         name, entry.documents, entry.with_text, entry.with_terms, tokens=entry.tokens, files=sums_of(new)
     )
+
+
+def _repack(old: Path, new: Path) -> None:
+    """Write texts again, each block with its checksum."""
+    texts, names = (CheckedArray(np.memmap(old / name, np.uint8, "r")) for name in ("store.bin", "ids.bin"))
+    rows, starts, ends = (
+        CheckedArray(_array(old, name)) for name in ("block_rows", "block_starts", "ids_at")
+    )
+    ids = Strings(names, ends)
+    store = DocumentStore(old / "store.bin", texts, rows, block_starts=starts, ids=ids, sealed=False)
+    with (new / "store.bin").open("wb") as blocks:
+        writer = StoreWriter(blocks)
+        for document in store.stream(0, len(ids)):
+            writer.add(document)
+        for name, array in writer.finish().items():
+            np.save(new / f"{name}.npy", array, allow_pickle=False)
 
 
 def _array(folder: Path, name: str) -> NDArray[Any]:

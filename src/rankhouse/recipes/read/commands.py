@@ -23,6 +23,7 @@ CACHE = "cache"
 _RUNNERS_OWN = frozenset({"out", "json", "help"})
 _REFUSED = {
     "append": "an index of several corpora is one step with a list: corpus = [...]",
+    **dict.fromkeys(("update", "delete", "upgrade"), "a step makes an index, and changes none"),
     "overwrite": "each step writes into a folder of its own",
 }
 
