@@ -81,14 +81,14 @@ BUDGETS = {
     "demo": (500, 500),
     "jobs adaptation": (3_201, 2_500),
     "systems": (2_373, 1_900),
-    "training explanation stores": (12_220, 11_700),
-    "index models ranking labels evaluation": (22_820, 19_100),
+    "training explanation stores": (12_222, 11_700),
+    "index models ranking labels evaluation": (22_846, 19_100),
     "text nn page": (7_277, 6_390),
     "io": (5_197, 3_300),
     "core": (2_500, 1_850),
     "hosts": (1_520, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 78_590, 66_000
+MOST_ALL, PLANNED_ALL = 78_620, 66_000
 MOST_FILES, PLANNED_FILES = 435, 400
 MOST_SHARED_NAMES = 13
 

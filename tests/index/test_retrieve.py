@@ -1,5 +1,7 @@
 """Rankings: the same whatever the segments and threads, k, and the kernel; ties as Lucene orders them."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +20,7 @@ SEARCHES = [
     LexicalOptions("bm25"),
     LexicalOptions("ql", "rm3"),
     LexicalOptions("jm(lambda=0.3)"),
+    LexicalOptions('bm25(query="bm25")'),
     LexicalOptions('ql(form="indri")', "rm3(terms=5, docs=3)"),
     LexicalOptions('bm25(k1=1.2, b=0.75, lengths="exact")', "rm3"),
 ]
@@ -108,6 +111,8 @@ def test_strictly_falling_scores_fall_strictly_and_barely_move(values):
         (LexicalOptions("bm25(b=2)"), "b must be between 0 and 1"),
         (LexicalOptions("bm25(k1=-1)"), "k1 must be 0 or more"),
         (LexicalOptions('bm25(lengths="short")'), '"lucene" or "exact"'),
+        (LexicalOptions('bm25(query="idf")'), '"counts" or "bm25"'),
+        (LexicalOptions('bm25(query="bm25")', "rm3"), "leave feedback out"),
         (LexicalOptions("ql(mu=0)"), "mu must be above 0"),
         (LexicalOptions('ql(form="x")'), '"lucene" or "indri"'),
         (LexicalOptions('ql(form="indri", combine="x")'), '"mean" or "sum"'),
@@ -131,6 +136,7 @@ def test_models_print_as_they_are_written():
     for text in (
         "bm25(k1=0.9, b=0.4)",
         "bm25(k1=1.2, b=0.0, lengths='exact')",
+        "bm25(k1=0.9, b=0.4, query='bm25')",
         "ql(mu=1000)",
         "ql(form='indri', mu=2500)",
         "ql(form='indri', mu=2500, combine='sum')",
@@ -142,6 +148,30 @@ def test_models_print_as_they_are_written():
         "rm3(terms=5, docs=3, weight=0.1, filter=False, common=0.2)",
     ):
         assert str(make(text, FEEDBACKS, "feedback")) == text
+
+
+def test_bm25_on_both_sides_weighs_the_query_as_a_document(one):
+    """By the formula: idf tf / (tf + k1 (1 - b + b length / mean)), of query and document, multiplied."""
+    text = "the ships and a harbour, the ship of ships unheardofword"
+    search = LexicalOptions('bm25(k1=1.2, b=0.75, lengths="exact", query="bm25")', "", 300)
+    found = retrieve(one, [Query("q", text)], search)["q"]
+    asked = {term: n for term, n in Counter(one.analyzer(text)).items() if one.counts(term).documents}
+    mean, n = one.collection.mean_length, one.collection.with_terms
+    assert asked["ship"] == 3
+    assert "unheardofword" not in asked
+
+    def weights(tfs):
+        norm = 1.2 * (0.25 + 0.75 * sum(tfs.values()) / mean)
+        idf = {
+            t: np.log(1 + (n - one.counts(t).documents + 0.5) / (one.counts(t).documents + 0.5)) for t in tfs
+        }
+        return {t: idf[t] * tf / (tf + norm) for t, tf in tfs.items()}
+
+    query = weights(asked)
+    assert len(found.doc_ids) > 20
+    for doc_id, score in zip(found.doc_ids, found.scores.tolist(), strict=True):
+        held = weights(Counter(one.analyzer(one.documents[doc_id].full_text)))
+        assert score == pytest.approx(sum(w * held.get(t, 0.0) for t, w in query.items()), rel=1e-5)
 
 
 def test_tweets_have_their_own_limit_of_common_terms():

@@ -41,6 +41,8 @@ def impact_model(text: str) -> Weighting:
             f"{text}: gives every document a share for its length however many terms match, which is no sum "
             "of posting weight times query weight; take bm25, ql (Lucene's form) or jm"
         )
+    if model.asked is not None:
+        raise WrongUse(f"{text}: weighs queries too, and a store's are counts of words; take bm25")
     return model
 
 

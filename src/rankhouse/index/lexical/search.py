@@ -288,6 +288,11 @@ class Retriever:
         self.k = min(search.k, max(1, self.source.collection.documents))
         self.model = notation.make(search.model, WEIGHTINGS, "model")
         self.feedback = notation.make(search.feedback, FEEDBACKS, "feedback") if search.feedback else None
+        if self.feedback is not None and self.model.asked is not None:
+            raise WrongUse(
+                f"{search.model} weighs the query's terms itself, and feedback would be weighed twice: leave "
+                'feedback out, or query="bm25"'
+            )
 
     def terms(self, text: str) -> dict[str, float]:
         """Return the terms of a query text with their counts."""
@@ -351,6 +356,9 @@ class Retriever:
     def _weighted(self, weights: Mapping[str, float]) -> Weighted:
         """Return the terms that documents hold, with their weights as they are scored and their counts."""
         known = {t: (w, counts) for t, w in weights.items() if (counts := self.source.counts(t)).documents}
+        if self.model.asked is not None:
+            boosts = self.model.asked(known, self.source.collection)
+            known = {t: (boosts[t], counts) for t, (_, counts) in known.items()}
         if self.model.mean and known:
             total = sum(w for w, _ in known.values())
             known = {t: (w / total, counts) for t, (w, counts) in known.items()}

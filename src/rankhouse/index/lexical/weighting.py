@@ -7,7 +7,7 @@ so that equal documents get equal scores and rankings agree. tf and length may b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -109,6 +109,8 @@ class Prior(NamedTuple):
         return np.asarray(constant + weight * self.norm(length))
 
 
+Asked = Mapping[str, tuple[float, TermCounts]]
+"""The terms of a query that documents hold: how often each occurs in it, and its counts."""
 LeafFormula = Callable[[int, float, TermCounts, Collection], dict[str, float]]
 
 
@@ -124,6 +126,7 @@ class Weighting:
         exact_lengths: True lengths instead of Lucene's one-byte ones.
         log_scores: Scores are log probabilities; feedback weighs documents by their exponential.
         mean: Boosts are divided by their sum before anything else.
+        asked: (terms of a query, collection) -> the boost of each; None: how often it occurs there.
         leaves: (tf, length, counts of the term, collection) -> the numbers that a term's score is made of, by
             their names in the formula, for people to look at.
         addends: Those leaves which, each times the boost, sum to the term's score unless it is cut at 0;
@@ -137,6 +140,7 @@ class Weighting:
     exact_lengths: bool = False
     log_scores: bool = False
     mean: bool = False
+    asked: Callable[[Asked, Collection], dict[str, float]] | None = None
     leaves: LeafFormula = lambda *_: {}
     addends: tuple[str, ...] = ()
 
@@ -195,11 +199,16 @@ def lucene_probability(counts: TermCounts, collection: Collection) -> float:
     return (counts.occurrences + 1) / (collection.tokens + 1)
 
 
-def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene") -> Weighting:
-    """BM25; ``lengths="exact"`` takes true document lengths instead of Lucene's one-byte ones."""
+def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene", query: str = "counts") -> Weighting:
+    """BM25; ``lengths="exact"`` takes true document lengths instead of Lucene's one-byte ones.
+
+    ``query="bm25"`` weighs the terms of the query as those of a document are, idf and all, for queries as
+    long as documents: what BRIGHT's baseline does (Su et al. 2024, with gensim's LuceneBM25Model on both sides).
+    """
     _check("bm25", "k1", k1, 0 <= k1 <= _MOST, what="0 or more, and at most 10,000")
     _check("bm25", "b", b, 0 <= b <= 1, what="between 0 and 1")
     _check("bm25", "lengths", lengths, lengths in ("lucene", "exact"), what='"lucene" or "exact"')
+    _check("bm25", "query", query, query in ("counts", "bm25"), what='"counts" or "bm25"')
 
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
         return bm25(
@@ -215,9 +224,21 @@ def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene") -> Weighting
     def by_length(length: Floats, collection: Collection) -> Floats:
         return bm25_inverse(length, k1, b, collection.mean_length)
 
+    def asked(terms: Asked, collection: Collection) -> dict[str, float]:
+        length = sum(tf for tf, _ in terms.values())
+        norm = k1 * (1 - b + b * length / max(collection.mean_length, _LEAST))
+        return {t: lucene_idf(counts, collection) * tf / (tf + norm) for t, (tf, counts) in terms.items()}
+
     exact = {"lengths": "exact"} if lengths == "exact" else {}
-    notation, form = write("bm25", k1=k1, b=b, **exact), Ratio(by_length, lucene_idf)
-    return Weighting(notation, term, form=form, exact_lengths=bool(exact), leaves=leaves)
+    both = {"query": "bm25"} if query == "bm25" else {}
+    return Weighting(
+        write("bm25", k1=k1, b=b, **exact, **both),
+        term,
+        form=Ratio(by_length, lucene_idf),
+        exact_lengths=bool(exact),
+        asked=asked if both else None,
+        leaves=leaves,
+    )
 
 
 def _ql(mu: float | None = None, form: str = "lucene", combine: str = "mean") -> Weighting:
