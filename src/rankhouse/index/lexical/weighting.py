@@ -203,7 +203,7 @@ def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene", query: str =
     """BM25; ``lengths="exact"`` takes true document lengths instead of Lucene's one-byte ones.
 
     ``query="bm25"`` weighs the terms of the query as those of a document are, idf and all, for queries as
-    long as documents: what BRIGHT's baseline does (Su et al. 2024, with gensim's LuceneBM25Model on both sides).
+    long as documents: BRIGHT's baseline (Su et al. 2024, by gensim's LuceneBM25Model on both sides).
     """
     _check("bm25", "k1", k1, 0 <= k1 <= _MOST, what="0 or more, and at most 10,000")
     _check("bm25", "b", b, 0 <= b <= 1, what="between 0 and 1")
