@@ -70,7 +70,7 @@ def lexical(folder: Path) -> None:
         if documents == LARGE:
             texts = bytes_under(out, "store.bin", "block_rows.npy", "block_starts.npy")
             ids = bytes_under(out, "ids.bin", "ids_at.npy", "id_order.npy", "id_rank.npy")
-            forward = bytes_under(out, "forward_at.npy", "forward_terms.npy", "forward_tfs.npy")
+            forward = bytes_under(out, "forward.bin", "forward_at.npy")
             rest = bytes_under(out) - texts - ids - forward
             index = f"rankhouse index corpus.tsv --workers 1, {LARGE:,} passages"
             note("index.bytes.texts", texts / LARGE, "bytes a passage", index)

@@ -48,5 +48,8 @@ def test_a_command_knows_the_measure_of_an_installed_package(tmp_path):
     lay_out(tmp_path / "site", {"depths.py": "import nowhere_at_all\n"})
     done = evaluate(tmp_path, tmp_path / "site")
     assert done.returncode == 1
-    assert '"Depth" of an installed package cannot be loaded from depths:depth' in done.stderr
+    assert (
+        '"Depth" of depths, an extension for rankhouse.measures, cannot be loaded from depths:depth'
+        in done.stderr
+    )
     assert "Traceback" not in done.stderr

@@ -167,11 +167,11 @@ def test_the_command_writes_the_run_of_one_index(cluster, folder):
 
 def test_the_command_names_a_damaged_part_or_does_without_it(cluster, folder):
     shutil.copytree(folder / "parts", folder / "damaged")
-    next((folder / "damaged" / "2").rglob("rows.npy")).write_bytes(b"")
+    next((folder / "damaged" / "2").rglob("lists.bin")).write_bytes(b"")
     refused = search(cluster, folder, "damaged", "--cluster", cluster.address)
     assert refused.returncode == 1
     assert f"the part {folder}/damaged/2/index does not answer" in refused.stderr
-    assert "rows.npy" in refused.stderr
+    assert "lists.bin" in refused.stderr
     assert "Traceback" not in refused.stderr
     done = search(cluster, folder, "damaged", "--cluster", cluster.address, "--partial", "--json")
     assert done.returncode == 0, done.stderr
