@@ -76,7 +76,7 @@ BUDGETS = {
     "cli": (4_454, 4_020),
     "cluster": (1_605, 1_605),
     "api": (1_239, 1_100),
-    "serve": (10_918, 9_110),
+    "serve": (10_930, 9_110),
     "recipes": (2_650, 2_648),
     "demo": (500, 500),
     "jobs adaptation": (3_201, 2_500),
@@ -88,7 +88,7 @@ BUDGETS = {
     "core": (2_500, 1_850),
     "hosts": (1_520, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 78_620, 66_000
+MOST_ALL, PLANNED_ALL = 78_632, 66_000
 MOST_FILES, PLANNED_FILES = 435, 400
 MOST_SHARED_NAMES = 13
 

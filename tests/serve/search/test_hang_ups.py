@@ -51,3 +51,20 @@ def test_who_hangs_up_frees_the_model(world, rankers, running, busy, counting, m
         told = client.post("/search", {"query": "pilots steer ships", "system": system})
         assert (told.status, told.json["degraded"]) == (200, "")
     assert counts.rows > 0
+
+
+@pytest.mark.parametrize("line", [b"GET /search?query=" + b"a" * 70_000 + b" HTTP/1.1", b"no request at all"])
+def test_what_is_no_request_is_refused_as_everything_is(world, running, line):
+    service = Service(Catalogue({"harbour": world.index}, {}), options=ServeOptions(port=0))
+    with running(service) as client:
+        client.wait(200)
+        with client.connect() as connection:
+            connection.sendall(line + b"\r\nhost: 127.0.0.1\r\n\r\n")
+            head, _, body = b"".join(iter(lambda: connection.recv(1 << 16), b"")).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"content-type: application/json" in head
+        assert b"connection: close" in head
+        told = json.loads(body)
+        assert told["error"]["type"] == "invalid_request_error"
+        assert "longer than 65,535 bytes; send long texts in a body" in told["message"]
+        assert client.post("/search", {"query": "pilots steer ships", "system": "bm25"}).status == 200

@@ -6,13 +6,21 @@ import asyncio
 from collections import deque
 from typing import ClassVar
 
+from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from rankhouse.serve.errors import refusal
 
 LARGEST_HEAD = 64 << 10
 MOST_IDLE = 1_000
 """Connections on which nothing is being asked; one more, and the one that rests longest is closed."""
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+_NO_REQUEST = (
+    "this is no HTTP request, or its address is longer than 65,535 bytes; send long texts in a body, by POST"
+)
+_NOBODY = {"type": "http", "path": "/search", "headers": [], "query_string": b""}
 
 
 class PatientProtocol(HttpToolsProtocol):
@@ -88,7 +96,11 @@ class PatientProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request; what was asked before it is not answered any more."""
-        super().send_400_response(msg)
+        del msg  # uvicorn's, which is no JSON
+        answer = refusal(_NOBODY, HTTPException(400, _NO_REQUEST), closes=True)
+        head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + bytes(answer.body))
+        self.transport.close()
         self._hang_up()
 
     def _hang_up(self) -> None:
