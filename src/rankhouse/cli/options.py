@@ -259,8 +259,8 @@ def _parameter(held: OptionField) -> click.Parameter:
     if option.positional:
         count = -1 if several else 1
         needed = is_required or bool(option.unless)
-        kind_of = partial(_Argument, option.unless)
-        return kind_of([held.name], type=of, nargs=count, required=needed, metavar=option.metavar)
+        given = {"type": of, "nargs": count, "required": needed, "metavar": option.metavar}
+        return _Argument(option.unless, [held.name], **given)
     words = f"{option.help}  [default: {option.default}]" if option.default else option.help
     more: dict[str, Any] = {"help": words, "required": is_required, "metavar": option.metavar}
     if not is_required:  # to click, None is a default that is there

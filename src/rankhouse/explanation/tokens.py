@@ -46,11 +46,10 @@ def explain_colbert(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
     with ranker.compute.active():
         matches = model.matches(pair.query.text, pair.passage.text, ranker.compute)
     policy, cosines = model.policy, matches.values.double().cpu().numpy()
-    batches = model.encode_queries([pair.query.text]), model.encode_passages([pair.passage.text])
-    counts = [len(batch.ids.values) for batch in batches]
-    asked = owners_of(model.query_reader, policy["query_prompt"], pair.query.text, counts[0])
-    read = owners_of(model.text_reader, policy["passage_prompt"], pair.passage.text, counts[1])
-    whose, theirs = asked.owners[matches.asked.cpu().numpy()], read.owners[matches.read.cpu().numpy()]
+    asked_kept, read_kept = matches.asked.cpu().numpy(), matches.read.cpu().numpy()
+    asked = owners_of(model.query_reader, policy["query_prompt"], pair.query.text, len(asked_kept))
+    read = owners_of(model.text_reader, policy["passage_prompt"], pair.passage.text, len(read_kept))
+    whose, theirs = asked.owners[asked_kept], read.owners[read_kept]
     best, where = cosines.max(1), cosines.argmax(1)
     shares = best / (len(best) if matches.is_mean else 1)
     values: Doubles = np.zeros(len(read.words))

@@ -161,8 +161,8 @@ class LateInteraction(DualEncoder):
             products(
                 self._scorer_of(compute, query=True)(asked).values, self._scorer_of(compute)(read).values
             ),
-            self._kept(asked.ids.values, True).nonzero()[:, 0],
-            self._kept(read.ids.values, False).nonzero()[:, 0],
+            self._kept(asked.ids.values, True),
+            self._kept(read.ids.values, False),
             self.policy["similarity"] == "meanmaxsim",
         )
 
@@ -255,8 +255,8 @@ class TokenMatches(NamedTuple):
 
     Attributes:
         values: (q, p).
-        asked: (q,) places of the query's tokens among all that were read.
-        read: (p,) the same of the passage's.
+        asked: Which of all tokens of the query that were read count, q of them, bool.
+        read: The same of the passage's, p of them.
         is_mean: Whether the score is the mean of best matches, not their sum.
     """
 

@@ -159,20 +159,20 @@ def append(
         BadData: There are no documents.
         OutputFailed: No permission, disk full; the index stays as it was.
     """
-    out, options, replaced = Path(out), options or BuildOptions(), set[str]()
+    out, options, replaced = Path(out), options or BuildOptions(), dict[str, int]()
     manifest.load(out)
     with only_writer(out), writing_failures(out):
         index = Index.open(out)  # only now: another process may have added documents while this one waited
         before = index.manifest
-        tidy(index)
+        tidy(out, before)
         options = BuildOptions(before.analyzer, options.segment_tokens, options.workers)
         fresh = _replacing(documents, index, replaced) if update else _refuse_known(documents, index)
         first = 1 + max(int(entry.folder) for entry in before.segments)
         try:
             report, entries = _write_segments(fresh, out, first, options, progress=progress)
-            kept = without(index, replaced)
+            kept = _without(index, replaced.values())
         except BaseException:
-            tidy(index)
+            tidy(out, before)
             raise
         IndexManifest(before.analyzer, (*kept, *entries)).save(out)
     return report
@@ -196,19 +196,18 @@ def delete(doc_ids: Iterable[str], out: Path | str) -> int:
     manifest.load(out)
     with only_writer(out), writing_failures(out):
         index, gone = Index.open(out), set(doc_ids)
-        for doc_id in sorted(gone):
-            index.row_of(doc_id)
+        rows = [index.row_of(doc_id) for doc_id in sorted(gone)]
         if len(gone) == len(index):
             raise WrongUse(f"{out}: no document would be left; remove the folder instead")
-        tidy(index)
-        IndexManifest(index.manifest.analyzer, without(index, gone)).save(out)
+        tidy(out, index.manifest)
+        IndexManifest(index.manifest.analyzer, _without(index, rows)).save(out)
     return len(index) - len(gone)
 
 
-def tidy(index: Index) -> None:
+def tidy(out: Path, held: IndexManifest) -> None:
     """Remove what a killed change left, and what only readers of the manifest before the last one need."""
-    folders = {entry.folder: entry.files for entry in index.manifest.segments}
-    for folder in (index.path / "segments").iterdir():
+    folders = {entry.folder: entry.files for entry in held.segments}
+    for folder in (out / "segments").iterdir():
         if folder.name not in folders:
             shutil.rmtree(folder, ignore_errors=True)
         else:
@@ -217,15 +216,16 @@ def tidy(index: Index) -> None:
                     marks.unlink(missing_ok=True)
 
 
-def without(index: Index, doc_ids: Collection[str]) -> tuple[SegmentEntry, ...]:
-    """Mark documents as deleted; what the manifest is to say of the segments that still have some."""
-    entries = list[SegmentEntry]()
-    for entry, segment in zip(index.manifest.segments, index.segments, strict=True):
-        rows = np.array([r for d in doc_ids if (r := segment.find_document(d)) >= 0], np.int64)
-        if not len(rows):
+def _without(index: Index, rows: Collection[int]) -> tuple[SegmentEntry, ...]:
+    """Mark documents as deleted; return what the manifest is to say of the segments that still have some."""
+    entries, gone = list[SegmentEntry](), np.sort(np.fromiter(rows, np.int64, len(rows)))
+    of_segments = np.split(gone, np.searchsorted(gone, index.starts[1:-1]))
+    held = zip(index.manifest.segments, index.segments, index.starts.tolist(), of_segments, strict=False)
+    for entry, segment, first, mine in held:
+        if not len(mine):
             entries.append(entry)
-        elif len(rows) < segment.documents:
-            entries.append(_marked(entry, segment, rows))
+        elif len(mine) < segment.documents:
+            entries.append(_marked(entry, segment, mine - first))
     return tuple(entries)
 
 
@@ -280,12 +280,12 @@ def _refuse_known(documents: Iterable[Document], index: Index) -> Iterator[Docum
         yield document
 
 
-def _replacing(documents: Iterable[Document], index: Index, replaced: set[str]) -> Iterator[Document]:
+def _replacing(documents: Iterable[Document], index: Index, replaced: dict[str, int]) -> Iterator[Document]:
     for document in documents:
         if document.id in index.documents:
             if document.id in replaced:
                 raise DuplicateId(f'the id "{document.id}" came twice; nothing was changed', index.path)
-            replaced.add(document.id)
+            replaced[document.id] = index.row_of(document.id)
         yield document
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.lexical import manifest
+from rankhouse.index.lexical.build import tidy
 from rankhouse.index.lexical.kernel import Forward
 from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
 from rankhouse.index.lexical.segment import verify
@@ -51,7 +52,7 @@ def upgrade(folder: Path, progress: Progress = ignore) -> int:
         if before.version == manifest.VERSION:
             return 0
         segments, first = folder / "segments", 1 + max(int(entry.folder) for entry in before.segments)
-        _keep_only(segments, before)
+        tidy(folder, before)
         done, total = 0, sum(entry.documents for entry in before.segments)
         try:
             entries = list[SegmentEntry]()
@@ -61,17 +62,9 @@ def upgrade(folder: Path, progress: Progress = ignore) -> int:
                 done += entry.documents
             IndexManifest(before.analyzer, tuple(entries)).save(folder)
         finally:
-            _keep_only(segments, manifest.load(folder, older=True))
+            tidy(folder, manifest.load(folder, older=True))
         progress(done, total)
     return done
-
-
-def _keep_only(segments: Path, held: IndexManifest) -> None:
-    """Remove segments that a manifest does not name."""
-    names = {entry.folder for entry in held.segments}
-    for orphan in segments.iterdir():
-        if orphan.name not in names:
-            shutil.rmtree(orphan, ignore_errors=True)
 
 
 def _rewritten(segments: Path, entry: SegmentEntry, name: str, *, repack: bool) -> SegmentEntry:

@@ -22,15 +22,8 @@ def pack(weight: Tensor) -> Tensor:
 def multiply(rows: Tensor, packed: Tensor, columns: int) -> Tensor:
     """Multiply bytes, 128 for 0, by a packed weight: (t, k) uint8 -> (t, m) float32, whole numbers."""
     given = (rows, 1.0, ZERO, packed, *_units(columns))
-    wanted: tuple[Any, ...] = (
-        None,
-        1.0,
-        0,
-        torch.float32,
-        "none",
-        [],
-        "",
-    )  # no bias, no scale, no activation
+    # No bias, no scale, no activation.
+    wanted: tuple[Any, ...] = (None, 1.0, 0, torch.float32, "none", [], "")
     return cast(Tensor, torch.ops.onednn.qlinear_pointwise(*given, *wanted))
 
 

@@ -3,8 +3,9 @@
 A weight has one scale for each output and lies within -63..63, a row of activations one for itself; a row X
 in -127..127 is multiplied as X + 128. Sums of two products then fit into the 16 bits in which oneDNN adds
 where the processor lacks VNNI, and are exact everywhere (with weights up to 127 it cuts them off there,
-silently). The loops add in one order on every processor: scores are equal to the bit on AVX2, AVX2-VNNI and
-AVX-512. Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width of a head, w width.
+silently). The loops add in one order: scores are equal to the bit whatever instructions oneDNN may use
+(tests try SSE4.1, AVX and AVX2). Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width
+of a head, w width.
 """
 
 from __future__ import annotations
