@@ -1,4 +1,4 @@
-"""The weight of a student beside the first stage: the nearest to equal shares that may be the best."""
+"""The weight of a student beside the first stage: the best one on held-out questions."""
 
 import numpy as np
 import pytest
@@ -41,25 +41,33 @@ def weight(first, student, wanted):
     return weigh(Preference(dict(zip(ids, student, strict=True))), apart, Library(), 100, ignore)
 
 
-def test_equal_shares_where_many_weights_are_as_good():
+def test_of_equally_good_weights_the_nearest_to_equal_shares_is_chosen(capsys):
     found = weight(["bacdef"] * 8, ["abcdef"] * 8, "a" * 8)
     assert found.values["student"] == 1 > found.values["first stage"]
     assert found.student == 0.6  # from there on the student's choice between the two leaders counts for more
+    assert "warning" not in capsys.readouterr().err
 
 
-def test_a_student_that_only_harms_has_no_say():
+def test_a_student_that_only_harms_has_no_say_and_is_reported(capsys):
     found = weight(["abcdef"] * 8, ["fedcba"] * 8, "a" * 8)
     assert found.student < 0.5
     assert found.values["joined"] == found.values["first stage"] == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "warning: alone the student ranks the 8 held-out questions worse than the first stage" in said
+    assert f"nDCG@10 {found.values['student']:.3f} and 1.000" in said
+    assert "joining them does not help" in said
 
 
-def test_what_may_be_chance_does_not_move_the_weight():
-    # Alone the student is best on seven questions of eight, and bad on one: nothing sure against
-    # equal shares.
+def test_the_best_mean_is_chosen_and_joining_that_helps_is_said(capsys):
+    # The student alone is best on seven questions of eight, and puts the relevant document of one last.
     first, student = ["bacdef"] * 7 + ["abcdef"], ["acbdef"] * 7 + ["fedcba"]
     found = weight(first, student, "a" * 8)
-    assert found.student == 0.5
-    assert found.values["joined"] >= found.values["first stage"]
+    assert found.student == 0.4
+    assert found.values["joined"] == 1 > found.values["student"] > found.values["first stage"]
+    first, student = ["bacdef"] * 7 + ["abcdef"], ["abcdef"] * 4 + ["fedcba"] * 4
+    found = weight(first, student, "a" * 8)
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"joined they have {found.values['joined']:.3f}" in said
 
 
 def test_a_single_question_is_enough_to_choose():

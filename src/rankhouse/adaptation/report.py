@@ -13,7 +13,7 @@ from rankhouse.adaptation.questions import first_passages
 from rankhouse.adaptation.student import HeldOut
 from rankhouse.core.errors import MissingExtra
 from rankhouse.core.nouns import Ranker
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, say
 from rankhouse.core.run import Run
 from rankhouse.core.scores import Doubles
 from rankhouse.evaluation.compare import compare
@@ -56,21 +56,23 @@ def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: P
     """Choose the student's weight on held-out pseudo-queries.
 
     A question's own document flatters the first stage, since the words are the document's; the teacher's best
-    flatter the student; so the mean of both counts. Of all weights within a standard error of the best one
-    (of the differences, question by question) it is the nearest to equal shares.
+    flatter the student; so the mean of both counts. Of equally good weights it is the nearest to equal shares.
+    A warning is given where the student, or both joined, rank worse than the first stage.
     """
     plan = Plan(depth=depth)
     reranked = rerank(student, apart.first, apart.queries, index.documents, plan=plan, progress=progress)
     values = {weight: _values(apart, joined(reranked, apart.first, weight)) for weight in _WEIGHTS}
-    means = {weight: float(each.mean()) for weight, each in values.items()}
-    best = max(_WEIGHTS, key=lambda weight: means[weight])
-
-    def is_near(weight: float) -> bool:
-        lost = values[best] - values[weight]
+    means = {weight: round(float(each.mean()), 9) for weight, each in values.items()}
+    chosen = min(_WEIGHTS, key=lambda weight: (-means[weight], abs(weight - 0.5), weight))
+    if means[1.0] < means[0.0]:
+        lost = values[0.0] - values[1.0]
         error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else 0.0
-        return float(lost.mean()) <= error
-
-    chosen = min(filter(is_near, _WEIGHTS), key=lambda weight: (abs(weight - 0.5), weight))
+        helps = f"joined they have {means[chosen]:.3f}" if means[chosen] > means[0.0] else "joining them does not help"
+        say(
+            f"warning: alone the student ranks the {len(lost):,} held-out questions worse than the first stage: "
+            f"{MEASURE} {means[1.0]:.3f} and {means[0.0]:.3f} (standard error of the difference {error:.3f}); "
+            f"{helps}. More steps or minutes, in another folder, teach it more"
+        )
     return Weight(chosen, {"first stage": means[0.0], "student": means[1.0], "joined": means[chosen]})
 
 
