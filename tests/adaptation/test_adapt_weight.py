@@ -64,7 +64,7 @@ def test_the_best_mean_is_chosen_and_joining_that_helps_is_said(capsys):
     found = weight(first, student, "a" * 8)
     assert found.student == 0.4
     assert found.values["joined"] == 1 > found.values["student"] > found.values["first stage"]
-    first, student = ["bacdef"] * 7 + ["abcdef"], ["abcdef"] * 3 + ["fedcba"] * 5
+    first, student = ["bacdef"] * 8, ["acbdef"] * 2 + ["bcadef"] * 6
     found = weight(first, student, "a" * 8)
     said = " ".join(capsys.readouterr().err.split())
     assert f"joined they have {found.values['joined']:.3f}" in said
