@@ -83,6 +83,11 @@ class Analyzer:
         """The function behind :meth:`term`, for callers that remember its answers themselves."""
         return self._bricks[3]
 
+    @property
+    def is_by_unicode(self) -> bool:
+        """Whether the words are those of ``lucene.words``."""
+        return self._split is lucene.words
+
     def words(self, text: str) -> list[str]:
         """Split a text into raw words: keys for :meth:`term`, cased and inflected as they stand."""
         return self._split(text)

@@ -109,6 +109,22 @@ def _kind_of_every_character() -> NDArray[np.uint8]:
     return kinds
 
 
+@cache
+def plain_units() -> NDArray[np.uint8]:
+    """Return what each UTF-16 unit is to the compiled reader of plain texts, as bits: (65,536,).
+
+    1 a letter, 2 a digit, 4 an underscore, 8 a mark between letters, 16 a mark between digits, 32 what makes
+    a text one that is not plain.
+    """
+    spelled = _kind_of_every_character()[: 1 << 16]
+    bits = np.zeros(1 << 16, np.uint8)
+    for bit, members in ((1, "a"), (2, "d"), (4, "_"), (8, ":.'"), (16, ",.'"), (32, "ihKJHtumzcvVe")):
+        bits[np.isin(spelled, np.frombuffer(members.encode(), np.uint8))] |= bit
+    bits[0xD800:0xE000] = 32
+    bits.flags.writeable = False
+    return bits
+
+
 def kinds(text: str) -> str:
     """Spell a text as kinds of characters: a string of the same length."""
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")

@@ -2,7 +2,7 @@
  *
  * invert, scatter     tokens of a segment -> forward index -> postings
  * rank                postings of a query's terms -> the best k documents
- * find, put           words of a text -> numbers of their terms
+ * split, find, put    words of a text -> numbers of their terms
  * strings, prefixes   ids of many documents
  *
  * Every formula stays in Python: a term brings a table score[tf][length code], or one score a posting, and
@@ -12,6 +12,7 @@
 #include <Python.h>
 
 #include "_rank.h"
+#include "_words.h"
 
 /* The largest count of a term in one document. seen_at and counts are scratch, one a term. */
 static uint32_t highest_count(const int32_t *tokens, const int32_t *lengths, int64_t n_rows, int64_t *seen_at,
@@ -927,10 +928,85 @@ static PyObject *unpack_forward(PyObject *self, PyObject *args) {
 #define EMPTY (-2) /* number of a free slot in a table of words */
 #define AHEAD 128  /* words hashed, and their slots fetched from memory, before they are looked at */
 
+/* The slot of a key in a table, or a free one where it would stand. */
+static int64_t slot_of(const int64_t *hashes, const int32_t *numbers, Py_ssize_t n_slots, int64_t key) {
+    int64_t slot = key & (n_slots - 1);
+    Py_ssize_t steps = 0;
+    while (numbers[slot] != EMPTY && hashes[slot] != key && steps++ < n_slots) slot = (slot + 1) & (n_slots - 1);
+    return slot;
+}
+
+PyDoc_STRVAR(split_doc,
+             "split(units, ends, first, kinds, seed, hashes, numbers, out, counts, unknown) -> (texts, words, missed)\n\n"
+             "Split texts from the first on, up to one that is not plain: units (uint16) with the end of each\n"
+             "text (int64), kinds (uint8, one for each of 65,536 units). Looks each word up as find does. Writes\n"
+             "numbers to out (int32), how many words each text has to counts (int32); of words not in the table\n"
+             "their place in out, first unit, length and hash to unknown (int64, four a word).");
+
+static PyObject *split(PyObject *self, PyObject *args) {
+    PyObject *objects[8], *result = NULL;
+    Buffers buffers = {.taken = 0};
+    Py_ssize_t first, n_units, n_texts, n_kinds, n_slots, n_numbers, n_out, n_counts, n_unknown;
+    unsigned long long seed;
+    if (!PyArg_ParseTuple(args, "OOnOKOOOOO", &objects[0], &objects[1], &first, &objects[2], &seed, &objects[3],
+                          &objects[4], &objects[5], &objects[6], &objects[7]))
+        return NULL;
+    const uint16_t *units = take(&buffers, objects[0], 0, 2, &n_units);
+    const int64_t *ends = units ? take(&buffers, objects[1], 0, 8, &n_texts) : NULL;
+    const uint8_t *kinds = ends ? take(&buffers, objects[2], 0, 1, &n_kinds) : NULL;
+    const int64_t *hashes = kinds ? take(&buffers, objects[3], 0, 8, &n_slots) : NULL;
+    const int32_t *numbers = hashes ? take(&buffers, objects[4], 0, 4, &n_numbers) : NULL;
+    int32_t *out = numbers ? take(&buffers, objects[5], 1, 4, &n_out) : NULL;
+    int32_t *counts = out ? take(&buffers, objects[6], 1, 4, &n_counts) : NULL;
+    int64_t *unknown = counts ? take(&buffers, objects[7], 1, 8, &n_unknown) : NULL;
+    if (unknown == NULL) goto done;
+    int64_t at = first > 0 && first <= n_texts ? ends[first - 1] : 0;
+    int sound = n_kinds == 65536 && n_numbers == n_slots && n_slots > 0 && !(n_slots & (n_slots - 1)) && first >= 0 &&
+                first <= n_texts && n_counts == n_texts && at >= 0 && n_unknown >= 4 * n_out;
+    Py_ssize_t text = first, words = 0, missed = 0;
+    for (; sound && text < n_texts; at = ends[text++]) {
+        sound = ends[text] >= at && ends[text] <= n_units && words + (ends[text] - at + 1) / 2 <= n_out;
+        if (!sound) break;
+        int64_t begins[AHEAD], lengths[AHEAD], keys[AHEAD];
+        Py_ssize_t words_before = words, missed_before = missed;
+        int found = 1;
+        while (found > 0) {
+            int ahead = 0;
+            while (ahead < AHEAD && (found = next_word(units, ends[text], kinds, &at, &begins[ahead])) > 0) {
+                lengths[ahead] = at - begins[ahead];
+                keys[ahead] = hash_of(units + begins[ahead], lengths[ahead], seed);
+                __builtin_prefetch(&hashes[keys[ahead] & (n_slots - 1)]);
+                __builtin_prefetch(&numbers[keys[ahead] & (n_slots - 1)]);
+                ahead++;
+            }
+            for (int i = 0; i < ahead; i++, words++) {
+                int64_t slot = slot_of(hashes, numbers, n_slots, keys[i]);
+                if (numbers[slot] != EMPTY && hashes[slot] == keys[i]) {
+                    out[words] = numbers[slot];
+                    continue;
+                }
+                const int64_t place[4] = {words, begins[i], lengths[i], keys[i]};
+                memcpy(unknown + 4 * missed++, place, sizeof place);
+            }
+        }
+        if (found < 0) {
+            words = words_before;
+            missed = missed_before;
+            break;
+        }
+        counts[text] = (int32_t)(words - words_before);
+    }
+    if (sound) result = Py_BuildValue("nnn", text, words, missed);
+    else PyErr_SetString(PyExc_ValueError, "the texts, the table and the outputs do not fit each other");
+done:
+    give_back(&buffers);
+    return result;
+}
+
 PyDoc_STRVAR(find_doc,
              "find(words, hashes, numbers, out, unknown) -> int\n\n"
-             "Look the words of a list up in a table: hashes (int64) and numbers (int32, -2 where free), a power\n"
-             "of two long. Writes numbers to out (int32), the places of words not in the table to unknown\n"
+             "Look the words of a list up in a table: hashes (int64; hash ^ length) and numbers (int32, -2 where\n"
+             "free), a power of two long. Writes numbers to out (int32), the places of words not in the table to unknown\n"
              "(int64), and returns how many those are.");
 
 static PyObject *find(PyObject *self, PyObject *args) {
@@ -953,17 +1029,18 @@ static PyObject *find(PyObject *self, PyObject *args) {
     for (Py_ssize_t start = 0; start < n_out; start += AHEAD) {
         Py_ssize_t stop = start + AHEAD < n_out ? start + AHEAD : n_out;
         for (Py_ssize_t i = start; i < stop; i++) {
-            Py_hash_t key = PyObject_Hash(PyList_GetItem(words, i));
+            /* Python's hash is one of bytes, which "Am" (of one byte a letter) and U+6D41 share. */
+            PyObject *word = PyList_GetItem(words, i);
+            Py_ssize_t length = PyUnicode_GetLength(word);
+            Py_hash_t key = length < 0 ? -1 : PyObject_Hash(word);
             if (key == -1) goto done;
+            key ^= length;
             keys[i - start] = key;
             __builtin_prefetch(&hashes[key & (n_slots - 1)]);
             __builtin_prefetch(&numbers[key & (n_slots - 1)]);
         }
         for (Py_ssize_t i = start; i < stop; i++) {
-            int64_t key = keys[i - start], slot = key & (n_slots - 1);
-            Py_ssize_t steps = 0;
-            while (numbers[slot] != EMPTY && hashes[slot] != key && steps++ < n_slots)
-                slot = (slot + 1) & (n_slots - 1);
+            int64_t key = keys[i - start], slot = slot_of(hashes, numbers, n_slots, key);
             if (numbers[slot] != EMPTY && hashes[slot] == key) out[i] = numbers[slot];
             else unknown[missed++] = i;
         }
@@ -1018,6 +1095,7 @@ static PyMethodDef methods[] = {{"highest", highest, METH_VARARGS, highest_doc},
                                 {"places", places, METH_VARARGS, places_doc},
                                 {"pack_forward", pack_forward, METH_VARARGS, pack_forward_doc},
                                 {"unpack_forward", unpack_forward, METH_VARARGS, unpack_forward_doc},
+                                {"split", split, METH_VARARGS, split_doc},
                                 {"find", find, METH_VARARGS, find_doc},
                                 {"put", put, METH_VARARGS, put_doc},
                                 {"prefixes", prefixes, METH_VARARGS, prefixes_doc},

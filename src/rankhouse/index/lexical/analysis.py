@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError, warn
 from rankhouse.index.lexical import kernel
-from rankhouse.index.lexical.kernel import Int32s
+from rankhouse.index.lexical.kernel import Int32s, Split, Table
 from rankhouse.text.analyze import ANALYZERS, Analyzer
 
 DROPPED = -1
@@ -32,53 +32,106 @@ _FREE = -2
 _SLOTS = 1 << 16
 
 
-class Numbers:
-    """Numbers the terms of raw words; a word that the analyzer drops is -1.
+class _Table:
+    """Hashes of words -> numbers of their terms, at most half full.
 
-    With the compiled kernel, words are found by their 64-bit hash in a flat table. A dict has to look at
-    three far places of memory for every word of a large vocabulary; the table at one, fetched ahead. Among
-    a million distinct words two share a hash with probability 3e-8, and would then count as one.
+    A dict has to look at three far places of memory for every word of a large vocabulary; this table at one,
+    fetched ahead. Among a million distinct words two share a hash with probability 3e-8, and would then count
+    as one.
     """
+
+    def __init__(self) -> None:
+        self._filled = 0
+        self.slots = self._empty(_SLOTS)
+
+    @staticmethod
+    def _empty(slots: int) -> Table:
+        return Table(np.zeros(slots, np.int64), np.full(slots, _FREE, np.int32))
+
+    def keep(self, fresh: Mapping[int, int]) -> None:
+        """Put new words into the table: hash -> number."""
+        self._filled += len(fresh)
+        if 2 * self._filled > len(self.slots.numbers):
+            before, taken = self.slots, self.slots.numbers != _FREE
+            self.slots = self._empty(1 << (2 * self._filled).bit_length())
+            kernel.put(before.hashes[taken], before.numbers[taken], self.slots)
+        keys = np.fromiter(fresh, np.int64, len(fresh))
+        kernel.put(keys, np.fromiter(fresh.values(), np.int32, len(fresh)), self.slots)
+
+
+class Numbers:
+    """Numbers the terms of raw words, from 0 in the order of their first occurrence; dropped ones are -1."""
 
     def __init__(self, normal: Callable[[str], str]) -> None:
         self._normal = normal
         self.terms: dict[str, int] = {}
         self._plain = _SelfFilling(self._number)
-        self._hashes = np.zeros(_SLOTS, np.int64)
-        self._numbers = np.full(_SLOTS, _FREE, np.int32)
-        self._filled = 0
+        self._of_strings, self._of_units = _Table(), _Table()
+        self._seed = int.from_bytes(os.urandom(8), "little")
+
+    def of_texts(self, texts: Sequence[str], analyzer: Analyzer) -> tuple[Int32s, Int32s]:
+        """Return the numbers of the words of texts, (words,), and how many words each text has, (texts,)."""
+        if not (kernel.COMPILED and analyzer.is_by_unicode):
+            return self._split(texts, analyzer)
+        parts, counts = [np.empty(0, np.int32)], np.zeros(len(texts), np.int32)
+        units, ends = _units(texts)
+        done = 0
+        while done < len(texts):
+            table = self._of_units.slots
+            found = kernel.split(units, ends, table, counts, first=done, seed=self._seed)
+            self._number_unknown(units, found)
+            parts.append(found.numbers.copy())  # a view would keep the room for all texts alive
+            done = found.texts
+            if done < len(texts):  # Python reads what is not plain
+                numbers, counts[done : done + 1] = self._split(texts[done : done + 1], analyzer)
+                parts.append(numbers)
+                done += 1
+        return np.concatenate(parts), counts
+
+    def _split(self, texts: Sequence[str], analyzer: Analyzer) -> tuple[Int32s, Int32s]:
+        words, ends = list[str](), [0]
+        for text in texts:
+            words += analyzer.words(text)
+            ends.append(len(words))
+        return self.of(words), np.diff(ends).astype(np.int32)
+
+    def _number_unknown(self, units: NDArray[np.uint16], found: Split) -> None:
+        """Number words of a split that are not in the table yet, and put them there."""
+        fresh: dict[int, int] = {}
+        numbers = np.empty(len(found.unknown), np.int32)
+        for row, (_, first, length, key) in enumerate(found.unknown.tolist()):
+            if key not in fresh:
+                word = units[first : first + length].tobytes().decode("utf-16-le")
+                fresh[key] = self._number(word)
+            numbers[row] = fresh[key]
+        found.numbers[found.unknown[:, 0]] = numbers
+        self._of_units.keep(fresh)
 
     def of(self, words: list[str]) -> Int32s:
         """Return the numbers of words: (words,)."""
         if not kernel.COMPILED:
             return np.fromiter(map(self._plain.__getitem__, words), np.int32, len(words))
         ids, unknown = np.empty(len(words), np.int32), np.empty(len(words), np.int64)
-        missed = unknown[: kernel.find(words, self._hashes, self._numbers, ids, unknown=unknown)]
+        missed = unknown[: kernel.find(words, self._of_strings.slots, ids, unknown)]
         fresh: dict[str, int] = {}
         for place in missed.tolist():
             word = words[place]
             if word not in fresh:
                 fresh[word] = self._number(word)
         ids[missed] = [fresh[words[place]] for place in missed.tolist()]
-        self._keep(fresh)
+        self._of_strings.keep({hash(word) ^ len(word): number for word, number in fresh.items()})
         return ids
 
     def _number(self, word: str) -> int:
         term = self._normal(word)
         return self.terms.setdefault(term, len(self.terms)) if term else DROPPED
 
-    def _keep(self, fresh: Mapping[str, int]) -> None:
-        """Put new words into the table, which stays at most half full."""
-        self._filled += len(fresh)
-        if 2 * self._filled > len(self._numbers):
-            taken = self._numbers != _FREE
-            hashes, numbers = self._hashes[taken], self._numbers[taken]
-            slots = 1 << (2 * self._filled).bit_length()
-            self._hashes, self._numbers = np.zeros(slots, np.int64), np.full(slots, _FREE, np.int32)
-            kernel.put(hashes, numbers, self._hashes, self._numbers)
-        keys = np.fromiter(map(hash, fresh), np.int64, len(fresh))
-        values = np.fromiter(fresh.values(), np.int32, len(fresh))
-        kernel.put(keys, values, self._hashes, self._numbers)
+
+def _units(texts: Sequence[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+    """Spell texts as UTF-16 units, with white space behind each; return them and where each text ends."""
+    spelled = [text.encode("utf-16-le", "surrogatepass") for text in texts]
+    ends = np.cumsum(np.fromiter(map(len, spelled), np.int64, len(spelled)) // 2 + 1)
+    return np.frombuffer(b"\n\0".join([*spelled, b""]), "<u2"), ends
 
 
 class _SelfFilling(dict[str, int]):
@@ -112,15 +165,12 @@ class AnalysedTexts(NamedTuple):
 def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> AnalysedTexts:
     """Turn texts into term numbers, going on from those given already."""
     first = len(numbers.terms)
-    words, ends = list[str](), [0]
-    for text in texts:
-        words += analyzer.words(text)
-        ends.append(len(words))
-    tokens = numbers.of(words)
-    known = tokens >= 0
+    words, counts = numbers.of_texts(texts, analyzer)
+    known = words >= 0
+    ends = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     lengths = np.diff(np.concatenate([[0], np.cumsum(known)])[ends])
     fresh = list(islice(numbers.terms, first, None))
-    return AnalysedTexts(first, fresh, tokens[known], lengths.astype(np.int32))
+    return AnalysedTexts(first, fresh, words[known], lengths.astype(np.int32))
 
 
 class Analysts:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rankhouse.text.lucene import plain_units
+
 try:
     if os.environ.get("RANKHOUSE_NO_KERNEL"):
         raise ImportError
@@ -38,6 +40,13 @@ class Forward(NamedTuple):
     ends: Int64s
     terms: Int32s
     tfs: Counts
+
+
+class Table(NamedTuple):
+    """Words by their hashes, by open addresses: both (slots,), a power of two; number -2: a free slot."""
+
+    hashes: Int64s
+    numbers: Int32s
 
 
 class Postings(NamedTuple):
@@ -160,14 +169,48 @@ def rank(
 # --- strings ----------------------------------------------------------------------------------------------
 
 
-def find(words: list[str], hashes: Int64s, numbers: Int32s, out: Int32s, unknown: Int64s) -> int:
+def find(words: list[str], table: Table, out: Int32s, unknown: Int64s) -> int:
     """Look words up in a table of hashes; compiled only (``numbers`` has the plain way)."""
-    return _kernel.find(words, hashes, numbers, out, unknown)
+    return _kernel.find(words, table.hashes, table.numbers, out, unknown)
 
 
-def put(keys: Int64s, values: Int32s, hashes: Int64s, numbers: Int32s) -> None:
+class Split(NamedTuple):
+    """Words of texts, from one text to another.
+
+    Attributes:
+        texts: Number of the first text that was not read, since it is not plain.
+        numbers: Numbers of the words, (words,); those of unknown words are not set.
+        unknown: Place in ``numbers``, first unit, length and hash of each word not in the table, (unknown, 4).
+    """
+
+    texts: int
+    numbers: Int32s
+    unknown: Int64s
+
+
+def split(
+    units: NDArray[np.uint16], ends: Int64s, table: Table, counts: Int32s, *, first: int, seed: int
+) -> Split:
+    """Split plain texts by Unicode's rules and look the words up in a table; compiled only.
+
+    Args:
+        units: All texts as UTF-16, (units,).
+        ends: Where each text ends, (texts,).
+        counts: Where to write how many words each text has, (texts,).
+        first: Number of the text to begin with.
+        seed: What hashes depend on, of 64 bits.
+    """
+    most = (int(ends[-1]) - (int(ends[first - 1]) if first else 0)) // 2 + len(ends) - first
+    numbers, unknown = np.empty(most, np.int32), np.empty((most, 4), np.int64)
+    last, words, missed = _kernel.split(
+        units, ends, first, plain_units(), seed, table.hashes, table.numbers, numbers, counts, unknown
+    )
+    return Split(last, numbers[:words], unknown[:missed])
+
+
+def put(keys: Int64s, values: Int32s, table: Table) -> None:
     """Put hashes of new words into a table of hashes; compiled only."""
-    _kernel.put(keys, values, hashes, numbers)
+    _kernel.put(keys, values, table.hashes, table.numbers)
 
 
 def places(blob: Bytes, offsets: Int64s, order: Int32s, strings_: list[str]) -> Int64s:
