@@ -211,10 +211,22 @@ def tab(browser, at):
 
 @pytest.fixture
 def follow():
-    """Press a link or a button, and wait for the page it leads to."""
+    """Press a link or a button, and wait for the page it leads to; gives the answer it came in."""
 
     def press(page, target):
-        with page.expect_navigation():
+        with page.expect_navigation() as led:
             target.click()
+        return led.value
 
     return press
+
+
+@pytest.fixture
+def grown():
+    """Wait for what a page shows once it has loaded itself again, and for all of it, its scripts too."""
+
+    def wait(page, selector):
+        page.wait_for_selector(selector)
+        page.wait_for_load_state()
+
+    return wait
