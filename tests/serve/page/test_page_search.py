@@ -102,7 +102,7 @@ def test_a_view_is_saved_as_one_file(tab, at, tmp_path):
 def test_the_first_page_is_small(at, tab):
     answers = []
     with tab() as page:
-        page.on("response", lambda answer: answers.append(answer))
+        page.on("response", lambda answer: answers.append(answer))  # noqa: PLW0108 - marked by playwright
         page.goto(at)
         page.wait_for_load_state("networkidle")
         sizes = [len(answer.body()) for answer in answers]
