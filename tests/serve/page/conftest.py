@@ -164,9 +164,9 @@ def axe():
     return AXE.read_text()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Debian's chromium."""
+    """Debian's chromium; while it runs, no other event loop can in this thread, so other tests' files have none."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: extra dev")
     if CHROMIUM is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
