@@ -166,7 +166,7 @@ def axe():
 
 @pytest.fixture(scope="module")
 def browser():
-    """Debian's chromium; while it runs, no other event loop can in this thread, so other tests' files have none."""
+    """Debian's chromium, for a file of tests: while it runs, this thread can have no other event loop."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: extra dev")
     if CHROMIUM is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
