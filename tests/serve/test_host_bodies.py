@@ -13,6 +13,7 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.testclient import TestClient
 
 from rankhouse.serve.host import application, connection
 from rankhouse.serve.host.service import Phase, open_service
@@ -367,22 +368,21 @@ def test_requests_on_one_connection_are_all_answered(client):
 @pytest.mark.parametrize(
     ("phase", "said"), [(Phase.STARTING, b"is loading its models"), (Phase.DRAINING, b"is stopping")]
 )
-def test_a_browser_that_comes_too_early_gets_a_page_that_reloads(running, phase, said):
+def test_a_browser_that_comes_too_early_gets_a_page_that_reloads(phase, said):
+    """Asked without a server, which ends as soon as it drains and has nothing in progress."""
     service = open_service(ServeOptions(port=0))
-    with running(service) as client:
-        client.wait(200)
-        service.phase = phase
-        page, program = client.get("/", accept="text/html,*/*;q=0.8"), client.get("/", accept="*/*")
-        posted = client.ask("POST", "/rerank", b"{}", {"accept": "text/html"})
+    service.phase = phase
+    with TestClient(application.build_app(service), base_url="http://127.0.0.1") as client:
+        page = client.get("/", headers={"accept": "text/html,*/*;q=0.8"})
+        program = client.get("/", headers={"accept": "*/*"})
+        posted = client.post("/rerank", content=b"{}", headers={"accept": "text/html"})
+    service.close()
     for answer in (page, program, posted):
-        assert (answer.status, answer.headers["retry-after"], answer.headers["connection"]) == (
-            503,
-            "1",
-            "close",
-        )
-    assert said in page.body
-    assert b'<meta http-equiv="refresh" content="1">' in page.body
+        assert answer.status_code == 503
+        assert (answer.headers["retry-after"], answer.headers["connection"]) == ("1", "close")
+    assert said in page.content
+    assert b'<meta http-equiv="refresh" content="1">' in page.content
     assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert not any(mark in page.body for mark in (b"src=", b"<link", b"/static/"))  # these are refused, too
-    assert program.json["error_type"] == "unhealthy"
-    assert posted.json["error"]["code"] == "unavailable"
+    assert not any(mark in page.content for mark in (b"src=", b"<link", b"/static/"))  # refused, too
+    assert program.json()["error_type"] == "unhealthy"
+    assert posted.json()["error"]["code"] == "unavailable"
