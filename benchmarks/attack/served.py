@@ -7,6 +7,7 @@ import ctypes
 import http.client
 import importlib
 import json
+import random
 import signal
 import socket
 import sys
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 from .calls import Call, Outcome
 from .verdicts import Verdict
 
-WAIT = 60.0  # seconds after which an answer, a start or an end counts as a hang
+WAIT = 180.0  # seconds after which an answer, a start or an end counts as a hang
 _MODULES = (
     "rankhouse.serve.host.serving",
     "rankhouse.serve.host.folder",
@@ -174,6 +175,8 @@ def _die_with_parent() -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """Find a port outside the range from which the system gives ports to whoever asks for any."""
+    while True:
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", port := random.SystemRandom().randint(20_000, 32_000)))
+            return port

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -82,17 +83,20 @@ def test_one_switch_shows_nothing(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_display", Bars())
     monkeypatch.setattr(progress.Lines, "every", 0.01)
 
-    def work():
+    def work(seconds):
+        said, ends = "", time.monotonic() + seconds
         with progress.shown("counting", 3) as show:
             show(1)
-            progress.threading.Event().wait(0.2)
-        return "counting: 1 of 3 (33%)" in capsys.readouterr().err
+            while "counting: 1 of 3 (33%)" not in said and time.monotonic() < ends:
+                time.sleep(0.05)
+                said += capsys.readouterr().err
+        return "counting: 1 of 3 (33%)" in said
 
-    assert work()
+    assert work(120)
     rh.progress(False)
-    assert not work()
+    assert not work(0.2)
     rh.progress(True)
-    assert work()
+    assert work(120)
 
 
 def test_the_switch_takes_no_word():

@@ -57,10 +57,12 @@ def knrm(world):
     from rankhouse.models import bundle
     from rankhouse.models.knrm import KNRMDesign
 
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
     design = KNRMDesign(width=8, min_count=1, words="whitespace")
     bundle.save(design.fresh([document.text for document in world], seed=1), Path("knrm"))
-    return "knrm"
+    yield "knrm"
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -183,7 +183,7 @@ def blind_node(cluster):
                 env=cluster.nodes_environment | {"TMPDIR": str(temp)}, start_new_session=True,
             )  # fmt: skip
         started.append(node)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while "Ray runtime started" not in said.read_text():
             if node.poll() is not None and tries > 1:  # Ray gives its own processes 30 s
                 started.remove(node)
@@ -328,7 +328,7 @@ def test_a_pass_whose_process_is_killed_is_done_again(recipe, cluster):
 
 def test_terminated_it_ends_in_good_order_and_goes_on_later(rerank, done, cluster):
     done(*rerank, "--out", "whole.run")
-    cluster.sick(0.5)
+    cluster.sick(3)
     process = cluster.command(*rerank, "--out", "new.run")
     assert tools.wait_for_parts("new.run", 1, process)
     process.terminate()

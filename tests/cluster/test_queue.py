@@ -123,7 +123,7 @@ def test_what_is_no_address(text):
 )
 def test_who_listens_but_is_no_ray_is_given_up_soon(monkeypatch, scheme, word, reason):
     pytest.importorskip("ray")
-    monkeypatch.setattr(sessions, "_FIRST_WORD", 0.2)
+    monkeypatch.setattr(sessions, "_FIRST_WORD", 60.0 if word else 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         held = []
 

@@ -53,6 +53,6 @@ main.main()
 @pytest.mark.parametrize("moment", ["start", "get", "wait"])
 def test_a_driver_that_is_terminated_says_so(moment):
     ended = subprocess.run(
-        [sys.executable, "-c", DRIVER, moment], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", DRIVER, moment], capture_output=True, text=True, timeout=300, check=False
     )
     assert (ended.returncode, ended.stderr) == (143, "terminated\n")

@@ -171,7 +171,7 @@ class World:
         with contextlib.suppress(OSError):
             self._host.stdin.close()
         try:
-            self._host.wait(60)
+            self._host.wait(300)
         except subprocess.TimeoutExpired:
             self._host.kill()
         self._host.stdout.close()

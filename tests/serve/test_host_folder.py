@@ -523,8 +523,10 @@ def test_the_page_is_there_before_the_vectors_and_changes_are_noticed(tmp_path, 
     process = life.Process(tmp_path, "up", "notes", "--port", 0, program=program)
 
     def until(true):
+        ends = time.monotonic() + 900
         while not true():
             assert process.process.poll() is None
+            assert time.monotonic() < ends
             time.sleep(0.2)
 
     try:

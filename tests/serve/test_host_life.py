@@ -26,7 +26,7 @@ from anyio import to_thread
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from rankhouse.cli import main as cli
-from rankhouse.serve.host import application
+from rankhouse.serve.host import application, serving
 from rankhouse.serve.host.service import Service
 
 async def slow(request):
@@ -41,13 +41,19 @@ async def stuck(request):
     return PlainTextResponse("done")
 
 application.GROUPS += (lambda service: [Route("/slow", slow), Route("/stuck", stuck)],)
-warm = Service.warm
+warm, bind = Service.warm, serving.bind
 def warm_slowly(self):
-    time.sleep(float(warming))
-    if warming == "1.5":
+    if warming == "fails":
         raise cli.RankhouseError("the model is no good")
+    while warming == "waits" and not Path("warm").exists():
+        time.sleep(0.01)
     warm(self)
-Service.warm = warm_slowly
+def bind_and_tell(*address):
+    listener = bind(*address)
+    Path("port.part").write_text(str(listener.getsockname()[1]))
+    Path("port.part").rename("port")
+    return listener
+Service.warm, serving.bind = warm_slowly, bind_and_tell
 warming = sys.argv.pop(1)
 cli.main()
 """
@@ -56,7 +62,7 @@ cli.main()
 class Process:
     """``rankhouse serve`` with a slow route or two, as a process of its own."""
 
-    def __init__(self, folder, *arguments, warming="0", program=SLOW):
+    def __init__(self, folder, *arguments, warming="", program=SLOW):
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, *([warming] if program == SLOW else []), *map(str, arguments)],
             cwd=folder,
@@ -228,34 +234,26 @@ def test_a_client_that_hung_up_does_not_hold_the_process(ready, tmp_path):
     assert process.end() == 0
 
 
-@pytest.fixture(params=["3"])
-def starting(serve, index, load, request):
-    """A service that needs some seconds to warm up, and a client that has seen it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = serve(index, "--port", port, warming=request.param)
-    client = load("conftest").Client(port)
-    ends = time.monotonic() + 120
-    while time.monotonic() < ends:
-        try:
-            assert client.get("/readyz").json == {"status": "starting"}
-            break
-        except ConnectionRefusedError:
-            time.sleep(0.02)
+@pytest.fixture
+def starting(serve, index, load, tmp_path):
+    """A service that warms up until there is a file "warm", and a client that has seen it."""
+    process = serve(index, "--port", 0, warming="waits")
+    until(tmp_path / "port")
+    client = load("conftest").Client(int((tmp_path / "port").read_text()))
+    assert client.get("/readyz").json == {"status": "starting"}
     return process, client
 
 
-def test_until_its_models_are_warm_a_service_is_not_ready(starting):
+def test_until_its_models_are_warm_a_service_is_not_ready(starting, tmp_path):
     process, client = starting
     early = client.get("/metrics")
     assert (early.status, early.headers["retry-after"]) == (503, "1")
+    (tmp_path / "warm").touch()
     client.wait(200)
     assert process.port() == client.port
     assert client.get("/metrics").status == 200
 
 
-@pytest.mark.parametrize("starting", ["600"], indirect=True)
 def test_a_signal_during_the_warm_up_ends_it(starting):
     process, _ = starting
     process.process.send_signal(signal.SIGTERM)
@@ -264,7 +262,7 @@ def test_a_signal_during_the_warm_up_ends_it(starting):
 
 
 def test_a_warm_up_that_fails_ends_the_service_and_says_why(serve, index):
-    process = serve(index, "--port", 0, warming="1.5")
+    process = serve(index, "--port", 0, warming="fails")
     assert process.end() == 1
     assert "the model is no good" in process.said
     assert "Traceback" not in process.said

@@ -33,7 +33,7 @@ def test_a_service_is_ready_when_its_rankers_are_warm_and_counts_their_work(runn
         ranker = service.catalogue.ranker("ce")
         before = client.get("/metrics").body.decode()
         assert 'rankhouse_queue_tokens{model="ce"} 0.0' in before
-        ranker.submit([Pair(Query("q", "a"), Passage("d", 0, "a b c"))] * 7).result(20)
+        ranker.submit([Pair(Query("q", "a"), Passage("d", 0, "a b c"))] * 7).result(120)
         after = client.get("/metrics").body.decode()
         assert (
             _number(after, "rankhouse_batch_passages_sum") - _number(before, "rankhouse_batch_passages_sum")

@@ -69,7 +69,7 @@ class Milvus(FieldStore):
             if Path(where).is_dir():  # from version 3 on; before, it is a file
                 check_own_folder(Path(where), ("LOCK",))
             # The client pings every 10 s; on a slow machine milvus-lite took that for an attack and hung up.
-            options = {"grpc_options": {"grpc.keepalive_time_ms": 2**31 - 1}}
+            options = {"grpc_options": {"grpc.keepalive_time_ms": 2**31 - 1}, "timeout": 60}
         with self.explained():
             self._client: Any = self._milvus.MilvusClient(where, **options)
 

@@ -19,7 +19,7 @@ from rankhouse.systems.rankers import ComputeOptions
 def small(tiny, running):
     """A service with a small queue and a client of it, on a socket."""
     specs = {"m": tiny.tiny_model("crossencoder", tiny.folder)}
-    limits = Limits(queue_tokens=3_000, request=30)
+    limits = Limits(queue_tokens=3_000, request=300)
     opened = open_service(
         ServeOptions(rankers=specs, port=0, compute=ComputeOptions("fp32", "cpu", 1), limits=limits)
     )

@@ -31,7 +31,7 @@ def plan(split="", pool="", **more):
 
 def scores_of(served, query, texts, reading):
     request = DocumentRequest(served, query, texts, reading)
-    return request.scores(request.future.result(60))
+    return request.scores(request.future.result(120))
 
 
 @pytest.mark.filterwarnings("ignore:.*adds log probabilities")

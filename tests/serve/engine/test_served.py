@@ -42,7 +42,7 @@ def test_many_requests_at_once_get_the_offline_scores(tiny, served, kind, offlin
     readings = [None] * len(requests)
 
     def ask(i):
-        readings[i] = one.read(requests[i]).result(60)
+        readings[i] = one.read(requests[i]).result(120)
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(requests))]
     for thread in threads:
@@ -104,7 +104,7 @@ def test_vectors_are_the_encoders_own(tiny, served):
 def test_a_text_that_no_tokenizer_reads_spoils_only_its_own_score(tiny, served, kind, offline):
     pairs = make_pairs(tiny, 30, 1)
     pairs[7] = Pair(pairs[7].query, Passage("bad", 0, "lone \ud800 surrogate"))
-    scores = served(kind).read(pairs).result(20).scores
+    scores = served(kind).read(pairs).result(120).scores
     others = [pair for i, pair in enumerate(pairs) if i != 7]
     assert np.array_equal(np.delete(scores, 7), offline.score(others))
     if kind != "tk":  # whose words are split in Python
@@ -129,7 +129,7 @@ def test_a_row_that_the_model_fails_at_spoils_only_its_own_score(tiny, served, m
 
     assert 0 < len(doomed) < 40
     monkeypatch.setattr(one, "_pairs", type(one._pairs)(one._pairs.encode, failing))
-    scores = one.read(pairs).result(20).scores
+    scores = one.read(pairs).result(120).scores
     assert np.flatnonzero(np.isnan(scores)).tolist() == doomed
 
 
@@ -157,10 +157,16 @@ def test_cancelled_work_is_dropped(tiny, served):
     assert settled(one.worker)
 
 
-def settled(worker):
+def until(true):
+    """Wait for something; the limit is for a hang."""
     end = time.monotonic() + 120
-    while time.monotonic() < end and worker.waiting_jobs:
+    while not true():
+        assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def settled(worker):
+    until(lambda: worker.waiting_jobs == 0)
     return worker.waiting_jobs == worker.waiting_tokens == 0
 
 
@@ -192,8 +198,11 @@ def test_a_closed_one_refuses(tiny):
     release = threading.Event()
     one.call(release.wait)
     late = one.read(make_pairs(tiny, 3, 1))
-    threading.Timer(0.05, release.set).start()
-    one.close()
+    closing = threading.Thread(target=one.close)
+    closing.start()
+    until(lambda: not one.worker.alive)
+    release.set()
+    closing.join()
     with pytest.raises(Unready):
         late.result(120)
     with pytest.raises(Unready):

@@ -62,6 +62,7 @@ def test_requests_are_joined_into_batches(worker, slow):
 
 def test_a_large_request_delays_a_small_one_by_no_more_than_a_batch(worker, slow):
     work = ModelWork(encode, slow)
+    worker.rate = 1e6  # else how long the gate is shut would say how much a batch holds
     large = ask(worker, work, 5_000, value=1)
     slow.begun.wait(120)
     small = ask(worker, work, 5, value=2)
@@ -115,7 +116,9 @@ def test_an_observer_is_told_of_batches_and_times(worker, slow):
     worker.observer = notes = Notes()
     slow.gate.set()
     ask(worker, ModelWork(encode, slow), 3).result(120)
-    time.sleep(0.05)
+    ends = time.monotonic() + 120
+    while len(notes) < 2 and time.monotonic() < ends:  # the second comes after the answer
+        time.sleep(0.01)
     batch, job = notes
     assert batch[:4] == ("sums", 3, 30, 0)
     assert job[1].computing > 0

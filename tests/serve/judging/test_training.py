@@ -81,7 +81,7 @@ def jobs(service, tmp_path):
 
 def ended(jobs, name):
     """Wait for the end of a training."""
-    until = time.monotonic() + 300
+    until = time.monotonic() + 900
     while (job := jobs.job(name)).state == "running":
         assert time.monotonic() < until
         time.sleep(0.05)
@@ -90,7 +90,7 @@ def ended(jobs, name):
 
 def begun(jobs, name):
     """Wait for the first step of a training."""
-    until = time.monotonic() + 300
+    until = time.monotonic() + 900
     while True:
         job = jobs.job(name)
         if any("loss" in entry for entry in job.log):
@@ -187,7 +187,7 @@ def test_a_training_does_not_outlive_a_service_that_is_killed(index, tmp_path):
     )
     with service:
         number = int(service.stdout.readline())
-        until = time.monotonic() + 300
+        until = time.monotonic() + 900
         while not (tmp_path / "out" / "log.jsonl").exists():
             assert time.monotonic() < until, (tmp_path / "said.txt").read_text()
             time.sleep(0.05)

@@ -71,7 +71,7 @@ class Process:
         found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", said, re.MULTILINE)
         return sum(map(float, found)) if found else None
 
-    def end(self, sign=signal.SIGTERM, seconds=60):
+    def end(self, sign=signal.SIGTERM, seconds=300):
         self.process.send_signal(sign)
         return self.process.wait(seconds)
 

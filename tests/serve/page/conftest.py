@@ -164,9 +164,9 @@ def axe():
     return AXE.read_text()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Debian's chromium."""
+    """Debian's chromium, for a file of tests: while it runs, this thread can have no other event loop."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: extra dev")
     if CHROMIUM is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
@@ -211,10 +211,22 @@ def tab(browser, at):
 
 @pytest.fixture
 def follow():
-    """Press a link or a button, and wait for the page it leads to."""
+    """Press a link or a button, and wait for the page it leads to; gives the answer it came in."""
 
     def press(page, target):
-        with page.expect_navigation():
+        with page.expect_navigation() as led:
             target.click()
+        return led.value
 
     return press
+
+
+@pytest.fixture
+def grown():
+    """Wait for what a page shows once it has loaded itself again, and for all of it, its scripts too."""
+
+    def wait(page, selector):
+        page.wait_for_selector(selector)
+        page.wait_for_load_state()
+
+    return wait

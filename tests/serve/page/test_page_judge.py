@@ -171,7 +171,7 @@ def test_a_form_without_a_script_is_refused_too(tab, at, served, follow):
         for page in (one, other):
             page.goto(at + ASK)
         follow(one, one.locator(".card").first.get_by_role("button", name="2"))
-        other.locator(".card").first.get_by_role("button", name="0").click()
+        follow(other, other.locator(".card").first.get_by_role("button", name="0"))
         assert "ince this page was opened you graded it 2" in other.inner_text("main")
     assert [entry.grade for entry in served[0].judgements.entries] == [2]
 

@@ -9,8 +9,8 @@ def test_systems_stand_side_by_side_and_say_what_moved(tab, at):
         page.get_by_label("Question").fill("ship harbour")
         page.get_by_text("Compare systems").click()
         page.get_by_label("ql", exact=True).check(force=True)
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/?query=*")
+        with page.expect_navigation(url="**/?query=*"):
+            page.keyboard.press("Enter")
         assert page.locator(".columns h2").all_inner_texts() == ["bm25", "ql"]
         first, second = (page.locator(".columns > section").nth(n).locator(".hit") for n in (0, 1))
         assert first.count() == second.count() == 10
@@ -100,10 +100,11 @@ def test_a_view_is_saved_as_one_file(tab, at, tmp_path):
 
 
 def test_the_first_page_is_small(at, tab):
-    sizes = []
+    answers = []
     with tab() as page:
-        page.on("response", lambda response: sizes.append(len(response.body())))
+        page.on("response", lambda answer: answers.append(answer))  # noqa: PLW0108 - marked by playwright
         page.goto(at)
         page.wait_for_load_state("networkidle")
+        sizes = [len(answer.body()) for answer in answers]
     assert len(sizes) >= 3
     assert sum(sizes) <= 38_000

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
@@ -26,7 +27,8 @@ from rankhouse.serve.page.render import waiting_page, wants_html
 BODIES_AT_ONCE = 4
 """So many bodies of the largest size may be held at once."""
 _LARGEST_FORM = 8 << 10  # of the one form that is taken without a key
-_LINGER = 2.0  # seconds in which a refused body is still taken in, so that its sender reads the refusal
+_LINGER, _LINGER_MOST = 2.0, 20.0
+"""Seconds without a byte, and in all, for which a refused body is taken in, so that its sender reads why."""
 _NOT_READY = {
     Phase.STARTING: (
         "the service has begun and still opens its models; ask again in a moment",
@@ -203,10 +205,11 @@ async def _refuse_unread(response: Response, scope: Scope, receive: Receive, sen
         await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
 
     await response(scope, receive, send_part)
-    try:
-        async with asyncio.timeout(_LINGER):
-            while (message := await receive())["type"] == "http.request" and message.get("more_body"):
-                pass
-    except TimeoutError:
-        pass
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LINGER_MOST):
+            more = True
+            while more:
+                async with asyncio.timeout(_LINGER):
+                    message = await receive()
+                more = message["type"] == "http.request" and message.get("more_body", False)
     await send({"type": "http.response.body", "body": b""})

@@ -4,7 +4,7 @@
 export const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 export const one = (selector, within = document) => within.querySelector(selector);
 
-export function say(text, milliseconds = 4000) {
+export function say(text, milliseconds = 10000) {
   const place = one(".said");
   if (!place) return;
   place.textContent = text;
