@@ -81,4 +81,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/first_stage.py
 
 clean:
-	rm -rf .venv .venv-newest .venv-clients .venv-hosts tests/serve/npm/node_modules build demo site
+	rm -rf .pytest_cache .venv .venv-newest .venv-clients .venv-hosts tests/serve/npm/node_modules build demo site

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import warnings
+from fnmatch import fnmatch
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
@@ -44,8 +45,11 @@ def processor_seconds():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what needs a program of other people, before a tier is chosen."""
+    """Mark parameters that are not quick and what needs a program of other people, first."""
     for item in items:
+        quick = item.get_closest_marker("quick")
+        if quick and not any(fnmatch(item.callspec.id, pattern) for pattern in quick.args):
+            item.add_marker("slow")
         kind = item.callspec.params.get("kind") if hasattr(item, "callspec") else None
         if OUTSIDE & set(item.fixturenames) or (kind in ENGINES and "address" in item.fixturenames):
             item.add_marker("outside")
@@ -53,20 +57,20 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Note what a test of the quick tier costs, unless it is the first to import a library."""
+    """Note what a test costs, unless it is the first to import a library."""
     before, known = processor_seconds(), len(sys.modules)
     try:
         return (yield)
     finally:
-        is_marked = any(item.get_closest_marker(name) for name in (*TIERS, "always"))
-        if not is_marked and len(sys.modules) - known < MANY_MODULES:
+        if len(sys.modules) - known < MANY_MODULES:
             item.user_properties.append((COST, processor_seconds() - before))
 
 
 def pytest_runtest_logreport(report):
     """Collect the costly tests, in the process that reports to the user."""
     cost = dict(report.user_properties).get(COST, 0)
-    if report.when == "call" and cost > LIMIT:
+    is_marked = any(name in report.keywords for name in (*TIERS, "always"))
+    if report.when == "call" and cost > LIMIT and not is_marked:
         too_costly.append(f"{report.nodeid}: {cost:.1f} s of processor time")
 
 

@@ -70,6 +70,7 @@ def asked(ranker, *more):
     return ("calibrate", "--ranker", ranker, *given, *CPU, *more)
 
 
+@pytest.mark.quick("isotonic")
 @pytest.mark.parametrize("method", ["platt", "isotonic"])
 def test_a_calibrated_bundle_scores_as_before_and_means_probabilities(world, run, cross, method):
     folder, pairs, logits, yes = world

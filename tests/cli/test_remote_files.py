@@ -319,6 +319,7 @@ class TestFolders:
         assert done.returncode == 1
         assert "is being written, or its upload was cut off" in done.stderr
 
+    @pytest.mark.quick("0", "8")
     @pytest.mark.parametrize("whole", range(0, 20, 4))
     def test_an_upload_that_is_cut_off_is_repaired_by_the_same_command(
         self, run, data, copies, monkeypatch, whole
@@ -331,6 +332,7 @@ class TestFolders:
         done = run("search", "--index", "memory://my.index", "--query", "pilots", "--json")
         assert [hit["id"] for hit in json.loads(done.stdout)] == ["d1"]
 
+    @pytest.mark.quick("7")
     @pytest.mark.parametrize("whole", [0, 7, 18, 19])
     def test_an_append_that_is_cut_off_leaves_the_old_index_or_the_new(
         self, run, data, copies, monkeypatch, whole

@@ -52,6 +52,7 @@ def facts_of(path):
     return list(index.documents.stream()), index.collection, lengths, terms, index.distinct_terms()
 
 
+@pytest.mark.slow
 @settings(max_examples=7, deadline=None)
 @given(
     bodies=st.lists(texts, min_size=2, max_size=30),

@@ -138,6 +138,7 @@ def alone_in_transformers(folder, kind, model, pairs):
     return np.array(scores)
 
 
+@pytest.mark.quick("Qwen3*", "Gemma2*")
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_equal_plain_transformers_whatever_stands_beside_them(kind, decoder, fp32, tmp_path):
     model = open_causal(decoder(kind), prompt=KINDS[kind], max_length=400)

@@ -164,6 +164,7 @@ def test_vectors_and_scores_equal_the_library(name, plain, fp32, tmp_path):
     )
 
 
+@pytest.mark.quick("None*")
 @pytest.mark.parametrize(
     ("expansion", "mask", "more"),
     [

@@ -44,6 +44,7 @@ def test_bf16_and_int8_scores_are_near_those_of_fp32(kind, checkpoint, many):
     assert np.abs(exact - int8).mean() > np.abs(exact - bf16).mean() > 0, "each precision is its own"
 
 
+@pytest.mark.quick("*-fp32", "*-int8")
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_score_is_the_same_whatever_stands_beside_it(kind, precision, checkpoint, many):

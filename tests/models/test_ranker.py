@@ -33,6 +33,7 @@ def model(request, checkpoint):
     return open_model(f'{KINDS[request.param]}("{checkpoint(request.param)}", max_length=48)')
 
 
+@pytest.mark.quick("bert", "t5")
 def test_a_pair_scores_the_same_alone_in_any_batch_in_any_order(model, many, fp32):
     alone = np.concatenate([NeuralRanker(model, fp32, budget=64).score([pair]) for pair in many[:40]])
     shuffled = list(range(40))
@@ -66,6 +67,7 @@ def open_cached(checkpoint):
     return EVERY["model"]
 
 
+@pytest.mark.quick("bert")
 def test_two_threads_give_what_one_gives(model, many, fp32):
     expected = NeuralRanker(model, fp32).score(many)
     two = NeuralRanker(model, fp32._replace(threads=2), budget=256)

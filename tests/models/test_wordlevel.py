@@ -160,6 +160,7 @@ def test_the_scorer_gives_the_forward_scores(model):
     np.testing.assert_allclose(quick, scores(model, PAIRS), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.quick("knrm", "tk", "drmm")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name == "mp_hcnn" else ()) for name in DESIGNS]
 )

@@ -65,6 +65,7 @@ CASES = {
 }
 
 
+@pytest.mark.quick("knrm-*")
 @pytest.mark.parametrize(
     "case",
     [

@@ -186,6 +186,7 @@ def test_the_teacher_is_asked_about_each_pair_once(toy):
     assert len(teacher.asked) == len(toy.examples)
 
 
+@pytest.mark.quick("knrm-*", "tk-margin-mse")
 @pytest.mark.parametrize("loss", ["margin-mse", "listwise-kl", "pointwise"])
 @pytest.mark.parametrize(
     "family", [pytest.param(name, marks=pytest.mark.slow if name == "samcnn" else ()) for name in ALL]

@@ -148,6 +148,7 @@ def lines_of(work):
     return made, count
 
 
+@pytest.mark.slow
 def test_spans_of_a_very_long_document_are_found_at_once(served):
     text = "Storm here. " * 20_000
     scores = scores_of(served("tk"), "storm", [text], plan("sentences(1, 1)"))

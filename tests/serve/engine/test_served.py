@@ -36,6 +36,7 @@ def offline(tiny, kind):
     return open_ranker(tiny.tiny_model(kind, tiny.folder), ComputeOptions("fp32", "cpu", 1))
 
 
+@pytest.mark.quick("crossencoder", "biencoder")
 def test_many_requests_at_once_get_the_offline_scores(tiny, served, kind, offline):
     requests = [make_pairs(tiny, n, seed) for seed, n in enumerate([1, 2, 3, 5, 8, 40, 300, 1, 60, 7])]
     one = served(kind)
@@ -55,6 +56,7 @@ def test_many_requests_at_once_get_the_offline_scores(tiny, served, kind, offlin
     assert one.worker.waiting_tokens == one.worker.waiting_jobs == 0
 
 
+@pytest.mark.quick("crossencoder", "biencoder")
 def test_reranking_through_it_is_reranking(tiny, served, kind, offline):
     rng = random.Random(3)
     documents = {f"d{i}": Document(f"d{i}", tiny.long_text(rng, rng.randint(1, 60))) for i in range(20)}
