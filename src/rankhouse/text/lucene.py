@@ -17,14 +17,21 @@ What counts as a word, beyond the standard's rules:
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.text.characters import RANGES
+
+_compiled: Callable[[str], str] | None = None
+if not os.environ.get("RANKHOUSE_NO_KERNEL"):
+    with suppress(ImportError):  # no compiler at install
+        from rankhouse.text._porter import stem as _compiled
 
 MAX_WORD_UNITS = 255  # Lucene's default, in UTF-16 units
 
@@ -263,7 +270,9 @@ def stem(word: str) -> str:
     Rules are tried in the order of the paper, at most one per step, the longest suffix first; a suffix that
     matches ends its step even when its condition fails.
     """
-    if not word.isascii() and _beyond_bmp(word):
+    if word.isascii():
+        return _compiled(word) if _compiled and len(word) <= MAX_WORD_UNITS else _stem(word)
+    if _beyond_bmp(word):
         units = word.encode("utf-16-le", "surrogatepass")
         halves = "".join(chr(int.from_bytes(units[i : i + 2], "little")) for i in range(0, len(units), 2))
         return _stem(halves).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
