@@ -64,7 +64,9 @@ _OFFSETS, _COUNTS = ("<u4", "<i8"), ("|u1", "<u2", "<u4")
 ARRAYS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("terms_at", "lists_at", "forward_at", "ids_at"), _OFFSETS),
     **dict.fromkeys(("block_rows", "block_starts"), ("<i8",)),
-    **dict.fromkeys(("terms_order", "frequencies", "lengths", "id_order", "id_rank", "dead"), ("<i4",)),
+    **dict.fromkeys(
+        ("terms_order", "frequencies", "lengths", "id_order", "id_rank", "dead", "numbers"), ("<i4",)
+    ),
     **dict.fromkeys(("occurrences", "highest_tf"), _COUNTS),
     "codes": ("|u1",),
 }
@@ -80,8 +82,8 @@ class TermLists:
     """Terms with packed postings in a folder; arrays stay on disk until touched.
 
     Attributes:
-        terms: Their names, by number.
         rows: How many documents the postings are of.
+        scores: Whether a posting has a score; else it has a count.
 
     Raises:
         BadIndex: A file is missing, has another size, or (small files) another checksum.
@@ -91,8 +93,6 @@ class TermLists:
 
     def __init__(self, folder: Path, sums: dict[str, FileSum], rows: int) -> None:
         self.folder, self.rows, self._sums = folder, rows, sums
-        self.terms = Strings(self._map("terms.bin"), self._map("terms_at.npy"))
-        self._order = self._map("terms_order.npy")
         self._lists, self._areas = self._map("lists.bin"), self._map("areas.bin")
         self._lists_at, self._frequencies = self._map("lists_at.npy"), self._map("frequencies.npy")
         self._frequent = len(self._areas) // (4 * -(-rows // AREA)) if rows else 0
@@ -101,17 +101,14 @@ class TermLists:
         """Map a file; where it is large, with the guard that compares its blocks."""
         return map_file(self.folder / name, self._sums.get(name))
 
-    def find(self, terms: list[str]) -> Int64s:
-        """Find the numbers of terms, -1 where there is none, and see to it that their lists may be read."""
-        blob, at = self.terms.blob.whole(), self.terms.offsets.whole()
-        numbers = kernel.places(blob, at, self._order.whole(), terms)
-        held = numbers[numbers >= 0]
+    def check_lists(self, numbers: NDArray[np.integer[Any]]) -> None:
+        """See to it that the lists of terms may be read; -1 stands for none."""
+        held = numbers[numbers >= 0].astype(np.int64)
         ends = self._lists_at.whole()
         self._lists.check_many(ends[held].astype(np.int64), ends[held + 1].astype(np.int64))
         size = 4 * -(-self.rows // AREA)
         frequent = held[held < self._frequent]
         self._areas.check_many(frequent * size, (frequent + 1) * size)
-        return numbers
 
     def frequency(self, number: int) -> int:
         """Count the documents that hold a term."""
@@ -133,6 +130,7 @@ class Segment(TermLists):
 
     Attributes:
         documents: How many it has, deleted ones left out.
+        terms: The terms, by number.
         dead: The rows of deleted documents among all, ascending, (n,) int32.
         ids: Ids of the documents.
     """
@@ -142,6 +140,8 @@ class Segment(TermLists):
             check_file(folder / name, expected, whole=expected.bytes <= CHECKED_AT_OPEN)
         lengths = map_file(folder / "lengths.npy", sums.get("lengths.npy"))
         super().__init__(folder, sums, len(lengths))
+        self.terms = Strings(self._map("terms.bin"), self._map("terms_at.npy"))
+        self._order = self._map("terms_order.npy")
         self._lengths, self._codes = lengths, self._map("codes.npy")
         self._occurrences, self._highest = self._map("occurrences.npy"), self._map("highest_tf.npy")
         self._forward, self._forward_at = self._map("forward.bin"), self._map("forward_at.npy")
@@ -193,6 +193,13 @@ class Segment(TermLists):
         return int(self._codes.whole().max(initial=0)) + 1
 
     # --- terms --------------------------------------------------------------------------------------------
+
+    def find(self, terms: list[str]) -> Int64s:
+        """Find the numbers of terms, -1 where there is none, and see to it that their lists may be read."""
+        blob, at = self.terms.blob.whole(), self.terms.offsets.whole()
+        numbers = kernel.places(blob, at, self._order.whole(), terms)
+        self.check_lists(numbers)
+        return numbers
 
     @cached_property
     def _gone(self) -> tuple[Int64s, Int64s]:
