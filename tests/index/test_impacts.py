@@ -1,20 +1,16 @@
-"""Impacts of an index: written once, gone on with after a kill, searched exactly whatever parts and threads."""
+"""Impacts of an index: written once, gone on with after a kill, searched exactly whatever the parts."""
 
 import numpy as np
 import pytest
 import scipy.sparse
 
-from rankhouse.core.errors import BadIndex, BadModel, MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
-from rankhouse.index import append_log as growing
 from rankhouse.index.dense.encode import EncodeOptions
 from rankhouse.index.impacts import lists
 from rankhouse.index.impacts.encode import encode_impacts
-from rankhouse.index.impacts.impacts import Impacts, impacts_folder
 from rankhouse.index.impacts.lists import PackedImpacts
-from rankhouse.index.impacts.search import ImpactSearcher, impact_addends, search_impacts, weigh_queries
-from rankhouse.index.lexical import kernel, scorer
-from rankhouse.text.split import Words
+from rankhouse.index.impacts.search import ImpactSearcher, weigh_queries
+from rankhouse.index.lexical import scorer
 
 V = 300
 

@@ -28,6 +28,7 @@ from rankhouse.index.impacts.impacts import (
     Impacts,
     ImpactsState,
     Weigher,
+    read_query_files,
 )
 from rankhouse.index.impacts.lists import build_lists
 from rankhouse.io.locks import only_writer
@@ -86,6 +87,16 @@ def encode_impacts(
                 )
         impacts = Impacts.open(folder)
         build_lists(impacts)
+    return impacts
+
+
+def complete(folder: Path, shard: Path) -> Impacts:
+    """Pack the postings of shards that were merged, and take what weighs queries from one of them."""
+    impacts = Impacts.open(folder)
+    for name, content in read_query_files(shard, impacts.state.query).items():
+        with replacing(folder / STRUCTURES / "query" / name) as temporary:
+            temporary.write_bytes(content)
+    build_lists(impacts)
     return impacts
 
 

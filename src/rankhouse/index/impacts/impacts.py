@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol, Self, runtime_checkable
 
+import msgspec
 import numpy as np
 import scipy.sparse
 
@@ -66,7 +67,7 @@ class Weigher(QueryWeigher, Protocol):
         ...
 
     def query_files(self) -> dict[str, bytes]:
-        """Return the files from which a table weighs queries without the model; none where it has no table."""
+        """Return the files by which a table weighs queries without the model; none without a table."""
         ...
 
 
@@ -91,7 +92,7 @@ class ImpactsState(LogState, frozen=True, kw_only=True):
     id_bytes: int = 0
     without_text: int = 0
     source: str = ""
-    query: dict[str, int] = {}
+    query: dict[str, int] = msgspec.field(default_factory=dict)
     format: str = "rankhouse-impacts"
     version: int = 1
 

@@ -26,8 +26,9 @@ from rankhouse.core.errors import BadIndex
 from rankhouse.index.append_state import AGAIN
 from rankhouse.index.impacts.impacts import STRUCTURES, Impacts
 from rankhouse.index.lexical import kernel
+from rankhouse.index.lexical.arrays import OPTIONAL
 from rankhouse.index.lexical.kernel import Forward, Int32s, Int64s, Postings, scatter, tally
-from rankhouse.index.lexical.segment import OPTIONAL, TermLists
+from rankhouse.index.lexical.segment import TermLists
 from rankhouse.index.lexical.write import save_arrays, sums_of, write_id_order, write_lists
 from rankhouse.io.checksums import BadEnvelope, FileSum, sealed, unsealed
 from rankhouse.io.decoding import UNREADABLE
