@@ -157,12 +157,12 @@ class IndexView:
             return self._impacts[model.name]
 
     def _lacking(self, index: Index, stored: Vectors | Impacts) -> str:
-        state = stored.state
+        state, kind = stored.state, type(stored).__name__.lower()
         if not index.manifest.began_as(state.collection):
             stored.require(documents=len(index), collection=index.fingerprint)
         elif missing := len(index) - state.documents:
             return (
-                f"{missing:,} documents were added to {self.name} after it was encoded, so {type(stored).__name__.lower()} do "
+                f"{missing:,} documents were added to {self.name} after it was encoded, so {kind} do "
                 "not find them; run  rankhouse encode  again: only what is new is encoded"
             )
         return ""
