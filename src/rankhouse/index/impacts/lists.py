@@ -26,7 +26,7 @@ from rankhouse.core.errors import BadIndex
 from rankhouse.index.append_state import AGAIN
 from rankhouse.index.impacts.impacts import STRUCTURES, Impacts
 from rankhouse.index.lexical import kernel
-from rankhouse.index.lexical.arrays import OPTIONAL
+from rankhouse.index.lexical.arrays import OPTIONAL, verify
 from rankhouse.index.lexical.kernel import Forward, Int32s, Int64s, Postings, scatter, tally
 from rankhouse.index.lexical.segment import TermLists
 from rankhouse.index.lexical.write import save_arrays, sums_of, write_id_order, write_lists
@@ -120,6 +120,10 @@ class ImpactLists(TermLists):
         """Whether the documents stand in the order of their ids."""
         return not len(self._id_order)
 
+    def verify(self) -> None:
+        """Compare the files, as :meth:`PackedImpacts.verify` does."""
+        verify(self.folder, self._sums)
+
     def opened(self) -> tuple[NDArray[Any], ...]:
         """Return the arrays that the compiled kernel keeps open; only lists that were checked may be read."""
         codes, lengths = np.zeros(self.rows, np.uint8), np.zeros(self.rows, np.int32)
@@ -148,6 +152,15 @@ class PackedImpacts:
         except (OSError, BadEnvelope, *UNREADABLE) as error:
             raise BadIndex(f"{folder}: is missing or damaged ({error}); {AGAIN}: it is made again") from error
         return ImpactLists(folder, sums, self.impacts, span)
+
+    def verify(self) -> None:
+        """Read every file whole and compare it with what was written.
+
+        Raises:
+            BadIndex: One differs.
+        """
+        for part in self.parts:
+            part.verify()
 
     @cached_property
     def opened(self) -> object:

@@ -249,7 +249,7 @@ def _marked(entry: SegmentEntry, segment: Segment, rows: NDArray[np.int64]) -> S
 
 
 def _foreign(folder: Path) -> list[str]:
-    return others(folder, ("vectors", "kept", "lock"), (manifest.FILE, "segments"))
+    return others(folder, ("vectors", "impacts", "kept", "lock"), (manifest.FILE, "segments"))
 
 
 def refuse_occupied(out: Path, options: BuildOptions) -> None:
