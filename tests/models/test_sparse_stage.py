@@ -78,7 +78,7 @@ def test_its_explanation_is_the_sum_of_the_search(world):
         stage = rh.system(f'sparse("{world / name}", name="{name}")')
         ranking = stage.rank(QUERIES["q0"], index)
         told = stage.explain(QUERIES["q0"], ranking.doc_ids[0], index=index)
-        assert told.exact
+        assert told.answer.exact
         assert np.float32(told.score) == ranking.scores[0]
         assert sum(part.value for part in told.parts) == pytest.approx(told.score, rel=1e-6)
 
