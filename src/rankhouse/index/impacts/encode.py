@@ -106,7 +106,7 @@ def _weighed(encoder: Weigher, chunk: DocumentChunk) -> scipy.sparse.csr_array:
     if chunk.texts:
         weights = scipy.sparse.csr_array(encoder.passage_weights(chunk.texts))
     wanted = len(chunk.texts), encoder.vocabulary
-    if weights.shape != wanted or weights.dtype != np.float32:
+    if tuple(weights.shape) != wanted or weights.dtype != np.float32:
         raise BadModel(
             f"the encoder gave {weights.dtype} weights of shape {weights.shape} for {wanted[0]} passages; "
             f"float32 of shape {wanted} are needed"

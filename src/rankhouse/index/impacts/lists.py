@@ -183,7 +183,7 @@ class PackedImpacts:
         ids = self.impacts.ids
         return all(ids[part.first - 1] < ids[part.first] for part in self.parts[1:])
 
-    def find(self, words: Int64s) -> Int32s:
+    def find(self, words: NDArray[np.integer[Any]]) -> Int32s:
         """Find the lists of words in every part, -1 for none, (n, parts); they may be read then."""
         numbers = np.empty((len(words), len(self.parts)), np.int32)
         for place, part in enumerate(self.parts):

@@ -31,6 +31,8 @@ from rankhouse.io.duplicate_ids import by_id
 _IMPACT: Final = 4
 """The kernel's form of a score that is a query's weight times that of a posting."""
 _WEIGHED_AT_ONCE: Final = 4_096
+_PRUNED_WORDS: Final = 8
+"""Most words of queries that are pruned: of many, weighted alike, few bounds exclude anything."""
 
 
 class ImpactSearcher:
@@ -59,9 +61,11 @@ class ImpactSearcher:
         queries, n = weights.shape[0], weights.nnz
         rows, scores = np.empty(queries * k, np.int64), np.empty(queries * k, np.float32)
         counts, no_tables = np.empty(queries, np.int64), np.empty(0, np.float32)
+        longest = int(np.diff(weights.indptr).max(initial=0))
+        pruning = scorer.PRUNING if longest <= _PRUNED_WORDS or scorer.PRUNING != 1 else 0
         self.postings += kernel.search(
             self.packed.opened,
-            (_IMPACT, scorer.PRUNING, 0, 1, k, self.packed.in_id_order),
+            (_IMPACT, pruning, 0, 1, k, self.packed.in_id_order),
             (
                 *(*self._by_length, np.empty(0), no_tables, weights.indptr[1:].astype(np.int64)),
                 *(self.packed.find(weights.indices), np.ones(n, np.int32), weights.data.astype(np.float64)),
@@ -152,7 +156,7 @@ def weigh_queries(encoder: QueryWeigher, queries: Sequence[Query]) -> scipy.spar
     given = scipy.sparse.csr_array((len(with_text), encoder.vocabulary), dtype=np.float32)
     if with_text:
         given = scipy.sparse.csr_array(encoder.query_weights([queries[place].text for place in with_text]))
-    if given.shape != (len(with_text), encoder.vocabulary) or not np.isfinite(given.data).all():
+    if tuple(given.shape) != (len(with_text), encoder.vocabulary) or not np.isfinite(given.data).all():
         raise BadModel(
             f"the encoder gave weights of shape {given.shape} for {len(with_text)} queries; finite ones of "
             f"shape ({len(with_text)}, {encoder.vocabulary}) are needed"
