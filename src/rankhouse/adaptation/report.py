@@ -67,7 +67,11 @@ def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: P
     if means[1.0] < means[0.0]:
         lost = values[0.0] - values[1.0]
         error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else 0.0
-        helps = f"joined they have {means[chosen]:.3f}" if means[chosen] > means[0.0] else "joining them does not help"
+        helps = (
+            f"joined they have {means[chosen]:.3f}"
+            if means[chosen] > means[0.0]
+            else "joining them does not help"
+        )
         say(
             f"warning: alone the student ranks the {len(lost):,} held-out questions worse than the first stage: "
             f"{MEASURE} {means[1.0]:.3f} and {means[0.0]:.3f} (standard error of the difference {error:.3f}); "

@@ -166,7 +166,7 @@ def weigh_queries(encoder: QueryWeigher, queries: Sequence[Query]) -> scipy.spar
     counts = np.zeros(len(queries), np.int64)
     counts[with_text] = np.diff(given.indptr)
     ends = np.concatenate([[0], np.cumsum(counts)])
-    return scipy.sparse.csr_array((given.data, given.indices, ends), shape=(len(queries), given.shape[1]))
+    return scipy.sparse.csr_array((given.data, given.indices, ends), shape=(len(queries), encoder.vocabulary))
 
 
 def impact_addends(
