@@ -103,6 +103,19 @@ def test_rankings_are_the_dense_dot_product(entries, pruning, tmp_path, monkeypa
             assert ids == wanted
 
 
+@pytest.mark.slow
+def test_the_first_thousand_of_many_queries_are_the_dense_dot_product(tmp_path, monkeypatch):
+    monkeypatch.setattr(lists, "MOST_ENTRIES", 40_000)
+    some, queries = documents(5_000), [Query(f"q{i}", text) for i, text in enumerate(texts(200, 7, 12))]
+    encoded(some, tmp_path / "i")
+    searcher = ImpactSearcher(PackedImpacts(Impacts.open(tmp_path / "i")))
+    assert len(searcher.packed.parts) > 1
+    found, wanted = as_found(searcher, Weights(), queries, 1_000), exact(some, queries, 1_000)
+    for (ids, scores), (wanted_ids, wanted_scores) in zip(found, wanted, strict=True):
+        assert ids == wanted_ids
+        np.testing.assert_array_equal(scores, wanted_scores)
+
+
 def test_runs_are_the_same_whatever_the_threads_and_without_a_compiler(tmp_path, monkeypatch):
     monkeypatch.setattr(lists, "MOST_ENTRIES", 2_000)
     some, queries = documents(400), [Query(f"q{i}", text) for i, text in enumerate([*texts(30, 7, 12), " "])]
