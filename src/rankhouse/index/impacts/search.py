@@ -32,7 +32,7 @@ _IMPACT: Final = 4
 """The kernel's form of a score that is a query's weight times that of a posting."""
 _WEIGHED_AT_ONCE: Final = 4_096
 _PRUNED_WORDS: Final = 8
-"""Most words of queries that are pruned: of many, weighted alike, few bounds exclude anything."""
+"""Most words a query, on average, of queries that are pruned: of many, weighted alike, few bounds exclude anything."""
 
 
 class ImpactSearcher:
@@ -61,8 +61,7 @@ class ImpactSearcher:
         queries, n = weights.shape[0], weights.nnz
         rows, scores = np.empty(queries * k, np.int64), np.empty(queries * k, np.float32)
         counts, no_tables = np.empty(queries, np.int64), np.empty(0, np.float32)
-        longest = int(np.diff(weights.indptr).max(initial=0))
-        pruning = scorer.PRUNING if longest <= _PRUNED_WORDS or scorer.PRUNING != 1 else 0
+        pruning = 0 if scorer.PRUNING == 1 and n > _PRUNED_WORDS * queries else scorer.PRUNING
         self.postings += kernel.search(
             self.packed.opened,
             (_IMPACT, pruning, 0, 1, k, self.packed.in_id_order),
