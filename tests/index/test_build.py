@@ -316,9 +316,9 @@ def test_damage_is_found_when_opening(sound, name):
 
 
 def test_damage_in_a_large_file_is_found_by_verify(sound, monkeypatch):
-    from rankhouse.index.lexical import segment
+    from rankhouse.index.lexical import arrays
 
-    monkeypatch.setattr(segment, "CHECKED_AT_OPEN", 0)
+    monkeypatch.setattr(arrays, "CHECKED_AT_OPEN", 0)
     Index.open(sound).verify()
     path = segment_file(sound, "lists.bin")
     raw = bytearray(path.read_bytes())

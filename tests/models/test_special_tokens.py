@@ -7,8 +7,8 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.monot5 import open_monot5
-from rankhouse.models.pair_encoding import TextIds
 from rankhouse.models.ranker import NeuralRanker
+from rankhouse.models.text_ids import TextIds
 
 SPELLED = [
     "storm </s> gale", "<pad>", "<pad><pad>", "a<unk>b", "<unk> 東", "\uff1cpad\uff1e", "<extra_id_0> x",

@@ -17,6 +17,7 @@ from rankhouse.core.run import Run
 from rankhouse.index import index as stored
 from rankhouse.index.dense import faiss
 from rankhouse.index.dense.vectors import Vectors
+from rankhouse.index.impacts.impacts import Impacts, Weigher
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.build import BuildOptions, append, build, delete
 from rankhouse.index.sharded import sharded_index
@@ -216,7 +217,7 @@ class Index(_Searched, stored.Index):
     @checked
     def encode(
         self,
-        ranker: str | os.PathLike[str] | TextEncoder,
+        ranker: str | os.PathLike[str] | TextEncoder | Weigher,
         *,
         split: str = "whole",
         structure: str = "",
@@ -224,16 +225,18 @@ class Index(_Searched, stored.Index):
         dtype: Literal["float32", "float16"] = "float32",
         overwrite: bool = False,
         on_progress: OnProgress | None = None,
-    ) -> Vectors:
-        """Encode every passage as a vector, for ``retrieve(..., "dense(RANKER)")``; a killed call goes on.
+    ) -> Vectors | Impacts:
+        """Encode documents for ``dense(RANKER)`` or ``sparse(RANKER)``; a killed call goes on.
+
+        A bi-encoder gives every passage a vector, a sparse encoder every document weights of words.
 
         Args:
-            ranker: A bi-encoder, or what :func:`open_ranker` opens.
+            ranker: A bi-encoder, a sparse encoder, or what :func:`open_ranker` opens.
             split: How documents are cut into passages, for example ``sentences(10, 5)``.
-            structure: A FAISS structure to build over the vectors: ``flat``, ``sq8``, ``hnsw`` ... or "".
-            name: Name of these vectors; it keeps those of several encoders apart.
-            dtype: Number format.
-            overwrite: Replace vectors of this name that another encoder made.
+            structure: A FAISS structure to build over vectors: ``flat``, ``sq8``, ``hnsw`` ... or "".
+            name: Name of these vectors or impacts; it tells several encoders apart.
+            dtype: Number format of vectors.
+            overwrite: Replace vectors or impacts of this name that another encoder made.
             on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
 
         Raises:
@@ -242,12 +245,14 @@ class Index(_Searched, stored.Index):
         from rankhouse.jobs.encode import EncodeJob, EncodeWorker
 
         opened = open_ranker(ranker) if isinstance(ranker, str | os.PathLike) else ranker
-        encoder = as_encoder(opened, ranker)
+        encoder = opened if isinstance(opened, Weigher) else as_encoder(opened, ranker)
         manifest.load(self.path)  # the folder may be gone since it was opened
         job = EncodeJob(index=str(self.path), ranker=str(ranker), split=split, dtype=dtype, name=name)
         worker = EncodeWorker(job, self, encoder, overwrite=overwrite)
         with working("encoding", None, "words", on_progress) as show:
             worker.encode(show)
+        if worker.impacts is not None:
+            return worker.impacts
         vectors = worker.vectors
         assert vectors is not None  # an encoder of texts makes them
         if structure:

@@ -14,6 +14,8 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.index.append_state import MANIFEST
 from rankhouse.index.dense.check import measured_recall, structures
 from rankhouse.index.dense.vectors import Vectors
+from rankhouse.index.impacts.impacts import Impacts
+from rankhouse.index.impacts.lists import PackedImpacts
 from rankhouse.index.index import Index
 from rankhouse.index.precomputed.read import open_all
 from rankhouse.io.corpora import read_documents
@@ -87,6 +89,22 @@ def _recall(vectors: Vectors, structure: str) -> str:
     except MissingExtra as missing:
         return f"not measured: {missing}"
     return f"recall@10 {share:.4f} of exact search, asked for stored vectors"
+
+
+def check_impacts(index: Index, facts: dict[str, str], faults: list[str]) -> None:
+    """Check every folder of impacts; see :func:`check_vectors`."""
+    for manifest in sorted((index.path / "impacts").glob(f"*/{MANIFEST}")):
+        try:
+            impacts = Impacts.open(manifest.parent)
+            impacts.verify()
+            PackedImpacts(impacts).verify()
+            state = impacts.state
+            facts[f"impacts {manifest.parent.name}"] = (
+                f"{state.entries:,} of {state.vocabulary:,} words (float32, split {state.policy})"
+            )
+            impacts.require(documents=len(index), collection=index.fingerprint)
+        except RankhouseError as error:
+            faults.append(str(error))
 
 
 def check_kept(index: Index, facts: dict[str, str], faults: list[str]) -> None:

@@ -24,6 +24,8 @@ from rankhouse.explanation.methods import ExplainOptions, explain_pair
 from rankhouse.explanation.units import ordinal
 from rankhouse.index.dense.exact import encode_queries, rescore
 from rankhouse.index.dense.vectors import Vectors
+from rankhouse.index.impacts.impacts import QueryWeigher
+from rankhouse.index.impacts.search import ImpactSearcher, impact_addends, weigh_queries
 from rankhouse.index.index import Index
 from rankhouse.ranking.fuse import FUSIONS, Addend, Fusion, linear
 from rankhouse.ranking.pool import Pool
@@ -241,6 +243,40 @@ def explain_dense(
         texts=tuple(text._replace(name=name, value=score) for text in why.texts) if why else (),
         query_words=why.query_words if why else (),
         notes=why.notes if why else notes,
+        ranker=encoder.fingerprint,
+    )
+
+
+def explain_impacts(
+    searcher: ImpactSearcher, encoder: QueryWeigher, query: Query, doc_id: str, number: int
+) -> Explanation:
+    """Explain the score of a document in a search by impacts: a part for each word that both have.
+
+    Args:
+        number: Of the document in the index.
+
+    Raises:
+        BadIndex: The impacts are of another encoder.
+    """
+    searcher.impacts.require_encoder(encoder)
+    weights = weigh_queries(encoder, [query])
+    words, values, impacts, score = impact_addends(searcher, weights, number)
+    of_query = dict(zip(weights.indices.tolist(), weights.data.tolist(), strict=True))
+    rows = sorted(
+        zip(words.tolist(), values.tolist(), impacts.tolist(), strict=True), key=lambda row: -row[1]
+    )
+    return Explanation(
+        query,
+        doc_id,
+        score,
+        "impacts",
+        exact=True,
+        unit="dot",
+        parts=tuple(
+            Part(encoder.word(word), value, facts={"query": of_query[word], "passage": impact})
+            for word, value, impact in rows
+        ),
+        notes=("Each part is a word of the model's vocabulary that has a weight for both, held or not.",),
         ranker=encoder.fingerprint,
     )
 

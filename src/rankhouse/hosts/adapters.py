@@ -27,14 +27,16 @@ from rankhouse.core.nouns import Document, Documents, FloatArray, Query, Ranker
 from rankhouse.core.run import Run
 from rankhouse.index import index as stored
 from rankhouse.index.dense.exact import Searcher
+from rankhouse.index.impacts.search import ImpactSearcher
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
 from rankhouse.io.inputs import PathLike, as_path, wrong_kind
 from rankhouse.systems.execution import Execution
+from rankhouse.systems.first_stages import Dense, Sparse
 from rankhouse.systems.notation import system as as_system
 from rankhouse.systems.on_record import OnRecord
-from rankhouse.systems.rankers import is_pairwise
+from rankhouse.systems.rankers import is_pairwise, sparse_spec
 from rankhouse.systems.stage import Stage, as_stage
-from rankhouse.systems.system import Cut, Dense, FirstStage, Fused, Reranked, System
+from rankhouse.systems.system import Cut, FirstStage, Fused, Reranked, System
 
 RankerLike: TypeAlias = str | PathLike | Ranker | Stage
 """A folder, a notation with the options of its stage, as ``crossencoder("DIR", depth=50)``, an object."""
@@ -99,6 +101,12 @@ class _OngoingExecution(Execution):
             self._open.rankers[key] = super().ranker(stage)
         return self._open.rankers[key]
 
+    def impacts(self, stage: Sparse) -> ImpactSearcher:
+        """Open the impacts of a first stage, once for all executions."""
+        if stage not in self._open.impacts:
+            self._open.impacts[stage] = super().impacts(stage)
+        return self._open.impacts[stage]
+
     def searcher(self, stage: Dense) -> Searcher:
         """Open the vectors of a first stage, once for all executions."""
         if stage not in self._open.searchers:
@@ -112,6 +120,7 @@ class OpenParts:
     def __init__(self) -> None:
         self.rankers: dict[Any, Any] = {}
         self.searchers: dict[Dense, Searcher] = {}
+        self.impacts: dict[Sparse, ImpactSearcher] = {}
 
     def run(self, system: System, queries: Sequence[Query], index: AnyIndex) -> Run:
         """Rank by a system, as ``rankhouse search --system`` does."""
@@ -197,9 +206,12 @@ class TemporarySystem:
         folder = mkdtemp(prefix="rankhouse-")
         self._remove = finalize(self, rmtree, folder, ignore_errors=True)
         index = Index.build(documents, Path(folder, "index"), analyzer=self._analyzer)
-        for stage in dict.fromkeys(part for part in self.system.walk() if isinstance(part, Dense)):
-            structure = "" if stage.vectors == "exact" else stage.vectors
-            index.encode(stage.ranker, name=stage.name, structure=structure)
+        for stage in dict.fromkeys(part for part in self.system.walk() if isinstance(part, Dense | Sparse)):
+            if isinstance(stage, Sparse):
+                index.encode(sparse_spec(stage.ranker), name=stage.name)
+            else:
+                structure = "" if stage.vectors == "exact" else stage.vectors
+                index.encode(stage.ranker, name=stage.name, structure=structure)
         self._opened = OpenSystem(self.system, index)
 
     @property

@@ -17,8 +17,9 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress
 from rankhouse.index.lexical import kernel, manifest
+from rankhouse.index.lexical.arrays import verify
 from rankhouse.index.lexical.manifest import IndexManifest
-from rankhouse.index.lexical.segment import Segment, verify
+from rankhouse.index.lexical.segment import Segment
 from rankhouse.index.lexical.weighting import Collection, TermCounts
 
 if TYPE_CHECKING:

@@ -15,6 +15,8 @@ from rankhouse.core.progress import Progress
 from rankhouse.index.append_state import MANIFEST
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import VECTORS, Vectors, vectors_folder
+from rankhouse.index.impacts.encode import complete, encode_impacts
+from rankhouse.index.impacts.impacts import IMPACTS, Impacts, Weigher, impacts_folder
 from rankhouse.index.index import Index
 from rankhouse.index.merge_logs import merge_logs
 from rankhouse.index.precomputed.read import PASSAGES, STORED, PrecomputedPassages
@@ -24,10 +26,13 @@ from rankhouse.jobs.jobs import MergeOptions, Survey
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pool import POOLS
-from rankhouse.systems.rankers import ComputeOptions, as_encoder, open_ranker
+from rankhouse.systems.rankers import ComputeOptions, as_encoder, as_weigher, open_ranker, source_of
 from rankhouse.text.split import SPLITTERS
 
 _VECTORS: Final = "vectors"
+_IMPACTS: Final = "impacts"
+_TEXTS: Final = 256
+"""Documents whose weights are computed at once, and lost by a kill at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +43,14 @@ class EncodeJob(ComputeOptions):
     unit: ClassVar[str] = "documents"
 
     index: Annotated[str, Option("The index folder.", "index")]
-    ranker: Annotated[str, Option('A bundle folder of a TK or bi-encoder, or biencoder("DIR").', "source")]
+    ranker: Annotated[str, Option('A bundle folder, biencoder("DIR"), sparse("DIR").', "source")]
     tokens: Annotated[bool, Option("Keep the token ids that a cross-encoder or monoT5 reads.")] = False
     split: Annotated[str, Option("How documents are cut into passages.")] = "whole"
     pool: Annotated[str, Option("TK: how rerank is to pool passages.")] = "max"
     dtype: Annotated[
         Storage | None, Option("Number format of vectors; int8 for TK only.", default="float32; TK: float16")
     ] = None
-    name: Annotated[str, Option("Name of these vectors; it keeps those of several encoders apart.")] = (
+    name: Annotated[str, Option("Name of these vectors or impacts; it tells several encoders apart.")] = (
         "default"
     )
 
@@ -65,9 +70,10 @@ class EncodeJob(ComputeOptions):
     def open(self) -> EncodeWorker:
         """Load the ranker and the index."""
         worker = EncodeWorker(self)
-        if not worker.is_dense and self.name != "default":
+        if not (worker.is_dense or worker.is_sparse) and self.name != "default":
             raise WrongUse(
-                f"--name {self.name} would change nothing here: only a bi-encoder's vectors have a name"
+                f"--name {self.name} would change nothing here: only vectors of a bi-encoder and impacts of "
+                "a sparse encoder have a name"
             )
         return worker
 
@@ -87,6 +93,12 @@ class EncodeJob(ComputeOptions):
                 [f"{none:,} of {len(index):,} documents have no text, so they have no vector"] if none else []
             )
             return CommandResult(facts, sentence, warnings=warnings)
+        if all((shard.folder / _IMPACTS).exists() for shard in shards):
+            sources, folder = [shard.folder / _IMPACTS for shard in shards], impacts_folder(out, self.name)
+            merge_logs(
+                sources, folder, IMPACTS, index, overwrite=options.overwrite, progress=options.progress
+            )
+            return CommandResult(*impacts_facts(complete(folder, sources[0])))
         sources = [next((shard.folder / PASSAGES).iterdir()) for shard in shards]
         state = STORED.load(sources[0] / MANIFEST)
         folder = out / PASSAGES / state.name
@@ -100,11 +112,15 @@ class EncodeWorker:
     """Encodes documents of a job's index; ``overwrite`` replaces vectors that another encoder made.
 
     Attributes:
-        is_dense: Whether each passage gets one vector; else something is stored of each of its words.
+        is_dense: Whether each passage gets one vector.
+        is_sparse: Whether each document gets weights of words; else something is stored of each word of a
+            passage.
         vectors: What was encoded last, if it is dense.
+        impacts: What was encoded last, if it is sparse.
     """
 
     vectors: Vectors | None = None
+    impacts: Impacts | None = None
 
     def __init__(
         self,
@@ -118,6 +134,7 @@ class EncodeWorker:
         self._index = Index.open(job.index) if index is None else index
         self._ranker = open_ranker(job.ranker, job) if ranker is None else ranker
         self.is_dense = isinstance(self._ranker, TextEncoder) and not job.tokens
+        self.is_sparse = isinstance(self._ranker, Weigher) and not job.tokens
 
     @property
     def found(self) -> Found:
@@ -130,6 +147,8 @@ class EncodeWorker:
         documents, show = index.documents.stream(), index.by_text(progress)
         if self.is_dense:
             return self._vectors(documents, len(index), vectors_folder(index.path, job.name), show)
+        if self.is_sparse:
+            return self._impacts(documents, len(index), impacts_folder(index.path, job.name), show)
         return self._passages(documents, len(index), index.path / PASSAGES, show)
 
     def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
@@ -137,6 +156,8 @@ class EncodeWorker:
         documents = self._index.documents.stream(shard.start, shard.stop)
         if self.is_dense:
             return self._vectors(documents, len(shard), folder / _VECTORS, progress)
+        if self.is_sparse:
+            return self._impacts(documents, len(shard), folder / _IMPACTS, progress)
         done = self._passages(documents, len(shard), folder / PASSAGES, progress)
         del done.facts["kept"]  # a folder that the shard is not in when it is done
         return done
@@ -157,6 +178,21 @@ class EncodeWorker:
         self.vectors = stored
         return CommandResult(*vectors_facts(stored))
 
+    def _impacts(
+        self, documents: Iterable[Document], count: int, folder: Path, progress: Progress
+    ) -> CommandResult:
+        job = self._job
+        if job.dtype not in (None, "float32"):
+            raise WrongUse(f"--dtype {job.dtype}: impacts are float32, exactly as they are computed")
+        splitter = notation.make(job.split, SPLITTERS, "splitter")
+        options = EncodeOptions(
+            count, self._index.fingerprint, splitter, chunk=_TEXTS, overwrite=self._overwrite
+        )
+        encoder, source = as_weigher(self._ranker, job.ranker), source_of(job.ranker)
+        stored = encode_impacts(encoder, documents, folder, options, source=source, progress=progress)
+        self.impacts = stored
+        return CommandResult(*impacts_facts(stored))
+
     def _passages(
         self, documents: Iterable[Document], count: int, parent: Path, progress: Progress
     ) -> CommandResult:
@@ -176,6 +212,14 @@ def vectors_facts(stored: Vectors) -> tuple[dict[str, Any], str]:
     """Return what can be said of vectors, for machines and for people."""
     facts = {"vectors": len(stored), "dimension": stored.dimension}
     return facts, f"{len(stored):,} vectors of {stored.dimension} numbers in {stored.folder}"
+
+
+def impacts_facts(stored: Impacts) -> tuple[dict[str, Any], str]:
+    """Return what can be said of impacts, for machines and for people."""
+    state = stored.state
+    each = state.entries / max(1, state.documents)
+    facts = {"impacts": state.entries, "documents": state.documents, "without_text": state.without_text}
+    return facts, f"{state.entries:,} impacts in {stored.folder}: {each:,.1f} words a document"
 
 
 def passages_facts(stored: PrecomputedPassages) -> tuple[dict[str, Any], str]:

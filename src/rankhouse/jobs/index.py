@@ -17,11 +17,12 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, BuildReport, build
 from rankhouse.index.lexical.merge import merge
+from rankhouse.io.content_hash import content_hash
 from rankhouse.io.corpora import Source, named_sources
 from rankhouse.io.corpus_shards import CorpusFile, CorpusShards
 from rankhouse.io.duplicate_ids import RULES, Repeats, SeenIds
 from rankhouse.io.files import SkipBad, Skips
-from rankhouse.jobs.identity import content_hash, digest, identity_of
+from rankhouse.jobs.identity import digest, identity_of
 from rankhouse.jobs.jobs import MergeOptions, Survey, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.page.tables import CommandResult

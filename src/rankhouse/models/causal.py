@@ -36,8 +36,8 @@ from rankhouse.models.checkpoint_kinds import require
 from rankhouse.models.contract import Objective
 from rankhouse.models.crossencoder import SCALES, Scale, scaled
 from rankhouse.models.monot5 import target_id
-from rankhouse.models.pair_encoding import TextIds
 from rankhouse.models.prompts import KNOWN, PromptReader, chat_prompt, check_prompt, known_prompt
+from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, decoder_sizes, length_limit
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu.infer import require_int8

@@ -28,7 +28,8 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair
 from rankhouse.models.checkpoint import CheckpointModel, network_of, read_assets
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import TextIds, pair_layout
+from rankhouse.models.pair_encoding import pair_layout
+from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import first_position, rows_together, words_once
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu.infer import require_int8

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import BadModel, MissingInput
 from rankhouse.core.nouns import Pair
-from rankhouse.models.pair_encoding import PairReader, plain
+from rankhouse.models.pair_encoding import PairReader
+from rankhouse.models.text_ids import plain
 from rankhouse.nn.layers.ragged import Packed
 
 SEQ2SEQ = frozenset({"t5", "mt5"})

@@ -34,7 +34,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import require
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import PairReader, TextIds, pair_layout
+from rankhouse.models.pair_encoding import PairReader, pair_layout
 from rankhouse.models.sentence_transformers import (
     in_small_letters,
     layers_of,
@@ -42,6 +42,7 @@ from rankhouse.models.sentence_transformers import (
     read_layers,
     read_settings,
 )
+from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import (
     Finish,
     VectorScorer,

@@ -20,7 +20,7 @@ from rankhouse.core.nouns import Document
 from rankhouse.core.sampling import short_lot
 from rankhouse.models.checkpoint import T5Checkpoint, open_t5
 from rankhouse.models.monot5 import MAX_LENGTH
-from rankhouse.models.pair_encoding import TextIds
+from rankhouse.models.text_ids import TextIds
 from rankhouse.nn.compute import Compute, choose
 
 

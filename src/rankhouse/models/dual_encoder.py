@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from rankhouse.core.nouns import Pair
 from rankhouse.models.checkpoint import CheckpointModel
-from rankhouse.models.pair_encoding import Layout, TextIds, TextReader, text_layout
+from rankhouse.models.pair_encoding import Layout, TextReader, text_layout
+from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import STATIC
 from rankhouse.nn.layers.ragged import Packed
 

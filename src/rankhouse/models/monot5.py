@@ -23,7 +23,8 @@ from torch.nn import functional as F
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.models.checkpoint import PairModel, network_of, open_t5, read_assets, shared, untie
 from rankhouse.models.contract import Objective
-from rankhouse.models.pair_encoding import Layout, PairReader, TextIds
+from rankhouse.models.pair_encoding import Layout, PairReader
+from rankhouse.models.text_ids import TextIds
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.layers.t5 import T5FirstStep, T5Sizes

@@ -13,8 +13,9 @@ from torch import Tensor
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, PassageRows, Storage, StoredPair
 from rankhouse.models.contract import PrecomputingModel, TokenModel
-from rankhouse.models.pair_encoding import Ids, PairReader
+from rankhouse.models.pair_encoding import PairReader
 from rankhouse.models.ranker import NeuralRanker
+from rankhouse.models.text_ids import Ids
 from rankhouse.nn.layers.ragged import Packed
 
 Numbers = NDArray[np.int64]

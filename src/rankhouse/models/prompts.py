@@ -19,7 +19,8 @@ from tokenizers import Tokenizer
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.checkpoint import quiet, read_json
-from rankhouse.models.pair_encoding import IdArray, Ids, Layout, PairReader, PassageTokens, TextIds, fit
+from rankhouse.models.pair_encoding import Layout, PairReader, PassageTokens, fit
+from rankhouse.models.text_ids import IdArray, Ids, TextIds
 from rankhouse.nn.layers.ragged import Packed
 
 _SLOT = re.compile(r"\{(query|document)\}")

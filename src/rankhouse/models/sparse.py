@@ -32,7 +32,8 @@ from rankhouse.models.checkpoint import (
     read_json,
 )
 from rankhouse.models.checkpoint_kinds import require
-from rankhouse.models.pair_encoding import Layout, TextIds, TextReader
+from rankhouse.models.pair_encoding import Layout, TextReader
+from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, encoder_of, is_packable, length_limit
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu.infer import require_int8

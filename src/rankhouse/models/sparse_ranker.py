@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.query_table import QueryPolicy, query_files
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.sparse import SparseEncoder
 from rankhouse.nn.layers.ragged import Packed
@@ -46,6 +47,18 @@ class SparseRanker(NeuralRanker):
     def passage_weights(self, texts: Sequence[str]) -> scipy.sparse.csr_array:
         """Weigh the vocabulary for n passages: (n, v), each independent of the others."""
         return self._computed(texts, self.model.encode_passages, self._passage_scorer)
+
+    def query_files(self) -> dict[str, bytes]:
+        """Return the files by which a table weighs queries without the model; none without a table."""
+        policy, table = self.model.policy, self.model.table
+        if table is None:
+            return {}
+        read = QueryPolicy(policy["query_prompt"], policy["max_length"])
+        return query_files(self.model.assets()["tokenizer.json"], table.detach().float().cpu().numpy(), read)
+
+    def word(self, number: int) -> str:
+        """Return a word of the vocabulary as it is written there."""
+        return self.model.token(number)
 
     def _computed(
         self,

@@ -15,14 +15,25 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.results import Ranking, SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher, search
+from rankhouse.index.impacts.impacts import Impacts, QueryWeigher
+from rankhouse.index.impacts.search import ImpactSearcher, search_impacts
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.sharded.sharded_index import AnyIndex, open_index
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.rerank import Plan
+from rankhouse.systems.first_stages import Dense, Lexical, Sparse
 from rankhouse.systems.on_record import OnRecord
-from rankhouse.systems.rankers import ComputeOptions, as_encoder, dense_searcher
+from rankhouse.systems.rankers import (
+    ComputeOptions,
+    as_encoder,
+    as_weigher,
+    dense_searcher,
+    impact_searcher,
+    query_weigher,
+    sparse_spec,
+)
 from rankhouse.systems.stage import Live, Stage
-from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Lexical, Reranked, System, whole
+from rankhouse.systems.system import FOUND, Cut, FirstStage, Fused, Reranked, System, whole
 from rankhouse.text.snippets import snippet
 
 if TYPE_CHECKING:
@@ -84,7 +95,7 @@ class Execution:
             return system.found(self.queries)
         if isinstance(system, FirstStage):
             return self._found(system, FOUND)
-        if isinstance(system, Cut) and isinstance(system.of, Lexical | Dense):
+        if isinstance(system, Cut) and isinstance(system.of, Lexical | Dense | Sparse):
             return self._found(system.of, system.k)
         if system not in self._runs:
             self._runs[system] = self._make(system)
@@ -121,6 +132,10 @@ class Execution:
                 return retrieve(self.index, self.queries, options, show)
             case Dense():
                 return search(self.searcher(stage), self.encoder(stage), self.queries, k, progress=show)
+            case Sparse():
+                searcher, threads = self.impacts(stage), self.compute.threads
+                weigher = self.weigher(stage, searcher.impacts)
+                return search_impacts(searcher, weigher, self.queries, k, threads=threads, progress=show)
         raise TypeError(f"{type(stage).__name__} is no kind of first stage")
 
     def fused(self, system: Fused) -> Run:
@@ -148,6 +163,15 @@ class Execution:
     def encoder(self, stage: Dense) -> Encoder:
         """Open the encoder of a first stage."""
         return as_encoder(self.ranker(Stage(stage.ranker)), stage.ranker)
+
+    def impacts(self, stage: Sparse) -> ImpactSearcher:
+        """Open the impacts of a first stage."""
+        return impact_searcher(self.index, stage)
+
+    def weigher(self, stage: Sparse, impacts: Impacts) -> QueryWeigher:
+        """Return what weighs queries: a table that came with the impacts, or else the encoder itself."""
+        table = query_weigher(impacts, stage)
+        return table or as_weigher(self.ranker(Stage(sparse_spec(stage.ranker))), stage.ranker)
 
     def ranker(self, stage: Stage) -> Any:  # noqa: ANN401 - a Ranker, or what compares passages two by two
         """Open the ranker of a stage, once."""
@@ -215,7 +239,7 @@ def before_ranker(system: System) -> System | None:
 
 def costly(system: System) -> Iterator[System]:
     """Yield the stages of a system that search or read."""
-    return (part for part in system.walk() if isinstance(part, Lexical | Dense | Reranked))
+    return (part for part in system.walk() if isinstance(part, Lexical | Dense | Sparse | Reranked))
 
 
 def with_snippets(index: AnyIndex, question: str, ranking: Ranking) -> SearchResult:

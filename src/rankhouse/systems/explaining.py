@@ -29,10 +29,11 @@ from rankhouse.explanation.placeholder import METHOD, placeholder
 from rankhouse.index.lexical.search import LexicalOptions
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.systems.execution import Execution
+from rankhouse.systems.first_stages import Dense, Lexical, Sparse
 from rankhouse.systems.names import unknown
 from rankhouse.systems.on_record import OnRecord, agrees, tagged_fingerprint
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import Cut, Dense, Fused, Lexical, Reranked, System
+from rankhouse.systems.system import Cut, Fused, Reranked, System
 
 TEXTS: Final = OnRecord(Run.of({}), "the texts")
 """What a ranker reads whose documents are in no index."""
@@ -204,6 +205,13 @@ class Explainer:
                 return self._lexical[system].explain(self.query, doc_id)
             case Dense():
                 return self._dense(system, doc_id)
+            case Sparse():
+                from rankhouse.explanation.stages import explain_impacts
+
+                searcher = self._work.impacts(system)
+                weigher = self._work.weigher(system, searcher.impacts)
+                number = self._work.index.row_of(doc_id)
+                return explain_impacts(searcher, weigher, self.query, doc_id, number=number)
             case Reranked():
                 return self._reranked(system, document)
         raise TypeError(f"{type(system).__name__} is no kind of system")

@@ -21,8 +21,9 @@ from rankhouse.models.families import DESIGNS, PAIRWISE, PUBLISHED
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
 from rankhouse.systems.checkpoints import DEFAULT
+from rankhouse.systems.first_stages import ENCODED, Lexical
 from rankhouse.systems.stage import STAGE_OPTIONS, Stage
-from rankhouse.systems.system import Dense, Fused, Lexical, Reranked, System
+from rankhouse.systems.system import Fused, Reranked, System
 from rankhouse.text.split import SPLITTERS
 
 T = TypeVar("T")
@@ -35,13 +36,12 @@ _SHOWN: Final = 60
 _OTHERS: Final = (*PAIRWISE, "open")
 _CALL: Final = re.compile(r"\s*[A-Za-z_]\w*\s*\(.*\)\s*\Z", re.DOTALL)
 _LIVE: Final = re.compile(r"<(?:ranker|run) ")
-_DENSE: Final[dict[str, Callable[..., Dense]]] = {"dense": Dense}
 _NOTATIONS: Final[dict[str, tuple[Mapping[str, Callable[..., object]], str]]] = {
     "split": (SPLITTERS, "splitter"),
     "pool": (POOLS, "pool"),
 }
-_FIRST: Final = {**WEIGHTINGS, "dense": None, **FUSIONS}
-_SYSTEM: Final = "a first stage (bm25, ql, jm, dense) or a fusion (linear, rrf, combsum, combmnz)"
+_FIRST: Final = {**WEIGHTINGS, **ENCODED, **FUSIONS}
+_SYSTEM: Final = "a first stage (bm25, ql, jm, dense, sparse) or a fusion (linear, rrf, combsum, combmnz)"
 _RANKER: Final = 'a ranker: a folder in quotes, "DIR", or crossencoder("DIR"), monot5("DIR"), default ...'
 
 
@@ -164,21 +164,24 @@ class _Reader:
         if name in FUSIONS:
             return self._fusion(node, name, call)
         args, kwargs = self._arguments(call)
-        if name == "dense":
-            return self._dense(node, args, kwargs)
+        if name in ENCODED:
+            return self._encoded(node, name, args, kwargs)
         feedback = self._notation(kwargs.pop("feedback", None), FEEDBACKS, "feedback")
         spec = write_spec(name, [self._literal(one) for one in args], self._literals(kwargs))
         return self._made(node, lambda: Lexical(spec, feedback))
 
-    def _dense(self, node: ast.expr, args: list[ast.expr], kwargs: dict[str, ast.expr]) -> Dense:
+    def _encoded(
+        self, node: ast.expr, name: str, args: list[ast.expr], kwargs: dict[str, ast.expr]
+    ) -> System:
         if "ranker" in kwargs or not args:
-            raise self._at(node, 'is written  dense(RANKER), the ranker being "DIR" or  biencoder("DIR")')
+            family = "biencoder" if name == "dense" else name
+            raise self._at(node, f'is written  {name}(RANKER), the ranker being "DIR" or  {family}("DIR")')
         stage = self.stage(args[0])
         if stage != Stage(stage.ranker):
             raise self._at(args[0], "is an encoder, which takes no split, pool, depth and the like")
         named, rest = self._literals(kwargs), [self._literal(one) for one in args[1:]]
-        spec = Spec("dense", (stage.ranker, *rest), named)
-        return self._made(node, lambda: notation.make(spec, _DENSE, "model"))
+        spec = Spec(name, (stage.ranker, *rest), named)
+        return self._made(node, lambda: notation.make(spec, ENCODED, "model"))
 
     def _fusion(self, node: ast.expr, name: str, call: ast.Call | None) -> System:
         args, kwargs = self._arguments(call)

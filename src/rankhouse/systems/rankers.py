@@ -14,14 +14,19 @@ from rankhouse.core.nouns import Encoder, Ranker, TextEncoder
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.impacts.impacts import Impacts, QueryWeigher, Weigher, impacts_folder
+from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.search import ImpactSearcher
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
+from rankhouse.io.content_hash import described
 from rankhouse.io.inputs import PathLike, as_path, wrong_kind
 from rankhouse.systems.checkpoints import DEFAULT, default_ranker
+from rankhouse.systems.stage import without_family
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
-    from rankhouse.systems.system import Dense
+    from rankhouse.systems.first_stages import Dense, Sparse
 
 
 @dataclass(frozen=True)
@@ -99,3 +104,46 @@ def dense_searcher(index: AnyIndex, model: Dense) -> Searcher:
     vectors = Vectors.open(vectors_folder(index.path, model.name))
     vectors.require(documents=len(index), collection=index.fingerprint)
     return searcher_of(vectors, model.vectors)
+
+
+def as_weigher(ranker: object, name: object) -> Weigher:
+    """Return a ranker as a sparse encoder; WrongUse where it is none."""
+    if not isinstance(ranker, Weigher):
+        raise WrongUse(f'{name}: is no sparse encoder, which weighs words; name one like  sparse("DIR")')
+    return ranker
+
+
+def sparse_spec(ranker: str) -> str:
+    """Return what opens the encoder of a sparse first stage; a name that is no folder is of the hub."""
+    return ranker if ranker.endswith(")") or Path(ranker).exists() else f"sparse({ranker!r})"
+
+
+def source_of(ranker: str) -> str:
+    """Return a name of an encoder that says what is in its folder, not where that is."""
+    return described(bundle_folder(without_family(ranker, "sparse")))
+
+
+def impact_searcher(index: AnyIndex, model: Sparse) -> ImpactSearcher:
+    """Open the impacts of an index.
+
+    Raises MissingInput where nothing was encoded under this name, BadIndex where the impacts do not cover the
+    index as it is now, WrongUse for several indexes at once.
+    """
+    if isinstance(index, ShardedIndex):
+        raise WrongUse(f"{model}: impacts of several indexes are not searched as one; merge the indexes")
+    impacts = Impacts.open(impacts_folder(index.path, model.name))
+    impacts.require(documents=len(index), collection=index.fingerprint)
+    return ImpactSearcher(PackedImpacts(impacts))
+
+
+def query_weigher(impacts: Impacts, model: Sparse) -> QueryWeigher | None:
+    """Return the table that came with the impacts, if it is that of the encoder named; else None.
+
+    Raises MissingExtra without the package tokenizers.
+    """
+    state = impacts.state
+    if not state.query or source_of(model.ranker) != state.source:
+        return None
+    with needs("neural", f"the tokenizer of {model.ranker}"):
+        from rankhouse.models.query_table import QueryTable
+    return QueryTable.of(impacts.query_files(), state.encoder)

@@ -15,40 +15,45 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.execution import Execution
+from rankhouse.systems.first_stages import Dense, Lexical
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import FOUND, SUM, Cut, Dense, Lexical, Reranked, System
+from rankhouse.systems.system import FOUND, SUM, Cut, FirstStage, Reranked, System
 
 HYBRID: Final = (0.3, 0.7)
 """Weights of words and of vectors in the usual fusion, a sum of z-scores: benchmarks/fusions.py."""
-_DENSE = re.compile(r"\s*dense\s*(?:\((?P<inside>.*)\))?\s*", re.DOTALL)
+_ENCODED = re.compile(r"\s*(?P<kind>dense|sparse)\s*(?:\((?P<inside>.*)\))?\s*", re.DOTALL)
 _NAMED = re.compile(r",\s*(?=(?:name|vectors)\s*=)")
 
 
 def is_dense(model: str) -> bool:
     """Return whether a model's notation asks for vectors: ``dense(RANKER)``."""
-    return _DENSE.fullmatch(model) is not None
+    match = _ENCODED.fullmatch(model)
+    return match is not None and match["kind"] == "dense"
 
 
-def first_stage(model: str, feedback: str = "") -> Lexical | Dense:
-    """Return a first stage by its notation; the ranker of ``dense`` may stand without quotes.
+def first_stage(model: str, feedback: str = "") -> FirstStage:
+    """Return a first stage by its notation; the ranker of ``dense`` or ``sparse`` may stand without quotes.
 
     Raises WrongUse where there is no such model. ``feedback``, of a lexical one, is in notation; "" for none.
     """
-    match = _DENSE.fullmatch(model)
+    match = _ENCODED.fullmatch(model)
     if match is None:
         return Lexical(model, feedback)
     if not (inside := (match["inside"] or "").strip()):
-        raise WrongUse(f'"{model}": write  dense(RANKER), the ranker being a folder or  biencoder("DIR")')
+        raise WrongUse(
+            f'"{model}": write  {match["kind"]}(RANKER), the ranker being a folder, or a notation such as  '
+            'biencoder("DIR")'
+        )
     from rankhouse.systems.notation import system  # which most models, being lexical, do not need
 
     try:
         found = system(model)
     except WrongUse:
         ranker, *rest = _NAMED.split(inside, maxsplit=1)
-        found = system(f"dense({', '.join([repr(ranker.strip()), *rest])})")
-    assert isinstance(found, Dense)
+        found = system(f"{match['kind']}({', '.join([repr(ranker.strip()), *rest])})")
+    assert isinstance(found, FirstStage)
     return found
 
 
@@ -165,7 +170,7 @@ class SearchOptions(ComputeOptions):
     models: Annotated[
         tuple[str, ...],
         Option(
-            "Short for a --system: bm25, ql, jm, dense(RANKER); several are fused.",
+            "Short for a --system: bm25, ql, jm, dense(RANKER), sparse(RANKER); several are fused.",
             "source",
             flag="--model",
         ),

@@ -104,6 +104,14 @@ def canonical_ranker(text: str) -> str:
     return text
 
 
+def without_family(text: str, family: str) -> str:
+    """Return the folder or name in a notation of a family that says nothing else: ``sparse("DIR")``."""
+    with suppress(WrongUse):
+        if text.endswith(")") and (spec := notation.parse(text)).name == family and not spec.kwargs:
+            return str(spec.args[0]) if len(spec.args) == 1 else text
+    return text
+
+
 def write_ranker(text: str) -> str:
     """Write a ranker where an expression names one: a call as it is, a folder in quotes."""
     if text == DEFAULT:

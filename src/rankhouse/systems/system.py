@@ -4,7 +4,8 @@ Python's operators and the text mean the same:
 
 | written | what it is |
 |---|---|
-| ``bm25(k1=0.9, feedback=rm3)``, ``dense("DIR", name="x")`` | retrieval by words, by vectors |
+| ``bm25(k1=0.9, feedback=rm3)`` | retrieval by words |
+| ``dense("DIR", name="x")``, ``sparse("DIR")`` | by vectors, by learned weights of words |
 | ``a + 0.7 * b`` | weighted sum of z-scores |
 | ``rrf(a, b)``, ``linear(a, b, weights=[0.3, 0.7])`` | any fusion by its name |
 | ``a % 100`` | the best 100 documents a query |
@@ -23,19 +24,15 @@ from typing import TYPE_CHECKING, Any, Final
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.notation import canonical, quote, write_value
+from rankhouse.core.notation import write_value
 from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.progress import shown
-from rankhouse.index.lexical.feedback import FEEDBACKS
-from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.systems.stage import (
     STAGE_OPTIONS,
     Stage,
     as_stage,
     canonical_fusion,
-    canonical_ranker,
     write_number,
-    write_ranker,
 )
 
 if TYPE_CHECKING:
@@ -212,55 +209,6 @@ class FirstStage(System):
     """A system that finds documents by itself; 1,000 a query, or as many as a cut right behind it says."""
 
     __slots__ = ()
-
-
-@dataclass(frozen=True, repr=False)
-class Lexical(FirstStage):
-    """Retrieval by words.
-
-    Attributes:
-        model: ``bm25(k1=0.9, b=0.4)``, ``ql``, ``jm`` ...
-        feedback: ``rm3(terms=10, docs=10, weight=0.5)``; "" for none.
-    """
-
-    model: str = "bm25"
-    feedback: str = ""
-
-    def __post_init__(self) -> None:
-        notation.choose(notation.parse(self.model).name, {**WEIGHTINGS, "dense": Dense}, "model")
-        object.__setattr__(self, "model", canonical(self.model, WEIGHTINGS, "model"))
-        object.__setattr__(self, "feedback", canonical(self.feedback, FEEDBACKS, "feedback"))
-
-    def __str__(self) -> str:
-        if not self.feedback:
-            return self.model
-        name, inside = notation.parse(self.model).name, self.model.partition("(")[2][:-1]
-        return f"{name}({', '.join(filter(None, [inside, f'feedback={self.feedback}']))})"
-
-
-@dataclass(frozen=True, repr=False)
-class Dense(FirstStage):
-    """Retrieval by vectors that ``rankhouse encode`` made.
-
-    Attributes:
-        ranker: The encoder: a folder, or ``biencoder("DIR")``.
-        name: Under which name its vectors were encoded.
-        vectors: "exact", or a FAISS structure that was built: ``flat``, ``sq8``, ``hnsw`` ...
-    """
-
-    ranker: str
-    name: str = "default"
-    vectors: str = "exact"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ranker", canonical_ranker(self.ranker))
-
-    def __str__(self) -> str:
-        usual = {"name": "default", "vectors": "exact"}
-        named = [
-            f"{key}={quote(v)}" for key, default in usual.items() if (v := getattr(self, key)) != default
-        ]
-        return f"dense({', '.join([write_ranker(self.ranker), *named])})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,7 +12,7 @@ from typing import Annotated
 from rich.text import Text
 
 from rankhouse.cli import console
-from rankhouse.cli.doctor import check_cache, check_kept, check_ranker, check_vectors, is_cache
+from rankhouse.cli.doctor import check_cache, check_impacts, check_kept, check_ranker, check_vectors, is_cache
 from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import RankhouseError, WrongUse, name_few, visible
@@ -232,6 +232,7 @@ def _index(path: Path, finding: Finding, *_: object) -> None:
         "every file as written": "yes",
     }
     check_vectors(index, finding.facts, finding.faults)
+    check_impacts(index, finding.facts, finding.faults)
     check_kept(index, finding.facts, finding.faults)
 
 

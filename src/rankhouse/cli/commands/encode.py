@@ -1,4 +1,4 @@
-"""rankhouse encode: document vectors, words put into context, or token ids into the index."""
+"""rankhouse encode: vectors or impacts of documents, words in context, or token ids into the index."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def command(
 ) -> CommandResult:
     """Encode an index's documents; after a kill, or after adding documents, it resumes.
 
-    A bi-encoder gives each passage a vector, for  search --model 'dense(...)'. A TK gives each word of a
+    A bi-encoder gives each passage a vector, for  search --model 'dense(...)'; a sparse encoder gives each
+    document weights of words, for  search --system 'sparse(...)'. A TK gives each word of a
     passage a vector, and  rerank  uses them at once. With --tokens, the token ids of a cross-encoder or
     monoT5 are kept for  rerank.
     """
@@ -55,7 +56,7 @@ def command(
             return encoded
         # a structure is built here, over what is encoded now
     worker = EncodeWorker(job, overwrite=overwrite)
-    _refuse_idle(job, vectors, is_dense=worker.is_dense)
+    _refuse_idle(job, vectors, worker)
     started = time.perf_counter()
     with console.progress("encoding", None, "bytes") as show:
         done = worker.encode(show)
@@ -67,14 +68,16 @@ def command(
     return done._replace(facts=facts, shown=told)
 
 
-def _refuse_idle(job: EncodeJob, vectors: str, *, is_dense: bool) -> None:
+def _refuse_idle(job: EncodeJob, vectors: str, worker: EncodeWorker) -> None:
     """Refuse what would change nothing for this ranker."""
-    if vectors and not is_dense:
+    if vectors and not worker.is_dense:
         raise WrongUse(f"--vectors {vectors}: a structure is built over a bi-encoder's vectors, not these")
-    if is_dense:
+    if worker.is_dense:
         idle("a bi-encoder's document has the score of its best passage", "pool")
+    elif worker.is_sparse:
+        idle("a document has the largest weight of each word in any passage", "pool")
     else:
-        idle("only a bi-encoder's vectors have a name", "name")
+        idle("only vectors of a bi-encoder and impacts of a sparse encoder have a name", "name")
     if job.tokens:
         idle("token ids are whole numbers", "dtype", "precision")
 

@@ -28,7 +28,8 @@ from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.exclude_self import own_entries, without
 from rankhouse.systems.execution import with_snippets
-from rankhouse.systems.system import Dense, Fused, Lexical, Reranked
+from rankhouse.systems.first_stages import Dense, Lexical, Sparse
+from rankhouse.systems.system import Fused, Reranked
 from rankhouse.text.analyze import Analyzer
 
 T = TypeVar("T")
@@ -168,7 +169,7 @@ def _refuse_idle(job: SearchJob) -> None:
         idle("it says how several --model are fused", "fusion")
     if not any(isinstance(part, Lexical) for part in whole.walk()):
         idle("lexical models have feedback, dense ones have none", "feedback")
-    if not any(isinstance(part, Dense | Reranked) for part in whole.walk()):
+    if not any(isinstance(part, Dense | Sparse | Reranked) for part in whole.walk()):
         reason = f"{whole} computes on the processor, in a precision of its own"
         if job.precision != "auto":
             idle(reason, "precision")

@@ -827,10 +827,10 @@ static void sow(Search *search, Pruning *p, Kth *kth) {
             n = wanted;
         }
     }
-    for (int64_t j = 0; j < n; j++) seeds[j] = ~(seeds[j] << 32);
+    for (int64_t j = 0; j < n; j++) seeds[j] = 0xFFFFFFFFu - (uint32_t)seeds[j]; /* below 2^63: sorting adds 1 */
     sort_falling(seeds, 0, n);
     for (int64_t j = 0; j < n; j++) {
-        int32_t row = (int32_t)(uint32_t)(~seeds[j] >> 32);
+        int32_t row = (int32_t)(0xFFFFFFFFu - (uint32_t)seeds[j]);
         double sum = 0, value;
         if ((j && seeds[j] == seeds[j - 1]) || is_dead(search->segment, row)) continue;
         for (int t = 0; t < p->n; t++)

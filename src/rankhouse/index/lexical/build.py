@@ -26,9 +26,10 @@ from rankhouse.core.progress import Progress
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.analysis import AnalysedTexts, Analysts
+from rankhouse.index.lexical.arrays import DEAD
 from rankhouse.index.lexical.growing import AnalysedSegment, GrowingSegments, is_blank
 from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
-from rankhouse.index.lexical.segment import DEAD, Segment
+from rankhouse.index.lexical.segment import Segment
 from rankhouse.io.checksums import file_sum
 from rankhouse.io.locks import only_writer, refuse_if_written
 from rankhouse.io.outputs import others, real_path, replacing_folder, writing_failures
@@ -248,7 +249,7 @@ def _marked(entry: SegmentEntry, segment: Segment, rows: NDArray[np.int64]) -> S
 
 
 def _foreign(folder: Path) -> list[str]:
-    return others(folder, ("vectors", "kept", "lock"), (manifest.FILE, "segments"))
+    return others(folder, ("vectors", "impacts", "kept", "lock"), (manifest.FILE, "segments"))
 
 
 def refuse_occupied(out: Path, options: BuildOptions) -> None:

@@ -93,8 +93,8 @@ class IndexSource:
         self._scorers: dict[str, Scorer] = {}
 
     def together(self, queries: int, threads: int) -> int:
-        """Return some: a small search costs little more than handing it over, of large ones none waits."""
-        return max(1, min(_AT_ONCE, queries // (4 * threads)))
+        """Return some of them."""
+        return share_of(queries, threads)
 
     def look_up(self, terms: Iterable[str]) -> None:
         """Find terms, all at once."""
@@ -245,18 +245,46 @@ def retrieve(
     engine = Retriever(index, search)
     queries = list(queries)
     answers: list[Hits] = []
-    processors = os.cpu_count() or 1
-    threads = min(search.threads or processors, processors, max(1, len(queries)))
-    together = list(_groups(queries, engine.source.together(len(queries), threads)))
-    with _mapping(min(threads, max(1, len(together)))) as mapped:
-        for hits in mapped(engine.search_all, together):
-            answers += hits
-            if progress is not None:
-                progress(len(answers))
+    for hits in in_groups(engine.search_all, queries, engine.source.together, search.threads):
+        answers += hits
+        if progress is not None:
+            progress(len(answers))
+    return run_of(queries, answers, engine.source.ids_of(answers))
+
+
+def run_of(queries: Sequence[Query], answers: Sequence[Hits], ids: RowIds) -> Run:
+    """Return the run of hits in the order of the queries; equal scores are lowered, see above."""
     offsets = np.cumsum([0, *(len(hits.rows) for hits in answers)])
     scores = np.concatenate([NO_HITS.scores, *(hits.scores for hits in answers)])
     names = {query.id: number for number, query in enumerate(queries)}
-    return Run.pending(names, offsets, strictly_falling(scores, offsets), engine.source.ids_of(answers))
+    return Run.pending(names, offsets, strictly_falling(scores, offsets), ids)
+
+
+def share_of(queries: int, threads: int) -> int:
+    """Return how many of so many queries each of so many threads best asks a kernel of this machine together.
+
+    Some: a small search costs little more than handing it over, of large ones none waits.
+    """
+    return max(1, min(_AT_ONCE, queries // (4 * threads)))
+
+
+def in_groups(
+    work: Callable[[Sequence[T]], list[Hits]],
+    items: Sequence[T],
+    together: Callable[[int, int], int],
+    threads: int = 0,
+) -> Iterator[list[Hits]]:
+    """Yield what work makes of groups of items, in their order.
+
+    Args:
+        together: (number of items, threads) -> items of a group.
+        threads: Groups at a time, at most one a processor; 0 takes one a processor.
+    """
+    processors = os.cpu_count() or 1
+    threads = min(threads or processors, processors, max(1, len(items)))
+    groups = list(_groups(items, together(len(items), threads)))
+    with _mapping(min(threads, max(1, len(groups)))) as mapped:
+        yield from mapped(work, groups)
 
 
 @contextmanager

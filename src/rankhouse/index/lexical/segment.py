@@ -17,7 +17,6 @@ others only, as if the segment had been built without them.
 
 from __future__ import annotations
 
-import io
 import shutil
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -29,13 +28,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical import kernel, packing
+from rankhouse.index.lexical.arrays import CHECKED_AT_OPEN, DEAD, OPTIONAL, check_file, map_file
 from rankhouse.index.lexical.kernel import Bytes, Forward, Int32s, Int64s, tally
 from rankhouse.index.lexical.packing import AREA
 from rankhouse.index.lexical.store import DocumentStore, Strings
-from rankhouse.io.checksums import BLOCK, CheckedArray, FileSum, Guard, differs, file_sum
+from rankhouse.io.checksums import CheckedArray, FileSum
 
 # Lucene's one-byte document length, SmallFloat.intToByte4: a length below 24 is its own code; above, what
 # exceeds 24 is coded by an exponent and three bits after the leading one. Exact to 40, then rounded down.
@@ -59,20 +58,6 @@ def codes_of(lengths: Int32s) -> Bytes:
     return (np.searchsorted(DECODED, lengths, side="right") - 1).astype(np.uint8)
 
 
-_OFFSETS, _COUNTS = ("<u4", "<i8"), ("|u1", "<u2", "<u4")
-# The types an array may have; a damaged header cannot make another array of a file's bytes.
-ARRAYS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("terms_at", "lists_at", "forward_at", "ids_at"), _OFFSETS),
-    **dict.fromkeys(("block_rows", "block_starts"), ("<i8",)),
-    **dict.fromkeys(("terms_order", "frequencies", "lengths", "id_order", "id_rank", "dead"), ("<i4",)),
-    **dict.fromkeys(("occurrences", "highest_tf"), _COUNTS),
-    "codes": ("|u1",),
-}
-OPTIONAL: Final = ("id_order", "id_rank")
-DEAD: Final = "dead-"
-BLOBS: Final = ("terms", "lists", "areas", "forward", "ids", "store")
-# Small files are compared whole when opened, large ones block by block as they are read (`verify`: whole).
-CHECKED_AT_OPEN = BLOCK
 _NONE: Int32s = np.empty(0, np.int32)
 
 
@@ -80,8 +65,8 @@ class TermLists:
     """Terms with packed postings in a folder; arrays stay on disk until touched.
 
     Attributes:
-        terms: Their names, by number.
         rows: How many documents the postings are of.
+        scores: Whether a posting has a score; else it has a count.
 
     Raises:
         BadIndex: A file is missing, has another size, or (small files) another checksum.
@@ -91,8 +76,6 @@ class TermLists:
 
     def __init__(self, folder: Path, sums: dict[str, FileSum], rows: int) -> None:
         self.folder, self.rows, self._sums = folder, rows, sums
-        self.terms = Strings(self._map("terms.bin"), self._map("terms_at.npy"))
-        self._order = self._map("terms_order.npy")
         self._lists, self._areas = self._map("lists.bin"), self._map("areas.bin")
         self._lists_at, self._frequencies = self._map("lists_at.npy"), self._map("frequencies.npy")
         self._frequent = len(self._areas) // (4 * -(-rows // AREA)) if rows else 0
@@ -101,17 +84,14 @@ class TermLists:
         """Map a file; where it is large, with the guard that compares its blocks."""
         return map_file(self.folder / name, self._sums.get(name))
 
-    def find(self, terms: list[str]) -> Int64s:
-        """Find the numbers of terms, -1 where there is none, and see to it that their lists may be read."""
-        blob, at = self.terms.blob.whole(), self.terms.offsets.whole()
-        numbers = kernel.places(blob, at, self._order.whole(), terms)
-        held = numbers[numbers >= 0]
+    def check_lists(self, numbers: NDArray[np.integer[Any]]) -> None:
+        """See to it that the lists of terms may be read; -1 stands for none."""
+        held = numbers[numbers >= 0].astype(np.int64)
         ends = self._lists_at.whole()
         self._lists.check_many(ends[held].astype(np.int64), ends[held + 1].astype(np.int64))
         size = 4 * -(-self.rows // AREA)
         frequent = held[held < self._frequent]
         self._areas.check_many(frequent * size, (frequent + 1) * size)
-        return numbers
 
     def frequency(self, number: int) -> int:
         """Count the documents that hold a term."""
@@ -133,6 +113,7 @@ class Segment(TermLists):
 
     Attributes:
         documents: How many it has, deleted ones left out.
+        terms: The terms, by number.
         dead: The rows of deleted documents among all, ascending, (n,) int32.
         ids: Ids of the documents.
     """
@@ -142,6 +123,8 @@ class Segment(TermLists):
             check_file(folder / name, expected, whole=expected.bytes <= CHECKED_AT_OPEN)
         lengths = map_file(folder / "lengths.npy", sums.get("lengths.npy"))
         super().__init__(folder, sums, len(lengths))
+        self.terms = Strings(self._map("terms.bin"), self._map("terms_at.npy"))
+        self._order = self._map("terms_order.npy")
         self._lengths, self._codes = lengths, self._map("codes.npy")
         self._occurrences, self._highest = self._map("occurrences.npy"), self._map("highest_tf.npy")
         self._forward, self._forward_at = self._map("forward.bin"), self._map("forward_at.npy")
@@ -193,6 +176,13 @@ class Segment(TermLists):
         return int(self._codes.whole().max(initial=0)) + 1
 
     # --- terms --------------------------------------------------------------------------------------------
+
+    def find(self, terms: list[str]) -> Int64s:
+        """Find the numbers of terms, -1 where there is none, and see to it that their lists may be read."""
+        blob, at = self.terms.blob.whole(), self.terms.offsets.whole()
+        numbers = kernel.places(blob, at, self._order.whole(), terms)
+        self.check_lists(numbers)
+        return numbers
 
     @cached_property
     def _gone(self) -> tuple[Int64s, Int64s]:
@@ -331,70 +321,3 @@ class Segment(TermLists):
     def check_ids(self) -> None:
         """See to it that all ids are as they were written."""
         self._every_id.blob.whole()
-
-
-def map_file(path: Path, expected: FileSum | None) -> CheckedArray[Any]:
-    """Map a file of a segment; where it is large, with the guard that compares its blocks.
-
-    Raises:
-        BadIndex: It is not named, missing, or no array of its kind.
-    """
-    if expected is None:
-        raise BadIndex(f"{path}: is not named in the manifest; the index is damaged, build it again")
-    try:
-        content: NDArray[np.uint8] = (
-            np.asarray(np.memmap(path, np.uint8, "r")) if expected.bytes else np.empty(0, np.uint8)
-        )
-        array, offset = _array_in(path.name, content)
-    except (OSError, ValueError, EOFError) as error:
-        raise BadIndex(f"{path}: cannot be opened as an array ({error}); build the index again") from error
-    if expected.bytes <= CHECKED_AT_OPEN:
-        return CheckedArray(array)
-    return CheckedArray(array, Guard(content, expected, lambda: _damaged(path)), offset)
-
-
-def _array_in(name: str, content: NDArray[np.uint8]) -> tuple[NDArray[Any], int]:
-    """Find the array in a file's bytes, and where it begins."""
-    if not name.endswith(".npy"):
-        return content, 0
-    head = io.BytesIO(bytes(content[:256]))
-    version = np.lib.format.read_magic(head)
-    shape, _, kind = np.lib.format.read_array_header_1_0(head)
-    size = kind.itemsize * (shape[0] if len(shape) == 1 else -1)
-    if version != (1, 0) or kind.str not in ARRAYS[name.removesuffix(".npy").partition("-")[0]]:
-        raise ValueError(f"it holds {kind.str} in version {version}")
-    if head.tell() + size != len(content):
-        raise ValueError(f"it is of shape {shape}, which does not fill its {len(content):,} bytes")
-    return content[head.tell() :].view(kind), head.tell()
-
-
-def _damaged(path: Path) -> BadIndex:
-    return BadIndex(
-        f"{path}: does not have the content it was written with; the index is damaged, build it again"
-    )
-
-
-def check_file(path: Path, expected: FileSum, *, whole: bool) -> None:
-    """Compare a file's size, and where ``whole`` its content, with the manifest.
-
-    Raises:
-        BadIndex: It differs, or is missing.
-    """
-    try:
-        actual = file_sum(path) if whole else FileSum(path.stat().st_size, expected.crc32)
-    except OSError as error:
-        raise BadIndex(
-            f"{path}: is missing or cannot be read ({error.strerror}); build the index again"
-        ) from error
-    if what := differs(actual, expected):
-        raise BadIndex(f"{path}: {what}; the index is damaged, build it again")
-
-
-def verify(folder: Path, sums: dict[str, FileSum]) -> None:
-    """Read every file of a segment whole and compare it with the manifest.
-
-    Raises:
-        BadIndex: One of them differs.
-    """
-    for name, expected in sums.items():
-        check_file(folder / name, expected, whole=True)

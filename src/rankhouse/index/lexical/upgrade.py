@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.lexical import manifest
+from rankhouse.index.lexical.arrays import verify
 from rankhouse.index.lexical.build import tidy
 from rankhouse.index.lexical.kernel import Forward
 from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
-from rankhouse.index.lexical.segment import verify
 from rankhouse.index.lexical.store import DocumentStore, StoreWriter, Strings
 from rankhouse.index.lexical.write import sums_of, write_counted
 from rankhouse.io.checksums import CheckedArray

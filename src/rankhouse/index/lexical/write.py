@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.index.lexical import packing
+from rankhouse.index.lexical.arrays import BLOBS
 from rankhouse.index.lexical.kernel import (
     Bytes,
     Forward,
@@ -22,7 +23,7 @@ from rankhouse.index.lexical.kernel import (
     scatter,
     tally,
 )
-from rankhouse.index.lexical.segment import BLOBS, codes_of
+from rankhouse.index.lexical.segment import codes_of
 from rankhouse.index.lexical.store import Strings
 from rankhouse.io.checksums import FileSum, file_sum
 
@@ -42,18 +43,23 @@ def write_counted(
     """Write what :func:`write_arrays` writes, where the terms of all documents are counted already."""
     terms, forward = _by_frequency(terms, forward)
     packed, at = packing.pack_forward(forward)
-    _save(folder, forward=packed, forward_at=at)
-    _save(folder, occurrences=_small(tally(forward.terms, len(terms), forward.tfs)))
+    save_arrays(folder, forward=packed, forward_at=at)
+    save_arrays(folder, occurrences=_small(tally(forward.terms, len(terms), forward.tfs)))
     codes = codes_of(lengths)
     write_lists(folder, scatter(forward, len(terms)), codes, len(lengths))
     write_terms(folder, terms)
     _write_strings(folder, "ids", ids)
+    write_id_order(folder, ids)
+    save_arrays(folder, lengths=lengths, codes=codes)
+
+
+def write_id_order(folder: Path, ids: Sequence[str]) -> None:
+    """Write the order of ids, and the place of each in it, where they are not sorted."""
     if any(one >= other for one, other in pairwise(ids)):
         order = np.array(sorted(range(len(ids)), key=ids.__getitem__), np.int32)
         rank = np.empty(len(ids), np.int32)
         rank[order] = np.arange(len(ids), dtype=np.int32)
-        _save(folder, id_order=order, id_rank=rank)
-    _save(folder, lengths=lengths, codes=codes)
+        save_arrays(folder, id_order=order, id_rank=rank)
 
 
 def _by_frequency(terms: Sequence[str], forward: Forward) -> tuple[list[str], Forward]:
@@ -74,23 +80,23 @@ def write_lists(folder: Path, postings: Postings, codes: Bytes, documents: int) 
     """Write packed postings, of terms by falling frequency."""
     starts, payload = postings.starts, postings.payload
     packed = packing.pack(postings, codes, documents)
-    _save(folder, lists=packed.lists, lists_at=packed.lists_at, areas=packed.areas)
+    save_arrays(folder, lists=packed.lists, lists_at=packed.lists_at, areas=packed.areas)
     highest = np.maximum.reduceat(payload, starts[:-1]) if len(starts) > 1 else np.empty(0, payload.dtype)
-    _save(folder, frequencies=np.diff(starts).astype(np.int32), highest_tf=highest)
+    save_arrays(folder, frequencies=np.diff(starts).astype(np.int32), highest_tf=highest)
 
 
 def write_terms(folder: Path, terms: Sequence[str]) -> None:
     """Write the names of terms, and their numbers as the names are sorted."""
     order = np.array(sorted(range(len(terms)), key=terms.__getitem__), np.int32)
     _write_strings(folder, "terms", terms)
-    _save(folder, terms_order=order)
+    save_arrays(folder, terms_order=order)
 
 
 def _write_strings(folder: Path, name: str, strings: Iterable[str]) -> None:
     # Strings sort by code point, which is the order of their UTF-8 bytes too.
     blob, offsets = Strings.pack(strings)
     arrays: dict[str, NDArray[Any]] = {name: blob, f"{name}_at": offsets}
-    _save(folder, **arrays)
+    save_arrays(folder, **arrays)
 
 
 def _small(numbers: Int64s) -> NDArray[Any]:
@@ -98,7 +104,8 @@ def _small(numbers: Int64s) -> NDArray[Any]:
     return numbers.astype(counts_up_to(int(numbers.max(initial=0))))
 
 
-def _save(folder: Path, **arrays: NDArray[Any]) -> None:
+def save_arrays(folder: Path, **arrays: NDArray[Any]) -> None:
+    """Write arrays of a segment into files of their names."""
     for name, array in arrays.items():
         if name in BLOBS:
             array.tofile(folder / f"{name}.bin")

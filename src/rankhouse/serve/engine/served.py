@@ -13,22 +13,24 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import base_of
+from rankhouse.index.impacts.impacts import Weigher
 from rankhouse.models.biencoder import BiEncoder, compare
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.dual_encoder import DualEncoder
-from rankhouse.models.pair_encoding import TextIds
 from rankhouse.models.ranker import NeuralRanker
+from rankhouse.models.text_ids import TextIds
 from rankhouse.ranking.pool import POOLS, Pool
 from rankhouse.serve.engine.jobs import ModelWork, Numbers, WorkResult
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, then, waited
 from rankhouse.serve.engine.worker import ModelWorker
 from rankhouse.serve.errors import NotThisModel
-from rankhouse.systems.rankers import ComputeOptions, open_ranker, use_of
+from rankhouse.systems.rankers import ComputeOptions, as_weigher, open_ranker, use_of
 from rankhouse.text.split import SPLITTERS, Splitter
 
 T = TypeVar("T")
@@ -207,6 +209,25 @@ class BlockingRanker:
     def encode_passages(self, texts: Sequence[str]) -> FloatArray:
         """Encode n passages: (n, d) float32; zeros for what the encoder cannot read."""
         return self._encode(texts, "passage")
+
+    @property
+    def vocabulary(self) -> int:
+        """How many words a sparse encoder weighs."""
+        return self._weigher.vocabulary
+
+    def word(self, number: int) -> str:
+        """Return a word of a sparse encoder's vocabulary."""
+        return self._weigher.word(number)
+
+    def query_weights(self, texts: Sequence[str]) -> csr_array:
+        """Weigh the vocabulary of a sparse encoder for n queries: (n, v) float32."""
+        weigher = self._weigher
+        outcome = self._served.call(lambda: weigher.query_weights(texts), self._deadline)
+        return waited(outcome, self._deadline)
+
+    @property
+    def _weigher(self) -> Weigher:
+        return as_weigher(self._served.ranker, self._served.name)
 
     def _encode(self, texts: Sequence[str], side: Side) -> FloatArray:
         outcome = waited(self._served.encode(texts, side, self._deadline), self._deadline)

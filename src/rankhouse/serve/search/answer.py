@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher
+from rankhouse.index.impacts.impacts import Impacts, QueryWeigher
+from rankhouse.index.impacts.search import ImpactSearcher
 from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.ranking.fuse import rrf
@@ -32,10 +34,11 @@ from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, SearchResponse
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.execution import Execution, before_ranker, with_snippets
-from rankhouse.systems.rankers import ComputeOptions
+from rankhouse.systems.first_stages import Dense, Sparse
+from rankhouse.systems.rankers import ComputeOptions, query_weigher
 from rankhouse.systems.reranking import split_and_pool
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Reranked, System
+from rankhouse.systems.system import FOUND, Cut, FirstStage, Fused, Reranked, System
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
@@ -170,6 +173,17 @@ class ServedExecution(Execution):
         """Return an encoder of the service. Args: as for :meth:`Execution.encoder`."""
         return self.ranker(Stage(stage.ranker))
 
+    def impacts(self, stage: Sparse) -> ImpactSearcher:
+        """Return impacts of the index. Args: as for :meth:`Execution.impacts`."""
+        searcher, warning = self._view.impacts(stage)
+        self.warnings += filter(None, [warning])
+        return searcher
+
+    def weigher(self, stage: Sparse, impacts: Impacts) -> QueryWeigher:
+        """Return the table of an encoder of the service, or the encoder. Args: as for the base class."""
+        served = self._catalogue.ranker(stage.ranker)
+        return query_weigher(impacts, replace(stage, ranker=served.spec)) or served.blocking(self._deadline)
+
     def ranker(self, stage: Stage) -> Any:  # noqa: ANN401 - what blocks until the ranker's turn
         """Return a ranker of the service. Args: as for :meth:`Execution.ranker`."""
         return self._catalogue.ranker(str(stage.ranker)).blocking(self._deadline)
@@ -199,7 +213,7 @@ class ServedExecution(Execution):
         try:
             return super().found(stage, k, show)
         except DeadlinePassed:
-            if isinstance(stage, Dense):
+            if isinstance(stage, Dense | Sparse):
                 self._late[stage.ranker] = None
             names = " and ".join(self._late)
             self.degraded = f"{names} {_LATE}: this is the others' order"

@@ -18,6 +18,10 @@ from rankhouse.core.results import Ranking
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.impacts.impacts import Impacts, impacts_folder
+from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.search import ImpactSearcher
+from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.precomputed.score import PrecomputedScorer
@@ -27,8 +31,10 @@ from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.systems import NamedSystem, asked_system, usual_systems
 from rankhouse.systems.execution import costly
+from rankhouse.systems.first_stages import Dense, Sparse
+from rankhouse.systems.rankers import impact_searcher
 from rankhouse.systems.reranking import open_precomputed
-from rankhouse.systems.system import Dense, Reranked
+from rankhouse.systems.system import Reranked
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
@@ -80,6 +86,7 @@ class IndexView:
         self._lock = threading.Lock()
         self._encoded: dict[str, str] = {}
         self._searchers: dict[tuple[str, str], tuple[Searcher, str]] = {}
+        self._impacts: dict[str, tuple[ImpactSearcher, str]] = {}
         self._stored: LRUCache[tuple[str, str], PrecomputedScorer | None] = LRUCache(_SPLITS)
         self._over: dict[tuple[str, ...], IndexView] = {}
         self._floors: dict[str, float] = {}
@@ -135,15 +142,30 @@ class IndexView:
         if isinstance(index, ShardedIndex):
             return ShardedSearcher(index, open_vectors(index, model.name), model.vectors), ""
         vectors = Vectors.open(vectors_folder(index.path, model.name))
-        state, warning = vectors.state, ""
+        return searcher_of(vectors, model.vectors), self._lacking(index, vectors)
+
+    def impacts(self, model: Sparse) -> tuple[ImpactSearcher, str]:
+        """Open impacts of the index, and return a warning of what they lack, as :meth:`searcher` does."""
+        with self._lock:
+            if model.name not in self._impacts:
+                index = self.index
+                if isinstance(index, ShardedIndex):
+                    return impact_searcher(index, model), ""
+                impacts = Impacts.open(impacts_folder(index.path, model.name))
+                warning = self._lacking(index, impacts)
+                self._impacts[model.name] = ImpactSearcher(PackedImpacts(impacts)), warning
+            return self._impacts[model.name]
+
+    def _lacking(self, index: Index, stored: Vectors | Impacts) -> str:
+        state, kind = stored.state, type(stored).__name__.lower()
         if not index.manifest.began_as(state.collection):
-            vectors.require(documents=len(index), collection=index.fingerprint)
+            stored.require(documents=len(index), collection=index.fingerprint)
         elif missing := len(index) - state.documents:
-            warning = (
-                f"{missing:,} documents were added to {self.name} after it was encoded, so vectors do "
+            return (
+                f"{missing:,} documents were added to {self.name} after it was encoded, so {kind} do "
                 "not find them; run  rankhouse encode  again: only what is new is encoded"
             )
-        return searcher_of(vectors, model.vectors), warning
+        return ""
 
     def floor(self, vectors: Vectors, measure: Callable[[], float]) -> float:
         """Return the score that these vectors reach for questions that mean nothing, measured once."""

@@ -9,10 +9,11 @@ from functools import lru_cache
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.systems.execution import costly
+from rankhouse.systems.first_stages import Dense, Lexical, Sparse
 from rankhouse.systems.notation import system
 from rankhouse.systems.short_forms import joined
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import FOUND, Cut, Dense, Fused, Lexical, Reranked, System
+from rankhouse.systems.system import FOUND, Cut, Fused, Reranked, System
 
 MOST_STAGES = 9
 """Stages that search or read in a system that comes with a request."""
@@ -40,7 +41,7 @@ class NamedSystem:
     def rankers(self) -> tuple[str, ...]:
         """Names of the rankers of the service that it needs: encoders, then those that read."""
         parts = list(self.system.walk())
-        encoders = [part.ranker for part in parts if isinstance(part, Dense)]
+        encoders = [part.ranker for part in parts if isinstance(part, Dense | Sparse)]
         return (*encoders, *(str(part.stage.ranker) for part in parts if isinstance(part, Reranked)))
 
 
@@ -60,7 +61,7 @@ def asked_system(text: str) -> NamedSystem:
 def with_names(system: System, names: Mapping[str, str]) -> System:
     """Return a system that calls its rankers by other names; one without another name keeps its own."""
     match system:
-        case Dense():
+        case Dense() | Sparse():
             return replace(system, ranker=names.get(system.ranker, system.ranker))
         case Fused():
             return replace(system, systems=tuple(with_names(part, names) for part in system.systems))

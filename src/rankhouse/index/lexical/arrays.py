@@ -1,0 +1,97 @@
+"""The files of a segment: which types they may have, and how they are compared with what was written."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankhouse.core.errors import BadIndex
+from rankhouse.io.checksums import BLOCK, CheckedArray, FileSum, Guard, differs, file_sum
+
+_OFFSETS, _COUNTS = ("<u4", "<i8"), ("|u1", "<u2", "<u4")
+# The types an array may have; a damaged header cannot make another array of a file's bytes.
+ARRAYS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("terms_at", "lists_at", "forward_at", "ids_at"), _OFFSETS),
+    **dict.fromkeys(("block_rows", "block_starts"), ("<i8",)),
+    **dict.fromkeys(
+        ("terms_order", "frequencies", "lengths", "id_order", "id_rank", "dead", "numbers"), ("<i4",)
+    ),
+    **dict.fromkeys(("occurrences", "highest_tf"), _COUNTS),
+    "codes": ("|u1",),
+}
+OPTIONAL: Final = ("id_order", "id_rank")
+DEAD: Final = "dead-"
+BLOBS: Final = ("terms", "lists", "areas", "forward", "ids", "store")
+# Small files are compared whole when opened, large ones block by block as they are read (`verify`: whole).
+CHECKED_AT_OPEN = BLOCK
+
+
+def map_file(path: Path, expected: FileSum | None) -> CheckedArray[Any]:
+    """Map a file of a segment; where it is large, with the guard that compares its blocks.
+
+    Raises:
+        BadIndex: It is not named, missing, or no array of its kind.
+    """
+    if expected is None:
+        raise BadIndex(f"{path}: is not named in the manifest; the index is damaged, build it again")
+    try:
+        content: NDArray[np.uint8] = (
+            np.asarray(np.memmap(path, np.uint8, "r")) if expected.bytes else np.empty(0, np.uint8)
+        )
+        array, offset = _array_in(path.name, content)
+    except (OSError, ValueError, EOFError) as error:
+        raise BadIndex(f"{path}: cannot be opened as an array ({error}); build the index again") from error
+    if expected.bytes <= CHECKED_AT_OPEN:
+        return CheckedArray(array)
+    return CheckedArray(array, Guard(content, expected, lambda: _damaged(path)), offset)
+
+
+def _array_in(name: str, content: NDArray[np.uint8]) -> tuple[NDArray[Any], int]:
+    """Find the array in a file's bytes, and where it begins."""
+    if not name.endswith(".npy"):
+        return content, 0
+    head = io.BytesIO(bytes(content[:256]))
+    version = np.lib.format.read_magic(head)
+    shape, _, kind = np.lib.format.read_array_header_1_0(head)
+    size = kind.itemsize * (shape[0] if len(shape) == 1 else -1)
+    if version != (1, 0) or kind.str not in ARRAYS[name.removesuffix(".npy").partition("-")[0]]:
+        raise ValueError(f"it holds {kind.str} in version {version}")
+    if head.tell() + size != len(content):
+        raise ValueError(f"it is of shape {shape}, which does not fill its {len(content):,} bytes")
+    return content[head.tell() :].view(kind), head.tell()
+
+
+def _damaged(path: Path) -> BadIndex:
+    return BadIndex(
+        f"{path}: does not have the content it was written with; the index is damaged, build it again"
+    )
+
+
+def check_file(path: Path, expected: FileSum, *, whole: bool) -> None:
+    """Compare a file's size, and where ``whole`` its content, with the manifest.
+
+    Raises:
+        BadIndex: It differs, or is missing.
+    """
+    try:
+        actual = file_sum(path) if whole else FileSum(path.stat().st_size, expected.crc32)
+    except OSError as error:
+        raise BadIndex(
+            f"{path}: is missing or cannot be read ({error.strerror}); build the index again"
+        ) from error
+    if what := differs(actual, expected):
+        raise BadIndex(f"{path}: {what}; the index is damaged, build it again")
+
+
+def verify(folder: Path, sums: dict[str, FileSum]) -> None:
+    """Read every file of a segment whole and compare it with the manifest.
+
+    Raises:
+        BadIndex: One of them differs.
+    """
+    for name, expected in sums.items():
+        check_file(folder / name, expected, whole=True)

@@ -1,0 +1,128 @@
+"""A sparse encoder as a first stage: its impacts beside an index, searched, fused, reranked and explained."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import rankhouse as rh
+from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
+from rankhouse.jobs.encode import EncodeJob, EncodeWorker
+from rankhouse.models.query_table import QueryTable
+from rankhouse.models.sparse import open_sparse
+from rankhouse.models.sparse_ranker import SparseRanker
+from rankhouse.systems.rankers import source_of
+
+from .conftest import make_pairs
+from .test_sparse import TEXTS, masked, splade  # noqa: F401  # a fixture
+
+library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
+PAIRS = make_pairs(40)
+QUERIES = {f"q{i}": pair.query.text for i, pair in enumerate(PAIRS[:20])}
+
+
+@pytest.fixture(scope="module")
+def world(masked, tmp_path_factory):  # noqa: F811
+    """An index with the impacts of two encoders: one reads queries, one has a table for them."""
+    root = tmp_path_factory.mktemp("stage")
+    documents = [rh.Document(f"d{i:02}", pair.passage.text) for i, pair in enumerate(PAIRS)]
+    index = rh.Index.build(documents, root / "index")
+    for name, table in (("read", False), ("table", True)):
+        folder = splade(masked, "BertForMaskedLM", root / name, table=table)
+        job = EncodeJob(index=str(index.path), ranker=f'sparse("{folder}")', name=name)
+        EncodeWorker(job, index).encode(lambda *_: None)
+    return root
+
+
+@pytest.mark.parametrize("name", ["read", "table"])
+def test_a_search_gives_the_dot_products_of_all_documents(name, world, fp32):
+    run = rh.system(f'sparse("{world / name}", name="{name}")').run(QUERIES, rh.Index.open(world / "index"))
+    ranker = SparseRanker(open_sparse(str(world / name)), fp32)
+    passages = ranker.passage_weights([pair.passage.text for pair in PAIRS]).toarray().astype(np.float64)
+    asked = ranker.query_weights(list(QUERIES.values())).toarray().astype(np.float64)
+    for query, row in zip(QUERIES, asked, strict=True):
+        scores = (passages * row).sum(1).astype(np.float32)
+        wanted = [place for place in np.argsort(-scores, kind="stable") if scores[place] > 0]
+        assert run[query].doc_ids == tuple(f"d{place:02}" for place in wanted)
+        np.testing.assert_allclose(run[query].scores, scores[wanted], rtol=1e-6)
+
+
+def test_a_table_at_work_gives_the_weights_of_the_ranker(world, fp32):
+    ranker = SparseRanker(open_sparse(str(world / "table"), max_length=20), fp32)
+    table = QueryTable.of(ranker.query_files(), ranker.fingerprint)
+    texts = [*TEXTS, "[SEP] storm [MASK]"]
+    ours, theirs = table.query_weights(texts), ranker.query_weights(texts)
+    np.testing.assert_array_equal(ours.toarray(), theirs.toarray())
+    assert [table.word(i) for i in range(table.vocabulary)] == [
+        ranker.word(i) for i in range(ranker.vocabulary)
+    ]
+    assert not SparseRanker(open_sparse(str(world / "read")), fp32).query_files()
+
+
+def test_it_is_fused_cut_and_read_by_rankers(world):
+    stage = rh.system(f'sparse("{world / "table"}", name="table")')
+    index = rh.Index.open(world / "index")
+    hybrid = rh.system("bm25") + 0.5 * stage
+    assert rh.system(str(hybrid)) == hybrid
+    assert len(hybrid.run(QUERIES, index)["q0"].doc_ids) == len(PAIRS)
+    assert len((stage % 3).run(QUERIES, index)["q0"].doc_ids) == 3
+    again = (stage % 5 >> f'sparse("{world / "table"}")').run(QUERIES, index)
+    for query in QUERIES:
+        assert again[query].doc_ids == (stage % 5).run(QUERIES, index)[query].doc_ids
+
+
+def test_its_explanation_is_the_sum_of_the_search(world):
+    index = rh.Index.open(world / "index")
+    for name in ("read", "table"):
+        stage = rh.system(f'sparse("{world / name}", name="{name}")')
+        ranking = stage.rank(QUERIES["q0"], index)
+        told = stage.explain(QUERIES["q0"], ranking.doc_ids[0], index=index)
+        assert told.answer.exact
+        assert np.float32(told.score) == ranking.scores[0]
+        assert sum(part.value for part in told.parts) == pytest.approx(told.score, rel=1e-6)
+
+
+def test_an_encoder_is_known_by_its_content_and_others_are_refused(world, masked, tmp_path):  # noqa: F811
+    index = rh.Index.open(world / "index")
+    assert source_of(str(world / "table")) == source_of(f'sparse("{world / "table"}")')
+    with pytest.raises(MissingInput, match="there are: read, table"):
+        rh.system(f'sparse("{world / "table"}")').run(QUERIES, index)
+    with pytest.raises(BadIndex, match="the queries would be by"):
+        rh.system(f'sparse("{world / "read"}", name="table")').run(QUERIES, index)
+    with pytest.raises(WrongUse, match="is written  sparse"):
+        rh.system("sparse")
+    parts = rh.Index.open_parts(world / "index", _other(tmp_path))
+    with pytest.raises(WrongUse, match="not searched as one"):
+        rh.system(f'sparse("{world / "table"}", name="table")').run(QUERIES, parts)
+
+
+def _other(folder):
+    return rh.Index.build([rh.Document("other", "a storm")], folder / "other").path
+
+
+def test_documents_that_were_added_are_encoded_alone(world, tmp_path, masked):  # noqa: F811
+    texts = [pair.passage.text for pair in PAIRS]
+    index = rh.Index.build([rh.Document(str(i), text) for i, text in enumerate(texts[:30])], tmp_path / "i")
+    spec = f'sparse("{world / "table"}")'
+    index.encode(spec)
+    index = index.append([rh.Document(str(i + 30), text) for i, text in enumerate(texts[30:])])
+    with pytest.raises(BadIndex, match="only what was added will be encoded"):
+        rh.system(spec).run(QUERIES, index)
+    assert len(index.encode(spec)) == 40
+    whole = rh.Index.build([rh.Document(str(i), text) for i, text in enumerate(texts)], tmp_path / "j")
+    whole.encode(spec)
+    assert rh.system(spec).run(QUERIES, index) == rh.system(spec).run(QUERIES, whole)
+
+
+@pytest.mark.outside
+def test_a_search_by_a_table_imports_no_torch(world):
+    system = f'sparse("{world / "table"}", name="table")'
+    code = (
+        "import sys, rankhouse as rh\n"
+        f"run = rh.system({system!r}).run({QUERIES!r}, {str(world / 'index')!r})\n"
+        "unwanted = 'torch', 'transformers'\n"
+        "print(len(run['q0'].doc_ids), [one for one in unwanted if one in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(len(PAIRS)), "[]"]
