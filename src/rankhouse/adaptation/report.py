@@ -56,8 +56,8 @@ def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: P
     """Choose the student's weight on held-out pseudo-queries.
 
     A question's own document flatters the first stage, since the words are the document's; the teacher's best
-    flatter the student; so the mean of both counts. Of equally good weights it is the nearest to equal shares.
-    A warning is given where the student, or both joined, rank worse than the first stage.
+    flatter the student; so the mean of both counts. Of equally good weights it is the nearest to equal
+    shares. A warning is given where the student alone ranks worse than the first stage.
     """
     plan = Plan(depth=depth)
     reranked = rerank(student, apart.first, apart.queries, index.documents, plan=plan, progress=progress)
@@ -67,15 +67,12 @@ def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: P
     if means[1.0] < means[0.0]:
         lost = values[0.0] - values[1.0]
         error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else 0.0
-        helps = (
-            f"joined they have {means[chosen]:.3f}"
-            if means[chosen] > means[0.0]
-            else "joining them does not help"
-        )
+        gain = f"joined they have {means[chosen]:.3f}"
         say(
-            f"warning: alone the student ranks the {len(lost):,} held-out questions worse than the first stage: "
-            f"{MEASURE} {means[1.0]:.3f} and {means[0.0]:.3f} (standard error of the difference {error:.3f}); "
-            f"{helps}. More steps or minutes, in another folder, teach it more"
+            f"warning: alone the student ranks the {len(lost):,} held-out questions worse than the first "
+            f"stage: {MEASURE} {means[1.0]:.3f} and {means[0.0]:.3f} (standard error of the difference "
+            f"{error:.3f}); {gain if means[chosen] > means[0.0] else 'joining them does not help'}. More "
+            "steps or minutes, in another folder, teach it more"
         )
     return Weight(chosen, {"first stage": means[0.0], "student": means[1.0], "joined": means[chosen]})
 

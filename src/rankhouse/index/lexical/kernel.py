@@ -180,7 +180,7 @@ class Split(NamedTuple):
     Attributes:
         texts: Number of the first text that was not read, since it is not plain.
         numbers: Numbers of the words, (words,); those of unknown words are not set.
-        unknown: Place in ``numbers``, first unit, length and hash of each word not in the table, (unknown, 4).
+        unknown: Place in ``numbers``, first unit, length, hash of each word not in the table, (unknown, 4).
     """
 
     texts: int
