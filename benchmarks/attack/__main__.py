@@ -20,6 +20,7 @@ from pathlib import Path
 from . import (
     aims,
     bad_words,
+    changes,
     fuzz,
     kills,
     markup,
@@ -48,6 +49,7 @@ CAMPAIGNS = {
     "kills": kills.trials,
     "full disks": tight.trials,
     "two at once": together.trials,
+    "changes": changes.trials,
     "aims": aims.trials,
     "bad words": bad_words.trials,
     "monsters": monsters.trials,

@@ -1,4 +1,4 @@
-"""Stores: names that lead elsewhere, files of somebody else, kills, two pushes at once, flipped notes."""
+"""Stores: names that lead elsewhere, files of others, kills, two pushes at once, flips, full disks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from .calls import Call, call
+from .tight import filled, own_disk
 from .verdicts import RIGHT, Trial, Verdict, breakdown, contents, message, refused
 
 # Kind -> module, notation of a collection in the folder "store", how it is asked, the file with its note.
@@ -26,7 +27,7 @@ STRANGERS = (
     *("store/thesis.txt", "store/papers/thesis.txt", "store/papers.json", "store/papers.lance/thesis.txt"),
     *("store/meta.json", "store/collection/papers/thesis.txt", "store.db/thesis.txt", "store.db/LOCK"),
 )
-_KILLS, _PAIRS, _FLIPS = 4, 2, 6  # trials of each kind
+_KILLS, _PAIRS, _FLIPS, _FULL = 4, 2, 6, 8  # trials of each kind
 
 
 def trials(seed: int) -> Iterator[Trial]:
@@ -47,6 +48,11 @@ def trials(seed: int) -> Iterator[Trial]:
         for _ in range(_PAIRS):
             apart = rng.random() * 0.3
             yield Trial(f"two {kind}, {apart:.0%} apart", lambda f, k=kind, a=apart: _both(f, k, a))
+        for turn in range(_FULL if os.geteuid() == 0 else 0):
+            left = 4 * int(2 ** rng.uniform(0, 9)) if turn else 0
+            yield Trial(
+                f"{kind}, a disk with {left} KiB left", lambda f, k=kind, n=left: _little_room(f, k, n)
+            )
         for _ in range(_FLIPS if note else 0):
             place, mask = rng.random(), 1 << rng.randrange(8)
             yield Trial(
@@ -154,6 +160,21 @@ def _both(folder: Path, kind: str, apart: float) -> Verdict:
         if message(done) != RIGHT:
             return message(done)
     return _settled(folder, kind)
+
+
+def _little_room(folder: Path, kind: str, left: int) -> Verdict:
+    with own_disk(folder) as place:
+        if place is None:
+            return RIGHT
+        with filled(place, left):
+            done = call(_push(kind), place)
+            if message(done) != RIGHT:
+                return message(done)
+            if done.code and "full" not in done.err:
+                return Verdict("wrong", f"the message does not say why: {done.err.strip()[-150:]}")
+            if message(asked := call(_pull(kind), place)) != RIGHT:
+                return message(asked)
+        return _settled(place, kind)
 
 
 def _flip(folder: Path, kind: str, place: float, mask: int) -> Verdict:

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from .calls import Outcome, call
@@ -43,22 +44,40 @@ def _limited(folder: Path, scene: str, size: int) -> Verdict:
 def _full(folder: Path, scene: str, left: int) -> Verdict:
     """Do the scene in a small file system of which little is left."""
     whole, volatile, _ = _whole(scene, _home())
+    with own_disk(folder) as place:
+        if place is None:
+            return _limited(folder, scene, left * 1024)
+        before = _stage(place, scene)
+        with filled(place, left):
+            done = call(SCENES[scene][0], place)
+        return _judge(place, scene, done, (before, whole, volatile))
+
+
+@contextmanager
+def own_disk(folder: Path) -> Iterator[Path | None]:
+    """Copy a folder into a file system of its own; None where none can be mounted."""
     disk = folder.with_name(folder.name + ".disk")
     disk.mkdir(exist_ok=True)
     if os.system(f"mount -t tmpfs -o size=64m none {disk}") != 0:
-        return _limited(folder, scene, left * 1024)
+        yield None
+        return
     try:
         shutil.copytree(folder, disk / "w", symlinks=True)
-        before = _stage(disk / "w", scene)
-        state = os.statvfs(disk)
-        ballast = state.f_bavail * state.f_frsize - left * 1024
-        with (disk / "ballast").open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, ballast)
-        done = call(SCENES[scene][0], disk / "w")
-        (disk / "ballast").unlink()
-        return _judge(disk / "w", scene, done, (before, whole, volatile))
+        yield disk / "w"
     finally:
         os.system(f"umount {disk}")
+
+
+@contextmanager
+def filled(place: Path, left: int) -> Iterator[None]:
+    """Leave so many KiB of a file system free while a block runs."""
+    state, ballast = os.statvfs(place), place.with_name("ballast")
+    with ballast.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, state.f_bavail * state.f_frsize - left * 1024)
+    try:
+        yield
+    finally:
+        ballast.unlink()
 
 
 def _judge(

@@ -95,6 +95,23 @@ def test_infinite_scores_are_ordered_and_nan_is_refused_by_name():
         Run.of([("q1", "d1", 1.0), ("q3", "d7", float("nan"))])
 
 
+def test_finite_scores_that_32_bits_make_infinite_and_equal_are_refused():
+    """Their order was lost, with numpy's words about a cast."""
+    ways = (
+        lambda score: Run.of([("q", "a", 1.0), ("q", "b", score)]),
+        lambda score: Run.of({"q": {"a": 1.0, "b": score}}),
+        lambda score: Run.from_rankings({"q": Ranking(("a", "b"), np.array([score, 1.0]))}),
+        lambda score: Run.from_columns(["q"], [["a", "b"]], [np.array([1.0, score])]),
+    )
+    for way in ways:
+        for score in (1e300, -1e39, 3.5e38):
+            with pytest.raises(BadData, match=r"the score .* is beyond 3\.4e\+38, the largest of 32 bits"):
+                way(score)
+        assert len(way(3.4e38)["q"].doc_ids) == 2
+    with pytest.raises(BadData, match="a score is beyond"):
+        ways[1](10**400)
+
+
 def test_a_document_twice_is_refused_by_name():
     with pytest.raises(BadData, match=r'query "q2" holds document "x" twice'):
         Run.of([("q1", "x", 1), ("q2", "x", 1), ("q2", "y", 2), ("q2", "x", 3)])

@@ -129,6 +129,19 @@ def test_files_of_earlier_changes_go_with_the_next(index):
     Index.open(index).verify()
 
 
+def test_what_a_killed_change_left_goes_with_the_next_though_it_be_refused(index):
+    left = index / ".manifest.json.killed.part"
+    for refused in (
+        lambda: delete(["nobody"], index),
+        lambda: append([Document("d1", "known")], index, OPTIONS),
+    ):
+        left.mkdir()
+        (left / "manifest.json").write_text("{}")
+        with pytest.raises((WrongUse, DuplicateId)):
+            refused()
+        assert not left.exists()
+
+
 def test_damage_in_the_marks_is_found(index):
     delete(["d1"], index)
     [path] = index.rglob("dead-*")

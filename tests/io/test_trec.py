@@ -51,6 +51,7 @@ def test_a_run_may_come_back_to_a_query_and_disagree_with_its_ranks(tmp_path):
         ("q Q0 d e 1 2.0 t", "7 columns"),
         ("q Q0 d 1 nan t", '"nan" is not a number'),
         ("q Q0 d 1 2,5 t", '"2,5" is not a number'),
+        ("q Q0 d 1 1e300 t", "the score 1e300 is beyond 3.4e.38, the largest of 32 bits"),
         ("q Q0 a 1 2 t", 'document "a" was already given'),
     ],
 )

@@ -91,6 +91,16 @@ def test_a_pair_twice_counts_once():
         scored_pairs([*pairs[:2], pair("q", "a", 2.0)], {"q": {"a": 1}})
 
 
+def test_label_stats_counts_a_pair_once():
+    pairs = [pair("q", "a"), pair("q", "b"), pair("q", "a")]
+    with pytest.warns(RankhouseWarning, match="1 pairs are given more than once and count once: query"):
+        counted = summarise_pairs(pairs, {"q": {"b": 1}})
+    assert (counted.pairs, counted.relevant, counted.precision) == (2, 2, 0.5)
+    assert summarise_pairs([*pairs[:2], pair("q", "a", passage=1)]).pairs == 3
+    with pytest.raises(BadData, match='passage 0 of "a" is given twice, with the labels 1 and 0'):
+        summarise_pairs([*pairs[:2], pair("q", "a", label=0)])
+
+
 class Ones:
     scale = "logit"
 

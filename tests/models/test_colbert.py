@@ -242,6 +242,29 @@ def test_what_is_no_late_interaction_model_is_refused(plain, checkpoint, tmp_pat
         open_colbert(str(tmp_path / "pictures"))
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("modules.json", "{}"),
+        ("modules.json", "[7]"),
+        ("2_MultiVectorMask/config.json", "[]"),
+        ("1_Dense/config.json", "[]"),
+        ("config_sentence_transformers.json", '{"prompts": 7}'),
+        ("sentence_bert_config.json", '{"query_length": "x"}'),
+        ("artifact.metadata", '{"query_maxlen": "x"}'),
+        ("artifact.metadata", "[]"),
+    ],
+)
+def test_damaged_settings_are_refused_in_words(file, content, plain, tmp_path):
+    if file == "artifact.metadata":
+        stanford(tmp_path / "late", plain)
+    else:
+        native(tmp_path / "late", plain, "BertModel", EXPANSION)
+    (tmp_path / "late" / file).write_text(content)
+    with pytest.raises(BadModel, match="late"):
+        open_model(f'colbert("{tmp_path / "late"}")')
+
+
 @pytest.mark.parametrize("similarity", ["maxsim", "meanmaxsim"])
 @pytest.mark.parametrize("expansion", [None, EXPANSION])
 def test_each_word_of_a_query_is_explained_by_what_it_matches(similarity, expansion, plain, fp32, tmp_path):

@@ -170,6 +170,29 @@ def test_what_is_no_sparse_encoder_is_refused(masked, checkpoint, tmp_path):
         open_sparse(str(tmp_path / "third"))
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("modules.json", "{}"),
+        ("modules.json", '[{"type": null, "path": 3}]'),
+        ("modules.json", "[7]"),
+        ("1_SpladePooling/config.json", "[]"),
+        ("1_SpladePooling/config.json", '{"pooling_strategy": -1}'),
+        ("config.json", "[]"),
+        ("config_sentence_transformers.json", "[]"),
+        ("config_sentence_transformers.json", '{"prompts": 7}'),
+        ("sentence_bert_config.json", '{"max_seq_length": "x"}'),
+        ("tokenizer.json", "{}"),
+    ],
+)
+def test_damaged_settings_are_refused_in_words(file, content, masked, tmp_path):
+    splade(masked, "BertForMaskedLM", tmp_path / "splade")
+    (tmp_path / "splade" / file).write_text(content)
+    for way in (str(tmp_path / "splade"), f'sparse("{tmp_path / "splade"}")'):
+        with pytest.raises(BadModel, match="splade"):
+            bundle.load(way) if way.startswith("/") else open_model(way)
+
+
 def test_special_tokens_in_texts_stay_text(masked, fp32):
     ranker = SparseRanker(open_sparse(masked("BertForMaskedLM")), fp32)
     plain, spelled = (

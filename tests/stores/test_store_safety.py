@@ -255,3 +255,48 @@ def test_a_damaged_note_of_a_collection_says_what_to_do(index, store_of, tmp_pat
     facts.unlink()
     push(index, store, options_of("qdrant_edge", overwrite=True))
     assert json.loads(facts.read_text())["complete"] is True
+
+
+def test_an_engine_that_maps_its_files_is_not_asked_to_fill_a_disk(index, store_of, monkeypatch):
+    """A signal ended the process, and nothing was said."""
+    from rankhouse.stores import clients
+
+    store = store_of("qdrant_edge")
+    left = iter([1 << 30, 5 << 20, *[1 << 10] * 2])
+    real = clients.shutil.disk_usage
+    monkeypatch.setattr(clients.shutil, "disk_usage", lambda path: real(path)._replace(free=next(left)))
+    store.batch = 20
+    with pytest.raises(StoreFailed, match=r"the disk is full: 0\.0 MiB are left where 4\.\d MiB are needed"):
+        push(index, store, options_of("qdrant_edge"))
+    monkeypatch.undo()
+    assert store.count() == 20
+    with pytest.raises(StoreFailed, match="push again"):
+        pulled("qdrant_edge", store)
+    push(index, store, options_of("qdrant_edge"))
+    assert pulled("qdrant_edge", store)["1"].doc_ids
+
+
+# Kind -> what a full disk leaves of a first push, below the working folder.
+BEGUN = {"qdrant": "store/meta.json", "milvus": "store.db/collections/papers/schema.json.tmp"}
+
+
+@pytest.mark.parametrize("kind", BEGUN)
+def test_a_push_goes_on_from_what_a_full_disk_kept_it_from_beginning(
+    index, store_of, kind, tmp_path, monkeypatch
+):
+    _need(kind)
+    monkeypatch.chdir(tmp_path)
+    left = tmp_path / BEGUN[kind]
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"")
+    if kind == "milvus":
+        (tmp_path / "store.db" / "LOCK").touch()
+        mine = left.with_name("mine.txt")
+        mine.touch()
+    store = store_of(f"{kind}({left.parts[len(tmp_path.parts)]!r}, collection='papers')")
+    if kind == "milvus":
+        with pytest.raises(WrongUse, match=r"holds something else \(mine.txt\)"):
+            push(index, store, options_of(kind))
+        mine.unlink()
+    assert push(index, store, options_of(kind)).written == len(index)
+    assert pulled(kind, store)["1"].doc_ids

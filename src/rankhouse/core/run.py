@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IntArray = NDArray[np.int64]
+INFINITE_FROM: Final = 2.0**128 - 2.0**103  # what 32 bits round to infinity
+TOO_LARGE: Final = "is beyond 3.4e+38, the largest of 32 bits; divide all scores by the same number"
 
 
 class UnknownQuery(WrongUse, KeyError):
@@ -136,7 +138,7 @@ class Run(Mapping[str, Ranking]):
         for query_id, doc_id, score in triples("run", rows, "a score"):
             documents.setdefault(query_id, []).append(doc_id)
             scores.setdefault(query_id, []).append(score)
-        columns = [np.array(row, np.float64).astype(np.float32) for row in scores.values()]
+        columns = [_narrow(row) for row in scores.values()]
         return cls.from_columns(list(documents), list(documents.values()), columns)
 
     @classmethod
@@ -150,11 +152,11 @@ class Run(Mapping[str, Ranking]):
         for query_id, ranking in rankings.items():
             check_row("run", query_id, ranking)
             if isinstance(ranking, Ranking):
-                ids, values = ranking.doc_ids, np.asarray(ranking.scores, dtype=np.float32)
+                ids, values = ranking.doc_ids, _narrow(ranking.scores)
             else:
                 if wrong := [score for score in ranking.values() if not _is_number(score)]:
                     raise BadData(f'run, query "{query_id}": the score {wrong[0]!r:.60} is not a number')
-                ids, values = tuple(ranking), np.fromiter(ranking.values(), np.float32, len(ranking))
+                ids, values = tuple(ranking), _narrow(list(ranking.values()))
             query_ids.append(query_id)
             documents.append(ids)
             scores.append(values)
@@ -186,7 +188,7 @@ class Run(Mapping[str, Ranking]):
         codes: dict[str, int] = {}
         rows = [codes.setdefault(d, len(codes)) for ids in documents for d in ids]
         sizes = [len(ids) for ids in documents]
-        values = np.concatenate([np.empty(0, np.float32), *scores]).astype(np.float32, copy=False)
+        values = _narrow(np.concatenate([np.empty(0, np.float32), *scores]))
         if len(values) != len(rows):
             raise WrongUse(f"{len(rows)} documents but {len(values)} scores; each document needs one score")
         return cls._sort(
@@ -364,6 +366,21 @@ def check_row(name: str, query_id: object, row: object) -> None:
         raise BadData(
             f'{name}, query "{query_id}": the document id {wrong[0]!r:.60} is no string; ids are strings'
         )
+
+
+def _narrow(scores: Sequence[float] | FloatArray) -> FloatArray:
+    """Return scores in 32 bits; refuse one that would become infinite there, and equal to others."""
+    if isinstance(scores, np.ndarray) and scores.dtype == np.float32:
+        return scores
+    try:
+        wide = np.asarray(scores, np.float64)
+    except OverflowError:  # a whole number of hundreds of digits
+        raise BadData(f"a score {TOO_LARGE}") from None
+    with np.errstate(over="ignore"):
+        values = wide.astype(np.float32)
+    if (lost := wide[np.isinf(values) & np.isfinite(wide)]).size:
+        raise BadData(f"the score {lost[0]} {TOO_LARGE}")
+    return values
 
 
 def _is_number(score: object) -> bool:

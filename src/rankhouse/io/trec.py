@@ -12,7 +12,7 @@ import numpy as np
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse, warn
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.qrels import MOST_GRADE, Qrels
-from rankhouse.core.run import Run
+from rankhouse.core.run import INFINITE_FROM, TOO_LARGE, Run
 from rankhouse.io.files import Skips, as_text, numbered_lines
 from rankhouse.io.outputs import writing
 from rankhouse.io.public import PUBLIC, qrels_of
@@ -89,6 +89,8 @@ def _number(score: str, path: Path, line: int) -> float:
         value = math.nan
     if math.isnan(value):
         raise BadData(f'the score "{score}" is not a number', path, line)
+    if INFINITE_FROM <= abs(value) < math.inf:
+        raise BadData(f"the score {score} {TOO_LARGE}", path, line)
     return value
 
 

@@ -238,14 +238,18 @@ class PairsSummary(NamedTuple):
 def summarise_pairs(pairs: Iterable[LabelledPair], qrels: Qrels | None = None) -> PairsSummary:
     """Count the pairs of a file; a document counts once as found, however many of its passages do.
 
-    Warns where pairs and judgements hardly name anything alike.
+    Raises:
+        BadData: A pair has two labels.
+
+    Warns:
+        RankhouseWarning: A pair is given twice; pairs and judgements hardly name anything alike.
     """
     every: Counter[str] = Counter()
     yes: Counter[str] = Counter()
     positives: set[tuple[str, str]] = set()
     named: dict[str, set[str]] = {}
     right = 0
-    for pair in pairs:
+    for pair in distinct(pairs, lambda pair: pair.label, "labels"):
         every[pair.query_id] += 1
         if pair.label <= 0:
             continue

@@ -29,7 +29,7 @@ from rankhouse.io.outputs import others, replacing_folder
 from rankhouse.io.scratch import recover
 from rankhouse.models.checkpoint_kinds import notation_of
 from rankhouse.models.contract import Model
-from rankhouse.models.families import FAMILIES, open_model
+from rankhouse.models.families import FAMILIES, open_model, reading
 from rankhouse.nn.compute import Compute
 
 if TYPE_CHECKING:
@@ -258,7 +258,8 @@ def load(folder: Path | str) -> Model[Any]:
     """
     folder = Path(folder)
     if _is_published(folder):
-        return open_model(notation_of(folder))
+        with reading(folder):
+            return open_model(notation_of(folder))
     manifest = read_manifest(folder)
     if manifest.family not in FAMILIES:
         raise BadModel(

@@ -8,12 +8,13 @@ neither torch nor the other families. Another package names its own ``package.mo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import BadModel, RankhouseError, WrongUse
 from rankhouse.core.extensions import Extensible
 from rankhouse.core.notation import make
 
@@ -316,4 +317,19 @@ def open_model(spec: str) -> Model[Any]:
             f"{spec}: {name} compares the documents of a list two by two and scores no single pair; give it "
             "to rerank, behind a ranker that does"
         )
-    return make(spec, PUBLISHED, "family of published rankers")
+    with reading(spec):
+        return make(spec, PUBLISHED, "family of published rankers")
+
+
+@contextmanager
+def reading(checkpoint: object) -> Iterator[None]:
+    """Turn what readers of damaged files raise, whatever it is, into a BadModel."""
+    try:
+        yield
+    except (RankhouseError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[-1].strip()[:300]
+        raise BadModel(
+            f"{checkpoint}: its files are damaged, or do not fit together ({reason}); fetch the folder again"
+        ) from error

@@ -300,12 +300,15 @@ def _read_settings(folder: Path) -> _Settings:
     ):
         raise _unknown(folder, [kind for kind, _ in modules], "Transformer and SpladePooling")
     pooling = read_json(modules[1][1] / "config.json")
+    strategy = pooling.get("pooling_strategy", "max")
+    if strategy not in ("max", "sum"):
+        raise BadModel(f'"{folder}" pools by {strategy!r}; read here: max and sum')
     extra = folder / "config_sentence_transformers.json"
     named: Mapping[str, str] = (read_json(extra) if extra.is_file() else {}).get("prompts") or {}
     return _Settings(
         modules[0][1],
         table,
-        pooling=str(pooling.get("pooling_strategy", "max")),
+        pooling=strategy,
         logarithms=2 if pooling.get("activation_function") == "log1p_relu" else 1,
         prompts=(named.get("query") or "", named.get("document") or ""),
     )

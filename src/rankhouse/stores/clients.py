@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -119,6 +120,19 @@ def refuse_foreign(store: str, folder: Path, own: Callable[[str], bool]) -> None
         raise WrongUse(
             f"{store}: {folder} holds something else ({name_few(foreign)}), which is never replaced; name "
             "another collection, or move it away"
+        )
+
+
+def check_room(store: str, folder: Path, needed: int) -> None:
+    """Refuse to write about so many bytes where they do not fit.
+
+    For an engine that writes into mapped files: a disk that is full then ends the process with a signal.
+    """
+    left = shutil.disk_usage(folder).free
+    if left < needed:
+        raise StoreFailed(
+            f"{store}: the disk is full: {left / 2**20:.1f} MiB are left where {needed / 2**20:.1f} MiB are "
+            "needed; free some space and push again, which resumes"
         )
 
 

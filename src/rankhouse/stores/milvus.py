@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -104,7 +105,15 @@ class Milvus(FieldStore):
             raise WrongUse(f'{self.name}: has no field "{self.vector}"; there are: {", ".join(fields)}')
         return int(fields[self.vector]["params"].get("dim", 0))
 
+    def _clear_begun(self) -> None:
+        """Remove the folder of a collection that a full disk or a kill kept from being one."""
+        begun = Path(self.where) / "collections" / self.collection
+        if begun.is_dir():
+            clients.refuse_foreign(self.name, begun, lambda name: name.startswith("schema.json"))
+            shutil.rmtree(begun)
+
     def create(self, contents: StoreContents) -> None:
+        self._clear_begun()
         kinds = self._milvus.DataType
         schema = self._client.create_schema(
             auto_id=False, enable_dynamic_field=False, description=contents.to_json()

@@ -45,12 +45,21 @@ IMPACTS: Final = "impacts"
 NAME_PATTERN: Final = r'[^/\\<>:"|?*\x00-\x1f]{1,255}'
 NAME_RULE: Final = "a collection's name has 1 to 255 characters, none of them / or the like"
 _EDGE_FILES: Final = ("edge_config.json", "segments", "wal")
+_EDGE_ROOM: Final = 4 << 20  # bytes that an empty shard takes, and its log
 _DISTANCES: Final = {"dot": "DOT", "cosine": "DOT", "l2": "EUCLID"}  # our cosine vectors have length 1
 
 
 class _Meta(msgspec.Struct):
     collections: dict[str, dict[str, Any]]
     aliases: dict[str, str]
+
+
+def _is_begun(meta: Path) -> bool:
+    """Return whether a folder holds no more than what the client leaves where the disk was full at once."""
+    folder = meta.parent
+    names = [one.name for one in folder.iterdir()] if folder.is_dir() else []
+    names = [name for name in names if not name.startswith(".")]
+    return names == [meta.name] and meta.is_file() and not meta.stat().st_size
 
 
 @dataclass(eq=False, repr=False)
@@ -87,7 +96,10 @@ class Qdrant(FieldStore):
             else:
                 clients.folder_or_file("qdrant", where, "write  http://HOST:6333  or  https://HOST:PORT")
                 check_own_folder(Path(where), ("meta.json",))
-                if (meta := Path(where) / "meta.json").exists():
+                meta = Path(where) / "meta.json"
+                if _is_begun(meta):
+                    meta.unlink()
+                elif meta.exists():
                     advice = "it is not Qdrant's, or damaged: name another folder"
                     read_own(meta, _Meta, advice, error=StoreFailed)
                 self._folder = Path(where) / "collection" / self.collection
@@ -314,6 +326,7 @@ class QdrantEdge(Store):
             if self._folder.exists():  # empty, or what a killed push left
                 shutil.rmtree(self._folder)
             self._folder.mkdir(parents=True)
+        clients.check_room(self.name, self._folder, _EDGE_ROOM)
         config = edge.EdgeConfig(vectors=vectors or None, sparse_vectors=sparse_vectors)
         self._shard = edge.EdgeShard.create(str(self._folder), config)
 
@@ -329,12 +342,16 @@ class QdrantEdge(Store):
 
     def write(self, records: Sequence[StoreRecord]) -> None:
         edge = self._edge
+        # Each record stands in the log too.
+        clients.check_room(self.name, self._folder, _EDGE_ROOM + 2 * sum(one.bytes for one in records))
         points = [edge.Point(uuid_of(record.key), *parts_of(record, edge)) for record in records]
         self._open().update(edge.UpdateOperation.upsert_points(points))
 
     def finish(self) -> None:
         """Build what searches quickly, and put everything on disk."""
         shard = self._open()
+        held = sum(512 * path.stat().st_blocks for path in self._folder.rglob("*"))
+        clients.check_room(self.name, self._folder, _EDGE_ROOM + held)
         shard.optimize()
         shard.flush()
 

@@ -197,16 +197,17 @@ def delete(doc_ids: Iterable[str], out: Path | str) -> int:
     manifest.load(out)
     with only_writer(out), writing_failures(out):
         index, gone = Index.open(out), set(doc_ids)
+        tidy(out, index.manifest)
         rows = [index.row_of(doc_id) for doc_id in sorted(gone)]
         if len(gone) == len(index):
             raise WrongUse(f"{out}: no document would be left; remove the folder instead")
-        tidy(out, index.manifest)
         IndexManifest(index.manifest.analyzer, _without(index, rows)).save(out)
     return len(index) - len(gone)
 
 
 def tidy(out: Path, held: IndexManifest) -> None:
     """Remove what a killed change left, and what only readers of the manifest before the last one need."""
+    tidy_beside(out / manifest.FILE)
     folders = {entry.folder: entry.files for entry in held.segments}
     for folder in (out / "segments").iterdir():
         if folder.name not in folders:
