@@ -8,19 +8,21 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from rankhouse.cli.options import BYTES
 from rankhouse.core.errors import MissingInput, WrongUse
+from rankhouse.index import append_log
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.io.readers.kinds import kind_at
 from rankhouse.io.readers.parts import file_title
 from rankhouse.io.readers.process import read_parts
 from rankhouse.io.scratch import try_lock
-from rankhouse.serve.folder import prepare
+from rankhouse.serve.folder import keeping, prepare
 from rankhouse.serve.folder.choice import FolderChoice
 from rankhouse.serve.folder.files import (
     STATE,
@@ -483,6 +485,46 @@ def test_vectors_of_another_encoder_are_made_again_before_the_index_is_replaced(
     index_folder(place, other)
     assert is_encoded(place, other)
     assert not is_encoded(place, encoder)
+
+
+def test_files_that_change_while_vectors_are_made_are_indexed_and_no_vector_is_made_twice(
+    place, encoder, monkeypatch
+):
+    from rankhouse.models.dense_ranker import DenseRanker
+
+    for number in range(9):
+        (place.folder / f"n{number}.txt").write_text(f"Note number {number}.")
+    texts, changed = [], []
+    encode = DenseRanker.encode_passages
+
+    def encoding(self, batch):
+        texts.extend(batch)
+        if len(texts) == 4:
+            (place.folder / "n0.txt").unlink()
+            (place.folder / "locks.md").write_text("# Locks\nOther words.")
+        return encode(self, batch)
+
+    class Ended(Exception):
+        pass
+
+    def pause(seconds):
+        changed.append((is_encoded(place, encoder), ids(place)))
+        if changed[-1][0]:
+            raise Ended
+
+    monkeypatch.setattr(DenseRanker, "encode_passages", encoding)
+    monkeypatch.setattr(prepare, "_AT_ONCE", 2)
+    monkeypatch.setattr(append_log, "JOURNAL_SECONDS", 0.0)
+    monkeypatch.setattr(keeping, "_ENCODED", 1e-9)
+    monkeypatch.setattr(keeping, "_SHARE", 0)
+    monkeypatch.setattr(keeping, "_TIMES", 0)
+    monkeypatch.setattr(keeping, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pause))
+    with pytest.raises(Ended):
+        keeping.keep(place, encoder)
+    assert [is_done for is_done, _ in changed] == [False, True]
+    assert "n0.txt" not in changed[-1][1]
+    assert len(texts) == len(set(texts)) == 13, "all twelve texts and the changed one, each once"
+    assert not place.before.exists()
 
 
 @pytest.mark.parametrize(
