@@ -82,7 +82,7 @@ def test_files_become_documents(place, capsys):
     said = capsys.readouterr().err
     assert "3 documents of 3 files indexed" in said
     assert "more.jsonl, line 2" in said
-    assert "1 .jpg (" in said
+    assert ".jpg: 1 (" in said
     assert (place.state / ".gitignore").read_text() == "*\n"
 
 
@@ -332,8 +332,8 @@ def test_links_out_of_the_folder_are_not_read(place, tmp_path, capsys):
     index_folder(place)
     assert ids(place) == ["deep%20down/50%25%20tides.txt", "locks.md", "pilots"]
     said = capsys.readouterr().err
-    assert "5 symbolic links" in said
-    assert "1 folders left out" in said
+    assert "symbolic links: 5" in said
+    assert "folders left out: 1" in said
 
 
 def write(folder, **files):
@@ -357,7 +357,7 @@ def test_what_is_ignored_or_made_by_programs_is_left_out(tmp_path, capsys):
         assert ids(place) == ["a.md", "docs/c.md", "docs/old/keep.md", "node.modules/x/e.md"]
     said = capsys.readouterr().err
     assert "2 ignored" in said
-    assert "2 folders left out" in said
+    assert "folders left out: 2" in said
     assert "1 read under another name" in said
 
 
@@ -586,6 +586,7 @@ def test_the_page_is_there_before_the_vectors_and_changes_are_noticed(tmp_path, 
 
         assert {"bm25", "dense"} & systems() == {"bm25"}, "the page waited for the vectors"
         until(lambda: "being prepared" in client.get("/", Accept="text/html").body.decode())
+        assert "being prepared" in told("/readyz")["work"]
         until(lambda: "hybrid" in systems())
         (folder / "walrus.md").write_text("# Walruses\nThe walrus lives in cold seas.")
         until(lambda: titles("walrus") == ["Walruses"])

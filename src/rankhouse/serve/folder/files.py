@@ -132,7 +132,7 @@ class LeftOut(msgspec.Struct):
 
     def __str__(self) -> str:
         shown = (
-            f"{count:,} {reason}"
+            f"{reason}: {count:,}"
             for reason, count in sorted(self.counts.items(), key=lambda one: -one[1])
             if reason != "hidden"
         )
