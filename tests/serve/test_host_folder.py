@@ -151,6 +151,13 @@ def test_titles_and_texts(tmp_path, name, content, title, text):
     assert (part.title or file_title(tmp_path / name), part.text) == (title, text)
 
 
+def test_a_name_that_many_files_have_is_said_with_its_folder(tmp_path):
+    names = ("tar/README.gz", "h11/METADATA", "site/index.js", "site/milk.txt")
+    said = ["tar: README", "h11: METADATA", "site: index", "milk"]
+    assert [file_title(tmp_path / name) for name in names] == said
+    assert file_title(tmp_path / "site/index.js", keep_ending=True) == "site: index.js"
+
+
 def test_what_is_no_text_is_said(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"ELF\0\0")
     reading = FolderReader(tmp_path)
