@@ -299,7 +299,7 @@ def test_judgements_outlive_every_rebuild(place):
 
 def test_a_folder_without_documents_says_what_is_read(tmp_path):
     (tmp_path / "photo.jpg").write_bytes(b"")
-    with claimed(tmp_path) as place, pytest.raises(MissingInput, match=r"1 \.jpg.*what is read: text"):
+    with claimed(tmp_path) as place, pytest.raises(MissingInput, match=r"\.jpg: 1.*what is read: text"):
         index_folder(place)
     (tmp_path / "notes.jsonl").write_text("{}\n")
     with pytest.raises(MissingInput, match="is a file, not a folder"), claimed(tmp_path / "notes.jsonl"):
@@ -363,9 +363,9 @@ def test_what_is_ignored_or_made_by_programs_is_left_out(tmp_path, capsys):
         index_folder(place)
         assert ids(place) == ["a.md", "docs/c.md", "docs/old/keep.md", "node.modules/x/e.md"]
     said = capsys.readouterr().err
-    assert "2 ignored" in said
+    assert "ignored: 2" in said
     assert "folders left out: 2" in said
-    assert "1 read under another name" in said
+    assert "read under another name: 1" in said
 
 
 def test_people_choose_what_is_read(tmp_path, capsys):
@@ -381,7 +381,7 @@ def test_people_choose_what_is_read(tmp_path, capsys):
         with claimed(tmp_path, choice) as place:
             index_folder(place)
             assert ids(place) == there, choice
-    assert "1 over --max-size" in capsys.readouterr().err
+    assert "over --max-size: 1" in capsys.readouterr().err
     with pytest.raises(WrongUse, match="--exclude"), claimed(tmp_path, FolderChoice(exclude=("!",))):
         pass
 
