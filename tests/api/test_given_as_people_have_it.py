@@ -127,3 +127,8 @@ def test_an_argument_of_another_name_is_answered_with_ours(index, call, meant):
     with pytest.raises(UnknownArgument, match=meant) as caught:
         call(index)
     assert isinstance(caught.value, TypeError)  # as Python itself raises
+
+
+def test_a_missing_argument_is_named_with_those_there_are():
+    with pytest.raises(TypeError, match="explain: missing .* 'index'; it takes query, doc, against, index"):
+        rh.system("bm25").explain("ships", "locks")

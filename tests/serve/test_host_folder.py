@@ -8,19 +8,21 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from rankhouse.cli.options import BYTES
 from rankhouse.core.errors import MissingInput, WrongUse
+from rankhouse.index import append_log
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.io.readers.kinds import kind_at
 from rankhouse.io.readers.parts import file_title
 from rankhouse.io.readers.process import read_parts
 from rankhouse.io.scratch import try_lock
-from rankhouse.serve.folder import prepare
+from rankhouse.serve.folder import keeping, prepare
 from rankhouse.serve.folder.choice import FolderChoice
 from rankhouse.serve.folder.files import (
     STATE,
@@ -80,7 +82,7 @@ def test_files_become_documents(place, capsys):
     said = capsys.readouterr().err
     assert "3 documents of 3 files indexed" in said
     assert "more.jsonl, line 2" in said
-    assert "1 .jpg (" in said
+    assert ".jpg: 1 (" in said
     assert (place.state / ".gitignore").read_text() == "*\n"
 
 
@@ -147,6 +149,13 @@ def test_titles_and_texts(tmp_path, name, content, title, text):
     kind = kind_at(tmp_path / name, len(content), 0)
     [part] = read_parts(tmp_path / name, kind.reader)  # as the process does that reads files
     assert (part.title or file_title(tmp_path / name), part.text) == (title, text)
+
+
+def test_a_name_that_many_files_have_is_said_with_its_folder(tmp_path):
+    names = ("tar/README.gz", "h11/METADATA", "site/index.js", "site/milk.txt")
+    said = ["tar: README", "h11: METADATA", "site: index", "milk"]
+    assert [file_title(tmp_path / name) for name in names] == said
+    assert file_title(tmp_path / "site/index.js", keep_ending=True) == "site: index.js"
 
 
 def test_what_is_no_text_is_said(tmp_path):
@@ -290,7 +299,7 @@ def test_judgements_outlive_every_rebuild(place):
 
 def test_a_folder_without_documents_says_what_is_read(tmp_path):
     (tmp_path / "photo.jpg").write_bytes(b"")
-    with claimed(tmp_path) as place, pytest.raises(MissingInput, match=r"1 \.jpg.*what is read: text"):
+    with claimed(tmp_path) as place, pytest.raises(MissingInput, match=r"\.jpg: 1.*what is read: text"):
         index_folder(place)
     (tmp_path / "notes.jsonl").write_text("{}\n")
     with pytest.raises(MissingInput, match="is a file, not a folder"), claimed(tmp_path / "notes.jsonl"):
@@ -330,8 +339,8 @@ def test_links_out_of_the_folder_are_not_read(place, tmp_path, capsys):
     index_folder(place)
     assert ids(place) == ["deep%20down/50%25%20tides.txt", "locks.md", "pilots"]
     said = capsys.readouterr().err
-    assert "5 symbolic links" in said
-    assert "1 folders left out" in said
+    assert "symbolic links: 5" in said
+    assert "folders left out: 1" in said
 
 
 def write(folder, **files):
@@ -354,9 +363,9 @@ def test_what_is_ignored_or_made_by_programs_is_left_out(tmp_path, capsys):
         index_folder(place)
         assert ids(place) == ["a.md", "docs/c.md", "docs/old/keep.md", "node.modules/x/e.md"]
     said = capsys.readouterr().err
-    assert "2 ignored" in said
-    assert "2 folders left out" in said
-    assert "1 read under another name" in said
+    assert "ignored: 2" in said
+    assert "folders left out: 2" in said
+    assert "read under another name: 1" in said
 
 
 def test_people_choose_what_is_read(tmp_path, capsys):
@@ -372,7 +381,7 @@ def test_people_choose_what_is_read(tmp_path, capsys):
         with claimed(tmp_path, choice) as place:
             index_folder(place)
             assert ids(place) == there, choice
-    assert "1 over --max-size" in capsys.readouterr().err
+    assert "over --max-size: 1" in capsys.readouterr().err
     with pytest.raises(WrongUse, match="--exclude"), claimed(tmp_path, FolderChoice(exclude=("!",))):
         pass
 
@@ -485,6 +494,46 @@ def test_vectors_of_another_encoder_are_made_again_before_the_index_is_replaced(
     assert not is_encoded(place, encoder)
 
 
+def test_files_that_change_while_vectors_are_made_are_indexed_and_no_vector_is_made_twice(
+    place, encoder, monkeypatch
+):
+    from rankhouse.models.dense_ranker import DenseRanker
+
+    for number in range(9):
+        (place.folder / f"n{number}.txt").write_text(f"Note number {number}.")
+    texts, changed = [], []
+    encode = DenseRanker.encode_passages
+
+    def encoding(self, batch):
+        texts.extend(batch)
+        if len(texts) == 4:
+            (place.folder / "n0.txt").unlink()
+            (place.folder / "locks.md").write_text("# Locks\nOther words.")
+        return encode(self, batch)
+
+    class Ended(Exception):
+        pass
+
+    def pause(seconds):
+        changed.append((is_encoded(place, encoder), ids(place)))
+        if changed[-1][0]:
+            raise Ended
+
+    monkeypatch.setattr(DenseRanker, "encode_passages", encoding)
+    monkeypatch.setattr(prepare, "_AT_ONCE", 2)
+    monkeypatch.setattr(append_log, "JOURNAL_SECONDS", 0.0)
+    monkeypatch.setattr(keeping, "_ENCODED", 1e-9)
+    monkeypatch.setattr(keeping, "_SHARE", 0)
+    monkeypatch.setattr(keeping, "_TIMES", 0)
+    monkeypatch.setattr(keeping, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pause))
+    with pytest.raises(Ended):
+        keeping.keep(place, encoder)
+    assert [is_done for is_done, _ in changed] == [False, True]
+    assert "n0.txt" not in changed[-1][1]
+    assert len(texts) == len(set(texts)) == 13, "all twelve texts and the changed one, each once"
+    assert not place.before.exists()
+
+
 @pytest.mark.parametrize(
     ("now", "by_meaning", "said"),
     [
@@ -544,6 +593,7 @@ def test_the_page_is_there_before_the_vectors_and_changes_are_noticed(tmp_path, 
 
         assert {"bm25", "dense"} & systems() == {"bm25"}, "the page waited for the vectors"
         until(lambda: "being prepared" in client.get("/", Accept="text/html").body.decode())
+        assert "being prepared" in told("/readyz")["work"]
         until(lambda: "hybrid" in systems())
         (folder / "walrus.md").write_text("# Walruses\nThe walrus lives in cold seas.")
         until(lambda: titles("walrus") == ["Walruses"])

@@ -79,14 +79,18 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     answered with the one that is meant.
     """
     known = inspect.signature(function).parameters
+    names = [name for name in known if name not in ("self", "cls")]
     is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values())
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         if not is_open and (unknown := next((name for name in kwargs if name not in known), "")):
-            names = [name for name in known if name not in ("self", "cls")]
             raise UnknownArgument(f"{function.__name__}: {_unknown(unknown, names)}")
-        if wrong := fault(function, args, kwargs, written=False):
+        try:
+            wrong = fault(function, args, kwargs, written=False)
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}: {error}; it takes {', '.join(names)}") from None
+        if wrong:
             raise WrongUse(f"{function.__name__}: {wrong}")
         return function(*args, **kwargs)
 

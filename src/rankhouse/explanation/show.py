@@ -12,6 +12,7 @@ from html import escape
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
+from rankhouse.core.progress import counted
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word, brief, number, signed
 from rankhouse.explanation.contrast import Answer, Contrast, Movement, RankingExplanation, contrast
 from rankhouse.page.tables import Table
@@ -87,8 +88,8 @@ def because(step: Contrast) -> str:
     """Name the parts that separate two documents."""
     if step.score == 0:
         return "a tie: ids decide"
-    counted = [part for part in step.parts if part.value][:3]
-    return ", ".join(f"{short(part.name, 30)} {signed(part.value)}" for part in counted)
+    first = [part for part in step.parts if part.value][:3]
+    return ", ".join(f"{short(part.name, 30)} {signed(part.value)}" for part in first)
 
 
 def _indented(name: str, depth: int) -> str:
@@ -215,7 +216,7 @@ def method_line(answer: Explanation | Contrast) -> str:
         truth = "an estimate"
     else:
         truth = f"an estimate, the parts leave {answer.gap:.2g} of the {whole} {brief(number(answer.score))}"
-    passes = f"; {answer.cost:,} variants scored" if answer.cost else ""
+    passes = f"; {counted(answer.cost, 'variant')} scored" if answer.cost else ""
     return f"method: {answer.method}; {truth}{passes}"
 
 

@@ -95,10 +95,12 @@ def test_judgements_given_here_count_over_those_given_before_at_once(service):
 
 def test_few_judged_questions_are_warned_of_and_many_are_not(service):
     told, _ = done(service, CompareRequest(("bm25", "ql")))
-    assert told.notes[-1] == ("only 2 judged questions: what systems differ by may be luck; judge 10 or more")
+    assert told.notes[-1] == (
+        "only 2 judged questions: the differences may be due to chance; judge 10 or more"
+    )
     for number in range(8):
         service.judgements.judge("ann", f"ships {number}", "d3", 2)
-    assert not any("may be luck" in note for note in done(service, CompareRequest(("bm25", "ql")))[0].notes)
+    assert not any("due to chance" in note for note in done(service, CompareRequest(("bm25", "ql")))[0].notes)
 
 
 def test_a_grown_index_makes_its_runs_anew(service, tmp_path):

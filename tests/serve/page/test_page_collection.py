@@ -81,8 +81,14 @@ def test_lengths_and_kinds(index):
     assert "or more words" in drawn.bars[-1].text
     few = histogram_of(np.array([1, 1, 2]))
     assert [bar.text for bar in few.bars][1:] == ["1 word: 2 documents", "2 or more words: 1 document"]
-    assert "1 in the middle, 2 in the longest" in few.sentence
+    assert "median 1, longest 2" in few.sentence
     assert kinds_of(index) == [("md", 60, 100), ("txt", 30, 50)]
+
+
+def test_a_packed_file_counts_as_what_is_packed(tmp_path):
+    names = ("a.md", "b.md.gz", "c.MD.zst", "d.txt")
+    index = rh.Index.build([{"id": name, "text": name} for name in names], tmp_path / "index")
+    assert kinds_of(index) == [("md", 3, 100), ("txt", 1, 33)]
 
 
 def test_a_collection_without_vectors_says_how_to_get_a_map(tab, at):

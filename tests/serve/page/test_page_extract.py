@@ -75,7 +75,21 @@ def test_an_extract_that_begins_in_code_is_code():
     document = Document("guide.md", GUIDE)
     at = GUIDE.index("    --bright")
     (first, *_) = shown(document, at, len(GUIDE))
-    assert (first.text, first.is_code) == ("    --bright <now>", True)
+    assert (first.text, first.is_code) == ("--bright <now>", True)
+
+
+def test_code_in_an_extract_stands_at_the_left_and_in_one_box():
+    text = (
+        "SEE\n\n        --only-this\n            Show only the lamp.\n\n        --all\n            Show all."
+    )
+    words, analyzer = {"show": 1.0}, ANALYZERS["english"]()
+    [head, code] = extract(Document("stash.txt", text), (0, len(text)), words, analyzer)
+    assert (head.text, head.is_code) == ("SEE", False)
+    assert code.text == "--only-this\n    Show only the lamp.\n--all\n    Show all."
+    assert [code.text[a:b] for a, b in code.marks] == ["Show", "Show"]
+    start = text.index("this")
+    [code] = extract(Document("stash.txt", text), (start, len(text)), words, analyzer)
+    assert code.text == "this\n    Show only the lamp.\n--all\n    Show all."
 
 
 def test_pieces_are_the_whole_text_and_end_with_paragraphs():

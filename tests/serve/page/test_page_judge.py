@@ -63,6 +63,14 @@ def test_judging_blind_names_no_system(tab, at):
         assert order == [card.get_attribute("data-doc") for card in page.locator(".card").all()]
 
 
+def test_function_words_are_not_marked_in_what_is_judged(tab, at):
+    with tab(java_script_enabled=False) as page:
+        page.goto(f"{at}/judge?query=which+pilots+steer+them&judge=marks&system=bm25&depth=5")
+        marked = {text.lower() for text in page.locator(".card mark").all_inner_texts()}
+        assert "pilots" in marked
+        assert not marked & {"which", "them"}
+
+
 def test_two_tabs_lose_nothing(tab, at, served):
     store = served[0].judgements
     with tab() as one, tab() as other:

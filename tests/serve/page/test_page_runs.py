@@ -17,7 +17,7 @@ def test_systems_are_compared_and_lead_to_the_questions(tab, at, tmp_path, follo
         grown(page, "table")  # the systems' runs are made, then all is shown
         assert page.locator("table").first.locator("tbody tr").count() == 2
         assert "randomization" in page.inner_text("main")
-        assert "may be luck; judge 10 or more" in page.locator(".notes").inner_text()
+        assert "due to chance; judge 10 or more" in page.locator(".notes").inner_text()
         assert page.locator(".differences li").count() == 2
         with page.expect_download() as saving:
             page.get_by_role("link", name="JSON").click()

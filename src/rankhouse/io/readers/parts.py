@@ -76,12 +76,19 @@ def squeezed(text: str | None) -> str:
     return _space.sub(" ", text or "").strip()
 
 
+_COMMON = {"authors", "changelog", "index", "license", "metadata", "news", "readme", "todo"}
+
+
 def file_title(path: Path, *, keep_ending: bool = False) -> str:
-    """Return what a file's name says: ``how_to-begin.txt.gz`` is called "how to begin"."""
+    """Return what a file's name says: ``how_to-begin.txt.gz`` is called "how to begin".
+
+    A name that many files have is said with the folder's: "tar: README".
+    """
     name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
-    return (
-        name.name if keep_ending else _space.sub(" ", re.sub(r"[_-]+", " ", name.stem)).strip() or path.name
-    )
+    title = name.name if keep_ending else _space.sub(" ", re.sub(r"[_-]+", " ", name.stem)).strip()
+    if name.stem.lower() in _COMMON and path.parent.name:
+        return f"{path.parent.name}: {title}"
+    return title or path.name
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from rankhouse.io.readers.process import ReaderProcess
 STATE = ".rankhouse"
 ENCODING = "encoding"
 """What the work is called that makes vectors."""
-READERS = 1
+READERS = 2
 """Which readers made an index: a higher number has every file read again."""
 _MOST_NAMES = 2_000  # of files that are left out for one reason
 
@@ -132,7 +132,7 @@ class LeftOut(msgspec.Struct):
 
     def __str__(self) -> str:
         shown = (
-            f"{count:,} {reason}"
+            f"{reason}: {count:,}"
             for reason, count in sorted(self.counts.items(), key=lambda one: -one[1])
             if reason != "hidden"
         )

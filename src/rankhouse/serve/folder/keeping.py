@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from rankhouse.serve.folder.files import FolderProgress
 from rankhouse.serve.folder.prepare import (
     KEEPER_LOCK,
     EncoderAtHand,
+    Interrupted,
     Place,
     encode_folder,
     index_folder,
@@ -34,6 +35,8 @@ from rankhouse.serve.folder.prepare import (
 
 PAUSE = 2.0
 """Seconds between two looks at a folder's files, at least."""
+_ENCODED = 15.0  # seconds of encoding between two looks, at least
+_TIMES = 4  # and so many times the seconds of indexing
 _SHARE = 50  # part of the time that may go into looking
 _AGAIN = 15.0  # seconds until what failed is tried again
 _WRITE_EVERY = 0.5  # seconds
@@ -85,7 +88,7 @@ class _File(progress.Display):
 
 
 def keep(place: Place, encoder: EncoderAtHand | None) -> None:
-    """Encode what is not encoded yet, then look for changes, until the process ends."""
+    """Encode what is not encoded yet and look for changes, until the process ends."""
     is_done, fault = False, ""
     while True:
         began = time.monotonic()
@@ -95,8 +98,12 @@ def keep(place: Place, encoder: EncoderAtHand | None) -> None:
             if is_new:
                 index_folder(place, encoder)
             if encoder is not None and (is_new or not is_done):
-                encode_folder(place, encoder)
+                encode_folder(
+                    place, encoder, _changes(place, max(_ENCODED, _TIMES * (time.monotonic() - began)))
+                )
             is_done, fault = True, ""
+        except Interrupted:
+            is_done, pause = False, 0
         except (
             RankhouseError,
             OSError,
@@ -106,6 +113,23 @@ def keep(place: Place, encoder: EncoderAtHand | None) -> None:
                 fault = str(error)
                 progress.say(f"{fault}; what was indexed before is still served")
         time.sleep(pause)
+
+
+def _changes(place: Place, every: float) -> Callable[[], bool]:
+    """Return what says whether files have changed; it looks every so many seconds from the first call."""
+    due = 0.0
+
+    def are_there() -> bool:
+        nonlocal due
+        began, is_new = time.monotonic(), False
+        if began < due:
+            return False
+        if due:
+            is_new = not is_current(place)
+        due = time.monotonic() + max(every, _SHARE * (time.monotonic() - began))
+        return is_new
+
+    return are_there
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from importlib.metadata import version
@@ -32,9 +32,10 @@ import numpy as np
 
 from rankhouse.core import progress
 from rankhouse.core.errors import MissingInput, RankhouseError, WrongUse
-from rankhouse.core.nouns import Encoder, FloatArray
+from rankhouse.core.nouns import Document, Encoder, FloatArray
+from rankhouse.index.append_state import MANIFEST, PROGRESS
 from rankhouse.index.dense.encode import EncodeOptions, encode
-from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.dense.vectors import VECTORS, Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.io.duplicate_ids import Repeats
@@ -175,8 +176,8 @@ def _rebuild(
     if at_hand is not None and _has_vectors(place.index):
         _encode(place.next, place.index, at_hand)
         mark = at_hand.mark
-    with writing_failures(place.state):  # the old index is kept for its vectors if the one before has none
-        if place.index.exists() and (_has_vectors(place.index) or not _has_vectors(place.before)):
+    with writing_failures(place.state):  # the old index is kept for its vectors if the one before has fewer
+        if place.index.exists() and len(_made(place.index) or ()) >= len(_made(place.before) or ()):
             shutil.rmtree(place.before, ignore_errors=True)
             place.index.rename(place.before)
         else:
@@ -194,6 +195,16 @@ def _has_vectors(path: Path, index: Index | None = None) -> bool:
     except RankhouseError:
         return False
     return True
+
+
+def _made(path: Path) -> Vectors | None:
+    """Return the vectors of an index as far as they are made; None where there are none."""
+    folder = vectors_folder(path)
+    under_way = folder / PROGRESS
+    try:
+        return Vectors(folder, VECTORS.load(under_way if under_way.exists() else folder / MANIFEST))
+    except RankhouseError:
+        return None
 
 
 def _append(
@@ -248,24 +259,38 @@ def is_encoded(place: Place, at_hand: EncoderAtHand) -> bool:
     return state.encoder == at_hand.mark and _has_vectors(place.index, Index.open(place.index))
 
 
-def encode_folder(place: Place, at_hand: EncoderAtHand) -> None:
-    """Bring the vectors of a folder's index up to it."""
+class Interrupted(Exception):
+    """Something else is to be done before the rest of the vectors; those made are kept."""
+
+
+def encode_folder(place: Place, at_hand: EncoderAtHand, is_over: Callable[[], bool] = lambda: False) -> None:
+    """Bring the vectors of a folder's index up to it; Interrupted where ``is_over`` says so in between."""
     if not is_encoded(place, at_hand):
         state = FolderState.load(place.files)
         is_other = state.encoder not in ("", at_hand.mark)
         msgspec.structs.replace(state, encoder=at_hand.mark).save(place.files)
-        _encode(place.index, place.before, at_hand, overwrite=is_other)
+        _encode(place.index, place.before, at_hand, overwrite=is_other, is_over=is_over)
     shutil.rmtree(place.before, ignore_errors=True)
 
 
-def _encode(path: Path, before: Path, at_hand: EncoderAtHand, *, overwrite: bool = False) -> None:
+def _encode(
+    path: Path, before: Path, at_hand: EncoderAtHand, *, overwrite: bool = False,
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:  # fmt: skip
     """Make the vectors of an index; those of texts that an earlier one holds are taken from there."""
     index, split = Index.open(path), Words(PASSAGE_WORDS)
     encoder: Any = open_ranker(at_hand.spec, ComputeOptions())
     remembering = RememberingEncoder.of(encoder, before, split) or encoder
     job = EncodeOptions(len(index), index.fingerprint, split, chunk=_AT_ONCE, overwrite=overwrite)
+
+    def documents() -> Iterator[Document]:
+        for document in index.documents.stream():
+            if is_over():
+                raise Interrupted
+            yield document
+
     with progress.shown(ENCODING, None, "bytes") as show:
-        encode(remembering, index.documents.stream(), vectors_folder(path), job, progress=index.by_text(show))
+        encode(remembering, documents(), vectors_folder(path), job, progress=index.by_text(show))
 
 
 class RememberingEncoder:
@@ -280,13 +305,15 @@ class RememberingEncoder:
     def of(cls, encoder: Encoder, before: Path, split: Split) -> Self | None:
         """Remember the vectors of an earlier index; None where it has none of this encoder and split."""
         try:
-            index = Index.open(before)
-            vectors = Vectors.open(vectors_folder(before))
-            if (vectors.state.encoder, vectors.state.policy) != (encoder.fingerprint, str(split)):
+            index, vectors = Index.open(before), _made(before)
+            if vectors is None:
                 return None
-            if not index.manifest.began_as(vectors.state.collection):
+            state = vectors.state
+            if (state.encoder, state.policy) != (encoder.fingerprint, str(split)):
                 return None
-            encoded = islice(index.documents.stream(), vectors.state.documents)
+            if state.collection and not index.manifest.began_as(state.collection):
+                return None
+            encoded = islice(index.documents.stream(), state.documents)
             texts = (p.text for document in encoded for p in split(document) if p.text.strip())
             rows = {_key(text): row for row, text in enumerate(texts)}
         except RankhouseError:

@@ -50,10 +50,14 @@ def build_app(service: Service) -> Starlette:
     return app
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """Where a service stands: "ok", or for readiness "starting", "ready", "draining", "failed"."""
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a service stands: "ok", or for readiness "starting", "ready", "draining", "failed".
+
+    ``work`` says what is still to come of a folder, "" for nothing.
+    """
 
     status: str
+    work: str = ""
 
 
 def own_routes(service: Service) -> list[BaseRoute]:
@@ -80,7 +84,8 @@ async def _ready(service: Service, _request: Request, _asked: None) -> Response:
     is_ready = service.phase is Phase.READY
     if is_ready and not all(one.worker.alive for one in service.catalogue.rankers.values()):
         return answer(Standing("failed"), 503, _UNCACHED)
-    return answer(Standing(str(service.phase)), 200 if is_ready else 503, _UNCACHED)
+    work = service.work.sentence if is_ready else ""
+    return answer(Standing(str(service.phase), work), 200 if is_ready else 503, _UNCACHED)
 
 
 async def _metrics(service: Service, _request: Request) -> Response:

@@ -127,7 +127,7 @@ def compare_runs(
         ready, qrels, request.measures, baseline, test=request.test, correction=request.correction
     )
     told: dict[str, Any] = comparison.to_dict()
-    few = few_questions(len(comparison.query_ids), "judged questions", "what systems differ by may be luck")
+    few = few_questions(len(comparison.query_ids), "judged questions", "the differences may be due to chance")
     learned = _learned(service, names, comparison.query_ids, request.index)
     answer = CompareResponse(
         True, progress, told["method"], comparison.measures[0],

@@ -18,6 +18,7 @@ from rankhouse.core.progress import counted
 from rankhouse.core.scores import Doubles
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
+from rankhouse.io.files import COMPRESSIONS
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page.ask import usual_system
@@ -123,13 +124,14 @@ def histogram_of(lengths: np.ndarray) -> Histogram:
         bars.append(Bar(x(place), y(count), width, height, text=text))
     middle, longest = int(np.median(lengths)), int(lengths.max())
     ticks = [Tick(x(place), f"{place * step:,}") for place in (0, len(counts) // 2, len(counts) - 1)]
-    sentence = f"Indexed words of each document: {middle:,} in the middle, {longest:,} in the longest"
+    sentence = f"Indexed words per document: median {middle:,}, longest {longest:,}"
     return Histogram(bars, ticks, f"{counts.max():,}", sentence)
 
 
 def kinds_of(index: Index) -> list[tuple[str, int, int]]:
     """Return the endings that ids have, with their counts and shares; none where ids are no file names."""
-    counts = Counter(PurePosixPath(doc_id.partition("#")[0]).suffix.lower() for doc_id in index.documents)
+    paths = (PurePosixPath(doc_id.partition("#")[0].lower()) for doc_id in index.documents)
+    counts = Counter((path.with_suffix("") if path.suffix in COMPRESSIONS else path).suffix for path in paths)
     known = {
         ending: count for ending, count in counts.items() if 1 < len(ending) <= 10 and ending[1:].isalpha()
     }

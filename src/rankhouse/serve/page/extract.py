@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import PurePosixPath
+from textwrap import dedent
 from typing import Final, NamedTuple
 
 from markdown_it import MarkdownIt
@@ -78,15 +79,26 @@ def extract(
     joined = "\n".join(block.text for block in blocks)
     low, high = _shown(joined, weights, analyzer, most)
     begins = accumulate((len(one.text) + 1 for one in blocks), initial=0)
-    found: list[Block] = []
+    parts: list[tuple[str, bool]] = []
     for block, begin in zip(blocks, begins, strict=False):
         a, b = max(low - begin, 0), min(high - begin, len(block.text))
         if a < b and block.text[a:b].strip():
             part = block.text[a:b].strip("\n")
-            part = part if block.is_code else " ".join(part.split())
-            marks = tuple((x, y) for x, y, term in analyzer.spans(part) if term in weights)
-            found.append(Block(part, block.is_code, marks))
+            if block.is_code and parts and parts[-1][1]:
+                part = f"{parts.pop()[0]}\n{part}"
+            parts.append((part, block.is_code))
+    found: list[Block] = []
+    for part, in_lines in parts:
+        read = _to_the_left(part) if in_lines else " ".join(part.split())
+        marks = tuple((x, y) for x, y, term in analyzer.spans(read) if term in weights)
+        found.append(Block(read, in_lines, marks))
     return _with_dots(found, begins=low > 0 or _in_sentence(document.text, start), ends=high < len(joined))
+
+
+def _to_the_left(code: str) -> str:
+    """Take away the space before all lines; a first line without any may begin in the middle."""
+    first, end, rest = code.partition("\n")
+    return dedent(code) if first[:1].isspace() else first + end + dedent(rest)
 
 
 def _shown(text: str, weights: Mapping[str, float], analyzer: Analyzer, most: int) -> Span:

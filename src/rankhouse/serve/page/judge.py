@@ -28,6 +28,7 @@ from rankhouse.serve.judging.store import LONGEST_NAME, JudgementStore
 from rankhouse.serve.page.render import Line, address, page, parameters, wants_html
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue, Recent
+from rankhouse.serve.search.passages import content_words
 from rankhouse.serve.search.shapes import SearchBody
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.execution import with_snippets
@@ -294,7 +295,8 @@ def _cards(
     if wanted.blind:
         doc_ids.sort(key=lambda doc: order(0, f"{query.id}\t{doc}"))
     ranking = Ranking(tuple(doc_ids), np.zeros(len(doc_ids), np.float32))
-    hits = with_snippets(index, query.text, ranking).hits
+    asked = " ".join(content_words(index, query.text).values())
+    hits = with_snippets(index, asked, ranking).hits
     cards = []
     for hit, document in zip(hits, index.documents.fetch(doc_ids), strict=True):
         whole = parts_of(document.text[:LONGEST_TEXT], hit)

@@ -45,7 +45,7 @@ def show(service: ServedCollection, request: Request, _asked: Struct) -> Respons
         "needs_judgements": is_open and not relevant,
         "notes": () if is_open else (_ADVICE,),
         "may_train": is_open and caller_of(request).may_write and bool(relevant),
-        "starts": [(one, f"continue {one}" if one in rankers else f"{one}, new") for one in starts],
+        "starts": [(one, f"continue {one}" if one in rankers else f"a new {one}") for one in starts],
         "start": starts[0],
         "systems": list(service.catalogue.systems()),
         "name": next(f"trained-{n}" for n in range(1, len(jobs) + 2) if f"trained-{n}" not in taken),

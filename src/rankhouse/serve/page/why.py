@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -74,8 +75,8 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
         "back": address("/", query=wanted.query, index=wanted.index, system=columns),
         "turns": _turns(asked.rival[:2], wanted),
     }
-    texts = {one.document.id: one.document.text for one in reasons}
-    content["sections"] = [(heading, with_lines(seen, texts)) for heading, seen in content["sections"]]
+    read = {one.document.id: one.document for one in reasons}
+    content["sections"] = [(heading, with_lines(seen, read)) for heading, seen in content["sections"]]
     return page(request, "why.html.j2", content)
 
 
@@ -112,22 +113,27 @@ def standing(one: Explanation) -> str:
     return ", ".join(said)
 
 
-def with_lines(shown: View, texts: Mapping[str, str]) -> View:
+def with_lines(shown: View, documents: Mapping[str, Document]) -> View:
     """Begin new lines in the words of texts where the documents do."""
     sides = []
     for side in shown.sides:
-        text = texts.get(side.doc_id, "")
-        read = (one._replace(words=tuple(_in_lines(one.words, text))) for one in side.texts)
+        document = documents.get(side.doc_id, Document(side.doc_id, ""))
+        read = (one._replace(words=tuple(_in_lines(one.words, document))) for one in side.texts)
         sides.append(side._replace(texts=tuple(read)))
     return shown._replace(sides=tuple(sides))
 
 
-def _in_lines(words: Sequence[ShownWord], text: str) -> Iterator[ShownWord]:
-    begin = re.search(r"\s+".join(re.escape(word.text) for word in words[:5]), text) if words else None
+def _in_lines(words: Sequence[ShownWord], document: Document) -> Iterator[ShownWord]:
+    text, ends = document.text, accumulate("".join(word.text.split()) for word in words)
+    title = "".join(document.title.split())  # which most rankers read before the text
+    above = next((number for number, read in enumerate(ends, 1) if read == title), 0)
+    rest = words[above:]
+    begin = re.search(r"\s*".join(re.escape(word.text) for word in rest[:5]), text) if rest else None
     at = begin.start() if begin else len(text)
-    for word in words:
+    yield from words[:above]
+    for number, word in enumerate(rest):
         place = text.find(word.text, at, at + _NEAR + len(word.text))
-        breaks = min(text.count("\n", at, max(at, place)), 2)
+        breaks = 2 if above and not number else min(text.count("\n", at, max(at, place)), 2)
         yield word._replace(text="\n" * breaks + word.text) if breaks else word
         at = place + len(word.text) if place >= 0 else at
 
