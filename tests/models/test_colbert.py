@@ -1,6 +1,5 @@
 """Late interaction against sentence-transformers, which reads the same three forms of checkpoints."""
 
-
 import numpy as np
 import pytest
 import torch

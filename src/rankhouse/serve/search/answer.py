@@ -33,7 +33,7 @@ from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, Sea
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.execution import Execution, before_ranker, with_snippets
 from rankhouse.systems.rankers import ComputeOptions
-from rankhouse.systems.reranking import split_and_pool
+from rankhouse.systems.reranking import see_of, split_and_pool
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Reranked, System
 
@@ -188,6 +188,7 @@ class ServedExecution(Execution):
             depth=FOUND if stage.depth is None else stage.depth,
             tail=stage.tail,
             stored=self.stored(scorer, served) if scorer else None,
+            see=see_of(served.ranker, stage.see),
         )
 
     def stored(self, scorer: PrecomputedScorer, served: ServedRanker) -> StoredScorer | None:
