@@ -198,7 +198,7 @@ def masked(name: str, folder: Path, **said: Any) -> None:
 
 
 def marked(save: Callable[..., Any], name: str, folder: Path, *given: Any, **said: Any) -> None:
-    own = {"local_attention": 16} if name.startswith("ModernBert") else {"pad_token_id": 0}
+    own = {"local_attention": 16} if name.startswith("ModernBert") else {}
     plain = tiny.with_marks(name, folder.with_name(f"{folder.name}-plain"), LONGEST, by=0.1, **PLACES | own)
     save(plain, folder, *given, **said)
 

@@ -86,6 +86,8 @@ def with_marks(name, folder, longest=64, **settings):
 
     words = (GOLDEN / "bert" / "vocab.txt").read_text().splitlines()
     vocabulary = list(dict.fromkeys([*words, *MARKS]))
+    if name.startswith("MPNet"):  # whose code takes token 1 for padding
+        vocabulary[:2] = reversed(vocabulary[:2])
     network(name, folder, vocab_size=len(vocabulary), **settings)
     (folder / "vocab.txt").write_text("\n".join(vocabulary))
     transformers.BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=longest).save_pretrained(

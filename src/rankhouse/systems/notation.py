@@ -210,12 +210,12 @@ class _Reader:
         match node:
             case ast.Constant(value=str(text)) if text.strip() and self._literal(node):
                 return self._made(node, lambda: Stage(text))
+            case ast.Call(func=ast.Name(id="see")) | ast.Name(id="see"):
+                raise self._at(node, 'is followed by a ranker:  see(keep=0.5) >> crossencoder("DIR")')
             case ast.Name(id=name) if name in _FIRST:
                 raise self._at(node, f"is a first stage or fusion; expected {_RANKER}")
             case ast.Name(id=name) if not _is_ranker(name):
                 return Stage(name)
-            case ast.Call(func=ast.Name(id="see")) | ast.Name(id="see"):
-                raise self._at(node, 'is followed by a ranker:  see(keep=0.5) >> crossencoder("DIR")')
             case ast.Call(func=ast.Name(id=name)):
                 return self._called_ranker(node, name)
         raise self._at(node, f"is no ranker; expected {_RANKER}")
