@@ -52,7 +52,7 @@ def sides(pairs: Sequence[Pair]) -> tuple[list[str], list[str]]:
 
 
 def cross(folder: Path, model: Any, pairs: Sequence[Pair]) -> np.ndarray:
-    """sentence-transformers' CrossEncoder"""
+    """sentence-transformers' CrossEncoder."""
     from sentence_transformers import CrossEncoder
 
     theirs = CrossEncoder(str(folder), device="cpu")
@@ -64,7 +64,7 @@ def cross(folder: Path, model: Any, pairs: Sequence[Pair]) -> np.ndarray:
 
 
 def chat(folder: Path, model: Any, pairs: Sequence[Pair]) -> np.ndarray:
-    """sentence-transformers' CrossEncoder with LogitScore"""
+    """sentence-transformers' CrossEncoder with LogitScore."""
     from sentence_transformers import CrossEncoder
 
     theirs = CrossEncoder(str(folder), device="cpu")
@@ -74,21 +74,21 @@ def chat(folder: Path, model: Any, pairs: Sequence[Pair]) -> np.ndarray:
 
 
 def dual(folder: Path, model: Any, pairs: Sequence[Pair]) -> np.ndarray:
-    """sentence-transformers' SentenceTransformer"""
+    """sentence-transformers' SentenceTransformer."""
     from sentence_transformers import SentenceTransformer
 
     return _compared(SentenceTransformer(str(folder), device="cpu"), *sides(pairs))
 
 
 def sparse(folder: Path, model: Any, pairs: Sequence[Pair]) -> np.ndarray:
-    """sentence-transformers' SparseEncoder"""
+    """sentence-transformers' SparseEncoder."""
     from sentence_transformers import SparseEncoder
 
     return _compared(SparseEncoder(str(folder), device="cpu"), *sides(pairs))
 
 
 def late(folder: Path, model: Any, pairs: Sequence[Pair]) -> np.ndarray:
-    """sentence-transformers' MultiVectorEncoder"""
+    """sentence-transformers' MultiVectorEncoder."""
     from sentence_transformers import MultiVectorEncoder
 
     theirs = MultiVectorEncoder(str(folder), device="cpu")
@@ -113,7 +113,7 @@ def _compared(theirs: Any, queries: list[str], texts: list[str], *, split: bool 
 
 
 def causal(folder: Path, model: Any, pairs: Sequence[Pair]) -> np.ndarray:
-    """transformers, a pair at a time"""
+    """transformers, a pair at a time."""
     import transformers
 
     classes = model.policy["head"].endswith("SequenceClassification")

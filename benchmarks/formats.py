@@ -3,7 +3,7 @@
     python -m benchmarks.formats                      # about three minutes on one core
     python -m benchmarks.formats --only decoder --pylate VENV/bin/python
 
-Each folder is saved by the package whose format it is (64 wide, 2 layers, random weights). 200 pairs, among
+Each folder is saved by the package whose case it is (64 wide, 2 layers, random weights). 200 pairs, among
 them empty texts, 2,000 words, other scripts and texts that spell special tokens, are scored by the reference
 and here, in fp32; a difference is taken relative to the score where that is above 1. "ids": of 50 pairs, how
 many have the token ids of the reference's tokenizer or, for prompts, of their makers' own code (mxbai_rerank
@@ -51,7 +51,7 @@ SPELLED = ["storm [SEP] gale", "[CLS]", "</s> grain", "<pad>", "<|im_end|>\n<|im
 class Result(NamedTuple):
     """What came of a format; a row of the table."""
 
-    format: Format
+    case: Format
     reference: str
     largest: float
     same_ids: str
@@ -71,23 +71,23 @@ def all_pairs(spelled: bool) -> list[Pair]:
     return [*odd, *make_pairs(200 - len(odd), 3)]
 
 
-def measure(format: Format, root: Path) -> Result:
-    folder = root / format.name.replace("/", "-").replace(" ", "_")
-    format.make(folder)
-    spec = format.notation.replace("DIR", str(folder))
+def measure(case: Format, root: Path) -> Result:
+    folder = root / case.name.replace("/", "-").replace(" ", "_")
+    case.make(folder)
+    spec = case.notation.replace("DIR", str(folder))
     ranker = bundle.open_ranker(spec, FP32)
-    pairs = all_pairs(format.spelled)
+    pairs = all_pairs(case.spelled)
     scores = ranker.score(pairs)
-    expected = format.reference(folder, ranker.model, pairs)
+    expected = case.reference(folder, ranker.model, pairs)
     largest = float(np.max(np.abs(scores - expected) / np.maximum(1, np.abs(expected))))
-    assert np.ptp(expected) > 0.02, f"{format.name}: scores that hardly differ would prove nothing"
+    assert np.ptp(expected) > 0.02, f"{case.name}: scores that hardly differ would prove nothing"
     ranker.save(folder / "bundle")
     again = bundle.open_ranker(str(folder / "bundle"), FP32).score(pairs)
     return Result(
-        format,
-        format.reference.__doc__ or "",
+        case,
+        (case.reference.__doc__ or "").rstrip("."),
         largest,
-        format.ids(folder, ranker.model, pairs[:50]) if format.ids else "",
+        case.ids(folder, ranker.model, pairs[:50]) if case.ids else "",
         alone(ranker, pairs, scores),
         np.array_equal(again, scores),
         path_of(ranker.model),
@@ -106,7 +106,7 @@ def alone(ranker: NeuralRanker, pairs: Sequence[Pair], scores: np.ndarray) -> fl
     return float(max(one.max() for one in changed))
 
 
-def path_of(model: Any) -> str:
+def path_of(model: Any) -> str:  # noqa: ANN401  # a model of any family
     """Return which code computes a network: the packed loops here, or transformers'."""
     network = getattr(model, "network", None)
     network = getattr(network, "encoder", network)
@@ -122,7 +122,7 @@ def show(results: Sequence[Result]) -> None:
     for one in results:
         others = "same bits" if one.others == 0 else f"{one.others:.0e}"
         same = "same bits" if one.same_bundle else "OTHER BITS"
-        row = [one.format.kind, one.format.name, one.reference, f"{one.largest:.1e}", one.same_ids, others]
+        row = [one.case.kind, one.case.name, one.reference, f"{one.largest:.1e}", one.same_ids, others]
         print(f"| {' | '.join([*row, same, one.path])} |")
 
 
@@ -139,31 +139,31 @@ def show_refused(root: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", default="", help="formats whose kind or name holds this")
+    parser.add_argument("--only", default="", help="formats whose kind or name holds this; or  refused")
     parser.add_argument("--pylate", help="a Python that has PyLate, to score its folders with it, too")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     results, start = [], time.perf_counter()
     with tempfile.TemporaryDirectory() as work:
         root = Path(work)
-        for format in FORMATS:
-            if chosen.only in f"{format.kind} {format.name}":
-                results.append(measure(format, root))
-                print(f"{format.name}: {results[-1].largest:.1e}", file=sys.stderr, flush=True)
-                if chosen.pylate and "PyLate" in format.name:
-                    results.append(with_pylate(format, root, chosen.pylate, results[-1]))
+        for case in FORMATS:
+            if chosen.only in f"{case.kind} {case.name}":
+                results.append(measure(case, root))
+                print(f"{case.name}: {results[-1].largest:.1e}", file=sys.stderr, flush=True)
+                if chosen.pylate and "PyLate" in case.name:
+                    results.append(with_pylate(case, root, chosen.pylate, results[-1]))
         print(f"{theirs.versions()}; {len(results)} rows, {time.perf_counter() - start:.0f} s\n")
         show(results)
-        if not chosen.only:
+        if chosen.only in {"", "refused"}:
             show_refused(root)
-    failed = [one.format.name for one in results if one.largest > one.format.most or not one.same_bundle]
+    failed = [one.case.name for one in results if one.largest > one.case.most or not one.same_bundle]
     print(*(f"FAILED: {name}" for name in failed), sep="\n", file=sys.stderr)
     return bool(failed)
 
 
-def with_pylate(format: Format, root: Path, python: str, ours: Result) -> Result:
-    folder = root / format.name.replace("/", "-").replace(" ", "_")
-    pairs = all_pairs(format.spelled)
+def with_pylate(case: Format, root: Path, python: str, ours: Result) -> Result:
+    folder = root / case.name.replace("/", "-").replace(" ", "_")
+    pairs = all_pairs(case.spelled)
     scores = bundle.open_ranker(str(folder), FP32).score(pairs)
     expected, version = theirs.by_pylate(folder, pairs, python)
     largest = float(np.max(np.abs(scores - expected) / np.maximum(1, np.abs(expected))))

@@ -168,10 +168,10 @@ def test_the_commands_take_it(world, run, tmp_path):
         "--device",
         "cpu",
     )
-    given = (*given, "--precision", "fp32", "--threads", 1)
+    plain, given = given[:4], (*given, "--precision", "fp32", "--threads", 1)
     done = run("search", "--system", f"bm25 % 20 >> see(keep=0.5) >> {spec}", *given, "--out", "a.run")
     assert done.returncode == 0, done.stderr
-    assert run("search", "--system", "bm25 % 20", *given, "--out", "first.run").returncode == 0
+    assert run("search", "--system", "bm25 % 20", *plain, "--out", "first.run").returncode == 0
     again = run(
         "rerank", "--run", "first.run", "--ranker", spec, "--see", 0.5, *given, "--out", "b.run", "--json"
     )

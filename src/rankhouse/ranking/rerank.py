@@ -4,7 +4,8 @@ Documents are fetched, cut, scored and then forgotten, so that memory grows neit
 the number of queries. A ranking comes out in three parts, in this order:
 
 1. what the ranker scored, by the pooled score;
-2. the tail, documents below ``depth`` or dropped by ``see``, in first-stage order (``tail="drop"`` leaves it out);
+2. the tail, documents below ``depth`` or dropped by ``see``, in first-stage order (``tail="drop"`` leaves it
+   out);
 3. documents within the depth that have no text or are not in the store, in first-stage order: always kept.
 
 Parts 2 and 3 get the float32 numbers next below the lowest score of part 1, one each, so that they tie with

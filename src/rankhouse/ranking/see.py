@@ -1,8 +1,8 @@
 """Which documents a ranker need not read: those whose words are least like the query's.
 
-Paper: Busolin et al., "Efficient Re-ranking with Cross-encoders via Early Exit", SIGIR 2025: SEE in front of the
-first layer, with a share of the list that goes on and "amax", the sum over the query's tokens of the best cosine
-with any of the document's tokens.
+Paper: Busolin et al., "Efficient Re-ranking with Cross-encoders via Early Exit", SIGIR 2025: SEE in front of
+the first layer, with a share of the list that goes on and "amax", the sum over the query's tokens of the best
+cosine with any of the document's tokens.
 Deviations: similarities are those of the word embeddings alone, without positions and segments, so that they
 cost a look-up; documents that are dropped follow in the order of the stage before, not by similarity.
 """
@@ -28,8 +28,8 @@ def check_keep(keep: object) -> float:
     """Return a share of documents; WrongUse for anything else."""
     if isinstance(keep, bool) or not isinstance(keep, int | float) or not 0 < keep <= 1:
         raise WrongUse(
-            f"see(keep={keep!r:.40}): give the share of documents that the ranker reads, above 0 and at most 1, "
-            "like  see(keep=0.5)"
+            f"see(keep={keep!r:.40}): give the share of documents that the ranker reads, above 0 and at most "
+            "1, like  see(keep=0.5)"
         )
     return float(keep)
 

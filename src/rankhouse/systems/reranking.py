@@ -249,7 +249,8 @@ class PairwiseSystem:
         """Settle how documents are read and compared; errors as in :func:`rerank_with`."""
         if check_keep(options.see) != 1:
             raise WrongUse(
-                f"see(keep={options.see:g}): duot5 compares documents and reads few; cut instead:  % 25 >> duot5(...)"
+                f"see(keep={options.see:g}): duot5 compares documents and reads few; cut instead:  "
+                "% 25 >> duot5(...)"
             )
         split = notation.make(options.split or "whole", SPLITTERS, "splitter")
         return PairwisePlan(options.depth, self.aggregate, split, self.chooser, tail=options.tail)
