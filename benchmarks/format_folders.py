@@ -378,7 +378,7 @@ BAD = (
     ("bi-encoder", 'crossencoder("DIR")', partial(chain, "BertModel", "normalise")),
     ("bare encoder", 'crossencoder("DIR")', _PLAIN),
     ("decoder without a known prompt (RankZephyr, FIRST)", "DIR", _DECODER),
-    ("decoder, prompt without document", 'causal("DIR", prompt=["Query: {query}"], targets=["yes"])', _DECODER),
+    ("a prompt without document", 'causal("DIR", prompt=["Query: {query}"], targets=["yes"])', _DECODER),
     ("Qwen3 without an output layer", "DIR",
      _said({"model_type": "qwen3", "architectures": ["Qwen3Model"]})),
     ("jina-reranker-v3 (own code)", "DIR", _said(_CUSTOM)),

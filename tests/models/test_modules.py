@@ -219,6 +219,15 @@ def test_word_vectors_equal_the_library(layout, checkpoint, fp32, tmp_path):
         open_biencoder(str(folder))
 
 
+def test_a_layer_of_another_width_is_refused(chains, tmp_path):
+    from safetensors.torch import save_file
+
+    copy = shutil.copytree(chains("bert", "layers"), tmp_path / "copy")
+    save_file({"linear.weight": torch.randn(32, 48)}, copy / "2_Dense" / "model.safetensors")
+    with pytest.raises(BadModel, match="reads vectors of width 48, and the modules before it give 32"):
+        open_biencoder(str(copy))
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -68,7 +68,7 @@ def word_similarity(model: object, name: object) -> WordSimilarity:
     if texts is None or not hasattr(network, "get_input_embeddings"):
         raise WrongUse(
             f"see(keep=...) drops documents by the word embeddings of the ranker behind it, and {name} has "
-            "none that it can compare; put it before a transformer:  crossencoder, monot5, causal, biencoder, "
-            "sparse or colbert, or cut by rank instead:  % 50 >> ..."
+            "none that it can compare; put it before a transformer:  crossencoder, monot5, causal, "
+            "biencoder, sparse or colbert, or cut by rank instead:  % 50 >> ..."
         )
     return WordSimilarity(network, texts)

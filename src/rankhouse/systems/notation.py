@@ -138,8 +138,10 @@ class _Reader:
             case ast.RShift():
                 stage = self.stage(right)
                 match left:
-                    case ast.BinOp(op=ast.RShift(), left=first, right=ast.Call(func=ast.Name(id="see"))):
-                        before, stage = self.system(first), self._seen(left.right, stage)
+                    case ast.BinOp(
+                        op=ast.RShift(), left=earlier, right=ast.Call(func=ast.Name(id="see")) as see
+                    ):
+                        before, stage = self.system(earlier), self._seen(see, stage)
                     case _:
                         before = self.system(left)
                 return self._made(left, lambda: Reranked(before, stage))
