@@ -16,13 +16,9 @@ from rankhouse.models.prompts import KNOWN, known_prompt
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.training.settings import defaults
 
-from .conftest import SPOKEN, WORDS, make_pairs, shaken
+from . import tiny
+from .conftest import make_pairs
 
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<bos>", "<pad>"]
-SIZES = {
-    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "pad_token_id": 0,
-}  # fmt: skip
 KINDS = {
     "Qwen3ForCausalLM": "qwen3-reranker",
     "Qwen3ForSequenceClassification": "qwen3-reranker",
@@ -41,25 +37,7 @@ def decoder(tmp_path_factory):
     root = tmp_path_factory.mktemp("decoders")
 
     def make(kind):
-        import transformers
-        from tokenizers import ByteLevelBPETokenizer
-
-        if (root / kind).is_dir():
-            return str(root / kind)
-        trained = ByteLevelBPETokenizer()
-        prompts = [text for prompt in KNOWN.values() for text in prompt.filled(None)]
-        corpus = [SPOKEN, *WORDS, *prompts, "yes no Yes 1 0 " * 50]
-        trained.train_from_iterator(corpus, vocab_size=900, special_tokens=SPECIAL, show_progress=False)
-        tokenizer = transformers.PreTrainedTokenizerFast(
-            tokenizer_object=trained._tokenizer, pad_token="<pad>", bos_token="<bos>", model_max_length=2_000
-        )
-        tokenizer.save_pretrained(root / kind)
-        configs = getattr(transformers, kind.partition("For")[0] + "Config")
-        more = {"head_dim": 16} if kind.startswith(("Qwen3", "Gemma", "Mistral")) else {}
-        config = configs(vocab_size=tokenizer.vocab_size + 10, num_labels=1, **SIZES, **more)
-        torch.manual_seed(0)
-        shaken(getattr(transformers, kind)(config), 0.1).save_pretrained(root / kind)
-        return str(root / kind)
+        return str(root / kind if (root / kind).is_dir() else tiny.decoder(kind, root / kind))
 
     return make
 

@@ -98,6 +98,10 @@ def test_a_biencoder_of_sentence_transformers_is_no_crossencoder(checkpoint):
             "decoder whose prompt is not known",
         ),
         ({"model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"]}, "decoder whose prompt"),
+        (
+            {"model_type": "qwen3", "architectures": ["OwnForRanking"], "auto_map": {"AutoModel": "own.Own"}},
+            "computed by Python code of its own.*auto_map",
+        ),
         ({"model_type": "qwen3", "architectures": ["Qwen3Model"]}, "without its output layer.*lasttoken"),
         ({"model_type": "bert", "architectures": ["BertForQuestionAnswering"]}, "does not rank"),
         ({"model_type": "bart", "architectures": ["BartModel"], "is_encoder_decoder": True}, "does not rank"),
@@ -157,6 +161,18 @@ def test_a_crossencoder_that_sentence_transformers_saved_is_found_by_its_archite
     library.CrossEncoder(checkpoint("bert_one"), device="cpu").save_pretrained(str(tmp_path / "saved"))
     assert (tmp_path / "saved" / "modules.json").is_file()
     assert notation_of(tmp_path / "saved").startswith("crossencoder(")
+
+
+def test_weights_of_other_sizes_are_refused_in_words(folder):
+    copy = folder("bert_one")
+    edit_config(copy, {"intermediate_size": 96})
+    with pytest.raises(BadModel, match=r"of other sizes than its config.json says"):
+        open_crossencoder(str(copy))
+
+
+def test_the_tokenizer_of_another_checkpoint_is_refused(folder, checkpoint):
+    with pytest.raises(BadModel, match=r"the tokenizer has 371 words, the network vectors of 271"):
+        open_crossencoder(str(folder("bert_one")), tokenizer=checkpoint("roberta"))
 
 
 def test_a_folder_that_cannot_be_read_says_so(tmp_path):

@@ -15,7 +15,8 @@ from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.ranker import NeuralRanker
 
-from .conftest import SIZES, edit_config, make_pairs, shaken, with_bert_vocabulary
+from . import tiny
+from .conftest import edit_config, make_pairs, with_bert_vocabulary
 
 library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
 POOLINGS = ["cls", "mean", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens", ["cls", "max", "mean"]]
@@ -28,28 +29,21 @@ TEXTS = [
 ]
 
 
+NETWORKS = {
+    "bert": ("BertModel", {}),
+    "modernbert": (
+        "ModernBertModel",
+        {"local_attention": 4, "num_hidden_layers": 4},
+    ),  # two tokens either way
+    "mpnet": ("MPNetModel", {}),
+    "qwen3": ("Qwen3Model", {}),
+}
+
+
 def network(kind, folder):
     """Write a tiny encoder of an architecture."""
-    import transformers
-
-    own = {"vocab_size": 271, "pad_token_id": 0, **SIZES}
-    ends = {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
-    if kind == "modernbert":  # a global layer, two local ones that see two tokens either way, a global one
-        config = transformers.ModernBertConfig(
-            max_position_embeddings=64, local_attention=4, **{**own, **ends, "num_hidden_layers": 4}
-        )
-        made = transformers.ModernBertModel(config)
-    elif kind == "qwen3":
-        own |= {"num_key_value_heads": 2, "head_dim": 8}
-        made = transformers.Qwen3Model(transformers.Qwen3Config(max_position_embeddings=64, **own))
-    elif kind == "mpnet":
-        config = transformers.MPNetConfig(max_position_embeddings=66, **{**own, "pad_token_id": 1})
-        made = transformers.MPNetModel(config)
-    else:
-        made = transformers.BertModel(transformers.BertConfig(max_position_embeddings=64, **own))
-    torch.manual_seed(1)
-    shaken(made).save_pretrained(folder)
-    with_bert_vocabulary(folder, generic=kind != "bert")
+    name, settings = NETWORKS[kind]
+    with_bert_vocabulary(tiny.network(name, folder, **settings), generic=kind != "bert")
     return str(folder)
 
 
@@ -223,6 +217,15 @@ def test_word_vectors_equal_the_library(layout, checkpoint, fp32, tmp_path):
     save_file({"embeddings": torch.randn(50, 24)}, folder / "model.safetensors")
     with pytest.raises(BadModel, match="50 vectors for 271 tokens"):
         open_biencoder(str(folder))
+
+
+def test_a_layer_of_another_width_is_refused(chains, tmp_path):
+    from safetensors.torch import save_file
+
+    copy = shutil.copytree(chains("bert", "layers"), tmp_path / "copy")
+    save_file({"linear.weight": torch.randn(32, 48)}, copy / "2_Dense" / "model.safetensors")
+    with pytest.raises(BadModel, match="reads vectors of width 48, and the modules before it give 32"):
+        open_biencoder(str(copy))
 
 
 @pytest.mark.parametrize(

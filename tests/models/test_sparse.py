@@ -16,7 +16,8 @@ from rankhouse.models.families import open_model
 from rankhouse.models.sparse import open_sparse
 from rankhouse.models.sparse_ranker import SparseRanker
 
-from .conftest import SIZES, make_pairs, shaken, with_bert_vocabulary
+from . import tiny
+from .conftest import make_pairs
 
 library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
 TEXTS = ["", "storm", "grain prices rose " * 30, *(pair.passage.text for pair in make_pairs(17, 5))]
@@ -30,41 +31,9 @@ def masked(tmp_path_factory):
     root = tmp_path_factory.mktemp("masked")
 
     def make(name):
-        import transformers
-
-        if not (root / name).is_dir():
-            own = {"vocab_size": 271, "max_position_embeddings": 66, "pad_token_id": 0, **SIZES}
-            if name.startswith("Distil"):
-                own |= {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "activation": "gelu"}
-            if name.startswith(("MPNet", "Roberta")):
-                own |= {"pad_token_id": 1}
-            if name.startswith("ModernBert"):
-                own |= {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
-            config = getattr(transformers, name.removesuffix("ForMaskedLM") + "Config")(**own)
-            torch.manual_seed(1)
-            shaken(getattr(transformers, name)(config)).save_pretrained(root / name)
-            with_bert_vocabulary(root / name, generic=not name.startswith("Bert"))
-        return str(root / name)
+        return str(root / name if (root / name).is_dir() else tiny.masked(name, root / name))
 
     return make
-
-
-def splade(masked, name, folder, pooling="max", activation="relu", table=False):
-    """Save a sparse encoder as the library does."""
-    from sentence_transformers.sentence_transformer.modules import Router
-    from sentence_transformers.sparse_encoder import modules
-
-    reader = [
-        modules.Transformer(masked(name), transformer_task="fill-mask"),
-        modules.SpladePooling(pooling, activation_function=activation),
-    ]
-    if table:
-        torch.manual_seed(4)
-        words = modules.SparseStaticEmbedding(reader[0].tokenizer, torch.rand(271) * 3)
-        reader = [Router.for_query_document(query_modules=[words], document_modules=reader)]
-    prompts = {"query": "storm harbour ", "document": ""}
-    library.SparseEncoder(modules=reader, prompts=prompts, device="cpu").save_pretrained(str(folder))
-    return str(folder)
 
 
 def equals_the_library(folder, compute, model):
@@ -90,7 +59,7 @@ def equals_the_library(folder, compute, model):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_weights_and_scores_equal_the_library(name, masked, fp32, tmp_path):
-    folder = splade(masked, name, tmp_path / "splade")
+    folder = tiny.splade(masked(name), tmp_path / "splade")
     model = bundle.load(folder)
     assert model.family == "sparse"
     equals_the_library(folder, fp32, model)
@@ -109,7 +78,7 @@ def test_weights_and_scores_equal_the_library(name, masked, fp32, tmp_path):
     ],
 )
 def test_every_pooling_and_a_table_for_queries(pooling, activation, table, masked, fp32, tmp_path):
-    folder = splade(masked, "BertForMaskedLM", tmp_path / "splade", pooling, activation, table)
+    folder = tiny.splade(masked("BertForMaskedLM"), tmp_path / "splade", pooling, activation, table)
     model = open_sparse(folder)
     equals_the_library(folder, fp32, model)
     if table:
@@ -122,7 +91,7 @@ def test_every_pooling_and_a_table_for_queries(pooling, activation, table, maske
 
 def test_a_table_of_words_in_json_is_read(masked, fp32, tmp_path):
     folder = tmp_path / "splade"
-    splade(masked, "BertForMaskedLM", folder, table=True)
+    tiny.splade(masked("BertForMaskedLM"), folder, table=True)
     place = next(folder.glob("query_0_*"))
     (place / "model.safetensors").unlink()
     (place / "idf.json").write_text(json.dumps({"storm": 2.5, "grain": 0.5, "no such word": 9.0}))
@@ -156,7 +125,7 @@ def test_what_is_no_sparse_encoder_is_refused(masked, checkpoint, tmp_path):
     with pytest.raises(WrongUse, match='pooling="mean" is not known; choose from: max, sum'):
         open_sparse(masked("BertForMaskedLM"), pooling="mean")
     folder = tmp_path / "splade"
-    splade(masked, "BertForMaskedLM", folder)
+    tiny.splade(masked("BertForMaskedLM"), folder)
     with pytest.raises(BadModel, match="no biencoder"):
         open_model(f'biencoder("{folder}")')
     modules = json.loads((folder / "modules.json").read_text())
@@ -186,7 +155,7 @@ def test_what_is_no_sparse_encoder_is_refused(masked, checkpoint, tmp_path):
     ],
 )
 def test_damaged_settings_are_refused_in_words(file, content, masked, tmp_path):
-    splade(masked, "BertForMaskedLM", tmp_path / "splade")
+    tiny.splade(masked("BertForMaskedLM"), tmp_path / "splade")
     (tmp_path / "splade" / file).write_text(content)
     for way in (str(tmp_path / "splade"), f'sparse("{tmp_path / "splade"}")'):
         with pytest.raises(BadModel, match="splade"):
@@ -205,7 +174,9 @@ def test_special_tokens_in_texts_stay_text(masked, fp32):
 
 @pytest.mark.parametrize("table", [False, True])
 def test_a_score_is_explained_by_the_vocabulary(table, masked, fp32, tmp_path):
-    ranker = SparseRanker(open_sparse(splade(masked, "BertForMaskedLM", tmp_path / "own", table=table)), fp32)
+    ranker = SparseRanker(
+        open_sparse(tiny.splade(masked("BertForMaskedLM"), tmp_path / "own", table=table)), fp32
+    )
     for pair in [*make_pairs(5, 3), Pair(Query("1", "storm storm"), Passage("d", 0, "grain storm " * 60))]:
         answer = explain_pair(ranker, pair)
         assert answer.exact

@@ -55,6 +55,7 @@ def rerank(
     pool: str = "",
     depth: int | None = None,
     tail: Literal["keep", "drop"] = "keep",
+    see: float = 1.0,
     stored: bool | None = None,
     alone: bool = False,
     cache: PathLike | None = None,
@@ -83,6 +84,7 @@ def rerank(
             max, or as stored.
         depth: How many documents a query are read; None: 1000, and 50 for duot5, which compares every two.
         tail: Whether documents below the depth are kept, in their order.
+        see: Share of these documents that is read, those whose words are most like the query's.
         stored: Insist on what the index stores for this ranker, or do without; None: used if there.
         alone: Read queries one by one, as people ask them.
         cache: A folder in which scores are kept for the next time.
@@ -103,6 +105,7 @@ def rerank(
         pool=pool,
         stored=stored,
         tail=tail,
+        see=see,
         alone=alone,
         cache=as_path(cache, "cache") if cache else None,
     )

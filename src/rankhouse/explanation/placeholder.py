@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,7 @@ def placeholder(
     first: Run | None = None,
     depth: int | None = None,
     document: Document | None = None,
+    read: Sequence[str] | None = None,
 ) -> str:
     """Say why a document's number in a reranked run is no score of the ranker; "" where it is one.
 
@@ -30,6 +32,10 @@ def placeholder(
     (``ranking/rerank.py``). With the run alone that is what can be seen: a document whose number and all
     numbers after it are next to each other. More is known with the first stage and the depth, or with the
     document.
+
+    Args:
+        first: What the ranker was given.
+        read: The documents that it read, where only a share within the depth was.
 
     Raises:
         WrongUse: The run does not have the document for this query.
@@ -46,6 +52,11 @@ def placeholder(
         return f"No document was reranked for query {query_id}: {doc_id} has its first-stage number."
     if before is not None and depth is not None and doc_id in before.doc_ids[depth:]:
         return _sentence(doc_id, f"is below the depth of {depth:,}")
+    if before is not None and read is not None and doc_id not in read:
+        share = f"{len(read):,} of {len(before):,}"
+        return _sentence(
+            doc_id, f"was dropped by see: its words are not among the {share} most like the query's"
+        )
     if document is not None and not document.full_text.strip():
         return _sentence(doc_id, "has no text")
     return (

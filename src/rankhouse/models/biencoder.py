@@ -199,6 +199,13 @@ def open_biencoder(
     if settings.lowercase:
         own_tokenizer = in_small_letters(own_tokenizer)
     shapes, layers = read_layers(settings.layers)
+    width = (pooling or settings.pooling).count("+") + 1
+    width *= network.get_input_embeddings().embedding_dim if settings.static else network.config.hidden_size
+    if shapes and (reads := shapes[0].get("in", shapes[0].get("norm", width))) != width:
+        raise BadModel(
+            f'"{settings.layers[0][1]}" reads vectors of width {reads}, and the modules before it give {width}; '
+            "fetch the folder again"
+        )
     own_prompts = (settings.query_prompt, settings.passage_prompt)
     query_prompt, passage_prompt = (settings.prompts.get(one, one) for one in prompts or own_prompts)
     policy = {

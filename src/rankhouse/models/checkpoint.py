@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -111,8 +111,11 @@ def load_network(
                 output_loading_info=True,
             )
     except (OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
+        why = _first_line(error)
+        if "mismatched" in why:
+            why = "they are of other sizes than its config.json says"
         raise BadModel(
-            f'the weights in "{folder}" cannot be loaded: {_first_line(error)}; fetch the folder again'
+            f'the weights in "{folder}" cannot be loaded: {why}; fetch the folder again'
         ) from error
     missing = sorted(k for k in info["missing_keys"] if not any(part in k for part in needless))
     if missing:
@@ -180,6 +183,12 @@ class CheckpointModel(nn.Module):
         self.network, self._config = network, dict(config)
         self.policy: Mapping[str, Any] = dict(policy)
         self._tokenizer = plain(tokenizer)
+        rows = getattr(cast(Any, network).get_input_embeddings(), "num_embeddings", None)
+        if rows is not None and (size := tokenizer.get_vocab_size(with_added_tokens=False)) > rows:
+            raise BadModel(
+                f"the tokenizer has {size:,} words, the network vectors of {rows:,}: it is the tokenizer of another "
+                'checkpoint; fetch the folder again, or name the right one:  tokenizer="DIR"'
+            )
 
     def assets(self) -> dict[str, bytes]:
         """Return tokenizer.json and config.json."""

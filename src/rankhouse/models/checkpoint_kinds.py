@@ -112,6 +112,8 @@ def _by_architecture(folder: Path) -> Found:
     evidence = f"config.json names {names[0]}" if names else f"config.json: model_type {raw['model_type']}"
     if (folder / "artifact.metadata").is_file():
         return Found("colbert", "artifact.metadata is ColBERT's own")
+    if raw.get("auto_map") and names and not names[0].endswith((*_ENDINGS, "Model")):
+        return Found("custom", f"{evidence}, and auto_map its code")
     if str(raw["model_type"]).startswith(_DECODERS):
         return Found("headless" if names and names[0].endswith("Model") else "decoder", evidence)
     if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):

@@ -124,7 +124,9 @@ def rerank_pairwise(
         report.queries += bool(passages)
         report.documents += len(passages)
         report.passages += len(passages) * (len(passages) - 1)
-        ranked[query_id] = settled(run[query_id], dict(zip(doc_ids, scores.tolist(), strict=True)), steps)
+        ranked[query_id] = settled(
+            query_id, run[query_id], dict(zip(doc_ids, scores.tolist(), strict=True)), steps
+        )
         if progress is not None:
             progress(report.passages, total)
     return completed(run, ranked, steps, report)

@@ -4,7 +4,8 @@ Documents are fetched, cut, scored and then forgotten, so that memory grows neit
 the number of queries. A ranking comes out in three parts, in this order:
 
 1. what the ranker scored, by the pooled score;
-2. the tail, documents below ``depth``, in first-stage order (``tail="drop"`` leaves it out);
+2. the tail, documents below ``depth`` or dropped by ``see``, in first-stage order (``tail="drop"`` leaves it
+   out);
 3. documents within the depth that have no text or are not in the store, in first-stage order: always kept.
 
 Parts 2 and 3 get the float32 numbers next below the lowest score of part 1, one each, so that they tie with
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from typing import Literal, NamedTuple, Protocol, TypeVar
@@ -42,6 +43,7 @@ from rankhouse.core.scores import base_of, numbers_only, one_each, with_room_bel
 from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import Pool, best
+from rankhouse.ranking.see import See
 from rankhouse.text.split import Split, Whole, dropped_words
 
 _warn = partial(warn, stacklevel=3)
@@ -76,6 +78,8 @@ class Plan:
         characters: A chunk is also closed when its passages have so many characters.
         alone: No chunk holds two queries, as where queries come one by one; the report then has their times.
         stored: Scores documents of which something is stored; the others are read and cut by ``split``.
+        see: Chooses which documents within the depth are read; None: all are.
+        kept: Query id -> the documents that are read, in the run's order; None: those within the depth.
     """
 
     split: Split = field(default_factory=Whole)
@@ -86,6 +90,8 @@ class Plan:
     characters: int = 4_000_000
     alone: bool = False
     stored: StoredScorer | None = None
+    see: See | None = None
+    kept: Mapping[str, Sequence[str]] | None = None
 
     def __post_init__(self) -> None:
         if self.depth < 0:
@@ -97,6 +103,16 @@ class Plan:
                 f"chunk={self.chunk}, characters={self.characters}: a chunk has at least one of each"
             )
 
+    def read(self, query_id: str, ranking: Ranking) -> Sequence[str]:
+        """Return the documents of a query's ranking that are read."""
+        return ranking.doc_ids[: self.depth] if self.kept is None else self.kept[query_id]
+
+    def seen(self, run: Run, texts: Mapping[str, Query], documents: Documents) -> Plan:
+        """Return the plan with the documents that ``see`` chooses."""
+        if self.see is None:
+            return self
+        return replace(self, kept=self.see.kept(run, texts, documents, split=self.split, depth=self.depth))
+
 
 @dataclass
 class Report:
@@ -107,7 +123,7 @@ class Report:
         documents: (query, document) rows that were scored.
         passages: Pairs that were scored for them.
         cached: How many of these the cache knew.
-        tail: Rows below the depth, kept or dropped.
+        tail: Rows below the depth, or that ``see`` dropped: kept unread or left out.
         unknown: Rows whose document is not in the store.
         without_text: Rows whose document has no text (or, for ``first``, no text in passage 0).
         unknown_ids: The first few of these documents.
@@ -161,7 +177,7 @@ def candidates(
     """Fetch and cut document after document, no sooner than it is wanted."""
     dropped = dropped_words(plan.split)
     for query_id in run:
-        for doc_id in run[query_id].doc_ids[: plan.depth]:
+        for doc_id in plan.read(query_id, run[query_id]):
             passages: Sequence[Passage | StoredPassage] = []
             try:
                 stored = plan.stored.passages(doc_id) if plan.stored is not None else None
@@ -305,9 +321,9 @@ def rerank(
             'has, the better it scores. Say scale="probability" in the pool, or scale="logprob" to mean it'
         )
     texts = query_texts(run, queries, report)
-    before = _hits(ranker)
+    plan, before = plan.seen(run, texts, documents), _hits(ranker)
     documents_read = candidates(run, texts, documents, plan, report=report)
-    counter = Counter(progress, sum(min(plan.depth, len(run[query_id].scores)) for query_id in run))
+    counter = Counter(progress, sum(len(plan.read(query_id, run[query_id])) for query_id in run))
     done = scored(ranker, documents_read, plan, report, counter=counter)
     ranked: dict[str, Columns] = {}
     for query_id, some in groupby(done, lambda entry: entry[0].query.id):
@@ -316,15 +332,15 @@ def rerank(
         }
         report.queries += bool(pooled)
         report.cached = _hits(ranker) - before
-        ranked[query_id] = settled(run[query_id], pooled, plan)
+        ranked[query_id] = settled(query_id, run[query_id], pooled, plan)
     report.cached = _hits(ranker) - before
     return completed(run, ranked, plan, report)
 
 
 def completed(run: Run, ranked: Mapping[str, Columns], plan: Plan, report: Report) -> Run:
     """Return new rankings with those of queries without documents, and warn of what could not be scored."""
-    rankings = [ranked.get(query_id) or settled(run[query_id], {}, plan) for query_id in run]
-    report.tail += sum(max(0, len(run[query_id].scores) - plan.depth) for query_id in run)
+    rankings = [ranked.get(query_id) or settled(query_id, run[query_id], {}, plan) for query_id in run]
+    report.tail += sum(len(run[query_id]) - len(plan.read(query_id, run[query_id])) for query_id in run)
     _warn_of_losses(report)
     return Run.from_columns(list(run), [ids for ids, _ in rankings], [scores for _, scores in rankings])
 
@@ -357,13 +373,15 @@ def _pooled(pool: Pool, scale: str, one: Candidate, scores: FloatArray) -> float
     return value
 
 
-def settled(ranking: Ranking, pooled: dict[str, float], plan: Plan) -> Columns:
+def settled(query_id: str, ranking: Ranking, pooled: dict[str, float], plan: Plan) -> Columns:
     """Put a query's ranking together: the scored, the tail, the lost."""
-    end = len(ranking.doc_ids) if plan.tail == "keep" else plan.depth
     if not pooled:
+        end = len(ranking.doc_ids) if plan.tail == "keep" else plan.depth
         return ranking.doc_ids[:end], ranking.scores[:end]
-    lost = [doc_id for doc_id in ranking.doc_ids[: plan.depth] if doc_id not in pooled]
-    after = [*ranking.doc_ids[plan.depth : end], *lost]
+    read = plan.read(query_id, ranking)
+    unread = set(ranking.doc_ids).difference(read) if plan.tail == "keep" else ()
+    tail = [doc_id for doc_id in ranking.doc_ids if doc_id in unread]
+    after = [*tail, *(doc_id for doc_id in read if doc_id not in pooled)]
     with np.errstate(over="ignore"):  # a sum beyond float32 becomes infinite, which a Run can hold
         scores = np.fromiter(pooled.values(), np.float64, len(pooled)).astype(np.float32)
     return [*pooled, *after], with_room_below(scores, len(after))

@@ -216,7 +216,12 @@ def _options(stage: Stage, depth: int) -> RerankOptions:
 
     depth = depth if stage.depth is None else stage.depth
     return RerankOptions(
-        depth=depth, split=stage.split, pool=stage.pool, stored=stage.stored, tail=stage.tail
+        depth=depth,
+        split=stage.split,
+        pool=stage.pool,
+        stored=stage.stored,
+        tail=stage.tail,
+        see=stage.see,
     )
 
 

@@ -272,16 +272,19 @@ class Explainer:
         """Return why a document's number is no score; "" where it is one, or where it has no number."""
         if system.of is TEXTS:
             return ""
-        depth, before = self._work.plan(system.stage).depth, self.ranking(system.of)
+        query_id, before = self.query.id, self.ranking(system.of)
         if document.id not in before.doc_ids:
             return ""
-        if document.full_text.strip() and document.id in before.doc_ids[:depth]:
+        given = Run.from_rankings({query_id: before})
+        plan = self._work.plan(system.stage).seen(given, {query_id: self.query}, self._documents)
+        read = plan.read(query_id, before)
+        if document.full_text.strip() and document.id in read:
             return ""  # it was read; its rank alone would need all the others
-        query_id, ranking = self.query.id, self.ranking(system)
+        ranking = self.ranking(system)
         if document.id not in ranking.doc_ids:
             return ""
-        runs = [Run.from_rankings({query_id: one}) for one in (ranking, before)]
-        return placeholder(runs[0], query_id, document.id, runs[1], depth=depth, document=document)
+        now = Run.from_rankings({query_id: ranking})
+        return placeholder(now, query_id, document.id, given, depth=plan.depth, document=document, read=read)
 
     def _flip(self, system: System, doc_id: str, rival: Explanation) -> Counterfactual | None:
         """Return the least of a document whose removal puts it below a rival; None where none is known."""

@@ -10,6 +10,7 @@ import ast
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from rankhouse.core import notation
@@ -135,8 +136,15 @@ class _Reader:
         left, right = node.left, node.right
         match node.op:
             case ast.RShift():
-                before = self.system(left)
-                return self._made(left, lambda: Reranked(before, self.stage(right)))
+                stage = self.stage(right)
+                match left:
+                    case ast.BinOp(
+                        op=ast.RShift(), left=earlier, right=ast.Call(func=ast.Name(id="see")) as see
+                    ):
+                        before, stage = self.system(earlier), self._seen(see, stage)
+                    case _:
+                        before = self.system(left)
+                return self._made(left, lambda: Reranked(before, stage))
             case ast.Mod():
                 cut, k = self.system(left), cast(object, self._literal(right))
                 return self._made(right, lambda: cut % k)
@@ -207,6 +215,8 @@ class _Reader:
         match node:
             case ast.Constant(value=str(text)) if text.strip() and self._literal(node):
                 return self._made(node, lambda: Stage(text))
+            case ast.Call(func=ast.Name(id="see")) | ast.Name(id="see"):
+                raise self._at(node, 'is followed by a ranker:  see(keep=0.5) >> crossencoder("DIR")')
             case ast.Name(id=name) if name in _FIRST:
                 raise self._at(node, f"is a first stage or fusion; expected {_RANKER}")
             case ast.Name(id=name) if not _is_ranker(name):
@@ -214,6 +224,14 @@ class _Reader:
             case ast.Call(func=ast.Name(id=name)):
                 return self._called_ranker(node, name)
         raise self._at(node, f"is no ranker; expected {_RANKER}")
+
+    def _seen(self, call: ast.Call, stage: Stage) -> Stage:
+        """Read the share of documents that a ranker reads, before the ranker."""
+        args, kwargs = self._arguments(call)
+        given = [*args, *(kwargs[key] for key in kwargs if key == "keep")]
+        if len(given) != 1 or len(kwargs) > 1 - len(args) or stage.see != 1:
+            raise self._at(call, "is written once before a ranker, as  see(keep=0.5) >> crossencoder(...)")
+        return self._made(call, lambda: replace(stage, see=self._literal(given[0])))
 
     def _called_ranker(self, node: ast.Call, name: str) -> Stage:
         if name in DESIGNS:

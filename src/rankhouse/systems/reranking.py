@@ -26,6 +26,7 @@ from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pairwise import PairwisePlan, rerank_pairwise
 from rankhouse.ranking.pool import POOLS, Pool
 from rankhouse.ranking.rerank import Plan, Report, rerank
+from rankhouse.ranking.see import See, check_keep
 from rankhouse.systems.rankers import ComputeOptions, as_ranker, is_pairwise, open_ranker
 from rankhouse.text.split import SPLITTERS, Splitter, Whole
 
@@ -52,6 +53,12 @@ class RerankOptions:
         bool | None, Option("Require, or ignore, what encode stored.", default="used if there")
     ] = None
     tail: Annotated[Literal["keep", "drop"], Option("What becomes of documents below the depth.")] = "keep"
+    see: Annotated[
+        float,
+        Option(
+            "Share of these that is read: those whose word embeddings are most like the query's.", least=0
+        ),
+    ] = 1.0
     alone: Annotated[
         bool, Option("Rerank queries one by one, as people ask them, and time each.", neutral=True)
     ] = False
@@ -105,8 +112,22 @@ def reading_plan(
         tail=options.tail,
         alone=options.alone,
         stored=scorer if options.cache is None else None,  # a cache knows passages by their texts
+        see=see_of(ranker, options.see),
     )
     return plan, scorer
+
+
+def see_of(ranker: object, keep: float) -> See | None:
+    """Return what chooses the share of documents that a ranker reads; None where it reads all.
+
+    Raises WrongUse for no share, and for a ranker without word embeddings.
+    """
+    if check_keep(keep) == 1:
+        return None
+    with needs("neural", f"see(keep={keep:g})"):
+        from rankhouse.models.similarity import word_similarity
+    name = getattr(ranker, "family", type(ranker).__name__)
+    return See(keep, word_similarity(getattr(ranker, "model", None), name))
 
 
 def open_precomputed(
@@ -226,6 +247,11 @@ class PairwiseSystem:
 
     def plan(self, options: RerankOptions) -> PairwisePlan:
         """Settle how documents are read and compared; errors as in :func:`rerank_with`."""
+        if check_keep(options.see) != 1:
+            raise WrongUse(
+                f"see(keep={options.see:g}): duot5 compares documents and reads few; cut instead:  "
+                "% 25 >> duot5(...)"
+            )
         split = notation.make(options.split or "whole", SPLITTERS, "splitter")
         return PairwisePlan(options.depth, self.aggregate, split, self.chooser, tail=options.tail)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Final, Literal, cast
 
@@ -16,6 +16,7 @@ from rankhouse.core.notation import canonical, quote, write_spec, write_value
 from rankhouse.core.nouns import Ranker
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
+from rankhouse.ranking.see import check_keep
 from rankhouse.systems.checkpoints import DEFAULT
 from rankhouse.text.split import SPLITTERS
 
@@ -49,6 +50,7 @@ class Stage:
     tail: Literal["keep", "drop"] = "keep"  # what becomes of those below
     precision: str = ""  # "fp32", "bf16", "int8"; "" for what is asked of the whole
     stored: bool | None = None  # what the index stores for the ranker: True insists, False does without
+    see: float = 1.0  # share of the documents that is read, the most alike by word embeddings
 
     def __post_init__(self) -> None:
         if isinstance(self.ranker, str):
@@ -59,10 +61,13 @@ class Stage:
             check_whole("a reranking stage", 0, depth=self.depth)
         notation.choose(self.tail, {"keep": 0, "drop": 0}, "treatment of the documents below the depth")
         notation.choose(self.precision, dict.fromkeys(("", "auto", "fp32", "bf16", "int8")), "precision")
+        object.__setattr__(self, "see", check_keep(self.see))
         if self.stored not in (True, False, None):
             raise WrongUse(f"stored={self.stored!r:.40}: write True, False or None")
 
     def __str__(self) -> str:
+        if self.see != 1:
+            return f"see(keep={write_number(self.see)}) >> {replace(self, see=1.0)}"
         options = [(name, getattr(self, name)) for name in STAGE_OPTIONS]
         given = [
             f"{name}={value if name in STAGE_NOTATIONS else write_value(value)}"
@@ -79,7 +84,7 @@ class Stage:
         return f"{own[:-1]}{', ' * (own[-2] != '(')}{', '.join(given)})"
 
 
-STAGE_OPTIONS: Final = ("split", "pool", "depth", "tail", "precision", "stored")
+STAGE_OPTIONS: Final = ("split", "pool", "depth", "tail", "precision", "stored", "see")
 STAGE_NOTATIONS: Final = ("split", "pool")
 
 

@@ -10,6 +10,7 @@ Python's operators and the text mean the same:
 | ``rrf(a, b)``, ``linear(a, b, weights=[0.3, 0.7])`` | any fusion by its name |
 | ``a % 100`` | the best 100 documents a query |
 | ``a >> crossencoder("DIR", depth=50)`` | a ranker reads what comes in |
+| ``a >> see(keep=0.5) >> crossencoder("DIR")`` | it reads the half whose words are most like the query's |
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ class System:
 
         Args:
             ranker: A ranker, its notation or its folder.
-            options: ``split``, ``pool``, ``depth``, ``tail``, ``precision``, ``stored``; see :class:`Stage`.
+            options: ``split``, ``pool``, ``depth``, ``tail``, ``precision``, ``stored``, ``see``; as in
+                :class:`Stage`.
         """
         stage = as_stage(ranker)
         if unknown := [name for name in options if name not in STAGE_OPTIONS]:

@@ -36,7 +36,7 @@ from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.execution import Execution, before_ranker, with_snippets
 from rankhouse.systems.first_stages import Dense, Sparse
 from rankhouse.systems.rankers import ComputeOptions, query_weigher
-from rankhouse.systems.reranking import split_and_pool
+from rankhouse.systems.reranking import see_of, split_and_pool
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import FOUND, Cut, FirstStage, Fused, Reranked, System
 
@@ -202,6 +202,7 @@ class ServedExecution(Execution):
             depth=FOUND if stage.depth is None else stage.depth,
             tail=stage.tail,
             stored=self.stored(scorer, served) if scorer else None,
+            see=see_of(served.ranker, stage.see),
         )
 
     def stored(self, scorer: PrecomputedScorer, served: ServedRanker) -> StoredScorer | None:
