@@ -32,7 +32,7 @@ _IMPACT: Final = 4
 """The kernel's form of a score that is a query's weight times that of a posting."""
 _WEIGHED_AT_ONCE: Final = 4_096
 _PRUNED_WORDS: Final = 8
-"""Most words a query, on average, of queries that are pruned: of many, weighted alike, few bounds exclude anything."""
+"""Most words a query, on average, of queries that are pruned: of many, few bounds exclude anything."""
 
 
 class ImpactSearcher:
