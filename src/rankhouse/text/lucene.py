@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from functools import cache, partial
 
 import numpy as np
@@ -28,10 +27,12 @@ from numpy.typing import NDArray
 
 from rankhouse.text.characters import RANGES
 
-_compiled: Callable[[str], str] | None = None
-if not os.environ.get("RANKHOUSE_NO_KERNEL"):
-    with suppress(ImportError):  # no compiler at install
-        from rankhouse.text._porter import stem as _compiled
+try:
+    if os.environ.get("RANKHOUSE_NO_KERNEL"):
+        raise ImportError
+    from rankhouse.text import _porter
+except ImportError:  # no compiler at install
+    _porter = None  # type: ignore[assignment]
 
 MAX_WORD_UNITS = 255  # Lucene's default, in UTF-16 units
 
@@ -271,7 +272,7 @@ def stem(word: str) -> str:
     matches ends its step even when its condition fails.
     """
     if word.isascii():
-        return _compiled(word) if _compiled and len(word) <= MAX_WORD_UNITS else _stem(word)
+        return _porter.stem(word) if _porter and len(word) <= MAX_WORD_UNITS else _stem(word)
     if _beyond_bmp(word):
         units = word.encode("utf-16-le", "surrogatepass")
         halves = "".join(chr(int.from_bytes(units[i : i + 2], "little")) for i in range(0, len(units), 2))
