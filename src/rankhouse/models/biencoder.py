@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, cast, get_args
 
 import torch
 from safetensors.torch import load_file
@@ -199,12 +199,13 @@ def open_biencoder(
     if settings.lowercase:
         own_tokenizer = in_small_letters(own_tokenizer)
     shapes, layers = read_layers(settings.layers)
-    width = (pooling or settings.pooling).count("+") + 1
-    width *= network.get_input_embeddings().embedding_dim if settings.static else network.config.hidden_size
+    net = cast(Any, network)
+    own_width = net.get_input_embeddings().embedding_dim if settings.static else net.config.hidden_size
+    width = int(own_width) * ((pooling or settings.pooling).count("+") + 1)
     if shapes and (reads := shapes[0].get("in", shapes[0].get("norm", width))) != width:
         raise BadModel(
-            f'"{settings.layers[0][1]}" reads vectors of width {reads}, and the modules before it give {width}; '
-            "fetch the folder again"
+            f'"{settings.layers[0][1]}" reads vectors of width {reads}, and the modules before it give '
+            f"{width}; fetch the folder again"
         )
     own_prompts = (settings.query_prompt, settings.passage_prompt)
     query_prompt, passage_prompt = (settings.prompts.get(one, one) for one in prompts or own_prompts)

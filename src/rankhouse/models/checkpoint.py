@@ -186,8 +186,8 @@ class CheckpointModel(nn.Module):
         rows = getattr(cast(Any, network).get_input_embeddings(), "num_embeddings", None)
         if rows is not None and (size := tokenizer.get_vocab_size(with_added_tokens=False)) > rows:
             raise BadModel(
-                f"the tokenizer has {size:,} words, the network vectors of {rows:,}: it is the tokenizer of another "
-                'checkpoint; fetch the folder again, or name the right one:  tokenizer="DIR"'
+                f"the tokenizer has {size:,} words, the network vectors of {rows:,}: it is the tokenizer of "
+                'another checkpoint; fetch the folder again, or name the right one:  tokenizer="DIR"'
             )
 
     def assets(self) -> dict[str, bytes]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray
@@ -41,11 +42,12 @@ class WordSimilarity:
     def _ids(self, texts: Sequence[str]) -> list[IdArray]:
         return [one.kept for one in self._texts(texts)]
 
-    def _vectors(self, ids: IdArray) -> np.ndarray:
+    def _vectors(self, ids: IdArray) -> NDArray[np.float64]:
         """Return unit vectors of tokens, (n, w), in float64: near ties then fall alike on every machine."""
         weight = self._words.weight.detach()
-        rows = weight[weight.new_tensor(ids, dtype=int)].double().cpu().numpy()
-        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        rows: NDArray[np.float64] = weight[weight.new_tensor(ids, dtype=int)].double().cpu().numpy()
+        units: NDArray[np.float64] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        return units
 
 
 def word_similarity(model: object, name: object) -> WordSimilarity:

@@ -4,8 +4,7 @@ Documents are fetched, cut, scored and then forgotten, so that memory grows neit
 the number of queries. A ranking comes out in three parts, in this order:
 
 1. what the ranker scored, by the pooled score;
-2. the tail, documents below ``depth`` or dropped by ``see``, in first-stage order (``tail="drop"`` leaves it
-   out);
+2. the tail, below ``depth`` or dropped by ``see``, in first-stage order (``tail="drop"`` leaves it out);
 3. documents within the depth that have no text or are not in the store, in first-stage order: always kept.
 
 Parts 2 and 3 get the float32 numbers next below the lowest score of part 1, one each, so that they tie with
@@ -99,9 +98,8 @@ class Plan:
         if self.tail not in ("keep", "drop"):
             raise WrongUse(f'tail="{self.tail}": choose "keep" or "drop"')
         if self.chunk < 1 or self.characters < 1:
-            raise WrongUse(
-                f"chunk={self.chunk}, characters={self.characters}: a chunk has at least one of each"
-            )
+            given = f"chunk={self.chunk}, characters={self.characters}"
+            raise WrongUse(f"{given}: a chunk has at least one of each")
 
     def read(self, query_id: str, ranking: Ranking) -> Sequence[str]:
         """Return the documents of a query's ranking that are read."""
@@ -109,9 +107,9 @@ class Plan:
 
     def seen(self, run: Run, texts: Mapping[str, Query], documents: Documents) -> Plan:
         """Return the plan with the documents that ``see`` chooses."""
-        if self.see is None:
-            return self
-        return replace(self, kept=self.see.kept(run, texts, documents, split=self.split, depth=self.depth))
+        see = self.see
+        kept = see.kept(run, texts, documents, split=self.split, depth=self.depth) if see else None
+        return replace(self, kept=kept)
 
 
 @dataclass
@@ -379,15 +377,11 @@ def settled(query_id: str, ranking: Ranking, pooled: dict[str, float], plan: Pla
         end = len(ranking.doc_ids) if plan.tail == "keep" else plan.depth
         return ranking.doc_ids[:end], ranking.scores[:end]
     read = plan.read(query_id, ranking)
-    unread = set(ranking.doc_ids).difference(read) if plan.tail == "keep" else ()
-    tail = [doc_id for doc_id in ranking.doc_ids if doc_id in unread]
-    after = [*tail, *(doc_id for doc_id in read if doc_id not in pooled)]
+    unread = set(ranking.doc_ids).difference(read) if plan.tail == "keep" else set[str]()
+    after = [*filter(unread.__contains__, ranking.doc_ids), *(one for one in read if one not in pooled)]
     with np.errstate(over="ignore"):  # a sum beyond float32 becomes infinite, which a Run can hold
         scores = np.fromiter(pooled.values(), np.float64, len(pooled)).astype(np.float32)
     return [*pooled, *after], with_room_below(scores, len(after))
-
-
-# --- what the user should know --------------------------------------------------------------------------
 
 
 def _hits(ranker: Ranker) -> int:

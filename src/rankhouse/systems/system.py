@@ -162,8 +162,7 @@ class System:
 
         Args:
             ranker: A ranker, its notation or its folder.
-            options: ``split``, ``pool``, ``depth``, ``tail``, ``precision``, ``stored``, ``see``; as in
-                :class:`Stage`.
+            options: ``split``, ``pool``, ``depth``, ``tail``, ``precision``, ``stored``, ``see``: of a stage.
         """
         stage = as_stage(ranker)
         if unknown := [name for name in options if name not in STAGE_OPTIONS]:
