@@ -72,24 +72,27 @@ def test_functions_take_few_parameters():
 # core and io: 190 for rankings as sequences, data frames as input, answers to arguments of other names.
 # index and core: 720 for packed postings, pruning, runs whose ids are read when asked for, documents deleted
 # and replaced in place.
+# index, models, systems and a little everywhere: 1,650 for sparse encoders as a first stage (impacts), see
+# before a ranker, damaged checkpoints refused in words. serve: 140 for folders that change while they are
+# encoded.
 BUDGETS = {
-    "cli": (4_454, 4_020),
+    "cli": (4_477, 4_020),
     "cluster": (1_605, 1_605),
-    "api": (1_239, 1_100),
-    "serve": (10_930, 9_110),
+    "api": (1_247, 1_100),
+    "serve": (11_071, 9_110),
     "recipes": (2_650, 2_648),
     "demo": (500, 500),
     "jobs adaptation": (3_201, 2_500),
-    "systems": (2_373, 1_900),
-    "training explanation stores": (12_222, 11_700),
-    "index models ranking labels evaluation": (22_846, 19_100),
-    "text nn page": (7_277, 6_390),
-    "io": (5_197, 3_300),
-    "core": (2_500, 1_850),
-    "hosts": (1_520, 1_520),
+    "systems": (2_562, 1_900),
+    "training explanation stores": (12_309, 11_700),
+    "index models ranking labels evaluation": (24_079, 19_100),
+    "text nn page": (7_301, 6_390),
+    "io": (5_268, 3_300),
+    "core": (2_521, 1_850),
+    "hosts": (1_528, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 78_632, 66_000
-MOST_FILES, PLANNED_FILES = 435, 400
+MOST_ALL, PLANNED_ALL = 80_435, 66_000
+MOST_FILES, PLANNED_FILES = 447, 400
 MOST_SHARED_NAMES = 13
 
 

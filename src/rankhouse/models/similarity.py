@@ -12,7 +12,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.dual_encoder import DualEncoder
-from rankhouse.models.pair_encoding import IdArray, TextIds
+from rankhouse.models.text_ids import IdArray, TextIds
 
 
 class WordSimilarity:
