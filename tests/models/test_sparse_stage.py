@@ -14,8 +14,9 @@ from rankhouse.models.sparse import open_sparse
 from rankhouse.models.sparse_ranker import SparseRanker
 from rankhouse.systems.rankers import source_of
 
+from . import tiny
 from .conftest import make_pairs
-from .test_sparse import TEXTS, masked, splade  # noqa: F401  # a fixture
+from .test_sparse import TEXTS, masked  # noqa: F401  # a fixture
 
 library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
 PAIRS = make_pairs(40)
@@ -29,7 +30,7 @@ def world(masked, tmp_path_factory):  # noqa: F811
     documents = [rh.Document(f"d{i:02}", pair.passage.text) for i, pair in enumerate(PAIRS)]
     index = rh.Index.build(documents, root / "index")
     for name, table in (("read", False), ("table", True)):
-        folder = splade(masked, "BertForMaskedLM", root / name, table=table)
+        folder = tiny.splade(masked("BertForMaskedLM"), root / name, table=table)
         job = EncodeJob(index=str(index.path), ranker=f'sparse("{folder}")', name=name)
         EncodeWorker(job, index).encode(lambda *_: None)
     return root
