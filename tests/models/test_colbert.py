@@ -175,9 +175,9 @@ def test_what_is_no_late_interaction_model_is_refused(plain, checkpoint, tmp_pat
 )
 def test_damaged_settings_are_refused_in_words(file, content, plain, tmp_path):
     if file == "artifact.metadata":
-        stanford(tmp_path / "late", plain)
+        stanford(plain("BertModel"), tmp_path / "late")
     else:
-        native(tmp_path / "late", plain, "BertModel", EXPANSION)
+        native(plain("BertModel"), tmp_path / "late", EXPANSION)
     (tmp_path / "late" / file).write_text(content)
     with pytest.raises(BadModel, match="late"):
         open_model(f'colbert("{tmp_path / "late"}")')

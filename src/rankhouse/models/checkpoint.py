@@ -164,6 +164,16 @@ def read_assets(assets: Mapping[str, bytes]) -> tuple[Tokenizer, dict[str, Any]]
     return Tokenizer.from_str(assets["tokenizer.json"].decode()), json.loads(assets["config.json"])
 
 
+def _words(tokenizer: Tokenizer, rows: int) -> int:
+    """Count the words that texts may be cut into; T5's sentinels, say, may have no vectors."""
+    size = tokenizer.get_vocab_size(with_added_tokens=False)
+    if size <= rows:
+        return size
+    added = tokenizer.get_added_tokens_decoder()
+    words = tokenizer.get_vocab(with_added_tokens=False).values()
+    return 1 + max(number for number in words if number not in added)
+
+
 class CheckpointModel(nn.Module):
     """What the families of published checkpoints have in common.
 
@@ -184,7 +194,7 @@ class CheckpointModel(nn.Module):
         self.policy: Mapping[str, Any] = dict(policy)
         self._tokenizer = plain(tokenizer)
         rows = getattr(cast(Any, network).get_input_embeddings(), "num_embeddings", None)
-        if rows is not None and (size := tokenizer.get_vocab_size(with_added_tokens=False)) > rows:
+        if rows is not None and (size := _words(tokenizer, rows)) > rows:
             raise BadModel(
                 f"the tokenizer has {size:,} words, the network vectors of {rows:,}: it is the tokenizer of "
                 'another checkpoint; fetch the folder again, or name the right one:  tokenizer="DIR"'
