@@ -164,14 +164,10 @@ def read_assets(assets: Mapping[str, bytes]) -> tuple[Tokenizer, dict[str, Any]]
     return Tokenizer.from_str(assets["tokenizer.json"].decode()), json.loads(assets["config.json"])
 
 
-def _words(tokenizer: Tokenizer, rows: int) -> int:
-    """Count the words that texts may be cut into; T5's sentinels, say, may have no vectors."""
-    size = tokenizer.get_vocab_size(with_added_tokens=False)
-    if size <= rows:
-        return size
+def _words(tokenizer: Tokenizer) -> int:
+    """Count the words that texts may be cut into; T5's sentinels, say, need no vectors."""
     added = tokenizer.get_added_tokens_decoder()
-    words = tokenizer.get_vocab(with_added_tokens=False).values()
-    return 1 + max(number for number in words if number not in added)
+    return 1 + max(n for n in tokenizer.get_vocab(with_added_tokens=False).values() if n not in added)
 
 
 class CheckpointModel(nn.Module):
@@ -194,7 +190,8 @@ class CheckpointModel(nn.Module):
         self.policy: Mapping[str, Any] = dict(policy)
         self._tokenizer = plain(tokenizer)
         rows = getattr(cast(Any, network).get_input_embeddings(), "num_embeddings", None)
-        if rows is not None and (size := _words(tokenizer, rows)) > rows:
+        is_larger = rows is not None and tokenizer.get_vocab_size(with_added_tokens=False) > rows
+        if is_larger and (size := _words(tokenizer)) > rows:
             raise BadModel(
                 f"the tokenizer has {size:,} words, the network vectors of {rows:,}: it is the tokenizer of "
                 'another checkpoint; fetch the folder again, or name the right one:  tokenizer="DIR"'
@@ -337,19 +334,12 @@ def _first_line(error: BaseException) -> str:
 
 
 class T5Checkpoint(NamedTuple):
-    """A T5 as published.
+    """A T5 as published."""
 
-    Attributes:
-        network: transformers' own, its output layer as in the file.
-        tokenizer: Its tokenizer.
-        config: config.json as read.
-        tied: Whether the output layer is that of the input.
-    """
-
-    network: nn.Module
+    network: nn.Module  # transformers' own, its output layer as in the file
     tokenizer: Tokenizer
-    config: Mapping[str, Any]
-    tied: bool
+    config: Mapping[str, Any]  # config.json as read
+    tied: bool  # whether the output layer is that of the input
 
     @property
     def start(self) -> int:

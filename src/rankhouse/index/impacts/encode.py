@@ -5,10 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import scipy.sparse
 
 from rankhouse.core.errors import BadModel, warn
 from rankhouse.core.nouns import Document
@@ -33,6 +33,9 @@ from rankhouse.index.impacts.impacts import (
 from rankhouse.index.impacts.lists import build_lists
 from rankhouse.io.locks import only_writer
 from rankhouse.io.outputs import replacing
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 
 def encode_impacts(
@@ -102,6 +105,8 @@ def complete(folder: Path, shard: Path) -> Impacts:
 
 def _weighed(encoder: Weigher, chunk: DocumentChunk) -> scipy.sparse.csr_array:
     """Weigh the words of a chunk's documents, (documents, v): the largest weight in any passage of each."""
+    import scipy.sparse  # noqa: PLC0415 - slow to import, and most commands need none
+
     weights = scipy.sparse.csr_array((0, encoder.vocabulary), dtype=np.float32)
     if chunk.texts:
         weights = scipy.sparse.csr_array(encoder.passage_weights(chunk.texts))

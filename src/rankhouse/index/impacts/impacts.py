@@ -20,17 +20,19 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, Self, runtime_checkable
 
 import msgspec
 import numpy as np
-import scipy.sparse
 
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogKind, LogState, OffsetColumn
 from rankhouse.index.lexical.kernel import Float32s, Int64s
 from rankhouse.index.lexical.store import Strings
 from rankhouse.io.checksums import CheckedArray
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 STRUCTURES: Final = "structures"
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import scipy.sparse
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Query
@@ -27,6 +26,9 @@ from rankhouse.index.lexical.kernel import Float64s, Int32s, Int64s, TermScores
 from rankhouse.index.lexical.scorer import Hits
 from rankhouse.index.lexical.search import KnownIds, in_groups, run_of, share_of
 from rankhouse.io.duplicate_ids import by_id
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 _IMPACT: Final = 4
 """The kernel's form of a score that is a query's weight times that of a posting."""
@@ -151,6 +153,8 @@ def weigh_queries(encoder: QueryWeigher, queries: Sequence[Query]) -> scipy.spar
     Raises:
         BadModel: The encoder gave something that is no finite (q, v) matrix.
     """
+    import scipy.sparse  # noqa: PLC0415 - slow to import, and most commands need none
+
     with_text = [place for place, query in enumerate(queries) if query.text.strip()]
     given = scipy.sparse.csr_array((len(with_text), encoder.vocabulary), dtype=np.float32)
     if with_text:

@@ -79,26 +79,31 @@ def extract(
     joined = "\n".join(block.text for block in blocks)
     low, high = _shown(joined, weights, analyzer, most)
     begins = accumulate((len(one.text) + 1 for one in blocks), initial=0)
-    parts: list[tuple[str, bool]] = []
+    parts: list[tuple[str, bool, bool]] = []  # text, whether it is code, and whether it begins within a line
     for block, begin in zip(blocks, begins, strict=False):
         a, b = max(low - begin, 0), min(high - begin, len(block.text))
         if a < b and block.text[a:b].strip():
-            part = block.text[a:b].strip("\n")
+            part, before = (
+                block.text[a:b].strip("\n"),
+                block.text[:a] or ("" if begin else document.text[:start]),
+            )
+            within = before[-1:] not in {"", "\n"}
             if block.is_code and parts and parts[-1][1]:
-                part = f"{parts.pop()[0]}\n{part}"
-            parts.append((part, block.is_code))
+                above, _, within = parts.pop()
+                part = f"{above}\n{part}"
+            parts.append((part, block.is_code, within))
     found: list[Block] = []
-    for part, in_lines in parts:
-        read = _to_the_left(part) if in_lines else " ".join(part.split())
+    for part, in_lines, within in parts:
+        read = _to_the_left(part, within=within) if in_lines else " ".join(part.split())
         marks = tuple((x, y) for x, y, term in analyzer.spans(read) if term in weights)
         found.append(Block(read, in_lines, marks))
     return _with_dots(found, begins=low > 0 or _in_sentence(document.text, start), ends=high < len(joined))
 
 
-def _to_the_left(code: str) -> str:
-    """Take away the space before all lines; a first line without any may begin in the middle."""
+def _to_the_left(code: str, *, within: bool) -> str:
+    """Take away the space before all lines, but for the first where it begins within a line."""
     first, end, rest = code.partition("\n")
-    return dedent(code) if first[:1].isspace() else first + end + dedent(rest)
+    return first + end + dedent(rest) if within else dedent(code)
 
 
 def _shown(text: str, weights: Mapping[str, float], analyzer: Analyzer, most: int) -> Span:
