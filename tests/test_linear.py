@@ -22,7 +22,7 @@ from rankhouse.text.split import SPLITTERS
 from rankhouse.text.words import WORDS
 
 TIMES, MOST_STEPS, MOST_GROWTH = 8, 12, 24
-FEW, SHORT = 400, 12_000
+FEW, SHORT = 400, 6_000
 
 TEXTS = {
     "one word": "a",

@@ -120,8 +120,8 @@ def training(out, name="training"):
 @pytest.mark.slow
 def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     people = [rh.Query("p1", "quartet of violins")]
-    result = adapt(index, tmp_path / "a", people=people, ranker="tk", steps=60)
-    assert result.steps == 60
+    result = adapt(index, tmp_path / "a", people=people, ranker="tk", steps=8)
+    assert result.steps == 8
     assert training(tmp_path / "a")["crossed"]  # every question of a batch beside every document of it
     assert set(result.test) == {"first stage", "student", "student + first stage", "teacher"}
     assert result.held_out["joined"] >= max(result.held_out["first stage"], result.held_out["student"])
@@ -154,7 +154,7 @@ def test_a_student_learns_to_order_as_its_teacher_does(index, tmp_path):
         return np.mean([np.corrcoef(ranker.score(some), teacher.score(some))[0, 1] for some in pairs])
 
     adapt(index, tmp_path / "short", steps=1, test=None)
-    adapt(index, tmp_path / "long", steps=150, test=None)
+    adapt(index, tmp_path / "long", steps=70, test=None)
     before, after = (agreement(rh.open_ranker(tmp_path / name)) for name in ("short", "long"))
     assert after > max(0.4, before + 0.1)
 
@@ -163,7 +163,8 @@ def test_a_student_learns_to_order_as_its_teacher_does(index, tmp_path):
 def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeypatch):
     import rankhouse.adaptation.adapt as stages
 
-    whole = adapt(index, tmp_path / "whole")
+    few = {"steps": 12}
+    whole = adapt(index, tmp_path / "whole", **few)
 
     def killed(*_, **__):
         raise KeyboardInterrupt
@@ -171,10 +172,10 @@ def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeyp
     monkeypatch.setattr(stages, "teach", killed)
     first = Meaning()
     with pytest.raises(KeyboardInterrupt):
-        adapt(index, tmp_path / "killed", first)
+        adapt(index, tmp_path / "killed", first, **few)
     monkeypatch.undo()
     again = Meaning()
-    result = adapt(index, tmp_path / "killed", again)
+    result = adapt(index, tmp_path / "killed", again, **few)
     assert result.test == whole.test
     assert again.encoded < first.encoded / 2  # the test's pairs only
     shutil.rmtree(tmp_path / "killed" / "ranker")
@@ -186,11 +187,11 @@ def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeyp
 
     monkeypatch.setattr(stages.shutil, "copytree", copy_one)
     with pytest.raises(KeyboardInterrupt):
-        adapt(index, tmp_path / "killed", again)
+        adapt(index, tmp_path / "killed", again, **few)
     monkeypatch.undo()
-    assert adapt(index, tmp_path / "killed", again).test == whole.test
+    assert adapt(index, tmp_path / "killed", again, **few).test == whole.test
     with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was: .*seed \\(was 0\\);"):
-        adapt(index, tmp_path / "killed", seed=1)
+        adapt(index, tmp_path / "killed", seed=1, **few)
 
 
 @pytest.mark.slow
@@ -245,11 +246,12 @@ def test_a_trained_tk_goes_on_from_its_own_mixture(index, tmp_path):
 
 @pytest.mark.slow
 def test_minutes_bound_the_work(index, tmp_path, capsys):
-    result = adapt(index, tmp_path / "a", steps=0, minutes=0.05, test=None)
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 0, "test": None}
+    result = adapt(index, tmp_path / "a", minutes=0.05, **small)
     assert result.steps < 4000
     assert " from now" in capsys.readouterr().err
     assert result.test == {}
-    result = adapt(index, tmp_path / "b", steps=0, minutes=0.0001, test=None)
+    result = adapt(index, tmp_path / "b", minutes=0.0001, **small)
     assert result.steps == 50
     assert "give more minutes" in capsys.readouterr().err
 
@@ -431,17 +433,17 @@ def test_several_teachers_with_vectors_teach_as_one(index, tmp_path):
         return JoinedTeachers([Meaning(), Meaning("meaning-2")])
 
     first = pair()
-    result = adapt(index, tmp_path / "a", first, ranker="tk")
+    result = adapt(index, tmp_path / "a", first, ranker="tk", steps=8)
     assert training(tmp_path / "a")["crossed"]
     assert result.test["teacher"] > 0
     asked = tmp_path / "a" / "questions"
     assert {path.name for path in asked.glob("teacher-*/*")} == {"documents", "queries.npy", "queries.json"}
     assert not list(asked.glob("*.npy"))
     again = pair()
-    assert adapt(index, tmp_path / "a", again, ranker="tk").test == result.test
+    assert adapt(index, tmp_path / "a", again, ranker="tk", steps=8).test == result.test
     assert again.teachers[0].encoded < first.teachers[0].encoded / 2  # the test's pairs only
     with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was: teacher;"):
-        adapt(index, tmp_path / "a", JoinedTeachers(pair().teachers, "ranks"), ranker="tk")
+        adapt(index, tmp_path / "a", JoinedTeachers(pair().teachers, "ranks"), ranker="tk", steps=8)
 
 
 def test_kept_questions_that_were_changed_are_refused_and_their_vectors_made_again(index, tmp_path, capsys):

@@ -302,9 +302,9 @@ def test_whatever_is_missing_is_made_by_the_same_command(world, starting):
     assert starting(at_end, "outcome.json", 1) == -signal.SIGKILL  # the bundle stands, and nothing behind it
     assert (at_end / "mine" / "ranker").is_dir()
     assert not (at_end / "mine" / "outcome.json").exists()
-    number, killed = 0, True
+    number, killed = -1, True
     while killed:
-        number += 1
+        number += 2  # every other change: each takes two trainings
         trial = world / f"trial{number}"
         shutil.copytree(at_end, trial)
         killed = starting(trial, "settings.json", number) == -signal.SIGKILL
