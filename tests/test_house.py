@@ -79,7 +79,7 @@ BUDGETS = {
     "cli": (4_477, 4_020),
     "cluster": (1_605, 1_605),
     "api": (1_247, 1_100),
-    "serve": (11_076, 9_110),
+    "serve": (11_081, 9_110),
     "recipes": (2_650, 2_648),
     "demo": (500, 500),
     "jobs adaptation": (3_201, 2_500),
@@ -91,7 +91,7 @@ BUDGETS = {
     "core": (2_521, 1_850),
     "hosts": (1_528, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 80_455, 66_000
+MOST_ALL, PLANNED_ALL = 80_460, 66_000
 MOST_FILES, PLANNED_FILES = 447, 400
 MOST_SHARED_NAMES = 13
 

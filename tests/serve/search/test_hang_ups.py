@@ -53,18 +53,34 @@ def test_who_hangs_up_frees_the_model(world, rankers, running, busy, counting, m
     assert counts.rows > 0
 
 
-@pytest.mark.parametrize("line", [b"GET /search?query=" + b"a" * 70_000 + b" HTTP/1.1", b"no request at all"])
-def test_what_is_no_request_is_refused_as_everything_is(world, running, line):
+@pytest.mark.parametrize(
+    ("asked", "status", "reason"),
+    [
+        (
+            b"GET /search?query=" + b"a" * 70_000 + b" HTTP/1.1",
+            b"400 Bad Request",
+            "longer than 65,535 bytes",
+        ),
+        (b"no request at all", b"400 Bad Request", "longer than 65,535 bytes"),
+        (
+            b"GET /search HTTP/1.1" + b"".join(b"\r\nx-%d: %b" % (n, b"a" * 7_000) for n in range(12)),
+            b"431 Request Header Fields Too Large",
+            "longer than 65,536 bytes",
+        ),
+    ],
+)
+def test_what_is_no_request_is_refused_as_everything_is(world, running, asked, status, reason):
     service = Service(Catalogue({"harbour": world.index}, {}), options=ServeOptions(port=0))
     with running(service) as client:
         client.wait(200)
         with client.connect() as connection:
-            connection.sendall(line + b"\r\nhost: 127.0.0.1\r\n\r\n")
+            # What is larger than allowed is sent without its end, so that nothing is left unread.
+            connection.sendall(asked + (b"" if status[:3] == b"431" else b"\r\nhost: 127.0.0.1\r\n\r\n"))
             head, _, body = b"".join(iter(lambda: connection.recv(1 << 16), b"")).partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert head.startswith(b"HTTP/1.1 " + status)
         assert b"content-type: application/json" in head
         assert b"connection: close" in head
         told = json.loads(body)
         assert told["error"]["type"] == "invalid_request_error"
-        assert "longer than 65,535 bytes; send long texts in a body" in told["message"]
+        assert f"{reason}; send long texts in a body" in told["message"]
         assert client.post("/search", {"query": "pilots steer ships", "system": "bm25"}).status == 200

@@ -30,7 +30,7 @@ Work = Callable[..., Any]
 """(service, request, what it asks) -> record or response."""
 
 EITHER_REFUSAL: Final = (ErrorBody, TeiError)
-_REFUSALS: Final = (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503, 504)
+_REFUSALS: Final = (400, 401, 403, 404, 408, 409, 413, 422, 429, 431, 500, 503, 504)
 _PLACE: Final = re.compile(r"{(\w+)(?::\w+)?}")
 _FIELD: Final = re.compile(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 """A field in the docstring of a record."""

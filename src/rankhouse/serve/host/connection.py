@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from http import HTTPStatus
 from typing import ClassVar
 
 from starlette.exceptions import HTTPException
@@ -15,8 +16,10 @@ LARGEST_HEAD = 64 << 10
 MOST_IDLE = 1_000
 """Connections on which nothing is being asked; one more, and the one that rests longest is closed."""
 
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-
+_TOO_LARGE = (
+    f"the address and the headers of a request are longer than {LARGEST_HEAD:,} bytes; send long texts in a "
+    "body, by POST"
+)
 _NO_REQUEST = (
     "this is no HTTP request, or its address is longer than 65,535 bytes; send long texts in a body, by POST"
 )
@@ -51,9 +54,7 @@ class PatientProtocol(HttpToolsProtocol):
         super().data_received(data)
         self._standing = 0 if self._moves else self._standing + len(data)
         if self._standing > LARGEST_HEAD and not self.transport.is_closing():
-            self.transport.write(_TOO_LARGE)
-            self.transport.close()
-            self._hang_up()
+            self._refuse(431, _TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         """The head is there."""
@@ -97,9 +98,13 @@ class PatientProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request; what was asked before it is not answered any more."""
         del msg  # uvicorn's, which is no JSON
-        answer = refusal(_NOBODY, HTTPException(400, _NO_REQUEST), closes=True)
+        self._refuse(400, _NO_REQUEST)
+
+    def _refuse(self, status: int, why: str) -> None:
+        answer = refusal(_NOBODY, HTTPException(status, why), closes=True)
         head = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
-        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + bytes(answer.body))
+        first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
+        self.transport.write(first + head + b"\r\n" + bytes(answer.body))
         self.transport.close()
         self._hang_up()
 
