@@ -219,6 +219,22 @@ def test_what_is_damaged_or_of_another_encoder_is_refused(tmp_path):
         impacts_folder(tmp_path, "../x")
 
 
+def test_a_changed_byte_is_refused_and_mended_by_encoding_again(tmp_path):
+    some = [Document(f"d{i * 7 % 30}", f"{i % 5} {i % 7} {i % 3}") for i in range(30)]
+    impacts = encoded(some, tmp_path / "i")
+    queries = [Query("q", "1 2 3 4")]
+    before = search_impacts(ImpactSearcher(PackedImpacts(impacts)), Weights(), queries)
+    for path in sorted((impacts.folder / "structures").glob("lists-*/*")):
+        sound = path.read_bytes()
+        for place in range(0, len(sound), max(1, len(sound) // 7)):
+            path.write_bytes(sound[:place] + bytes([sound[place] ^ 16]) + sound[place + 1 :])
+            with pytest.raises(BadIndex, match="run  rankhouse encode  again"):
+                PackedImpacts(impacts)
+        encoded(some, tmp_path / "i")
+        assert path.read_bytes() == sound
+    assert search_impacts(ImpactSearcher(PackedImpacts(impacts)), Weights(), queries) == before
+
+
 @pytest.mark.parametrize("wrong", [-1.0, np.inf])
 def test_weights_that_are_none_are_refused(wrong, tmp_path):
     class Wrong(Weights):

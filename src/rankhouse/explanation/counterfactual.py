@@ -20,8 +20,8 @@ from rankhouse.explanation.answer import Counterfactual
 from rankhouse.explanation.methods import ExplainOptions, finite_scores, uncached
 from rankhouse.explanation.removal import most_units, unit_for, units_of
 from rankhouse.explanation.units import Unit, joined, without
-from rankhouse.ranking.pool import Pool, best
-from rankhouse.ranking.rerank import pooled_ones, readable
+from rankhouse.ranking.pool import Pool, best, pooled_ones
+from rankhouse.ranking.rerank import readable
 from rankhouse.text.split import Split, Whole
 
 ALWAYS_TRIED = 8

@@ -28,8 +28,8 @@ from rankhouse.index.impacts.impacts import QueryWeigher
 from rankhouse.index.impacts.search import ImpactSearcher, impact_addends, weigh_queries
 from rankhouse.index.index import Index
 from rankhouse.ranking.fuse import FUSIONS, Addend, Fusion, linear
-from rankhouse.ranking.pool import Pool
-from rankhouse.ranking.rerank import in_chunks, pooled_ones, readable
+from rankhouse.ranking.pool import Pool, pooled_ones
+from rankhouse.ranking.rerank import in_chunks, readable
 from rankhouse.text.split import SPLITTERS, Split, Splitter, Whole, dropped_words
 
 MOST_PARTS: Final = 100

@@ -27,6 +27,7 @@ from rankhouse.core.nouns import Document, Documents, FloatArray, Query, Ranker
 from rankhouse.core.run import Run
 from rankhouse.index import index as stored
 from rankhouse.index.dense.exact import Searcher
+from rankhouse.index.impacts.impacts import Impacts, QueryWeigher
 from rankhouse.index.impacts.search import ImpactSearcher
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
 from rankhouse.io.inputs import PathLike, as_path, wrong_kind
@@ -107,6 +108,12 @@ class _OngoingExecution(Execution):
             self._open.impacts[stage] = super().impacts(stage)
         return self._open.impacts[stage]
 
+    def weigher(self, stage: Sparse, impacts: Impacts) -> QueryWeigher:
+        """Open what weighs queries, once for all executions."""
+        if stage not in self._open.weighers:
+            self._open.weighers[stage] = super().weigher(stage, impacts)
+        return self._open.weighers[stage]
+
     def searcher(self, stage: Dense) -> Searcher:
         """Open the vectors of a first stage, once for all executions."""
         if stage not in self._open.searchers:
@@ -121,6 +128,7 @@ class OpenParts:
         self.rankers: dict[Any, Any] = {}
         self.searchers: dict[Dense, Searcher] = {}
         self.impacts: dict[Sparse, ImpactSearcher] = {}
+        self.weighers: dict[Sparse, QueryWeigher] = {}
 
     def run(self, system: System, queries: Sequence[Query], index: AnyIndex) -> Run:
         """Rank by a system, as ``rankhouse search --system`` does."""

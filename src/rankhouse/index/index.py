@@ -17,7 +17,7 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress
 from rankhouse.index.lexical import kernel, manifest
-from rankhouse.index.lexical.arrays import verify
+from rankhouse.index.lexical.arrays import check_files
 from rankhouse.index.lexical.manifest import IndexManifest
 from rankhouse.index.lexical.segment import Segment
 from rankhouse.index.lexical.weighting import Collection, TermCounts
@@ -337,4 +337,4 @@ class Index:
         """
         str(self.analyzer)
         for segment, entry in zip(self.segments, self.manifest.segments, strict=True):
-            verify(segment.folder, entry.files)
+            check_files(segment.folder, entry.files, whole=True)

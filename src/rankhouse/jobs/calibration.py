@@ -92,7 +92,7 @@ class CalibrateJob(ComputeOptions):
         with ExitStack() as stack:
             ranker = with_cache(ranker, scorer, options.cache, stack)
             read = candidates(run, texts, index.documents, plan=plan, report=report)
-            counter = Counter(progress, sum(min(plan.depth, len(run[q].scores)) for q in run))
+            counter = Counter(progress, sum(plan.count(ranking) for ranking in run.values()))
             scale = base_of(scale_of(ranker))
             for one, values in scored(ranker, read, plan, report=report, counter=counter):
                 if len(one.passages):  # documents without text are left out

@@ -190,8 +190,7 @@ class CheckpointModel(nn.Module):
         self.policy: Mapping[str, Any] = dict(policy)
         self._tokenizer = plain(tokenizer)
         rows = getattr(cast(Any, network).get_input_embeddings(), "num_embeddings", None)
-        is_larger = rows and tokenizer.get_vocab_size(with_added_tokens=False) > rows
-        if rows and is_larger and (size := _words(tokenizer)) > rows:
+        if rows and tokenizer.get_vocab_size(False) > rows and (size := _words(tokenizer)) > rows:
             raise BadModel(
                 f"the tokenizer has {size:,} words, the network vectors of {rows:,}: it is the tokenizer of "
                 'another checkpoint; fetch the folder again, or name the right one:  tokenizer="DIR"'

@@ -26,15 +26,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import choose, write
-from rankhouse.core.nouns import Ranker
+from rankhouse.core.nouns import Passage, Ranker, StoredPassage
 from rankhouse.core.scores import PROBABLE, Doubles, convert, scale_of
+
+AnyPassage = TypeVar("AnyPassage", bound=Passage | StoredPassage)
 
 
 class Pool(NamedTuple):
@@ -239,3 +241,8 @@ POOLS: dict[str, Callable[..., Pool]] = {
     "weighted": weighted,
 }
 """The table of names, for :func:`rankhouse.core.notation.make`."""
+
+
+def pooled_ones(passages: Sequence[AnyPassage], pool: Pool) -> Sequence[AnyPassage]:
+    """Return the passages that a pool looks at; the others need no score."""
+    return [p for p in passages if p.index == 0] if pool.first_only else passages

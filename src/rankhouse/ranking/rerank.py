@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from rankhouse.core.arguments import check_whole
 from rankhouse.core.errors import BadModel, WrongUse, name_few, warn
 from rankhouse.core.nouns import (
     Document,
@@ -41,13 +42,12 @@ from rankhouse.core.run import Run
 from rankhouse.core.scores import base_of, numbers_only, one_each, with_room_below
 from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.ranking.cache import CachedRanker
-from rankhouse.ranking.pool import Pool, best
+from rankhouse.ranking.pool import Pool, best, pooled_ones
 from rankhouse.ranking.see import See
 from rankhouse.text.split import Split, Whole, dropped_words
 
 _warn = partial(warn, stacklevel=3)
 AnyPair = TypeVar("AnyPair", Pair, StoredPair)
-AnyPassage = TypeVar("AnyPassage", bound=Passage | StoredPassage)
 
 
 class StoredScorer(Protocol):
@@ -90,25 +90,28 @@ class Plan:
     alone: bool = False
     stored: StoredScorer | None = None
     see: See | None = None
-    kept: Mapping[str, Sequence[str]] | None = None
+    kept: Callable[[str], Sequence[str]] | None = None
 
     def __post_init__(self) -> None:
         if self.depth < 0:
             raise WrongUse(f"depth={self.depth}: rerank 0 documents a query or more")
         if self.tail not in ("keep", "drop"):
             raise WrongUse(f'tail="{self.tail}": choose "keep" or "drop"')
-        if self.chunk < 1 or self.characters < 1:
-            given = f"chunk={self.chunk}, characters={self.characters}"
-            raise WrongUse(f"{given}: a chunk has at least one of each")
+        check_whole("a chunk", 1, chunk=self.chunk, characters=self.characters)
 
     def read(self, query_id: str, ranking: Ranking) -> Sequence[str]:
         """Return the documents of a query's ranking that are read."""
-        return ranking.doc_ids[: self.depth] if self.kept is None else self.kept[query_id]
+        return ranking.doc_ids[: self.depth] if self.kept is None else self.kept(query_id)
+
+    def count(self, ranking: Ranking) -> int:
+        """Return how many documents of a ranking are read."""
+        within = min(self.depth, len(ranking.doc_ids))
+        return within if self.see is None else self.see.count(within)
 
     def seen(self, run: Run, texts: Mapping[str, Query], documents: Documents) -> Plan:
-        """Return the plan with the documents that ``see`` chooses."""
+        """Return the plan with what ``see`` chooses of a run's documents, when they are read."""
         see = self.see
-        kept = see.kept(run, texts, documents, split=self.split, depth=self.depth) if see else None
+        kept = see.chooser(run, texts, documents, split=self.split, depth=self.depth) if see else None
         return replace(self, kept=kept)
 
 
@@ -199,11 +202,6 @@ def candidates(
 def readable(document: Document, split: Split) -> list[Passage]:
     """Return a document's passages that have text."""
     return [passage for passage in split(document) if passage.text.strip()]
-
-
-def pooled_ones(passages: Sequence[AnyPassage], pool: Pool) -> Sequence[AnyPassage]:
-    """Return the passages that a pool looks at; the others need no score."""
-    return [p for p in passages if p.index == 0] if pool.first_only else passages
 
 
 def _note(doc_id: str, ids: list[str]) -> None:
@@ -320,9 +318,9 @@ def rerank(
         )
     texts = query_texts(run, queries, report)
     plan, before = plan.seen(run, texts, documents), _hits(ranker)
-    documents_read = candidates(run, texts, documents, plan, report=report)
-    counter = Counter(progress, sum(len(plan.read(query_id, run[query_id])) for query_id in run))
-    done = scored(ranker, documents_read, plan, report, counter=counter)
+    read = candidates(run, texts, documents, plan, report=report)
+    counter = Counter(progress, sum(plan.count(ranking) for ranking in run.values()))
+    done = scored(ranker, read, plan, report, counter=counter)
     ranked: dict[str, Columns] = {}
     for query_id, some in groupby(done, lambda entry: entry[0].query.id):
         pooled = {
@@ -338,7 +336,7 @@ def rerank(
 def completed(run: Run, ranked: Mapping[str, Columns], plan: Plan, report: Report) -> Run:
     """Return new rankings with those of queries without documents, and warn of what could not be scored."""
     rankings = [ranked.get(query_id) or settled(query_id, run[query_id], {}, plan) for query_id in run]
-    report.tail += sum(len(run[query_id]) - len(plan.read(query_id, run[query_id])) for query_id in run)
+    report.tail += sum(len(ranking) - plan.count(ranking) for ranking in run.values())
     _warn_of_losses(report)
     return Run.from_columns(list(run), [ids for ids, _ in rankings], [scores for _, scores in rankings])
 

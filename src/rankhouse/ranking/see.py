@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -46,30 +47,33 @@ class See:
     keep: float
     similarity: Similarity
 
-    def kept(
+    def count(self, documents: int) -> int:
+        """Return how many of a query's documents are read."""
+        return math.ceil(round(self.keep * documents, 9))
+
+    def chooser(
         self, run: Run, texts: Mapping[str, Query], documents: Documents, *, split: Split, depth: int
-    ) -> dict[str, Sequence[str]]:
-        """Return the documents of each query that are to be read, in the run's order.
+    ) -> Callable[[str], Sequence[str]]:
+        """Return what chooses, once, the documents of a query that are read, in the run's order.
 
         Args:
             texts: The queries by id.
             split: How documents are cut: what of them is compared.
             depth: Only the first so many are looked at.
         """
-        return {
-            query_id: self._of_query(run[query_id].doc_ids[:depth], texts[query_id].text, documents, split)
-            for query_id in run
-        }
 
-    def _of_query(
-        self, doc_ids: Sequence[str], query: str, documents: Documents, split: Split
-    ) -> Sequence[str]:
-        count = math.ceil(round(self.keep * len(doc_ids), 9))
-        if count == len(doc_ids):
-            return doc_ids
-        likeness = self.similarity(query, [_passages(doc_id, documents, split) for doc_id in doc_ids])
-        best = np.sort(np.argsort(-likeness, kind="stable")[:count])
-        return [doc_ids[place] for place in best]
+        @cache
+        def chosen(query_id: str) -> Sequence[str]:
+            doc_ids = run[query_id].doc_ids[:depth]
+            count = self.count(len(doc_ids))
+            if count == len(doc_ids):
+                return doc_ids
+            passages = [_passages(doc_id, documents, split) for doc_id in doc_ids]
+            likeness = self.similarity(texts[query_id].text, passages)
+            best = np.sort(np.argsort(-likeness, kind="stable")[:count])
+            return [doc_ids[place] for place in best]
+
+        return chosen
 
 
 def _passages(doc_id: str, documents: Documents, split: Split) -> list[str]:

@@ -35,7 +35,7 @@ static Shape shape_of(const Word *word, int n) {
 
 /* Do the first n letters have measure 1 and end in consonant, vowel, consonant other than w, x, y? */
 static int is_short(const Word *word, int n) {
-    if (n < 3 || strchr("aeiouwxy", word->letters[n - 1])) return 0;
+    if (n < 3 || memchr("aeiouwxy", word->letters[n - 1], 8)) return 0;
     Shape before = shape_of(word, n - 2), with_vowel = shape_of(word, n - 1);
     return !before.has_vowel && !with_vowel.ends_in_consonant;
 }

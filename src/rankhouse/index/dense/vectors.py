@@ -19,15 +19,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
-from rankhouse.core.nouns import Encoder, FloatArray
-from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogKind, LogState, OffsetColumn
+from rankhouse.core.nouns import FloatArray
+from rankhouse.index.append_state import LogKind, OffsetColumn
+from rankhouse.index.encoded import Encoded, EncodedState, encoded_folder
 from rankhouse.index.lexical.store import Strings
 from rankhouse.io.checksums import CheckedArray
 
@@ -41,12 +41,10 @@ SIMILARITIES: Final = {
 DTYPES: Final = {"float32": "<f4", "float16": "<f2"}
 
 
-class VectorsState(LogState, frozen=True, kw_only=True):
+class VectorsState(EncodedState, frozen=True, kw_only=True):
     """How much of the files counts, and how they were made; documents are those with and without text.
 
     Attributes:
-        encoder: Fingerprint of the encoder.
-        policy: What else shapes the vectors: how documents were split.
         similarity: "dot", "cosine" or "l2".
         dtype: "float32" or "float16".
         dimension: d; 0 as long as there are no rows.
@@ -56,8 +54,6 @@ class VectorsState(LogState, frozen=True, kw_only=True):
         largest_norm: Length of the longest vector.
     """
 
-    encoder: str
-    policy: str
     similarity: str
     dtype: str
     dimension: int = 0
@@ -111,17 +107,11 @@ VECTORS: Final = LogKind(
 
 
 def vectors_folder(index: Path | str, name: str = "default") -> Path:
-    """Return the folder of an index's vectors of this name.
-
-    Raises:
-        WrongUse: The name could lead out of the index.
-    """
-    if not name or name != Path(name).name or name.startswith("."):
-        raise WrongUse(f'"{name}" cannot name vectors; use letters, digits, - and _, like  minilm')
-    return Path(index) / "vectors" / name
+    """Return the folder of an index's vectors of this name; WrongUse where it could lead out of the index."""
+    return encoded_folder(index, "vectors", name)
 
 
-class Vectors(DataFolder[VectorsState]):
+class Vectors(Encoded[VectorsState]):
     """The vectors of a collection, memory-mapped. Open them with :meth:`open`.
 
     Attributes:
@@ -129,6 +119,8 @@ class Vectors(DataFolder[VectorsState]):
         owners: (n,) uint32 on disk: the number of the document each row belongs to.
         ids: Id of each document by number.
     """
+
+    kind, what, command = VECTORS, "vectors", "rankhouse encode"
 
     def __init__(self, folder: Path, state: VectorsState) -> None:
         super().__init__(folder, state)
@@ -139,25 +131,6 @@ class Vectors(DataFolder[VectorsState]):
             self.mapped("ids.bin", "u1", (state.id_bytes,)),
             self.mapped("ids_at.bin", "<i8", (state.documents + 1,)),
         )
-
-    @classmethod
-    def open(cls, folder: Path | str) -> Self:
-        """Open a folder of vectors; nothing is read but the manifest.
-
-        Raises:
-            MissingInput: There is no such folder.
-            BadIndex: The encoding was never finished, or the folder is damaged.
-        """
-        folder = Path(folder)
-        if (state := VECTORS.complete(folder)) is not None:
-            return cls(folder, state)
-        if not folder.exists():
-            beside = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []
-            there = f"; there are: {', '.join(beside)}" if beside else ""
-            raise MissingInput(
-                f"{folder}: there are no such vectors{there}; make them with  rankhouse encode"
-            )
-        raise BadIndex(f"{folder}: holds no vectors (it has no {MANIFEST}); {AGAIN}")
 
     def __len__(self) -> int:
         return self.state.rows
@@ -186,32 +159,6 @@ class Vectors(DataFolder[VectorsState]):
     def fingerprint(self) -> str:
         """Name of these very vectors."""
         return self.state.fingerprint
-
-    def require(self, *, documents: int, collection: str) -> Self:
-        """Make sure the vectors are those of all documents of an index, as it is now.
-
-        Raises:
-            BadIndex: Documents were added, or changed, after the encoding.
-        """
-        if self.state.collection != collection or self.state.documents != documents:
-            raise BadIndex(
-                f"{self.folder}: the vectors are of {self.state.documents:,} documents, the index now has "
-                f"{documents:,} (or others); {AGAIN}: only what is new will be encoded"
-            )
-        return self
-
-    def require_encoder(self, encoder: Encoder) -> Self:
-        """Make sure queries will be encoded by what encoded the documents.
-
-        Raises:
-            BadIndex: It is another encoder.
-        """
-        if encoder.fingerprint != self.state.encoder:
-            raise BadIndex(
-                f"{self.folder}: was encoded by {self.state.encoder}, the queries would be by "
-                f"{encoder.fingerprint}; search with the encoder that made the vectors, or encode again"
-            )
-        return self
 
 
 def unit_length(vectors: FloatArray) -> FloatArray:

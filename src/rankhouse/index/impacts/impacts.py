@@ -20,13 +20,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 
-from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
-from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogKind, LogState, OffsetColumn
+from rankhouse.core.errors import BadIndex
+from rankhouse.index.append_state import AGAIN, LogKind, OffsetColumn
+from rankhouse.index.encoded import Encoded, EncodedState, encoded_folder
 from rankhouse.index.lexical.kernel import Float32s, Int64s
 from rankhouse.index.lexical.store import Strings
 from rankhouse.io.checksums import CheckedArray
@@ -73,12 +74,10 @@ class Weigher(QueryWeigher, Protocol):
         ...
 
 
-class ImpactsState(LogState, frozen=True, kw_only=True):
+class ImpactsState(EncodedState, frozen=True, kw_only=True):
     """How much of the files counts, and how they were made.
 
     Attributes:
-        encoder: Fingerprint of the encoder.
-        policy: How documents were split.
         vocabulary: v, the number of words.
         entries: Weights stored: one a document and word, none of them 0.
         id_bytes: Bytes of the documents' ids.
@@ -87,8 +86,6 @@ class ImpactsState(LogState, frozen=True, kw_only=True):
         query: CRC-32 of each file that weighs queries without the model.
     """
 
-    encoder: str
-    policy: str
     vocabulary: int
     entries: int = 0
     id_bytes: int = 0
@@ -124,17 +121,11 @@ IMPACTS: Final = LogKind(
 
 
 def impacts_folder(index: Path | str, name: str = "default") -> Path:
-    """Return the folder of an index's impacts of this name.
-
-    Raises:
-        WrongUse: The name could lead out of the index.
-    """
-    if not name or name != Path(name).name or name.startswith("."):
-        raise WrongUse(f'"{name}" cannot name impacts; use letters, digits, - and _, like  splade')
-    return Path(index) / "impacts" / name
+    """Return the folder of an index's impacts of this name; WrongUse where it could lead out of the index."""
+    return encoded_folder(index, "impacts", name)
 
 
-class Impacts(DataFolder[ImpactsState]):
+class Impacts(Encoded[ImpactsState]):
     """The impacts of a collection, memory-mapped. Open them with :meth:`open`.
 
     Attributes:
@@ -143,6 +134,8 @@ class Impacts(DataFolder[ImpactsState]):
         ends: (documents + 1,) on disk.
         ids: Id of each document by number.
     """
+
+    kind, what, command = IMPACTS, "impacts", "rankhouse encode --ranker 'sparse(\"DIR\")'"
 
     def __init__(self, folder: Path, state: ImpactsState) -> None:
         super().__init__(folder, state)
@@ -153,26 +146,6 @@ class Impacts(DataFolder[ImpactsState]):
         self.ids = Strings(
             self.mapped("ids.bin", "u1", (state.id_bytes,)), self.mapped("ids_at.bin", "<i8", documents)
         )
-
-    @classmethod
-    def open(cls, folder: Path | str) -> Self:
-        """Open a folder of impacts; nothing is read but the manifest.
-
-        Raises:
-            MissingInput: There is no such folder.
-            BadIndex: The encoding was never finished, or the folder is damaged.
-        """
-        folder = Path(folder)
-        if (state := IMPACTS.complete(folder)) is not None:
-            return cls(folder, state)
-        if not folder.exists():
-            beside = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []
-            there = f"; there are: {', '.join(beside)}" if beside else ""
-            raise MissingInput(
-                f"{folder}: there are no such impacts{there}; make them with  rankhouse encode --ranker "
-                "'sparse(\"DIR\")'"
-            )
-        raise BadIndex(f"{folder}: holds no impacts (it has no {MANIFEST}); {AGAIN}")
 
     def __len__(self) -> int:
         return self.state.documents
@@ -185,33 +158,6 @@ class Impacts(DataFolder[ImpactsState]):
         """Return the words of a document, ascending, and their weights, (n,) each."""
         start, end = self.ends[number : number + 2].tolist()
         return self.words[start:end].astype(np.int64), self.weights[start:end]
-
-    def require(self, *, documents: int, collection: str) -> Self:
-        """Make sure the impacts are those of all documents of an index, as it is now.
-
-        Raises:
-            BadIndex: Documents were added, changed or deleted after the encoding.
-        """
-        if self.state.collection != collection or self.state.documents != documents:
-            raise BadIndex(
-                f"{self.folder}: the impacts are of {self.state.documents:,} documents, the index now has "
-                f"{documents:,} (or others); {AGAIN}: only what was added will be encoded, and after "
-                "deletions, with --overwrite, all"
-            )
-        return self
-
-    def require_encoder(self, encoder: QueryWeigher) -> Self:
-        """Make sure queries will be weighed by what weighed the documents.
-
-        Raises:
-            BadIndex: It is another encoder.
-        """
-        if encoder.fingerprint != self.state.encoder:
-            raise BadIndex(
-                f"{self.folder}: was encoded by {self.state.encoder}, the queries would be by "
-                f"{encoder.fingerprint}; search with the encoder that made the impacts, or encode again"
-            )
-        return self
 
     def query_files(self) -> dict[str, bytes]:
         """Read the files that weigh queries without the model; none where it has no table.

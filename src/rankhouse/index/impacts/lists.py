@@ -26,7 +26,7 @@ from rankhouse.core.errors import BadIndex
 from rankhouse.index.append_state import AGAIN
 from rankhouse.index.impacts.impacts import STRUCTURES, Impacts
 from rankhouse.index.lexical import kernel
-from rankhouse.index.lexical.arrays import OPTIONAL, verify
+from rankhouse.index.lexical.arrays import OPTIONAL, check_files
 from rankhouse.index.lexical.kernel import Forward, Int32s, Int64s, Postings, scatter, tally
 from rankhouse.index.lexical.segment import TermLists
 from rankhouse.index.lexical.write import save_arrays, sums_of, write_id_order, write_lists
@@ -60,8 +60,23 @@ def _spans(ends: Int64s) -> Iterator[_Span]:
         first = end
 
 
+def _sums_of(folder: Path) -> dict[str, FileSum]:
+    try:
+        return msgspec.json.decode(unsealed((folder / _SUMS).read_bytes()), type=dict[str, FileSum])
+    except (OSError, BadEnvelope, *UNREADABLE) as error:
+        raise BadIndex(f"{folder}: is missing or damaged ({error}); {AGAIN}: it is made again") from error
+
+
+def _is_sound(folder: Path) -> bool:
+    try:
+        check_files(folder, _sums_of(folder), whole=True)
+    except BadIndex:
+        return False
+    return True
+
+
 def build_lists(impacts: Impacts) -> None:
-    """Pack what is not packed yet, and drop parts that are of no use any more.
+    """Pack what is not packed yet, or damaged, and drop parts that are of no use any more.
 
     Raises:
         OutputFailed: No permission, disk full.
@@ -69,7 +84,7 @@ def build_lists(impacts: Impacts) -> None:
     folder = impacts.folder / STRUCTURES
     spans = {span.name: span for span in _spans(impacts.ends.whole())}
     for name, span in spans.items():
-        if not (folder / name / _SUMS).exists():
+        if not _is_sound(folder / name):
             with replacing_folder(folder / name, lambda _: ()) as temporary:
                 temporary.mkdir(parents=True)
                 _write(impacts, span, temporary)
@@ -104,11 +119,11 @@ class ImpactLists(TermLists):
         numbers: (v,) word -> number of its list, -1 for none.
     """
 
-    scores = True
+    scores, again = True, AGAIN
 
     def __init__(self, folder: Path, sums: dict[str, FileSum], impacts: Impacts, span: _Span) -> None:
-        super().__init__(folder, sums, span.end - span.first)
-        self.first, self._impacts = span.first, impacts
+        super().__init__(folder, sums)
+        self.first, self.rows, self._impacts = span.first, span.end - span.first, impacts
         self.numbers: Int32s = self._map("numbers.npy").whole()
         none = np.empty(0, np.int32)
         self._id_order, self._id_rank = (
@@ -122,7 +137,7 @@ class ImpactLists(TermLists):
 
     def verify(self) -> None:
         """Compare the files, as :meth:`PackedImpacts.verify` does."""
-        verify(self.folder, self._sums)
+        check_files(self.folder, self._sums, whole=True, again=self.again)
 
     def opened(self) -> tuple[NDArray[Any], ...]:
         """Return the arrays that the compiled kernel keeps open; only lists that were checked may be read."""
@@ -147,11 +162,7 @@ class PackedImpacts:
 
     def _open(self, span: _Span) -> ImpactLists:
         folder = self.impacts.folder / STRUCTURES / span.name
-        try:
-            sums = msgspec.json.decode(unsealed((folder / _SUMS).read_bytes()), type=dict[str, FileSum])
-        except (OSError, BadEnvelope, *UNREADABLE) as error:
-            raise BadIndex(f"{folder}: is missing or damaged ({error}); {AGAIN}: it is made again") from error
-        return ImpactLists(folder, sums, self.impacts, span)
+        return ImpactLists(folder, _sums_of(folder), self.impacts, span)
 
     def verify(self) -> None:
         """Read every file whole and compare it with what was written.

@@ -937,19 +937,19 @@ static int64_t slot_of(const int64_t *hashes, const int32_t *numbers, Py_ssize_t
 }
 
 PyDoc_STRVAR(split_doc,
-             "split(units, ends, first, kinds, seed, hashes, numbers, out, counts, unknown) -> (texts, words, missed)\n\n"
-             "Split texts from the first on, up to one that is not plain: units (uint16) with the end of each\n"
-             "text (int64), kinds (uint8, one for each of 65,536 units). Looks each word up as find does. Writes\n"
-             "numbers to out (int32), how many words each text has to counts (int32); of words not in the table\n"
-             "their place in out, first unit, length and hash to unknown (int64, four a word).");
+             "split(units, ends, kinds, seed, hashes, numbers, out, counts, unknown) -> (words, missed)\n\n"
+             "Split plain texts: units (uint16) with the end of each text (int64), kinds (uint8, one for each of\n"
+             "65,536 units). Looks each word up as find does. Writes numbers to out (int32), to counts (int32) how\n"
+             "many words each text has, -1 for one that is not plain; of words not in the table their place in\n"
+             "out, first unit, length and hash to unknown (int64, four a word).");
 
 static PyObject *split(PyObject *self, PyObject *args) {
     PyObject *objects[8], *result = NULL;
     Buffers buffers = {.taken = 0};
-    Py_ssize_t first, n_units, n_texts, n_kinds, n_slots, n_numbers, n_out, n_counts, n_unknown;
+    Py_ssize_t n_units, n_texts, n_kinds, n_slots, n_numbers, n_out, n_counts, n_unknown;
     unsigned long long seed;
-    if (!PyArg_ParseTuple(args, "OOnOKOOOOO", &objects[0], &objects[1], &first, &objects[2], &seed, &objects[3],
-                          &objects[4], &objects[5], &objects[6], &objects[7]))
+    if (!PyArg_ParseTuple(args, "OOOKOOOOO", &objects[0], &objects[1], &objects[2], &seed, &objects[3], &objects[4],
+                          &objects[5], &objects[6], &objects[7]))
         return NULL;
     const uint16_t *units = take(&buffers, objects[0], 0, 2, &n_units);
     const int64_t *ends = units ? take(&buffers, objects[1], 0, 8, &n_texts) : NULL;
@@ -960,11 +960,11 @@ static PyObject *split(PyObject *self, PyObject *args) {
     int32_t *counts = out ? take(&buffers, objects[6], 1, 4, &n_counts) : NULL;
     int64_t *unknown = counts ? take(&buffers, objects[7], 1, 8, &n_unknown) : NULL;
     if (unknown == NULL) goto done;
-    int64_t at = first > 0 && first <= n_texts ? ends[first - 1] : 0;
-    int sound = n_kinds == 65536 && n_numbers == n_slots && n_slots > 0 && !(n_slots & (n_slots - 1)) && first >= 0 &&
-                first <= n_texts && n_counts == n_texts && at >= 0 && n_unknown >= 4 * n_out;
-    Py_ssize_t text = first, words = 0, missed = 0;
-    for (; sound && text < n_texts; at = ends[text++]) {
+    int sound = n_kinds == 65536 && n_numbers == n_slots && n_slots > 0 && !(n_slots & (n_slots - 1)) &&
+                n_counts == n_texts && n_unknown >= 4 * n_out;
+    Py_ssize_t words = 0, missed = 0;
+    int64_t at = 0;
+    for (Py_ssize_t text = 0; sound && text < n_texts; at = ends[text++]) {
         sound = ends[text] >= at && ends[text] <= n_units && words + (ends[text] - at + 1) / 2 <= n_out;
         if (!sound) break;
         int64_t begins[AHEAD], lengths[AHEAD], keys[AHEAD];
@@ -989,14 +989,13 @@ static PyObject *split(PyObject *self, PyObject *args) {
                 memcpy(unknown + 4 * missed++, place, sizeof place);
             }
         }
+        counts[text] = found < 0 ? -1 : (int32_t)(words - words_before);
         if (found < 0) {
             words = words_before;
             missed = missed_before;
-            break;
         }
-        counts[text] = (int32_t)(words - words_before);
     }
-    if (sound) result = Py_BuildValue("nnn", text, words, missed);
+    if (sound) result = Py_BuildValue("nn", words, missed);
     else PyErr_SetString(PyExc_ValueError, "the texts, the table and the outputs do not fit each other");
 done:
     give_back(&buffers);

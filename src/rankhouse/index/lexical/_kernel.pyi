@@ -24,7 +24,6 @@ def prefixes(blob: Buffer, offsets: Buffer, rows: Buffer, out: Buffer) -> None: 
 def split(
     units: Buffer,
     ends: Buffer,
-    first: int,
     kinds: Buffer,
     seed: int,
     hashes: Buffer,
@@ -32,7 +31,7 @@ def split(
     out: Buffer,
     counts: Buffer,
     unknown: Buffer,
-) -> tuple[int, int, int]: ...
+) -> tuple[int, int]: ...
 def find(words: list[str], hashes: Buffer, numbers: Buffer, out: Buffer, unknown: Buffer) -> int: ...
 def put(keys: Buffer, values: Buffer, hashes: Buffer, numbers: Buffer) -> None: ...
 def places(blob: Buffer, offsets: Buffer, order: Buffer, strings: list[str], out: Buffer) -> None: ...

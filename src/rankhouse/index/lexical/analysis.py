@@ -73,20 +73,28 @@ class Numbers:
         """Return the numbers of the words of texts, (words,), and how many words each text has, (texts,)."""
         if not (kernel.COMPILED and analyzer.is_by_unicode):
             return self._split(texts, analyzer)
-        parts, counts = [np.empty(0, np.int32)], np.zeros(len(texts), np.int32)
         units, ends = _units(texts)
-        done = 0
-        while done < len(texts):
-            table = self._of_units.slots
-            found = kernel.split(units, ends, table, counts, first=done, seed=self._seed)
-            self._number_unknown(units, found)
-            parts.append(found.numbers.copy())  # a view would keep the room for all texts alive
-            done = found.texts
-            if done < len(texts):  # Python reads what is not plain
-                numbers, counts[done : done + 1] = self._split(texts[done : done + 1], analyzer)
+        found = kernel.split(units, ends, self._of_units.slots, seed=self._seed)
+        counts, fresh, numbered = found.counts, dict[int, int](), 0
+        is_plain, parts = counts >= 0, list[Int32s]()
+        if len(
+            others := np.flatnonzero(~is_plain)
+        ):  # Python reads them, at once where nothing new is between
+            before = np.searchsorted(found.unknown[:, 0], np.cumsum(np.where(is_plain, counts, 0)))[others]
+            for some in np.split(others, np.flatnonzero(np.diff(before)) + 1):
+                end = int(before[np.searchsorted(others, some[0])])
+                self._number_unknown(units, found, fresh, slice(numbered, end))
+                numbers, counts[some] = self._split([texts[place] for place in some], analyzer)
                 parts.append(numbers)
-                done += 1
-        return np.concatenate(parts), counts
+                numbered = end
+        self._number_unknown(units, found, fresh, slice(numbered, None))
+        self._of_units.keep(fresh)
+        if not parts:
+            return found.numbers, counts
+        belongs = np.repeat(is_plain, counts)
+        every = np.empty(len(belongs), np.int32)
+        every[belongs], every[~belongs] = found.numbers, np.concatenate(parts)
+        return every, counts
 
     def _split(self, texts: Sequence[str], analyzer: Analyzer) -> tuple[Int32s, Int32s]:
         words, ends = list[str](), [0]
@@ -95,17 +103,18 @@ class Numbers:
             ends.append(len(words))
         return self.of(words), np.diff(ends).astype(np.int32)
 
-    def _number_unknown(self, units: NDArray[np.uint16], found: Split) -> None:
-        """Number words of a split that are not in the table yet, and put them there."""
-        fresh: dict[int, int] = {}
-        numbers = np.empty(len(found.unknown), np.int32)
-        for row, (_, first, length, key) in enumerate(found.unknown.tolist()):
+    def _number_unknown(
+        self, units: NDArray[np.uint16], found: Split, fresh: dict[int, int], rows: slice
+    ) -> None:
+        """Number some words of a split that are not in the table; ``fresh`` has those of it so far."""
+        unknown = found.unknown[rows]
+        numbers = np.empty(len(unknown), np.int32)
+        for row, (_, first, length, key) in enumerate(unknown.tolist()):
             if key not in fresh:
                 word = units[first : first + length].tobytes().decode("utf-16-le")
                 fresh[key] = self._number(word)
             numbers[row] = fresh[key]
-        found.numbers[found.unknown[:, 0]] = numbers
-        self._of_units.keep(fresh)
+        found.numbers[unknown[:, 0]] = numbers
 
     def of(self, words: list[str]) -> Int32s:
         """Return the numbers of words: (words,)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,26 +29,30 @@ DEAD: Final = "dead-"
 BLOBS: Final = ("terms", "lists", "areas", "forward", "ids", "store")
 # Small files are compared whole when opened, large ones block by block as they are read (`verify`: whole).
 CHECKED_AT_OPEN = BLOCK
+REBUILD: Final = "build the index again"
 
 
-def map_file(path: Path, expected: FileSum | None) -> CheckedArray[Any]:
+def map_file(path: Path, expected: FileSum | None, again: str = REBUILD) -> CheckedArray[Any]:
     """Map a file of a segment; where it is large, with the guard that compares its blocks.
+
+    Args:
+        again: What is to be done about a damaged file.
 
     Raises:
         BadIndex: It is not named, missing, or no array of its kind.
     """
     if expected is None:
-        raise BadIndex(f"{path}: is not named in the manifest; the index is damaged, build it again")
+        raise BadIndex(f"{path}: is not named in the manifest; {again}")
     try:
         content: NDArray[np.uint8] = (
             np.asarray(np.memmap(path, np.uint8, "r")) if expected.bytes else np.empty(0, np.uint8)
         )
         array, offset = _array_in(path.name, content)
     except (OSError, ValueError, EOFError) as error:
-        raise BadIndex(f"{path}: cannot be opened as an array ({error}); build the index again") from error
+        raise BadIndex(f"{path}: cannot be opened as an array ({error}); {again}") from error
     if expected.bytes <= CHECKED_AT_OPEN:
         return CheckedArray(array)
-    return CheckedArray(array, Guard(content, expected, lambda: _damaged(path)), offset)
+    return CheckedArray(array, Guard(content, expected, lambda: _damaged(path, again)), offset)
 
 
 def _array_in(name: str, content: NDArray[np.uint8]) -> tuple[NDArray[Any], int]:
@@ -65,33 +70,25 @@ def _array_in(name: str, content: NDArray[np.uint8]) -> tuple[NDArray[Any], int]
     return content[head.tell() :].view(kind), head.tell()
 
 
-def _damaged(path: Path) -> BadIndex:
-    return BadIndex(
-        f"{path}: does not have the content it was written with; the index is damaged, build it again"
-    )
+def _damaged(path: Path, again: str) -> BadIndex:
+    return BadIndex(f"{path}: does not have the content it was written with; it is damaged, {again}")
 
 
-def check_file(path: Path, expected: FileSum, *, whole: bool) -> None:
-    """Compare a file's size, and where ``whole`` its content, with the manifest.
+def check_files(folder: Path, sums: Mapping[str, FileSum], *, whole: bool, again: str = REBUILD) -> None:
+    """Compare files with what was written: their sizes, and the content of small ones, or of all.
 
-    Raises:
-        BadIndex: It differs, or is missing.
-    """
-    try:
-        actual = file_sum(path) if whole else FileSum(path.stat().st_size, expected.crc32)
-    except OSError as error:
-        raise BadIndex(
-            f"{path}: is missing or cannot be read ({error.strerror}); build the index again"
-        ) from error
-    if what := differs(actual, expected):
-        raise BadIndex(f"{path}: {what}; the index is damaged, build it again")
-
-
-def verify(folder: Path, sums: dict[str, FileSum]) -> None:
-    """Read every file of a segment whole and compare it with the manifest.
+    Args:
+        whole: Whether large files are read, too.
+        again: What is to be done about a damaged file.
 
     Raises:
-        BadIndex: One of them differs.
+        BadIndex: One differs, or is missing.
     """
     for name, expected in sums.items():
-        check_file(folder / name, expected, whole=True)
+        path, is_read = folder / name, whole or expected.bytes <= CHECKED_AT_OPEN
+        try:
+            actual = file_sum(path) if is_read else FileSum(path.stat().st_size, expected.crc32)
+        except OSError as error:
+            raise BadIndex(f"{path}: is missing or cannot be read ({error.strerror}); {again}") from error
+        if what := differs(actual, expected):
+            raise BadIndex(f"{path}: {what}; it is damaged, {again}")

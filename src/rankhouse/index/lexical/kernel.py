@@ -175,37 +175,34 @@ def find(words: list[str], table: Table, out: Int32s, unknown: Int64s) -> int:
 
 
 class Split(NamedTuple):
-    """Words of texts, from one text to another.
+    """Words of plain texts.
 
     Attributes:
-        texts: Number of the first text that was not read, since it is not plain.
         numbers: Numbers of the words, (words,); those of unknown words are not set.
+        counts: How many words each text has, (texts,); -1 for one that is not plain, and was not read.
         unknown: Place in ``numbers``, first unit, length, hash of each word not in the table, (unknown, 4).
     """
 
-    texts: int
     numbers: Int32s
+    counts: Int32s
     unknown: Int64s
 
 
-def split(
-    units: NDArray[np.uint16], ends: Int64s, table: Table, counts: Int32s, *, first: int, seed: int
-) -> Split:
+def split(units: NDArray[np.uint16], ends: Int64s, table: Table, seed: int) -> Split:
     """Split plain texts by Unicode's rules and look the words up in a table; compiled only.
 
     Args:
         units: All texts as UTF-16, (units,).
         ends: Where each text ends, (texts,).
-        counts: Where to write how many words each text has, (texts,).
-        first: Number of the text to begin with.
         seed: What hashes depend on, of 64 bits.
     """
-    most = (int(ends[-1]) - (int(ends[first - 1]) if first else 0)) // 2 + len(ends) - first
-    numbers, unknown = np.empty(most, np.int32), np.empty((most, 4), np.int64)
-    last, words, missed = _kernel.split(
-        units, ends, first, plain_units(), seed, table.hashes, table.numbers, numbers, counts, unknown
+    most = len(units) // 2 + len(ends)
+    numbers, counts = np.empty(most, np.int32), np.empty(len(ends), np.int32)
+    unknown = np.empty((most, 4), np.int64)
+    words, missed = _kernel.split(
+        units, ends, plain_units(), seed, table.hashes, table.numbers, numbers, counts, unknown
     )
-    return Split(last, numbers[:words], unknown[:missed])
+    return Split(numbers[:words], counts, unknown[:missed])
 
 
 def put(keys: Int64s, values: Int32s, table: Table) -> None:

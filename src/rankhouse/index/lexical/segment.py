@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical import kernel, packing
-from rankhouse.index.lexical.arrays import CHECKED_AT_OPEN, DEAD, OPTIONAL, check_file, map_file
+from rankhouse.index.lexical.arrays import DEAD, OPTIONAL, REBUILD, check_files, map_file
 from rankhouse.index.lexical.kernel import Bytes, Forward, Int32s, Int64s, tally
 from rankhouse.index.lexical.packing import AREA
 from rankhouse.index.lexical.store import DocumentStore, Strings
@@ -67,22 +67,24 @@ class TermLists:
     Attributes:
         rows: How many documents the postings are of.
         scores: Whether a posting has a score; else it has a count.
+        again: What is to be done about a damaged file.
 
     Raises:
         BadIndex: A file is missing, has another size, or (small files) another checksum.
     """
 
-    scores = False
+    scores, again = False, REBUILD
+    rows: int
 
-    def __init__(self, folder: Path, sums: dict[str, FileSum], rows: int) -> None:
-        self.folder, self.rows, self._sums = folder, rows, sums
+    def __init__(self, folder: Path, sums: dict[str, FileSum]) -> None:
+        check_files(folder, sums, whole=False, again=self.again)
+        self.folder, self._sums = folder, sums
         self._lists, self._areas = self._map("lists.bin"), self._map("areas.bin")
         self._lists_at, self._frequencies = self._map("lists_at.npy"), self._map("frequencies.npy")
-        self._frequent = len(self._areas) // (4 * -(-rows // AREA)) if rows else 0
 
     def _map(self, name: str) -> CheckedArray[Any]:
         """Map a file; where it is large, with the guard that compares its blocks."""
-        return map_file(self.folder / name, self._sums.get(name))
+        return map_file(self.folder / name, self._sums.get(name), self.again)
 
     def check_lists(self, numbers: NDArray[np.integer[Any]]) -> None:
         """See to it that the lists of terms may be read; -1 stands for none."""
@@ -90,7 +92,7 @@ class TermLists:
         ends = self._lists_at.whole()
         self._lists.check_many(ends[held].astype(np.int64), ends[held + 1].astype(np.int64))
         size = 4 * -(-self.rows // AREA)
-        frequent = held[held < self._frequent]
+        frequent = held[held < len(self._areas) // size] if size else held[:0]
         self._areas.check_many(frequent * size, (frequent + 1) * size)
 
     def frequency(self, number: int) -> int:
@@ -119,13 +121,11 @@ class Segment(TermLists):
     """
 
     def __init__(self, folder: Path, sums: dict[str, FileSum]) -> None:
-        for name, expected in sums.items():
-            check_file(folder / name, expected, whole=expected.bytes <= CHECKED_AT_OPEN)
-        lengths = map_file(folder / "lengths.npy", sums.get("lengths.npy"))
-        super().__init__(folder, sums, len(lengths))
+        super().__init__(folder, sums)
+        self._lengths, self._codes = self._map("lengths.npy"), self._map("codes.npy")
+        self.rows = len(self._lengths)
         self.terms = Strings(self._map("terms.bin"), self._map("terms_at.npy"))
         self._order = self._map("terms_order.npy")
-        self._lengths, self._codes = lengths, self._map("codes.npy")
         self._occurrences, self._highest = self._map("occurrences.npy"), self._map("highest_tf.npy")
         self._forward, self._forward_at = self._map("forward.bin"), self._map("forward_at.npy")
         is_sorted = "id_order.npy" not in sums
@@ -316,7 +316,7 @@ class Segment(TermLists):
         for name, expected in self._sums.items():
             if not (copy := folder / name).exists():
                 shutil.copyfile(self.folder / name, copy)
-                check_file(copy, expected, whole=True)
+                check_files(folder, {name: expected}, whole=True)
 
     def check_ids(self) -> None:
         """See to it that all ids are as they were written."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rankhouse.core.errors import BadIndex
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.lexical import manifest
-from rankhouse.index.lexical.arrays import verify
+from rankhouse.index.lexical.arrays import check_files
 from rankhouse.index.lexical.build import tidy
 from rankhouse.index.lexical.kernel import Forward
 from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
@@ -70,7 +70,7 @@ def upgrade(folder: Path, progress: Progress = ignore) -> int:
 def _rewritten(segments: Path, entry: SegmentEntry, name: str, *, repack: bool) -> SegmentEntry:
     """Write a segment of an earlier version as one of this; the texts of the first have no checksums."""
     old, new = segments / entry.folder, segments / name
-    verify(old, entry.files)
+    check_files(old, entry.files, whole=True)
     new.mkdir()
     if repack:
         _repack(old, new)

@@ -18,8 +18,8 @@ import numpy as np
 from rankhouse.core.errors import BadModel, name_few
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import Doubles, is_probable, probabilities, with_room_below
-from rankhouse.ranking.pool import Pool
-from rankhouse.ranking.rerank import pooled_ones, readable
+from rankhouse.ranking.pool import Pool, pooled_ones
+from rankhouse.ranking.rerank import readable
 from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.served import PairScores, ServedRanker
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 
 from rankhouse.core import notation
 from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
@@ -32,6 +31,9 @@ from rankhouse.serve.engine.worker import ModelWorker
 from rankhouse.serve.errors import NotThisModel
 from rankhouse.systems.rankers import ComputeOptions, as_weigher, open_ranker, use_of
 from rankhouse.text.split import SPLITTERS, Splitter
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 T = TypeVar("T")
 Side = Literal["query", "passage"]

@@ -263,20 +263,28 @@ class Interrupted(Exception):
     """Something else is to be done before the rest of the vectors; those made are kept."""
 
 
-def encode_folder(place: Place, at_hand: EncoderAtHand, is_over: Callable[[], bool] = lambda: False) -> None:
+def _never() -> bool:
+    return False
+
+
+def encode_folder(place: Place, at_hand: EncoderAtHand, is_over: Callable[[], bool] = _never) -> None:
     """Bring the vectors of a folder's index up to it; Interrupted where ``is_over`` says so in between."""
     if not is_encoded(place, at_hand):
         state = FolderState.load(place.files)
         is_other = state.encoder not in ("", at_hand.mark)
         msgspec.structs.replace(state, encoder=at_hand.mark).save(place.files)
-        _encode(place.index, place.before, at_hand, overwrite=is_other, is_over=is_over)
+        _encode(place.index, place.before, at_hand, is_over, overwrite=is_other)
     shutil.rmtree(place.before, ignore_errors=True)
 
 
 def _encode(
-    path: Path, before: Path, at_hand: EncoderAtHand, *, overwrite: bool = False,
-    is_over: Callable[[], bool] = lambda: False,
-) -> None:  # fmt: skip
+    path: Path,
+    before: Path,
+    at_hand: EncoderAtHand,
+    is_over: Callable[[], bool] = _never,
+    *,
+    overwrite: bool = False,
+) -> None:
     """Make the vectors of an index; those of texts that an earlier one holds are taken from there."""
     index, split = Index.open(path), Words(PASSAGE_WORDS)
     encoder: Any = open_ranker(at_hand.spec, ComputeOptions())

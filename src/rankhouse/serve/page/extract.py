@@ -83,10 +83,8 @@ def extract(
     for block, begin in zip(blocks, begins, strict=False):
         a, b = max(low - begin, 0), min(high - begin, len(block.text))
         if a < b and block.text[a:b].strip():
-            part, before = (
-                block.text[a:b].strip("\n"),
-                block.text[:a] or ("" if begin else document.text[:start]),
-            )
+            part = block.text[a:b].strip("\n")
+            before = block.text[:a] or ("" if begin else document.text[:start])
             within = before[-1:] not in {"", "\n"}
             if block.is_code and parts and parts[-1][1]:
                 above, _, within = parts.pop()

@@ -35,7 +35,7 @@ from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, Sea
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.execution import Execution, before_ranker, with_snippets
 from rankhouse.systems.first_stages import Dense, Sparse
-from rankhouse.systems.rankers import ComputeOptions, query_weigher
+from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import see_of, split_and_pool
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import FOUND, Cut, FirstStage, Fused, Reranked, System
@@ -182,7 +182,8 @@ class ServedExecution(Execution):
     def weigher(self, stage: Sparse, impacts: Impacts) -> QueryWeigher:
         """Return the table of an encoder of the service, or the encoder. Args: as for the base class."""
         served = self._catalogue.ranker(stage.ranker)
-        return query_weigher(impacts, replace(stage, ranker=served.spec)) or served.blocking(self._deadline)
+        table = self._view.table(impacts, replace(stage, ranker=served.spec))
+        return table or served.blocking(self._deadline)
 
     def ranker(self, stage: Stage) -> Any:  # noqa: ANN401 - what blocks until the ranker's turn
         """Return a ranker of the service. Args: as for :meth:`Execution.ranker`."""

@@ -18,7 +18,7 @@ from rankhouse.core.results import Ranking
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
-from rankhouse.index.impacts.impacts import Impacts, impacts_folder
+from rankhouse.index.impacts.impacts import Impacts, QueryWeigher, impacts_folder
 from rankhouse.index.impacts.lists import PackedImpacts
 from rankhouse.index.impacts.search import ImpactSearcher
 from rankhouse.index.index import Index
@@ -32,7 +32,7 @@ from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.systems import NamedSystem, asked_system, usual_systems
 from rankhouse.systems.execution import costly
 from rankhouse.systems.first_stages import Dense, Sparse
-from rankhouse.systems.rankers import impact_searcher
+from rankhouse.systems.rankers import impact_searcher, query_weigher
 from rankhouse.systems.reranking import open_precomputed
 from rankhouse.systems.system import Reranked
 
@@ -87,6 +87,7 @@ class IndexView:
         self._encoded: dict[str, str] = {}
         self._searchers: dict[tuple[str, str], tuple[Searcher, str]] = {}
         self._impacts: dict[str, tuple[ImpactSearcher, str]] = {}
+        self._tables: dict[Sparse, QueryWeigher | None] = {}
         self._stored: LRUCache[tuple[str, str], PrecomputedScorer | None] = LRUCache(_SPLITS)
         self._over: dict[tuple[str, ...], IndexView] = {}
         self._floors: dict[str, float] = {}
@@ -156,13 +157,20 @@ class IndexView:
                 self._impacts[model.name] = ImpactSearcher(PackedImpacts(impacts)), warning
             return self._impacts[model.name]
 
+    def table(self, impacts: Impacts, model: Sparse) -> QueryWeigher | None:
+        """Return the table that weighs queries, see :func:`query_weigher`; files are read once."""
+        with self._lock:
+            if model not in self._tables:
+                self._tables[model] = query_weigher(impacts, model)
+            return self._tables[model]
+
     def _lacking(self, index: Index, stored: Vectors | Impacts) -> str:
-        state, kind = stored.state, type(stored).__name__.lower()
+        state = stored.state
         if not index.manifest.began_as(state.collection):
             stored.require(documents=len(index), collection=index.fingerprint)
         elif missing := len(index) - state.documents:
             return (
-                f"{missing:,} documents were added to {self.name} after it was encoded, so {kind} do "
+                f"{missing:,} documents were added to {self.name} after it was encoded, so {stored.what} do "
                 "not find them; run  rankhouse encode  again: only what is new is encoded"
             )
         return ""
