@@ -79,20 +79,20 @@ BUDGETS = {
     "cli": (4_477, 4_020),
     "cluster": (1_605, 1_605),
     "api": (1_247, 1_100),
-    "serve": (11_081, 9_110),
+    "serve": (11_112, 9_110),
     "recipes": (2_650, 2_648),
     "demo": (500, 500),
     "jobs adaptation": (3_201, 2_500),
-    "systems": (2_562, 1_900),
+    "systems": (2_563, 1_900),
     "training explanation stores": (12_309, 11_700),
-    "index models ranking labels evaluation": (24_090, 19_100),
+    "index models ranking labels evaluation": (24_115, 19_100),
     "text nn page": (7_301, 6_390),
     "io": (5_268, 3_300),
     "core": (2_521, 1_850),
-    "hosts": (1_528, 1_520),
+    "hosts": (1_536, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 80_460, 66_000
-MOST_FILES, PLANNED_FILES = 447, 400
+MOST_ALL, PLANNED_ALL = 80_520, 66_000
+MOST_FILES, PLANNED_FILES = 448, 400
 MOST_SHARED_NAMES = 13
 
 

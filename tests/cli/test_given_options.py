@@ -182,6 +182,8 @@ def test_dense_vectors_have_names(text, means):
 def test_a_name_of_vectors_is_a_text():
     with pytest.raises(WrongUse, match="name=5, but it takes a text"):
         first_stage('dense(biencoder("DIR"), name=5)')
+    with pytest.raises(WrongUse, match="is no first stage, but a whole system; give it as  --system"):
+        first_stage("dense(a) + dense(b)")
 
 
 LABEL = ("label", "--queries", "queries.tsv", "--index", "my.index", "--run", "bm25.run")

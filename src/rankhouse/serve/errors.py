@@ -141,7 +141,7 @@ class Unready(Refusal):
 
 
 class DeadlinePassed(Refusal):
-    """The work was not done in the time it was given; what was left of it is not done any more."""
+    """The work was not done in the time it was given; the rest of it is dropped."""
 
     status, code, tei = 504, "deadline_passed", "backend"
 

@@ -84,7 +84,7 @@ def read_document(
     query: Annotated[str, Meta(description="A question whose best passage is wanted.")] | None = None,
     start: Annotated[int, Meta(ge=0, description="Go on from this character of a long text.")] = 0,
 ) -> ToolAnswer:
-    """Read a document that a search found, by its id; with a question, its best passage is told too."""
+    """Read a document that a search found, by its id; with a question, its best passage too."""
     view, found = document_of(catalogue, index, document)
     if start and start >= len(found.text):
         raise WrongUse(f"start={start}: the text of {found.id} has {len(found.text):,} characters")

@@ -128,7 +128,7 @@ def pull_documents(store: Store, run: Run) -> Iterator[Document]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How many documents a query, how equal scores are ordered, and who is told."""
+    """How many documents a query, how equal scores are ordered, and the progress callback."""
 
     k: int
     ascending: bool

@@ -161,7 +161,7 @@ def push(index: Index, store: Store, options: PushOptions, progress: Progress = 
         start = int(np.searchsorted(source.ends, max(0, done - store.batch), side="right")) if done else 0
         if done == contents.records:
             start = len(index)
-        elif is_complete:  # it is not any more: somebody removed records
+        elif is_complete:  # it no longer is: somebody removed records
             store.mark(contents, complete=False)
         written = _write(source, store, start, progress)
         if start and store.count() < contents.records:  # some of those that were there were removed

@@ -223,7 +223,7 @@ class Explainer:
         index = self._work.index
         if isinstance(index, ShardedIndex):
             raise WrongUse(
-                f"{system}: what a score of vectors is made of is told by the index that holds them; "
+                f"{system}: only the index that holds the vectors can say what a score of theirs is made of; "
                 "explain it with the part that has the document"
             )
         vectors = Vectors.open(vectors_folder(index.path, system.name))

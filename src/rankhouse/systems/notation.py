@@ -305,7 +305,7 @@ class _Reader:
     # --- faults
 
     def _made(self, node: ast.expr, make: Callable[[], T]) -> T:
-        """Return what a function makes; its error is told with the place."""
+        """Return what a function makes; an error is raised with the place."""
         try:
             return make()
         except WrongUse as error:

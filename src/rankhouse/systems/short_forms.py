@@ -53,7 +53,8 @@ def first_stage(model: str, feedback: str = "") -> FirstStage:
     except WrongUse:
         ranker, *rest = _NAMED.split(inside, maxsplit=1)
         found = system(f"{match['kind']}({', '.join([repr(ranker.strip()), *rest])})")
-    assert isinstance(found, FirstStage)
+    if not isinstance(found, FirstStage):
+        raise WrongUse(f'"{model}": is no first stage, but a whole system; give it as  --system')
     return found
 
 

@@ -20,7 +20,7 @@ from rankhouse.training.optimizer import OPTIMISERS, SCHEDULES
 
 
 class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every training by steps is told, whether it trains a ranker or pre-trains a T5.
+    """The settings of every training by steps, whether it trains a ranker or pre-trains a T5.
 
     Attributes:
         steps: Optimiser steps.

@@ -92,6 +92,11 @@ def test_code_in_an_extract_stands_at_the_left_and_in_one_box():
     assert code.text == "this\n    Show only the lamp.\n--all\n    Show all."
 
 
+def test_a_row_of_a_table_is_one_line():
+    table = "# Speed\n\n| way | q/s |\n|---|---|\n| `bm25` | 4,142 |\n| | 7 |\n"
+    assert [one.text for one in markdown_blocks(table)] == ["Speed", "way · q/s", "bm25 · 4,142", "7"]
+
+
 def test_pieces_are_the_whole_text_and_end_with_paragraphs():
     for text in (CHRONICLE, GUIDE, "", "x" * 50_000, "word " * 9_000, "line\n" * 9_000):
         parts = pieces(text)

@@ -273,9 +273,9 @@ def test_the_best_passage_of_a_long_text_is_marked():
     text = "Gulls. " * 300 + "Pilots\n steer ships " + "and more. " * 300
     hit = Hit(1, "a", 1.0, "", "… Pilots steer ships …", ((9, 14),))
     parts = parts_of(text, hit)
-    assert parts.passage == "Pilots steer ships"
+    assert parts.passage == "Pilots\n steer ships"  # lines begin where the document's do
     assert [parts.passage[a:b] for a, b in parts.marks] == ["steer"]
-    assert parts.before + "Pilots\n steer ships" + parts.after == text
+    assert parts.before + parts.passage + parts.after == text
     shown = parts.around(20, 20)
     assert shown.before == "… Gulls. Gulls. "
     assert shown.after == " and more. and …"

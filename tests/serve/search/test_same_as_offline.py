@@ -92,6 +92,13 @@ def test_rankers_over_bm25_and_fused_with_it(service, world, offline, ranker):
     assert_same(service, world, both, offline.fuse("both.run", bm25, read))
 
 
+def test_a_ranker_reads_the_share_most_like_the_question(service, world, offline):
+    split = str(service.catalogue.ranker("cross").split)
+    options = ("--depth", 12, "--see", 0.5, "--split", split)
+    read = offline.rerank(offline.search("bm25.run"), "read.run", "cross", *options)
+    assert_same(service, world, f'bm25 >> see(keep=0.5) >> open("cross", depth=12, split={split})', read)
+
+
 def test_a_system_of_ones_own(service, world, offline):
     found = offline.search("two.run", "--model", "bm25", "--model", "ql")
     read = offline.rerank(found, "read.run", "cross", "--depth", 12, "--split", "words(15)", "--pool", "mean")

@@ -76,7 +76,7 @@ def _is_sound(folder: Path) -> bool:
 
 
 def build_lists(impacts: Impacts) -> None:
-    """Pack what is not packed yet, or damaged, and drop parts that are of no use any more.
+    """Pack what is not packed yet, or damaged, and drop parts that are no longer used.
 
     Raises:
         OutputFailed: No permission, disk full.

@@ -30,6 +30,8 @@ from rankhouse.text.analyze import ANALYZERS, Analyzer
 DROPPED = -1
 _FREE = -2
 _SLOTS = 1 << 16
+_AT_ONCE = 32
+"""Texts that are split before new words are put into the table; until then every occurrence is new."""
 
 
 class _Table:
@@ -73,6 +75,14 @@ class Numbers:
         """Return the numbers of the words of texts, (words,), and how many words each text has, (texts,)."""
         if not (kernel.COMPILED and analyzer.is_by_unicode):
             return self._split(texts, analyzer)
+        done = [
+            self._split_plain(texts[at : at + _AT_ONCE], analyzer) for at in range(0, len(texts), _AT_ONCE)
+        ]
+        numbers, counts = zip((np.empty(0, np.int32), np.empty(0, np.int32)), *done, strict=True)
+        return np.concatenate(numbers), np.concatenate(counts)
+
+    def _split_plain(self, texts: Sequence[str], analyzer: Analyzer) -> tuple[Int32s, Int32s]:
+        """Do the same with some texts, by the compiled reader where they are plain."""
         units, ends = _units(texts)
         found = kernel.split(units, ends, self._of_units.slots, seed=self._seed)
         counts, fresh, numbered = found.counts, dict[int, int](), 0
@@ -90,7 +100,7 @@ class Numbers:
         self._number_unknown(units, found, fresh, slice(numbered, None))
         self._of_units.keep(fresh)
         if not parts:
-            return found.numbers, counts
+            return found.numbers.copy(), counts  # a view would keep the room for all words alive
         belongs = np.repeat(is_plain, counts)
         every = np.empty(len(belongs), np.int32)
         every[belongs], every[~belongs] = found.numbers, np.concatenate(parts)
@@ -280,5 +290,5 @@ def _serve(requests: BinaryIO, replies: BinaryIO, analyzer: Analyzer) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked is told, and ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, and ends this process
     _serve(sys.stdin.buffer, sys.stdout.buffer, notation.make(sys.argv[1], ANALYZERS, "analyzer"))

@@ -19,7 +19,7 @@ from rankhouse.io.readers.installed import has_reader
 from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS, document_columns
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
-_HEAD = 1 << 13  # bytes by which a file's content is told
+_HEAD = 1 << 13  # bytes by which a file's content is recognised
 
 
 class FileKind(NamedTuple):

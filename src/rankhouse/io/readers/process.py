@@ -156,7 +156,7 @@ def read_parts(path: Path, reader: str) -> Iterator[FilePart]:
 
 
 def _limit(seconds: float) -> None:
-    """Let the process end, also where nobody watches it any more, when it works too long on a part."""
+    """Let the process end, also where nobody watches it, when it works too long on a part."""
     with contextlib.suppress(ImportError, ValueError, OSError):  # no such limits on Windows
         import resource  # noqa: PLC0415 - of Unix only
 
@@ -175,7 +175,7 @@ def _limit_memory() -> None:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Read the files that are asked for, until nobody asks any more or memory is short."""
+    """Read the files that are asked for, until the parent is gone or memory is short."""
     encode = msgspec.msgpack.encode
     while (raw := _receive(requests)) is not None:
         asked, fault, is_full = _requests.decode(raw), "", False

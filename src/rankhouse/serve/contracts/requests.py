@@ -153,12 +153,12 @@ class ClientDeadline(Deadline):
 
     @property
     def passed(self) -> bool:
-        """Whether nobody waits any more."""
+        """Whether nobody still waits."""
         return self.gone.is_set() or super().passed
 
 
 def deadline_of(request: Request, seconds: float | None = None) -> Deadline:
-    """Return when nobody waits for an answer any more: its time is over, or the client gone.
+    """Return when nobody still waits for an answer: its time is over, or the client gone.
 
     The time is the seconds that the client asks for, and at most what the service gives a request.
     """

@@ -20,7 +20,7 @@ Pairs = Annotated[
 
 
 class SpanOptions(Struct):
-    """Which passages of a document are told.
+    """Which passages of a document are returned.
 
     Attributes:
         mode: "enabled" tells them.
@@ -40,14 +40,14 @@ class RerankBody(Struct):
         query: The question.
         documents: Texts, or objects whose ``rank_fields`` are read, or "text" where they have none of them.
         model: Name of a ranker of this service.
-        top_n: How many of the best are told; 0 for all.
+        top_n: How many of the best are returned; 0 for all.
         top_k: The same.
         return_documents: Whether the texts are sent back.
         raw_scores: Tell the ranker's own numbers instead of probabilities.
         rank_fields: Fields of documents that are read.
         max_tokens_per_doc: Tokens of a document that are read; all of them if not said.
         max_chunks_per_doc: Passages of a document that are read; all of them if not said.
-        relevant_spans: Whether the best passages of a document are told.
+        relevant_spans: Whether the best passages of a document are returned.
         split: How documents are cut, in rankhouse's notation; the ranker's own if not said.
         pool: How passages' scores become a document's; the ranker's own if not said.
     """

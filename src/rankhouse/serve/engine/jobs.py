@@ -120,7 +120,7 @@ class ModelJob:
 
     @property
     def over(self) -> bool:
-        """Whether nobody waits for it any more; says so to those who wait for a late one."""
+        """Whether nobody still waits for it; says so to those who wait for a late one."""
         if self.future.done():
             return True
         if self.deadline.passed:

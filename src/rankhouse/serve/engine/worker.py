@@ -2,7 +2,7 @@
 
 Requests take turns, portion by portion, so that one of a thousand passages delays one of five by no more than
 a batch, which holds about as many tokens as are computed in a quarter of a second. Between two batches, work
-that nobody waits for any more is dropped. What waits is bounded in tokens: what does not fit is refused at
+that nobody still waits for is dropped. What waits is bounded in tokens: what does not fit is refused at
 once, and was not begun.
 """
 
@@ -142,7 +142,7 @@ class ModelWorker:
         with self._changed:
             job.reading = False
             if job not in self._jobs:
-                return  # nobody waits for it any more
+                return  # nobody still waits for it
             job.missing -= portion.unreadable
             if portion.batch is None:
                 job.waiting -= portion.size
@@ -209,7 +209,7 @@ class ModelWorker:
             return self._batch(first.work)
 
     def _drop(self) -> None:
-        """Forget what nobody waits for any more."""
+        """Drop the jobs that nobody still waits for."""
         over = [job for job in self._jobs if job.over]
         for job in over:
             del self._jobs[job]

@@ -96,7 +96,7 @@ class PatientProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request; what was asked before it is not answered any more."""
+        """Refuse what is no request; earlier requests of the connection get no answer."""
         del msg  # uvicorn's, which is no JSON
         self._refuse(400, _NO_REQUEST)
 

@@ -130,7 +130,7 @@ class _WholeLines(logging.handlers.WatchedFileHandler):
 class JsonLines:
     """A file that gets lines of JSON; a new one is made where it was moved away (logrotate).
 
-    Where it cannot be written, lines are left out, and the operator is told once.
+    Where it cannot be written, lines are left out, and one message says so.
     """
 
     def __init__(self, path: Path | None) -> None:

@@ -39,7 +39,7 @@ _NOT_READY = {
         "The service is stopping and takes no more requests.",
     ),
 }
-"""What programs are told, and people."""
+"""The message for programs, and the one for people."""
 
 
 @dataclass

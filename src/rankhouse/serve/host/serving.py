@@ -172,7 +172,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Drain on the first signal. What comes after the drain changes nothing any more: the end is near."""
+        """Drain on the first signal. Signals during the drain change nothing."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -141,7 +141,7 @@ class Audit:
                 os.close(number)
 
     def note(self, deed: str, who: str, **facts: object) -> None:
-        """Write a line of what is done and kept elsewhere; a full disk is told the operator, not the doer."""
+        """Write a line of what is done and kept elsewhere; a full disk is reported to the operator only."""
         try:
             self.record(deed, who, **facts)
         except OutputFailed as error:

@@ -124,7 +124,7 @@ class SystemRuns:
             ranking = self._ranked(key)
         except RankhouseError as error:
             fault = str(error)
-        except Exception as error:  # noqa: BLE001 - who asks for the run is told
+        except Exception as error:  # noqa: BLE001 - reported to whichever request asks for the run
             fault = f"{type(error).__name__}: {error}"
         with self._changed:
             del self._asked[key]

@@ -146,13 +146,22 @@ def is_code(text: str) -> bool:
 
 
 def markdown_blocks(text: str) -> Iterator[Block]:
-    """Return Markdown as people read it, without its signs."""
+    """Return Markdown as people read it, without its signs; a row of a table is one block."""
+    row: list[str] | None = None
     for token in _markdown().parse(text):
-        if token.type in ("fence", "code_block"):
+        if token.type == "tr_open":
+            row = []
+        elif token.type == "tr_close" and row:
+            yield Block(" · ".join(row))
+            row = None
+        elif token.type in ("fence", "code_block"):
             yield Block(token.content.rstrip("\n"), is_code=True)
         elif token.type in ("inline", "html_block"):
             read = "".join(map(_read, token.children or [token])).strip()
-            yield from [Block(read)] if read else []
+            if read and row is not None:
+                row.append(read)
+            elif read:
+                yield Block(read)
 
 
 def _read(token: Token) -> str:

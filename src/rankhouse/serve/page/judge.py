@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Annotated, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -321,8 +322,12 @@ def parts_of(text: str, hit: Hit) -> CardText:
     place = re.search(r"\s+".join(map(re.escape, passage.split())), text) if hit.marks else None
     if place is None:
         return CardText("", "", (), text)
-    marks = tuple((start - begin, end - begin) for start, end in hit.marks)
-    return CardText(text[: place.start()], passage, marks, text[place.end() :])
+    # The text has line breaks where the passage has single spaces; all other characters are the same.
+    there = [at for at, character in enumerate(place[0]) if not character.isspace()]
+    before = [0, *accumulate(not character.isspace() for character in passage)]
+    spans = ((before[start - begin], before[end - begin]) for start, end in hit.marks)
+    marks = tuple((there[first], there[end - 1] + 1) for first, end in spans)
+    return CardText(text[: place.start()], place[0], marks, text[place.end() :])
 
 
 def _following(service: ServedCollection, mine: Qrels, query: Query) -> Query | None:

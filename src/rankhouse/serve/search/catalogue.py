@@ -121,7 +121,7 @@ class IndexView:
             yield from sorted(set.intersection(*of_parts))
             return
         for folder in sorted((index.path / "vectors").glob("*/")):
-            with suppress(RankhouseError):  # being made, or damaged: a request that names them is told
+            with suppress(RankhouseError):  # being made, or damaged: a request that names them gets the error
                 state = Vectors.open(folder).state
                 if state.encoder == encoder and index.manifest.began_as(state.collection):
                     yield folder.name
