@@ -45,6 +45,7 @@ IMPACTS: Final = "impacts"
 NAME_PATTERN: Final = r'[^/\\<>:"|?*\x00-\x1f]{1,255}'
 NAME_RULE: Final = "a collection's name has 1 to 255 characters, none of them / or the like"
 _EDGE_FILES: Final = ("edge_config.json", "segments", "wal")
+_NOT_ITS_OWN: Final = "it is not Qdrant's, or damaged: name another folder"
 _EDGE_ROOM: Final = 4 << 20  # bytes that an empty shard takes, and its log
 _DISTANCES: Final = {"dot": "DOT", "cosine": "DOT", "l2": "EUCLID"}  # our cosine vectors have length 1
 
@@ -100,11 +101,14 @@ class Qdrant(FieldStore):
                 if _is_begun(meta):
                     meta.unlink()
                 elif meta.exists():
-                    advice = "it is not Qdrant's, or damaged: name another folder"
-                    read_own(meta, _Meta, advice, error=StoreFailed)
+                    read_own(meta, _Meta, _NOT_ITS_OWN, error=StoreFailed)
                 self._folder = Path(where) / "collection" / self.collection
                 # Otherwise the client opens a connection of SQLite to ask about threads, and leaves it open.
-                self._client = qdrant.QdrantClient(path=where, force_disable_check_same_thread=True)
+                try:
+                    self._client = qdrant.QdrantClient(path=where, force_disable_check_same_thread=True)
+                except (ValueError, TypeError, KeyError) as fault:
+                    what = "holds settings of collections that Qdrant's client cannot read"
+                    raise StoreFailed(f"{meta}: {what}; {_NOT_ITS_OWN}") from fault
 
     @contextmanager
     def explained(self) -> Iterator[None]:
