@@ -114,6 +114,7 @@ def test_a_calibrated_bundle_scores_as_before_and_means_probabilities(world, run
         )
 
 
+@pytest.mark.slow
 def test_pairs_and_documents_give_the_same_fit_and_a_bundle_is_calibrated_again_in_place(world, run, cross):
     folder = world[0]
     assert run(*asked(cross, "--out", "one")).returncode == 0

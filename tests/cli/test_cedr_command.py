@@ -12,6 +12,7 @@ from rankhouse.io.trec import read_run
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 
 
+@pytest.mark.slow
 def test_a_cedr_is_trained_and_used_like_any_ranker(files, run, bert):
     spec = f"cedr_pacrr({str(bert('BertModel'))!r}, query_length=8, passage_length=12)"
     given = ("--queries", "queries.tsv", "--index", "my.index")

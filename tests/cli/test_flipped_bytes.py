@@ -219,7 +219,7 @@ def spoil(data, rng):
     return bytes(raw)
 
 
-@pytest.mark.quick("index", "bundle", "checkpoint")
+@pytest.mark.quick("checkpoint")
 @pytest.mark.parametrize("kind", KEPT)
 def test_a_changed_byte_is_refused_or_changes_nothing(kind, tmp_path):
     if kind == "vectors":

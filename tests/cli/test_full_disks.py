@@ -39,6 +39,7 @@ def disk(tmp_path):
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@pytest.mark.slow
 def test_a_push_to_a_full_disk_goes_on_when_there_is_room(index, disk):
     pytest.importorskip("qdrant_client")
     (disk / "ballast").write_bytes(b"x" * 200_000)

@@ -68,6 +68,7 @@ def ranker(request, world, tmp_path):
     return f'{family}("checkpoint")', precision
 
 
+@pytest.mark.quick("knrm")
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")
 def test_a_rerank_gives_the_same_bytes_however_it_is_cut(world, ranker, run):
     _, queries, first = world

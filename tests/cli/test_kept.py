@@ -192,6 +192,7 @@ def test_what_cannot_be_kept_is_explained(world, run, bert):
     assert "counts in windows" in rerank(run, "--ranker", "windows", "--stored", code=2)
 
 
+@pytest.mark.slow
 def test_kept_token_ids_give_the_same_scores_to_the_bit(world, run, bert):
     cross = bert("BertForSequenceClassification", num_labels=2)
     ranker = ["--ranker", f"crossencoder({str(cross)!r})"]

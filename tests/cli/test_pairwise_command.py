@@ -61,6 +61,7 @@ def test_depth_and_json(files, run, duo):
     assert said["truncated"] == 0
 
 
+@pytest.mark.slow
 def test_long_documents_are_cut_and_counted_or_their_passages_chosen(files, run, duo):
     long = {"id": "long", "text": "Harbour pilots steer ships. " * 200}
     (files / "long.jsonl").write_text(

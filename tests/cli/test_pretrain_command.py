@@ -29,6 +29,7 @@ SMALL = (
 )
 
 
+@pytest.mark.slow
 def test_a_collection_becomes_a_t5_that_learns_to_rank(run, tmp_path):
     corpus = TINY / "corpus.jsonl.gz"
     code, said, told = run("pretrain", corpus, "--vocabulary", SPIECE, *SMALL, "--out", "t5", "--json")

@@ -73,6 +73,7 @@ def pairs(count, seed=1):
     ]
 
 
+@pytest.mark.quick("biencoder", "crossencoder")
 def test_scores_are_those_of_one_thread(both):
     alone, spread, loopback = both
     asked = pairs(150)
@@ -120,6 +121,7 @@ def test_without_any_replica_a_request_is_told_so(both):
         loopback.failing = False
 
 
+@pytest.mark.quick("biencoder")
 def test_chunks_of_a_request_that_fail_together_end_no_sender(both, caplog):
     _, spread, loopback = both
     loopback.failing, interval, many = True, sys.getswitchinterval(), pairs(150)

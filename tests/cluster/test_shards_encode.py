@@ -56,6 +56,7 @@ def test_what_is_encoded_in_slices_is_what_one_machine_writes(done, encode, cont
     assert contents("copy.index") == contents("my.index"), again.stderr
 
 
+@pytest.mark.slow
 def test_vectors_of_another_encoder_or_index_are_refused(run, done, bert, world, contents):
     one, other = (f"biencoder({str(bert('BertModel', hidden_act=act))!r})" for act in ("gelu", "relu"))
     usual = ["encode", "--index", "my.index", *CPU, "--ranker"]

@@ -47,6 +47,7 @@ def corpus(world):
     return folder
 
 
+@pytest.mark.quick("1", "2", "3", "7")
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 60])
 def test_an_index_of_slices_is_the_index(done, corpus, contents, n):
     whole = json.loads(done("index", corpus, "--out", "whole.index", *SMALL, "--json").stdout)
@@ -89,6 +90,7 @@ def test_slices_without_documents_are_nothing_to_search(done, run, tmp_path):
     assert "parts/1" in failed.stderr
 
 
+@pytest.mark.slow
 def test_chunks_of_many_documents_are_cut_as_in_one_build(done, tmp_path, contents):
     rng = random.Random(1)
     words = ["tide", "lock", "canal", "grain", "the", "of", "price"]
@@ -168,6 +170,7 @@ def repeated(world):
     return [Source("repeated.jsonl")]
 
 
+@pytest.mark.slow
 def test_ids_that_come_again_in_another_slice_are_seen_as_in_one_build(run, done, repeated, contents):
     def cut(*options, n=5):
         for number in range(1, n + 1):

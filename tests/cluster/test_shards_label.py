@@ -36,11 +36,9 @@ def without_times(text):
     return {name: value for name, value in said.items() if name not in ("seconds", "out", "command", "parts")}
 
 
+@pytest.mark.quick("none-judge")
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize(
-    "more",
-    [pytest.param(m, marks=() if m in ("random", "none") else pytest.mark.slow) for m in MORE],
-)
+@pytest.mark.parametrize("more", MORE)
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")
 def test_labels_of_slices_are_the_labels(done, label, rule, more):
     pytest.importorskip("matplotlib")

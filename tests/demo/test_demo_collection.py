@@ -50,6 +50,7 @@ def test_ids_are_unique_and_fit_run_files(documents):
     assert all(doc_id.split() == [doc_id] and doc_id.isascii() for doc_id in documents)
 
 
+@pytest.mark.slow
 def test_collecting_twice_gives_the_same_documents_in_the_same_order(documents):
     assert list(collect()) == list(documents.values())
 
@@ -100,6 +101,7 @@ def test_titles_are_signatures_and_the_text_ends_with_the_whereabouts_in_words(d
     assert max(len(d.title) for d in documents.values()) < 200
 
 
+@pytest.mark.slow
 def test_nothing_of_the_library_is_imported_into_the_process_that_collects():
     code = (
         "import sys, sysconfig; sysconfig.get_path('stdlib')\n"

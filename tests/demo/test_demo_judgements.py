@@ -41,6 +41,7 @@ def test_grades_are_nought_one_or_two(qrels):
     assert grades[0] > grades[1] > grades[2] > len(qrels)
 
 
+@pytest.mark.slow
 def test_every_question_has_an_answer_in_this_python(qrels, names):
     without = [q for q, judged in qrels.items() if not any(g == 2 and d in names for d, g in judged.items())]
     assert without == []

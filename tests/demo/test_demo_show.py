@@ -40,6 +40,7 @@ def ran(tmp_path_factory):
     return out, "\n".join(said), screen.file.getvalue()
 
 
+@pytest.mark.slow
 def test_the_demo_leaves_an_index_runs_judgements_questions_and_a_report(ran):
     out, _, _ = ran
     assert len(Index.open(out / "index")) > 6_000
@@ -53,6 +54,7 @@ def test_the_demo_leaves_an_index_runs_judgements_questions_and_a_report(ran):
     }
 
 
+@pytest.mark.slow
 def test_its_table_says_what_its_files_evaluate_to(ran):
     out, _, screen = ran
     rows = [line.split("│") for line in Text.from_ansi(screen).plain.splitlines() if line.startswith("│")]

@@ -141,6 +141,7 @@ def test_the_page_stands_alone_and_escapes_every_name(outline_of, comparison, tm
     assert "prefers-color-scheme: dark" in page
 
 
+@pytest.mark.slow
 def test_the_same_comparison_gives_the_same_page_and_pictures(comparison, tmp_path):
     for name in ("report.html", "chart.svg", "chart.png"):
         for turn in ("one", "two"):

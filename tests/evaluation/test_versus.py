@@ -73,6 +73,7 @@ def test_tables_say_all_counts(found):
     }
 
 
+@pytest.mark.slow
 def test_the_chart_has_a_bar_for_each_kind_in_each_range_and_the_same_bytes_again(found, tmp_path):
     for name in ("one.svg", "two.svg"):
         write_wins_chart(found, tmp_path / name)

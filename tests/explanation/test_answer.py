@@ -40,6 +40,7 @@ def flat(parts, above=""):
         yield from flat(part.parts, f"{above}/{part.name}")
 
 
+@pytest.mark.slow
 @given(trees, trees)
 def test_a_contrast_sums_to_the_difference_and_is_antisymmetric(first, second):
     a, b = explained("a", total(first), first), explained("b", total(second), second)

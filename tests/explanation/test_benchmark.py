@@ -16,6 +16,7 @@ def measuring(monkeypatch):
     return bound, ways
 
 
+@pytest.mark.quick("biencoder cls")
 @pytest.mark.parametrize("name", ["crossencoder", "monot5", "biencoder cls"])
 def test_every_way_is_offered(name, measuring, opened, pair_of, long_text):
     _, ways = measuring

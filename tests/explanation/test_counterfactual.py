@@ -134,6 +134,7 @@ def test_every_answer_is_what_brute_force_finds(table, bound, notation, pool):
         assert found.after == score([s for at, s in enumerate(sentences) if at not in gone])
 
 
+@pytest.mark.quick("whole-*")
 @pytest.mark.parametrize("name", ["crossencoder", "monot5"])
 @pytest.mark.parametrize("split", [Whole(), Sentences(2, 1)], ids=str)
 def test_a_reranked_order_flips(name, split, opened, long_text, known_words):

@@ -171,6 +171,7 @@ def test_word_vectors_bring_the_axioms_of_meaning(collection, tmp_path):
     assert found.of("STMC1")[0].pairs > 0
 
 
+@pytest.mark.slow
 def test_a_ranker_lends_its_word_vectors(collection, tmp_path):
     pytest.importorskip("torch")
     from rankhouse.models import bundle

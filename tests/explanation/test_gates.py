@@ -39,6 +39,7 @@ def test_a_part_is_gate_times_what_the_vote_has_over_that_for_nothing(ranker):
     assert answer.parts[-1].value == pytest.approx(empty, abs=1e-6)
 
 
+@pytest.mark.quick("drmm")
 def test_a_word_is_worth_what_the_score_loses_without_it(ranker):
     for each in random_pairs(20, seed=6):
         answer = explain_pair(ranker, each)

@@ -16,6 +16,7 @@ GRADIENTS = ExplainOptions(method="gradients")
 NAMES = ["crossencoder", "crossencoder roberta", "monot5"]
 
 
+@pytest.mark.quick("crossencoder")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_gap_is_told_and_shrinks_with_the_steps(name, opened, pair_of, long_text):
     ranker = opened(name)
@@ -33,6 +34,7 @@ def test_the_gap_is_told_and_shrinks_with_the_steps(name, opened, pair_of, long_
     assert "in 128 steps" in answer.notes[0]
 
 
+@pytest.mark.quick("crossencoder*")
 @pytest.mark.parametrize("name", NAMES)
 def test_word_pieces_are_joined_to_words(name, opened, pair_of):
     text = "Pilots steer the ships, unheard-of  things"

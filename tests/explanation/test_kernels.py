@@ -150,6 +150,7 @@ def test_tk_shows_both_paths_as_the_paper_does():
     assert any("as read in its context" in note for note in answer.notes)
 
 
+@pytest.mark.slow
 def test_each_window_has_its_place_and_its_words():
     ranker = at_work(shaken(fresh("tk windows"), 0.3))
     for each in random_pairs(30, seed=4):

@@ -110,6 +110,7 @@ class Planted:
         return np.zeros(len(pairs), np.float32)
 
 
+@pytest.mark.slow
 def test_a_map_keeps_neighbours_and_says_how_many_are_relevant():
     pytest.importorskip("sklearn")
     texts = [f"good {i}" for i in range(15)] + [f"bad {i}" for i in range(45)]

@@ -47,6 +47,7 @@ def layers(*sizes):
     return nn.Sequential(*(nn.Linear(*each, bias=bias) for *each, bias in sizes))
 
 
+@pytest.mark.quick("sizes2-*")
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 @pytest.mark.parametrize("normalised", [False, True])
 @pytest.mark.parametrize("sizes", [(), ((32, 16, True),), ((32, 24, True), (24, 16, False), (16, 8, True))])

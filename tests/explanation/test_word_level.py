@@ -61,7 +61,7 @@ def test_answers_are_json_as_the_command_writes_it(family):
     assert json.loads(msgspec.json.encode(told)) == json.loads(json.dumps(told))
 
 
-@pytest.mark.quick("* 0.3")
+@pytest.mark.quick("knrm 0.3", "drmm 0.3")
 def test_parts_sum_to_the_score_at_every_depth(ranker):
     for each in random_pairs(60):
         answer = explain_pair(ranker, each)
@@ -73,7 +73,7 @@ def test_parts_sum_to_the_score_at_every_depth(ranker):
             check_tree(part)
 
 
-@pytest.mark.quick("* 0.3")
+@pytest.mark.quick("tk 0.3", "drmm 0.3", "knrm 0.3", "pacrr_drmm 0.3")
 def test_words_and_grids_sum_to_the_score(ranker):
     for each in random_pairs(20, seed=1):
         answer = explain_pair(ranker, each)

@@ -47,6 +47,7 @@ def files(tmp_path, monkeypatch):
     rh.write_qrels(QRELS, "qrels.txt")
 
 
+@pytest.mark.slow
 def test_commands_take_ids_in_the_place_of_files(run, files):
     for name, corpus, queries, qrels in (
         ("files", "notes.jsonl", "queries.tsv", "qrels.txt"),
@@ -79,6 +80,7 @@ def test_commands_take_ids_in_the_place_of_files(run, files):
     assert Path("ids.json").read_text() == Path("files.json").read_text()
 
 
+@pytest.mark.slow
 def test_python_takes_ids_in_the_place_of_files(files):
     index = rh.Index.build(NAME, "notes.index")
     found = index.retrieve(NAME, "bm25")

@@ -121,6 +121,7 @@ def test_a_known_id_is_refused_and_nothing_is_added(tmp_path, documents):
     assert files_of(tmp_path / "index") == before
 
 
+@pytest.mark.slow
 def test_odd_texts_are_indexed_and_counted(tmp_path):
     odd = [
         Document("empty", ""),

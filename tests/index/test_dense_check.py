@@ -29,6 +29,7 @@ def vectors(tmp_path_factory):
     return encode(Drawn(), documents, tmp_path_factory.mktemp("v") / "v", EncodeOptions(3_000, "c"))
 
 
+@pytest.mark.slow
 def test_a_structure_that_sees_everything_misses_nothing_and_a_hasty_one_does(vectors):
     assert structures(vectors) == []
     build(vectors, "flat")

@@ -66,6 +66,7 @@ def parts_of(texts, cuts, folder):
     return [Index.open(folder / f"part{a}-{b}") for a, b in pairs]
 
 
+@pytest.mark.quick("0", "3")
 @pytest.mark.parametrize("seed", range(6))
 def test_any_slices_give_the_bytes_of_one_build(tmp_path, seed):
     texts = documents(500, seed)

@@ -258,6 +258,7 @@ def test_rows_that_are_no_numbers_or_do_not_fit_are_refused(tmp_path):
         precompute(TooFew(), documents, tmp_path / "b", job(documents))
 
 
+@pytest.mark.slow
 def test_memory_depends_on_the_chunk_and_not_on_the_collection(tmp_path):
     def stream(n):
         for i in range(n):

@@ -20,6 +20,7 @@ def normal(word):
 words = st.lists(st.text("abcDéthe ", max_size=4), max_size=60)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.lists(words, max_size=5))
 def test_the_table_gives_the_numbers_of_the_plain_dict(chunks):
@@ -34,6 +35,7 @@ def test_the_table_gives_the_numbers_of_the_plain_dict(chunks):
     assert list(fast.terms.items()) == list(slow.terms.items())
 
 
+@pytest.mark.slow
 def test_a_table_grows_with_its_words():
     numbers = Numbers(normal)
     many = [f"w{i}" for i in range(200_000)]
@@ -58,6 +60,7 @@ PIECES = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=30).map("".join), max_size=6))
 def test_compiled_words_are_those_of_the_expressions(texts):
@@ -69,6 +72,7 @@ def test_compiled_words_are_those_of_the_expressions(texts):
     assert list(fast.terms) == list(slow.terms)
 
 
+@pytest.mark.slow
 def test_compiled_words_of_every_character_between_letters_and_digits():
     characters = map(chr, (*range(1, 0x3200), *range(0x3200, 0x10000, 17)))
     texts = [f"a{c}b 1{c}2 {c}a_{c} {c}" for c in characters]

@@ -83,6 +83,7 @@ def ways(index, options, weights, k):
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 10_000),
@@ -157,6 +158,7 @@ def test_a_match_worth_nothing_is_still_a_match(tmp_path):
         assert found == [("b", 0.0), ("c", 0.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not kernel.COMPILED, reason="the kernel was not compiled on this machine")
 def test_pruning_reads_few_postings(tmp_path):
     rng = np.random.default_rng(1)
@@ -178,6 +180,7 @@ def test_pruning_reads_few_postings(tmp_path):
     assert read[2] < 0.7
 
 
+@pytest.mark.slow
 def test_large_counts_and_long_documents_rank_alike(tmp_path):
     """Counts above what tables hold, and a document as long as most collections."""
     documents = [

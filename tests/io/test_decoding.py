@@ -80,6 +80,7 @@ def test_a_record_of_markup_that_never_ends_stops_at_the_limit(tmp_path, monkeyp
         list(read_documents([path]))
 
 
+@pytest.mark.quick("compress")
 @pytest.mark.parametrize("pack", [lambda raw: gzip.compress(raw, 9), zstd.compress])
 def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch, pack):
     monkeypatch.setattr("rankhouse.io.files.ALWAYS", 2_000_000)

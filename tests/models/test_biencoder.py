@@ -76,6 +76,7 @@ def test_comparing_all_is_comparing_each():
             torch.testing.assert_close(every[i], each, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_bare_encoder_pools_its_first_token_unless_told_otherwise(checkpoint, texts, fp32):
     from transformers import AutoModel, AutoTokenizer
 

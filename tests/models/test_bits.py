@@ -86,7 +86,7 @@ def assert_same_in_any_company(make, pairs):
     assert np.array_equal(ranker.score_encoded(type(parts[0]).join(parts)), whole)
 
 
-@pytest.mark.quick("*-True", "knrm-*", "tk-*", "samcnn-*")
+@pytest.mark.quick("*-True", "knrm-*", "samcnn-*")
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("family", DESIGNS)
 def test_a_word_level_score_has_the_same_bits_in_any_company(family, compiled, monkeypatch):
@@ -100,7 +100,7 @@ def test_a_word_level_score_has_the_same_bits_in_any_company(family, compiled, m
     )
 
 
-@pytest.mark.quick("*-fp32", "*-int8")
+@pytest.mark.quick("bi-encoder-fp32", "bi-encoder-int8", "monoT5 1.1-int8", "cross-encoder-fp32")
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("kind", OPENED)
 def test_a_transformers_score_has_the_same_bits_in_any_company(kind, precision, checkpoint, many):

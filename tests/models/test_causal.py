@@ -116,7 +116,7 @@ def alone_in_transformers(folder, kind, model, pairs):
     return np.array(scores)
 
 
-@pytest.mark.quick("Qwen3*", "Gemma2*")
+@pytest.mark.quick("Qwen3ForCausalLM")
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_equal_plain_transformers_whatever_stands_beside_them(kind, decoder, fp32, tmp_path):
     model = open_causal(decoder(kind), prompt=KINDS[kind], max_length=400)
@@ -204,6 +204,7 @@ CHAT = (
 )
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("both", [True, False])
 def test_a_chat_template_for_pairs_is_read_as_sentence_transformers_reads_it(both, decoder, fp32, tmp_path):
     library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")

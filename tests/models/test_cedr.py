@@ -112,6 +112,7 @@ def texts(*sizes, seed=1):
     return [" ".join(rng.choice(WORDS, n)) for n in sizes]
 
 
+@pytest.mark.quick("knrm")
 @pytest.mark.parametrize("head", HEADS)
 def test_scores_are_the_authors(head, checkpoint, fp32):
     folder = checkpoint("bert_plain")

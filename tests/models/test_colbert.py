@@ -71,6 +71,7 @@ def equals_the_library(folder, compute):
 EXPANSION = {"strategy": "fixed", "length": 16}
 
 
+@pytest.mark.quick("BertModel", "DistilBertModel")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_vectors_and_scores_equal_the_library(name, plain, fp32, tmp_path):
     native(plain(name), tmp_path / "own", EXPANSION, skiplist_words=[".", ","])
@@ -109,6 +110,7 @@ def test_stanfords_form(said, plain, fp32, tmp_path):
     equals_the_library(tmp_path / "own", fp32)
 
 
+@pytest.mark.quick("BertModel-said0")
 @pytest.mark.parametrize(
     ("name", "said"),
     [("BertModel", {}),
@@ -183,6 +185,7 @@ def test_damaged_settings_are_refused_in_words(file, content, plain, tmp_path):
         open_model(f'colbert("{tmp_path / "late"}")')
 
 
+@pytest.mark.quick("None-maxsim", "expansion1-meanmaxsim")
 @pytest.mark.parametrize("similarity", ["maxsim", "meanmaxsim"])
 @pytest.mark.parametrize("expansion", [None, EXPANSION])
 def test_each_word_of_a_query_is_explained_by_what_it_matches(similarity, expansion, plain, fp32, tmp_path):

@@ -32,6 +32,7 @@ def compute(precision, threads=1):
     return Compute(precision, torch.device("cpu"), threads)
 
 
+@pytest.mark.quick("wide_bert", "wide_t5", "wide_modernbert")
 @pytest.mark.parametrize("kind", KINDS)
 def test_bf16_and_int8_scores_are_near_those_of_fp32(kind, checkpoint, many):
     model = opened(kind, checkpoint)
@@ -44,7 +45,7 @@ def test_bf16_and_int8_scores_are_near_those_of_fp32(kind, checkpoint, many):
     assert np.abs(exact - int8).mean() > np.abs(exact - bf16).mean() > 0, "each precision is its own"
 
 
-@pytest.mark.quick("*-fp32", "*-int8")
+@pytest.mark.quick("*-fp32", "wide_bert-int8", "wide_t5_1_1-int8", "wide_modernbert-int8", "wide_mpnet-int8")
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_score_is_the_same_whatever_stands_beside_it(kind, precision, checkpoint, many):

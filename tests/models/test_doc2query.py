@@ -36,6 +36,7 @@ def folder(tmp_path_factory):
     return str(folder)
 
 
+@pytest.mark.slow
 def test_the_likeliest_tokens_are_those_of_transformers(folder):
     checkpoint = open_t5(folder, "doc2query")
     ask = Doc2Query(checkpoint, count=1, top=1, longest=12, max_length=20, compute=Compute())
@@ -49,6 +50,7 @@ def test_the_likeliest_tokens_are_those_of_transformers(folder):
         assert ask(document) == [text] if (text := checkpoint.tokenizer.decode(said).strip()) else []
 
 
+@pytest.mark.slow
 def test_draws_depend_on_seed_and_document_alone(folder):
     ask = open_doc2query(folder, count=4, longest=10)
     torch.manual_seed(1)

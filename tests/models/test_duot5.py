@@ -41,6 +41,7 @@ def passages_of(n, seed=0, longest=25):
     return [Passage(f"d{i}", 0, text) for i, text in enumerate(texts)]
 
 
+@pytest.mark.quick("t5")
 @pytest.mark.parametrize("kind", CHECKPOINTS)
 def test_preferences_are_those_of_transformers(kind, checkpoint, fp32):
     ranker = DuoT5Ranker(open_duot5(checkpoint(kind)), fp32)
@@ -69,6 +70,7 @@ def test_a_run_is_ordered_by_the_sum_over_both_orders(checkpoint, fp32):
         assert (np.diff(ranking.scores) < 0).all()
 
 
+@pytest.mark.quick("fp32")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_preference_depends_on_its_two_passages_only(checkpoint, precision):
     model = open_duot5(checkpoint("wide_t5"))

@@ -47,6 +47,7 @@ def test_it_never_keeps_more_than_it_may_and_lets_the_oldest_go():
     assert len(recall) == 3
 
 
+@pytest.mark.quick("l2", "cosine")
 @pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
 def test_scores_are_those_of_the_vectors_whatever_was_asked_before(checkpoint, fp32, similarity):
     model = open_biencoder(checkpoint("sentences_cls"), similarity=similarity)

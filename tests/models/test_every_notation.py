@@ -111,6 +111,7 @@ def test_a_number_is_no_text_and_a_text_is_no_number(what):
             make(wrong, TABLES[what], what)
 
 
+@pytest.mark.quick("design", "rule")
 @pytest.mark.parametrize("what", TABLES)
 def test_a_strange_value_is_accepted_or_refused_in_words(what):
     for name, parameter, value, strange in specs(what, lambda _: STRANGE):

@@ -105,6 +105,7 @@ def equals_the_library(folder, fp32, atol=1e-5):
     return model
 
 
+@pytest.mark.quick("bert-*", "modernbert-normalise")
 @pytest.mark.parametrize(
     ("kind", "then"),
     [
@@ -122,6 +123,7 @@ def test_vectors_of_a_chain_equal_the_library(kind, then, chains, fp32, tmp_path
     np.testing.assert_array_equal(again, DenseRanker(model, fp32).encode_passages(TEXTS))
 
 
+@pytest.mark.quick("cls", "mean", "lasttoken")
 @pytest.mark.parametrize("pooling", POOLINGS, ids=str)
 def test_every_pooling_equals_the_library(pooling, chains, fp32, tmp_path):
     copy = shutil.copytree(chains("bert", ""), tmp_path / "copy")
@@ -167,6 +169,7 @@ def test_prompts_are_chosen_by_name(chains, fp32):
     np.testing.assert_allclose(DenseRanker(model, fp32).encode_queries(TEXTS), expected, atol=1e-5)
 
 
+@pytest.mark.quick("bert-mean")
 @pytest.mark.parametrize(("kind", "pooling"), [("modernbert", "cls"), ("bert", "mean"), ("mpnet", "mean")])
 def test_a_crossencoder_of_modules_equals_the_library(kind, pooling, chains, fp32, tmp_path):
     folder = chains(kind, "scores", pooling)

@@ -54,6 +54,7 @@ def test_batches_waste_almost_nothing():
     assert computed < 1.05 * int(lengths.sum())
 
 
+@pytest.mark.slow
 @given(parts=st.lists(ROWS, min_size=1, max_size=4))
 def test_joined_blocks_are_their_rows_one_after_the_other(parts):
     joined, whole = (

@@ -57,6 +57,7 @@ def equals_the_library(folder, compute, model):
         np.testing.assert_allclose(model.scorer(compute)(model.encode(pairs)), expected, atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.quick("Bert*", "Distil*")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_weights_and_scores_equal_the_library(name, masked, fp32, tmp_path):
     folder = tiny.splade(masked(name), tmp_path / "splade")
@@ -68,6 +69,7 @@ def test_weights_and_scores_equal_the_library(name, masked, fp32, tmp_path):
     np.testing.assert_array_equal(again.score(make_pairs(5)), SparseRanker(model, fp32).score(make_pairs(5)))
 
 
+@pytest.mark.quick("max-log1p*")
 @pytest.mark.parametrize(
     ("pooling", "activation", "table"),
     [

@@ -61,6 +61,7 @@ def test_a_table_at_work_gives_the_weights_of_the_ranker(world, fp32):
     assert not SparseRanker(open_sparse(str(world / "read")), fp32).query_files()
 
 
+@pytest.mark.slow
 def test_it_is_fused_cut_and_read_by_rankers(world):
     stage = rh.system(f'sparse("{world / "table"}", name="table")')
     index = rh.Index.open(world / "index")
@@ -102,6 +103,7 @@ def _other(folder):
     return rh.Index.build([rh.Document("other", "a storm")], folder / "other").path
 
 
+@pytest.mark.slow
 def test_documents_that_were_added_are_encoded_alone(world, tmp_path, masked):  # noqa: F811
     texts = [pair.passage.text for pair in PAIRS]
     index = rh.Index.build([rh.Document(str(i), text) for i, text in enumerate(texts[:30])], tmp_path / "i")

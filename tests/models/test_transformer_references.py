@@ -25,6 +25,7 @@ def check():
     return module
 
 
+@pytest.mark.quick("bert*", "biencoder*")
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_results_equal_the_reference(path, check):
     verdict = check.judge(path, check.kinds())
@@ -92,6 +93,7 @@ def vectors_of(path, checkpoint, name, cfg):
     np.savez(path, **kept, cfg_json=json.dumps(given))
 
 
+@pytest.mark.quick("bert_seqcls1*")
 @pytest.mark.parametrize(
     ("file", "kind", "name"),
     [

@@ -81,6 +81,7 @@ def scores(model, pairs):
         return model(model.encode(pairs)).numpy()
 
 
+@pytest.mark.quick("tk*", "samcnn*", "knrm*", "drmm*", "pacrr*", "match*")
 def test_a_score_does_not_depend_on_the_batch(model):
     together = scores(model, PAIRS)
     assert together.shape == (len(PAIRS),)

@@ -47,6 +47,7 @@ measures = "AP"
 """
 
 
+@pytest.mark.slow
 def test_vectors_are_added_to_copies_that_share_the_files_of_the_index(tmp_path, run, bert):
     encoder = bert("BertModel")
     (tmp_path / "r.toml").write_text(RECIPE.format(notes=NOTES, encoder=encoder))

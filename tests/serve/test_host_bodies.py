@@ -350,6 +350,7 @@ def test_malformed_requests_leave_the_service_well(client, raw):
     assert client.get("/healthz").status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [RESTING], ids=["resting"])
 def test_requests_on_one_connection_are_all_answered(client):
     with client.connect() as line:

@@ -27,6 +27,7 @@ def files(tmp_path, run):
     return tmp_path
 
 
+@pytest.mark.quick("qdrant_edge")
 @pytest.mark.parametrize("kind", ["qdrant", "qdrant_edge"])
 def test_push_pull_and_rerank(files, run, bert, kind):
     pytest.importorskip("transformers")

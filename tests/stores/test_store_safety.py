@@ -139,6 +139,7 @@ def killed_push(index, store, options, after=2):
     return sum(batches)
 
 
+@pytest.mark.quick("qdrant*", "opensearch")
 @pytest.mark.parametrize("kind", NEEDED)
 def test_a_pull_refuses_what_a_killed_push_left(index, store_of, kind):
     store = store_of(kind)
@@ -169,6 +170,7 @@ def test_a_push_that_is_killed_as_it_replaces_removed_records_is_not_whole(index
         pulled(kind, store)
 
 
+@pytest.mark.quick("qdrant*", "opensearch")
 @pytest.mark.parametrize("kind", NEEDED)
 def test_what_an_earlier_version_pushed_is_judged_by_its_count(index, store_of, kind):
     store = store_of(kind)

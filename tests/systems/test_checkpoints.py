@@ -19,6 +19,7 @@ def test_listed_checkpoints_are_of_families_that_are_opened():
     assert {checkpoint.family for checkpoint in CHECKPOINTS} <= set(PUBLISHED)
 
 
+@pytest.mark.slow
 @installed
 def test_default_is_the_installed_encoder_and_ranks(tmp_path, run):
     texts = ["Bread is baked at night.", "Pilots board ships and steer them into the harbour."]

@@ -43,6 +43,7 @@ def test_stacked_suffixes_on_short_stems_agree_with_nltk():
     assert not differing(made - {""})
 
 
+@pytest.mark.slow
 def test_every_word_of_the_standard_library_agrees_with_nltk():
     library = Path(sysconfig.get_path("stdlib"))
     vocabulary = set()
@@ -99,6 +100,7 @@ def test_characters_beyond_the_basic_plane_count_as_two_consonants_as_in_lucene(
     assert stem(word) == stemmed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="the measured collections are not beside this checkout")
 def test_the_words_of_real_collections_agree_with_nltk():
     import gzip

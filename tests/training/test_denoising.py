@@ -76,6 +76,7 @@ def _in_order(examples):
     ]
 
 
+@pytest.mark.slow
 def test_it_is_said_how_many_and_labels_are_learned_as_usual(toy, fresh, tmp_path):
     class Words:
         scale, fingerprint = "score", "words"

@@ -43,6 +43,7 @@ def same(left, right):
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
+@pytest.mark.quick("tk", "knrm")
 @pytest.mark.parametrize("family", ["knrm", "tk", "samcnn"])
 def test_families_learn_to_rank_better_than_the_first_stage(toy, fresh, tmp_path, family):
     model = fresh(family)

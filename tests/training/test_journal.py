@@ -43,7 +43,7 @@ def test_a_last_line_cut_off_is_passed_over_but_no_other(tmp_path):
         read_log(path)
 
 
-@pytest.mark.quick("svg")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_the_same_log_gives_the_same_picture(tmp_path, kind):
     for name in "ab":

@@ -119,6 +119,7 @@ def test_a_killed_one_goes_on_and_ends_with_the_same_bits(corpus, tmp_path, voca
 FILES = ("log.jsonl", "settings.json", "tokens.bin", "tokenizer.json", "config.json", "model.safetensors")
 
 
+@pytest.mark.quick("settings.json", "tokens.bin")
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_was_changed_is_refused_when_the_command_is_given_again(
     name, corpus, tmp_path, vocabulary

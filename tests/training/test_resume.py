@@ -65,7 +65,7 @@ CASES = {
 }
 
 
-@pytest.mark.quick("knrm-*")
+@pytest.mark.quick("knrm-adam")
 @pytest.mark.parametrize(
     "case",
     [
@@ -86,6 +86,7 @@ def test_a_broken_and_resumed_training_ends_bit_equal(toy, fresh, tmp_path, case
         assert getattr(whole[0], field) == getattr(broken[0], field)
 
 
+@pytest.mark.slow
 def test_without_validation_it_ends_bit_equal_too(toy, fresh, tmp_path):
     settings = settings_for("samcnn", rate=0.03, epochs=2)
     whole = ended(toy, fresh, tmp_path / "whole", "samcnn", settings, validated=False)
@@ -94,6 +95,7 @@ def test_without_validation_it_ends_bit_equal_too(toy, fresh, tmp_path):
     assert whole[2] == broken[2]
 
 
+@pytest.mark.quick("settings.json")
 @pytest.mark.parametrize("name", ["log.jsonl", "settings.json", "untaught.run"])
 def test_a_changed_file_is_refused_when_the_training_is_given_again(toy, fresh, tmp_path, name):
     def again(**options):
@@ -128,6 +130,7 @@ def test_what_was_done_is_not_done_again(toy, fresh, tmp_path):
     assert told[-1] == 18
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")
 def test_what_was_remarked_after_the_first_checkpoint_is_remarked_again(toy, fresh, tmp_path):
     settings = settings_for("knrm", rate=1e-4)
@@ -211,6 +214,7 @@ def test_a_damaged_checkpoint_is_said(toy, fresh, tmp_path):
         fit(fresh("knrm"), toy.examples, settings_for("knrm"), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "filled", "at"), [({}, 8, 6), ({"checkpoint_every": 0}, 5, 0)], ids=["checkpoint", "ranker"]
 )
@@ -236,6 +240,7 @@ def test_a_full_disk_leaves_the_best_and_the_last_checkpoint(toy, fresh, tmp_pat
     assert whole[2] == resumed[2]
 
 
+@pytest.mark.slow
 def test_what_a_kill_left_half_written_is_mended(toy, fresh, tmp_path):
     settings, out = settings_for("knrm"), tmp_path / "broken"
     with pytest.raises(Killed):

@@ -121,6 +121,7 @@ def test_text_rankers_learn_to_rank(toy, checkpoint, tmp_path, case):
     assert all(torch.equal(kept[name], tensor) for name, tensor in model.state_dict().items())
 
 
+@pytest.mark.quick("crossencoder")
 @pytest.mark.parametrize("family", ["crossencoder", "biencoder", "monot5"])
 def test_dropout_of_none_makes_learning_repeatable_and_none_given_is_the_models_own(toy, checkpoint, family):
     folder = checkpoint(family)
@@ -168,6 +169,7 @@ def begun(family, folder):
     return make(f'{family}("{folder}", query_length=6)', DESIGNS, "ranker").fresh([], seed=1)
 
 
+@pytest.mark.quick("crossencoder")
 @pytest.mark.filterwarnings(
     "ignore::rankhouse.core.errors.RankhouseWarning"
 )  # at this rate nothing is learned

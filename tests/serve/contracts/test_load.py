@@ -61,6 +61,7 @@ def test_a_burst_is_answered_rightly_or_told_to_come_again(small, tiny):
     assert settled(service.catalogue.rankers["m"].worker)
 
 
+@pytest.mark.slow
 def test_a_full_queue_refuses_and_a_large_request_is_never_too_large(small, tiny):
     service, client = small
     served = service.catalogue.rankers["m"]

@@ -34,6 +34,7 @@ def scores_of(served, query, texts, reading):
     return request.scores(request.future.result(120))
 
 
+@pytest.mark.quick("*tk", "sentences*")
 @pytest.mark.filterwarnings("ignore:.*adds log probabilities")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
@@ -68,6 +69,7 @@ def test_scores_and_order_are_those_of_reranking(tiny, served, kind, split, pool
 POISON = ["", "  \n\t ", "\u3000", "storm " * 200_000, "x" * 300_000, "\x00\x01", "grain\ud800prices"]
 
 
+@pytest.mark.quick("tk", "biencoder")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_poisoned_document_fails_nobody(tiny, served, kind):
     rng = random.Random(6)

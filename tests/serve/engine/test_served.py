@@ -36,7 +36,7 @@ def offline(tiny, kind):
     return open_ranker(tiny.tiny_model(kind, tiny.folder), ComputeOptions("fp32", "cpu", 1))
 
 
-@pytest.mark.quick("crossencoder", "biencoder")
+@pytest.mark.quick("biencoder")
 def test_many_requests_at_once_get_the_offline_scores(tiny, served, kind, offline):
     requests = [make_pairs(tiny, n, seed) for seed, n in enumerate([1, 2, 3, 5, 8, 40, 300, 1, 60, 7])]
     one = served(kind)

@@ -85,6 +85,7 @@ def test_lengths_and_kinds(index):
     assert kinds_of(index) == [("md", 60, 100), ("txt", 30, 50)]
 
 
+@pytest.mark.slow
 def test_a_packed_file_counts_as_what_is_packed(tmp_path):
     names = ("a.md", "b.md.gz", "c.MD.zst", "d.txt")
     index = rh.Index.build([{"id": name, "text": name} for name in names], tmp_path / "index")

@@ -119,6 +119,7 @@ def test_an_encoder_without_vectors_reads_documents_and_gets_its_systems_once_it
     assert ask(own, "high water", "dense")[0]
 
 
+@pytest.mark.quick("tk*")
 @pytest.mark.parametrize(("ranker", "kept"), [("tk", ()), ("cross", ("--tokens", "--split", "words(15)"))])
 def test_what_the_index_stores_for_a_ranker_is_used_as_rerank_uses_it(
     own, world, tmp_path, command, busy, ranker, kept

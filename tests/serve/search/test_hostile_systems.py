@@ -126,6 +126,7 @@ def systems():
     yield from ({"ranker": "cross", "depth": depth} for depth in (0, 1, 1000))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_systems_of_ones_own_are_answered_or_refused(service):
     asked = [SearchBody(query="high water", k=3, **own) for own in systems()]
@@ -141,6 +142,7 @@ def test_so_are_their_explanations(service):
     assert 30 < sum(done) < len(done)
 
 
+@pytest.mark.quick("bm25*", "hybrid", "dense")
 @pytest.mark.parametrize("system", ["bm25", "bm25+rm3", "ql", "dense", "hybrid", "cross", "tk", "tk+bm25"])
 def test_strange_questions_are_answered(service, system):
     for query in QUERIES:

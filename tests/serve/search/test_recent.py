@@ -39,6 +39,7 @@ def test_columns_and_explanations_read_the_documents_once(service, rows):
     assert rows(lambda: search(service.catalogue, SearchBody(query="grain prices", system="cross"))) > 10
 
 
+@pytest.mark.slow
 def test_an_explanation_says_the_same_whether_or_not_it_was_searched_for(service, world, rankers):
     fresh = type(service)(type(service.catalogue)({"harbour": world.index}, rankers))
     search(service.catalogue, SearchBody(query=ASKED, system="cross+bm25"))
@@ -50,6 +51,7 @@ def test_an_explanation_says_the_same_whether_or_not_it_was_searched_for(service
         assert explain(service.catalogue, why).to_dict() == explain(fresh.catalogue, why).to_dict()
 
 
+@pytest.mark.slow
 def test_another_depth_split_or_pool_is_read_anew(service, rows):
     search(service.catalogue, SearchBody(query=ASKED, system="cross"))
     for change in ({"depth": 3}, {"split": "words(9)"}, {"pool": "mean"}, {"models": ["ql"]}):

@@ -76,6 +76,7 @@ def test_vectors_and_their_fusion(service, world, offline):
     assert_same(service, world, "hybrid", offline.search("hybrid.run", *options))
 
 
+@pytest.mark.quick("bi", "cross")
 @pytest.mark.parametrize("ranker", ["cross", "tk", "bi"])
 def test_rankers_over_bm25_and_fused_with_it(service, world, offline, ranker):
     bm25, split = offline.search("bm25.run"), str(service.catalogue.ranker(ranker).split)
@@ -106,6 +107,7 @@ def test_a_system_of_ones_own(service, world, offline):
     assert_same(service, world, own, read)
 
 
+@pytest.mark.slow
 def test_many_at_once_get_the_same_answers(service, world, offline):
     """Requests share batches, views and caches; none of that is to be seen in a score."""
     systems = ["bm25", "bm25+rm3", "dense", "hybrid", "cross", "tk", "cross+bm25"]

@@ -43,6 +43,7 @@ def parted(parts, rankers, service):
     return type(service)(Catalogue({"harbour": parts}, rankers))
 
 
+@pytest.mark.quick("bm25*", "dense", "cross")
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_answers_are_those_of_the_whole(service, parted, system):
     for question in (ASKED, "high water in the harbour", "the of"):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -309,12 +310,12 @@ def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
 
 
 def _analysed(
-    documents: Iterable[Document], analysts: Analysts
+    chunks: Iterable[list[Document]], analysts: Analysts
 ) -> Iterator[tuple[list[Document], AnalysedTexts]]:
     """Analyse chunk after chunk in the order given; worker processes are kept a few ahead of the writer."""
     ahead = 2 * analysts.workers if analysts.workers > 1 else 0
     waiting: deque[tuple[list[Document], Future[AnalysedTexts]]] = deque()
-    for chunk in _chunks(documents):
+    for chunk in chunks:
         waiting.append((chunk, analysts.submit([document.full_text for document in chunk])))
         if len(waiting) > ahead:
             ready, future = waiting.popleft()
@@ -329,8 +330,12 @@ def _write_segments(
     """Fill segment after segment; terms go on being numbered until a segment is closed."""
     report = BuildReport()
     growing = GrowingSegments(out / "segments", first, options.segment_tokens, AnalysedSegment)
-    with Analysts(options.analyzer, options.workers or os.cpu_count() or 1) as analysts, growing:
-        for chunk, analysed in _analysed(documents, analysts):
+    chunks = _chunks(documents)
+    begun = list(islice(chunks, 2))
+    # To start processes takes longer than to analyse a single chunk here.
+    workers = (options.workers or os.cpu_count() or 1) if len(begun) > 1 else 1
+    with Analysts(options.analyzer, workers) as analysts, growing:
+        for chunk, analysed in _analysed(chain(begun, chunks), analysts):
             if growing.is_full_for(len(analysed.tokens)):
                 analysts.forget()
                 growing.close()
