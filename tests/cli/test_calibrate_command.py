@@ -34,7 +34,7 @@ WORDS = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cross(bert):
     """A two-class BERT with its vocabulary."""
     return f"crossencoder({str(bert('BertForSequenceClassification', num_labels=2))!r})"

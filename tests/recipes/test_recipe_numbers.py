@@ -1,6 +1,8 @@
 """Means, intervals and tests over loops; curves and fields."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,17 +75,23 @@ value = "AP"
 """
 
 
-@pytest.fixture
-def result(tmp_path, run):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("recipe")
+
+
+@pytest.fixture(scope="module")
+def result(folder):
     """The recipe carried out: its JSON, and every run by step and loop."""
-    (tmp_path / "r.toml").write_text(RECIPE)
-    done = run("run", "r.toml", "--json")
+    (folder / "r.toml").write_text(RECIPE)
+    command = [sys.executable, "-m", "rankhouse", "run", "r.toml", "--json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    steps = json.loads((tmp_path / "r.out" / "manifest.json").read_text())["steps"]
+    steps = json.loads((folder / "r.out" / "manifest.json").read_text())["steps"]
     qrels = read_qrels(NOTES / "qrels.txt")
     runs = {
         (step["step"], *step["loop"].values()): evaluate(
-            read_run(tmp_path / "r.out" / step["output"]), qrels, "AP"
+            read_run(folder / "r.out" / step["output"]), qrels, "AP"
         )
         for step in steps
         if step["station"] == "search"
@@ -113,10 +121,10 @@ def test_numbers_are_paired_by_pass(result):
     assert cells["long"]["p"] == 1
 
 
-def test_a_table_with_a_baseline_shows_differences_and_p(result, tmp_path):
+def test_a_table_with_a_baseline_shows_differences_and_p(result, folder):
     found, _ = result
     cell = next(c for c in found["tables"][0]["cells"] if c["system"] == "BM25")
-    text = (tmp_path / "r.out" / "results.md").read_text()
+    text = (folder / "r.out" / "results.md").read_text()
     line = next(line for line in text.splitlines() if line.startswith("| BM25 | AP |"))
     assert "Differences to QL:" in text
     assert f"{cell['difference']:+.4f}" in line
