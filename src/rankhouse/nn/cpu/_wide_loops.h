@@ -7,7 +7,7 @@ typedef float v8 __attribute__((vector_size(32)));
 typedef int32_t i8 __attribute__((vector_size(32)));
 typedef uint8_t b8 __attribute__((vector_size(8)));
 
-#define WIDE static inline __attribute__((always_inline))
+#define WIDE FOR inline __attribute__((always_inline))
 
 WIDE v8 all(float x) { return (v8){x, x, x, x, x, x, x, x}; }
 WIDE v8 get(const float *p) { v8 x; memcpy(&x, p, 32); return x; }
