@@ -12,7 +12,7 @@ HOSTS := .venv-hosts/.installed
 # Hundreds of tests start a command: each would compile the source again where an environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-slow test-all test-newest clients hosts test-hosts check docs bench clean
+.PHONY: install demo test test-slow test-all test-newest clients hosts test-hosts check docs bench wheels clean
 
 install: $(STAMP)
 
@@ -66,8 +66,8 @@ test-hosts: $(HOSTS)
 	  tests/hosts tests/test_docs.py -m outside -k "not extension and (hosts or from-)"
 
 check: $(STAMP)
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks .ci
+	$(BIN)/ruff check src tests benchmarks .ci
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_floors.py tests/test_house.py
 
@@ -80,5 +80,11 @@ bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	$(BIN)/python benchmarks/first_stage.py
 
+# What a release uploads, in dist/: the source, a wheel for each platform, compiled by Zig, and one without compiled loops.
+wheels:
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[release]"
+	.venv-release/bin/python .ci/wheels.py dist
+
 clean:
-	rm -rf .pytest_cache .venv .venv-newest .venv-clients .venv-hosts tests/serve/npm/node_modules build demo site
+	rm -rf .pytest_cache .venv .venv-newest .venv-clients .venv-hosts .venv-release dist tests/serve/npm/node_modules build demo site
