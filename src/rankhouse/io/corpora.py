@@ -25,6 +25,7 @@ from rankhouse.io.outputs import write_lines
 from rankhouse.io.public import PUBLIC, public_documents, public_queries
 from rankhouse.io.readers import installed, tables
 from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS
+from rankhouse.io.trec import beir_split, read_qrels
 
 T = TypeVar("T")
 
@@ -100,6 +101,8 @@ def distinct(
 def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     """List the corpus files a path stands for: itself, or those of a folder in order of name.
 
+    Of a folder in BEIR's layout, that is ``corpus.jsonl``.
+
     Symbolic links within a folder are left out, since what they lead to is read by itself or lies elsewhere,
     and a file under two names is read once.
 
@@ -118,6 +121,8 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
                 f'"{kind_of(source) or source.name}" is not one of them'
             )
         return [source]
+    if (beir := source / "corpus.jsonl").is_file() and (source / "qrels").is_dir():
+        return [beir]
     paths, left = dict[tuple[int, int], Path](), list[str]()
     for path in sorted(p for p in source.rglob("*") if is_corpus(p) and not p.is_dir()):
         stat = path.lstat()
@@ -230,7 +235,8 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
     [Query(id='q1', text='who steers ships?')]
 
     Args:
-        path: ``{"id", "text"}`` a line, or ``id <tab> text`` a line, or TREC ``<top>`` records.
+        path: ``{"id", "text"}`` a line, or ``id <tab> text`` a line, or TREC ``<top>`` records; or a folder
+            in BEIR's layout, whose judged queries (of the test split) are read.
         skips: How many malformed records to pass over; none by default.
         field: Which text to take: a key of the JSON records, or "title", "desc" or "narr" of topics.
             By default "text" (JSON) and "title" (topics).
@@ -244,6 +250,9 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
         return public_queries(str(path).removeprefix(PUBLIC), field)
     path = Path(path)
     skips = Skips() if skips is None else skips
+    if path.is_dir():
+        judged = read_qrels(beir_split(path))
+        return [query for query in read_queries(path / "queries.jsonl", skips, field) if query.id in judged]
     records: Iterator[tuple[int, Query]]
     lines = numbered_lines(path)  # opened when the first is taken
     match looks_like(path):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rankhouse.core.errors import BadData, DuplicateId, WrongUse, warn
+from rankhouse.core.errors import BadData, DuplicateId, MissingInput, WrongUse, warn
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.qrels import MOST_GRADE, Qrels
 from rankhouse.core.run import INFINITE_FROM, TOO_LARGE, Run
@@ -153,6 +153,18 @@ _whole_number = re.compile("[+-]?[0-9]+").fullmatch
 _BEIR_HEADER = ["query-id", "corpus-id", "score"]
 
 
+def beir_split(folder: Path) -> Path:
+    """Return the judgements in a folder of BEIR's layout: of its test split, else of dev (MS MARCO)."""
+    splits = [folder / "qrels" / f"{name}.tsv" for name in ("test", "dev")]
+    for path in splits:
+        if path.is_file():
+            return path
+    raise MissingInput(
+        f"{folder}: a folder without qrels/test.tsv or qrels/dev.tsv; name a file, or a folder in BEIR's "
+        "layout: corpus.jsonl, queries.jsonl, qrels/test.tsv"
+    )
+
+
 def read_qrels(path: Path | str, skips: Skips | None = None) -> Qrels:
     """Read TREC qrels (query, iteration, document, grade), or BEIR's three columns with their header.
 
@@ -162,7 +174,7 @@ def read_qrels(path: Path | str, skips: Skips | None = None) -> Qrels:
     {'q': {'a': 1}}
 
     Args:
-        path: The file, or ``ir_datasets:NAME`` for the judgements of a public collection.
+        path: The file, a folder in BEIR's layout, or ``ir_datasets:NAME`` of a public collection.
         skips: How many malformed records to pass over; none by default.
 
     Raises:
@@ -173,6 +185,7 @@ def read_qrels(path: Path | str, skips: Skips | None = None) -> Qrels:
     if str(path).startswith(PUBLIC):
         return qrels_of(str(path).removeprefix(PUBLIC))
     path, skips = Path(path), Skips() if skips is None else skips
+    path = beir_split(path) if path.is_dir() else path
     is_beir = (
         next((raw.decode(errors="replace").split() for _, raw in numbered_lines(path)), []) == _BEIR_HEADER
     )

@@ -44,6 +44,13 @@ class IndexJob:
         tuple[str, ...], Option("Corpora.", "source", positional=True, unless=("delete", "upgrade"))
     ] = ()
     analyzer: Annotated[str, Option("english, tweet or whitespace.")] = "english"
+    field: Annotated[
+        str,
+        Option(
+            "Index titles or texts alone, leaving out documents without one; by default both, joined.",
+            choices=("both", "title", "text"),
+        ),
+    ] = "both"
     duplicates: Annotated[
         str,
         Option(
@@ -69,6 +76,14 @@ class IndexJob:
     def options(self) -> BuildOptions:
         """How an index is built."""
         return BuildOptions(self.analyzer, self.segment_tokens, self.workers)
+
+    def of_field(self, documents: Iterator[Document]) -> Iterator[Document]:
+        """Reduce documents to the field that is indexed."""
+        for document in documents:
+            if self.field == "both":
+                yield document
+            elif text := getattr(document, self.field):
+                yield document._replace(title="", text=text)
 
     def survey(self) -> Survey:
         """Measure the corpora, and hash samples of them."""
@@ -123,7 +138,7 @@ class IndexWorker:
         job, started = self._job, time.perf_counter()
         line, skips = CorpusShards(job.sources), Skips(job.skip_bad)
         repeats = None if job.duplicates == "refuse" else Repeats(job.duplicates)
-        documents: Iterator[Document] = line.read(shard.start, shard.stop, skips, repeats)
+        documents = job.of_field(line.read(shard.start, shard.stop, skips, repeats))
         first = list(islice(documents, 1))
         report = BuildReport()
 

@@ -70,7 +70,7 @@ def command(
     if job.duplicates != "refuse":
         held = Index.open(out).documents if append and not update else None
         repeats = Repeats(job.duplicates, held)
-    documents = read_sources(sources, skips, repeats, meter)
+    documents = job.of_field(read_sources(sources, skips, repeats, meter))
     started = time.perf_counter()
     with console.progress("indexing", _bytes_of([source.path for source in sources]), "bytes") as show:
         work = partial(build.append, update=update) if append else build.build

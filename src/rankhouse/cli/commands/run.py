@@ -57,6 +57,9 @@ def command(
     changes: Annotated[
         tuple[str, ...], Option("Change an entry: loop.seed=[1,2] ...", flag="--set", metavar="KEY=VALUE")
     ] = (),
+    only: Annotated[
+        tuple[str, ...], Option("Of the loops, only this value; give it once for each.", metavar="VALUE")
+    ] = (),
     smallest: Annotated[bool, Option("Apply the recipe's table [smallest].")] = False,
     out: Annotated[
         Path | None, Option("The result's folder.", "local", default="the recipe's name with .out")
@@ -73,14 +76,14 @@ def command(
     """
     where = cluster.options
     folder = real_path(out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out"))
-    file = read_recipe(recipe, changes, smallest=smallest)
+    file = read_recipe(recipe, changes, smallest=smallest, only=only)
     contents = Contents(folder / HASHES)
     plan = make_plan(file, Sources(file, contents, download=download), folder, ProgramCommands())
     check_tables(plan)
     check_figures(plan)
     if dry_run:
         return show_plan(plan, folder, contents)
-    if plan.absent and not partial:
+    if plan.absent and not (partial or file.recipe.partial):
         raise MissingInput(_absent(plan))
     with only_writer(folder):
         check_own_folder(folder, (HASHES,))
@@ -140,7 +143,7 @@ def show_plan(plan: RecipePlan, folder: Path, contents: Contents) -> CommandResu
 
 def show(result: Result, files: list[Path]) -> None:
     """Print the tables, the expected numbers and where the files are."""
-    for shown in result.tables:
+    for shown in (table for table in result.tables if table.comparison is not None):
         console.print_table(shown.table, shown.name)
         for text in (shown.note, *shown.remarks):
             if text:
@@ -150,6 +153,8 @@ def show(result: Result, files: list[Path]) -> None:
     for drawn in result.figures:
         console.print_table(drawn.table, drawn.name)
     passed_over = [state.task.title for state in result.states if state.record is None]
+    for reason in result.plan.absent:
+        console.say(f"absent: {reason}")
     if passed_over:
         console.say(f"data absent, so these steps were skipped: {', '.join(passed_over)}")
     console.results.print(result.verdict, markup=False)

@@ -33,8 +33,10 @@ class RecipeFile(NamedTuple):
     smallest: bool
 
 
-def read_recipe(path: Path, changes: Sequence[str] = (), *, smallest: bool = False) -> RecipeFile:
-    """Read a recipe; WrongUse where it is not TOML, has an unknown key or a wrong type, with the line."""
+def read_recipe(
+    path: Path, changes: Sequence[str] = (), *, smallest: bool = False, only: Sequence[str] = ()
+) -> RecipeFile:
+    """Read a recipe, of its loops only some values; WrongUse with the line where it has a fault."""
     text = "\n".join(as_text(raw, path, line) for line, raw in numbered_lines(path)) + "\n"
     try:
         raw = tomllib.loads(text)
@@ -48,7 +50,20 @@ def read_recipe(path: Path, changes: Sequence[str] = (), *, smallest: bool = Fal
         _lay_over(raw, least, lines)
     for change in changes:
         _change(raw, change, lines)
-    return RecipeFile(_checked(raw, lines), lines, path.parent.resolve(), smallest)
+    recipe = _restricted(_checked(raw, lines), only)
+    return RecipeFile(recipe, lines, path.parent.resolve(), smallest)
+
+
+def _restricted(recipe: Recipe, only: Sequence[str]) -> Recipe:
+    """Keep the named values of the loop variables that have them; WrongUse where none has one."""
+    known = dict.fromkeys(label(value) for values in recipe.loop.values() for value in values)
+    for name in only:
+        choose(name, known or {"none, as the recipe has no [loop]": None}, "value of a loop")
+    kept = {
+        name: tuple(value for value in values if label(value) in only) or values
+        for name, values in recipe.loop.items()
+    }
+    return msgspec.structs.replace(recipe, loop=kept)
 
 
 def _lay_over(raw: dict[str, Any], changes: dict[str, Any], lines: RecipeLines, around: Key = ()) -> None:

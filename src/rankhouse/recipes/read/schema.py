@@ -12,6 +12,7 @@ class DataEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     path: str  # a file or folder or its URL, ``ir_datasets:NAME`` or ``hub:OWNER/NAME``
     get: str = ""  # where to get it, for those who lack it
+    otherwise: str = ""  # used where path is not there: ``ir_datasets:NAME`` or another path
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,6 +71,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str = ""  # what is done and why
     source: str = ""  # the paper and table it reproduces
     time: str = ""  # how long it takes, and on what
+    partial: bool = False  # a collection of independent rows: those whose data are absent are always skipped
     data: dict[str, DataEntry] = {}
     loop: dict[str, tuple[Any, ...]] = {}  # variable -> its values: numbers, texts, or tables with a "name"
     steps: dict[str, Step] = {}

@@ -56,7 +56,9 @@ class Sources:
         return self._inputs[key]
 
     def _look(self, name: str, inner: str) -> Input:
-        address = self._word(name, ())
+        address, instead = self._word(name, ()), self._file.recipe.data[name].otherwise
+        if instead and "://" not in address and not (self._file.folder / Path(address).expanduser()).exists():
+            address = instead
         shown = f"{name}/{inner}" if inner else name
         if address.startswith(PUBLIC):
             lack = self._lacks_collection(name, address)
