@@ -1,7 +1,8 @@
-"""docs/results.md: what the recipes expect, beside what was obtained by the runs kept in recipes/results/.
+r"""docs/results.md: what the recipes expect, beside what was obtained by the runs kept in recipes/results/.
 
     rankhouse run recipes/beir.toml --only scifact --set data.root=~/beir --out beir.out
-    python benchmarks/results.py --keep beir.out --command "rankhouse run recipes/beir.toml --only scifact"
+    python benchmarks/results.py --keep beir.out --command "rankhouse run recipes/beir.toml --only scifact" \
+        --data "BEIR's own archive"
     python benchmarks/results.py                          # writes the page
 
 ``--keep`` takes of a result folder the numbers that a recipe expects, with the command, the commit of this
@@ -123,7 +124,8 @@ def _section(recipe: Path, title: str, runs: list[dict[str, Any]], lines: list[t
     for run in runs:
         versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
         parts.append(
-            f"Run here: `{run['command']}`, commit {run['commit']}, on {run['machine']} ({versions}).\n"
+            f"Run here: `{run['command']}`, commit {run['commit']}, on {run['machine']} ({versions}). "
+            f"Data: {run['data']}.\n"
         )
     if not runs:
         parts.append("Never run here.\n")
@@ -139,7 +141,7 @@ def _line(row: Row, obtained: float | None) -> tuple[str, ...]:
     return (*texts, row.source)
 
 
-def keep(out: Path, command: str, name: str) -> Path:
+def keep(out: Path, command: str, data: str, name: str = "") -> Path:
     """Take the numbers of a result folder; return the file that was written."""
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     tables = json.loads((out / "results.json").read_text(encoding="utf-8"))["tables"]
@@ -156,6 +158,7 @@ def keep(out: Path, command: str, name: str) -> Path:
     result = {
         "recipe": recipe,
         "command": command,
+        "data": data,
         "commit": _git("rev-parse", "--short=10", "HEAD"),
         "machine": f"{machine['processor']}, {machine['cores']} cores",
         "versions": {name: manifest["versions"][name] for name in PACKAGES if name in manifest["versions"]},
@@ -184,12 +187,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--keep", type=Path, metavar="OUT", help="take the numbers of this result folder")
     parser.add_argument("--command", default="", help="by which command they were obtained")
+    parser.add_argument("--data", default="", help="what the data were: archive, version, conversion")
     parser.add_argument("--name", default="", help="of the file in recipes/results; the recipe's by default")
     arguments = parser.parse_args()
     if arguments.keep is not None:
-        if not arguments.command:
-            parser.error("--keep needs --command, as it was typed; write ~ for your folders")
-        print(keep(arguments.keep, arguments.command, arguments.name))
+        if not (arguments.command and arguments.data):
+            parser.error("--keep needs --command, as it was typed, with ~ for your folders, and --data")
+        print(keep(arguments.keep, arguments.command, arguments.data, arguments.name))
     PAGE.write_text(page(), encoding="utf-8")
     print(PAGE)
 

@@ -25,7 +25,7 @@ def test_a_kept_result_says_how_it_was_obtained_and_is_still_expected(path):
     text = path.read_text(encoding="utf-8")
     result = json.loads(text)
     assert result["command"].startswith(f"rankhouse run recipes/{result['recipe']}")
-    assert all(result[key] for key in ("commit", "machine", "versions", "numbers"))
+    assert all(result[key] for key in ("commit", "data", "machine", "versions", "numbers"))
     assert '"/' not in text
     assert not any(place in text for place in ("/home/", "/root/", "/tmp/", "/work/"))
     wanted = {
@@ -40,11 +40,11 @@ def test_kept_numbers_are_those_of_the_result_folder(tmp_path, run, monkeypatch)
     done = run("run", recipe, "--only", "scifact", "--set", f"data.scifact={beir}", "--out", "o")
     assert done.returncode == 0, done.stderr
     monkeypatch.setattr(results, "KEPT", tmp_path / "kept")
-    path = results.keep(tmp_path / "o", "rankhouse run recipes/beir.toml --only scifact", "")
+    path = results.keep(tmp_path / "o", "rankhouse run recipes/beir.toml --only scifact", "four notes")
     kept = json.loads(path.read_text())
     assert kept["numbers"] == [["scifact", "BM25", "nDCG@10", 0.777407], ["scifact", "BM25", "R@100", 1.0]]
     page = results.page()
     assert "| scifact | BM25 | nDCG@10 | 0.6789 | 0.001 | 0.7774 | differs by +0.0985 | Pyserini" in page
     assert run("run", recipe, "--smallest", "--out", "s").returncode == 0
     with pytest.raises(SystemExit, match="nothing to keep"):
-        results.keep(tmp_path / "s", "rankhouse run recipes/beir.toml --smallest", "")
+        results.keep(tmp_path / "s", "rankhouse run recipes/beir.toml --smallest", "four notes")
