@@ -197,7 +197,7 @@ def test_the_folder_is_one_that_others_write_too(bert, tmp_path):
         tmp_path / "saved",
     )
     assert sorted(one.name for one in (tmp_path / "saved").iterdir()) == [
-        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
     config = json.loads((tmp_path / "saved" / "config.json").read_text())
     assert config["architectures"] == ["BertForSequenceClassification"]

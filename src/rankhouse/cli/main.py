@@ -35,6 +35,7 @@ GROUPS = {
         "calibrate": ("calibrate", "Fit the probability that a ranker's score stands for."),
         "threshold": ("threshold", "Choose a teacher's threshold on judged pairs, and say what it keeps."),
         "pretrain": ("pretrain", "Pre-train a small T5 on a text collection."),
+        "export": ("export", "Write a ranker for sentence-transformers and the hub, with a model card."),
         "models": ("models", "List published checkpoints that are known to work, and the default."),
     },
     "Measure": {

@@ -6,6 +6,7 @@ import ast
 import inspect
 import math
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING
@@ -314,6 +315,22 @@ def was_given(name: str) -> bool:
     """Return whether an option of the command at work stands on its command line."""
     context = click.get_current_context(silent=True)
     return context is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def command_line() -> str:
+    """Return the command at work as it could be typed: every option that was given, and its arguments."""
+    context, words = click.get_current_context(), list[str]()
+    for param in context.command.params:
+        value = context.params[str(param.name)]
+        if not was_given(str(param.name)) or param.name == "as_json":
+            continue
+        several = value if isinstance(value, tuple | list) else (value,)
+        if isinstance(param, click.Option) and param.is_flag:
+            words.append(param.opts[0] if value else param.secondary_opts[0])
+        else:
+            flag = [param.opts[0]] if isinstance(param, click.Option) else []
+            words += [word for one in several for word in (*flag, str(one))]
+    return shlex.join(["rankhouse", str(context.info_name), *words])
 
 
 def idle(reason: str, *names: str) -> None:

@@ -14,6 +14,7 @@ Texts that are too long are cut by each in its own way, so that such pairs have 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,12 +24,15 @@ from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Document
 from rankhouse.hosts import beir
 from rankhouse.hosts.adapters import RankerLike, checked_text, own_or_numbered
+from rankhouse.hosts.model_card import ModelCard
 from rankhouse.io.inputs import PathLike, as_path
 from rankhouse.io.outputs import replacing_folder
 
 with needs("sentence-transformers", "rankhouse.hosts.sentence_transformers"):
     from safetensors.torch import save_file
     from torch import Tensor, nn
+
+    from rankhouse.training.folder import SETTINGS
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -128,18 +132,22 @@ class _Checkpoint(NamedTuple):
     modules: Mapping[str, Any] = {}
 
 
-def save(ranker: PathLike | NeuralRanker, folder: PathLike) -> Path:
+def save(
+    ranker: PathLike | NeuralRanker, folder: PathLike, *, card: ModelCard | None = None, name: str = ""
+) -> Path:
     """Write a cross-encoder, a bi-encoder or a monoT5 in the layout of sentence-transformers or transformers.
 
     Args:
         ranker: The folder of a training, or what ``rh.open_ranker`` opened.
         folder: The folder to make, whole or not at all; nothing is replaced.
+        card: What README.md, the model card, says of licence and data.
+        name: How the card calls it; the folder's name where left out.
 
     Raises:
         WrongUse: Another family, which they cannot compute; something stands there already.
         OutputFailed: It cannot be written.
     """
-    opened = ranker if hasattr(ranker, "model") else open_ranker(ranker)
+    opened = open_ranker(ranker) if isinstance(ranker, str | os.PathLike) else ranker
     model: Any = opened.model
     if model.family not in _FAMILIES:
         raise WrongUse(
@@ -153,15 +161,23 @@ def save(ranker: PathLike | NeuralRanker, folder: PathLike) -> Path:
     )
     config.pop("transformers_version", None)
     target = as_path(folder, "folder")
+    text = (card or ModelCard()).text(opened, name or target.name, _training(ranker))
     with replacing_folder(target, lambda there: [one.name for one in there.iterdir()]) as part:
         part.mkdir()
         (part / "tokenizer.json").write_bytes(assets["tokenizer.json"])
         _write(part / "tokenizer_config.json", _tokenizer(model, json.loads(assets["tokenizer.json"])))
         _write(part / "config.json", config)
         _write(part / "model.safetensors", checkpoint.weights)
-        for name, content in checkpoint.modules.items():
-            _write(part / name, content)
+        for path, content in checkpoint.modules.items():
+            _write(part / path, content)
+        (part / "README.md").write_text(text, encoding="utf-8")
     return target
+
+
+def _training(ranker: PathLike | NeuralRanker) -> Path | None:
+    """Return the folder of a training, where a ranker was named by it."""
+    named = Path(ranker) if isinstance(ranker, str | os.PathLike) else None
+    return named if named is not None and (named / SETTINGS).is_file() else None
 
 
 def _write(path: Path, content: Any) -> None:  # noqa: ANN401 - JSON, or tensors by name

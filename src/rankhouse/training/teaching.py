@@ -88,6 +88,7 @@ def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> N
     comparison = compare(
         runs, validation.qrels, measures, "first stage", test="randomization", correction="holm"
     )
+    comparison.save(out / folder.NUMBERS)
     texts = {query.id: query.text for query in validation.queries}
     comparison.save(out / folder.REPORT, title=f"Training {out.name}: validation", texts=texts)
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.options import idle, verb, with_changes
+from rankhouse.cli.options import command_line, idle, verb, with_changes
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
+from rankhouse.io.outputs import writing
 from rankhouse.jobs.train import TrainJob
 from rankhouse.page.tables import CommandResult
 
@@ -31,6 +32,9 @@ def command(
     settings = with_changes(job.changes, epochs=job.epochs, seed=job.seed, loss=job.loss)
     with console.progress("training", None) as show:
         outcome = job.train(out, settings, show)
+    if not (out / "command.txt").exists():  # it may resume, or be finished already
+        with writing(out / "command.txt") as file:
+            file.write(f"{command_line()}\n")
     return CommandResult(outcome, lambda: _tell(outcome, out))
 
 

@@ -17,7 +17,7 @@ NEUTRAL = frozenset(
 """Options that change how fast, not what; the key of a step leaves them out."""
 
 # What a store holds changes without a recipe seeing it.
-_NOT_STEPS = frozenset({"run", "serve", "up", "doctor", "push", "pull"})
+_NOT_STEPS = frozenset({"run", "serve", "up", "doctor", "export", "push", "pull"})
 CACHE = "cache"
 """The one option that names a folder several steps may write into."""
 _RUNNERS_OWN = frozenset({"out", "json", "help"})
