@@ -31,7 +31,7 @@ PACKAGES = ("rankhouse", "python", "numpy", "torch")
 
 INTRODUCTION = """# Results
 
-What the [recipes](experiments.md) expect, where each number was published, and what was obtained when a
+What the [recipes](recipes.md) expect, where each number was published, and what was obtained when a
 recipe was run on the collection itself. `python benchmarks/results.py` writes this page from the recipes and
 from the result files in `recipes/results`, which say by which command, commit and machine they were obtained;
 a test compares the page with them.
