@@ -34,6 +34,7 @@ def test_a_kept_result_says_how_it_was_obtained_and_is_still_expected(path):
     assert {tuple(key) for *key, _ in result["numbers"]} <= wanted
 
 
+@pytest.mark.slow
 def test_kept_numbers_are_those_of_the_result_folder(tmp_path, run, monkeypatch):
     recipe = ROOT / "recipes" / "beir.toml"
     beir = ROOT / "tests" / "tiny" / "beir"
