@@ -54,6 +54,7 @@ GROUPS = {
         "serve": ("serve", "Serve indexes and rankers: the API of rerank clients, and a page."),
         "push": ("push", "Push an index into a vector store or search engine."),
         "pull": ("pull", "Pull a run from a vector store or search engine."),
+        "export": ("export", "Write an index's postings as a CIFF file, for other engines."),
         "merge": ("merge", "Join shards into one whole."),
     },
     "Experiments": {
