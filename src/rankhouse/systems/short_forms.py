@@ -177,7 +177,7 @@ class SearchOptions(ComputeOptions):
     models: Annotated[
         tuple[str, ...],
         Option(
-            "Short for a --system: bm25, ql, jm, dense(RANKER), sparse(RANKER); several are fused.",
+            "Short for a --system: bm25, ql, jm, impact, dense(RANKER), sparse(RANKER); several are fused.",
             "source",
             flag="--model",
         ),
