@@ -25,6 +25,7 @@ MODELS = (
     "ql(mu=5)",
     "jm",
     'ql(form="indri")',
+    "impact",
 )
 
 

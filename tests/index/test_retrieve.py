@@ -141,6 +141,7 @@ def test_models_print_as_they_are_written():
         "ql(form='indri', mu=2500)",
         "ql(form='indri', mu=2500, combine='sum')",
         "jm(lambda=0.1)",
+        "impact",
     ):
         assert str(make(text, WEIGHTINGS, "model")) == text
     for text in (

@@ -129,3 +129,19 @@ def test_a_search_by_a_table_imports_no_torch(world):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(len(PAIRS)), "[]"]
+
+
+def test_a_store_ranks_by_pushed_weights_as_the_index_does(world, run, tmp_path):
+    pytest.importorskip("qdrant_client", reason="extra dev")
+    (tmp_path / "q.tsv").write_text("".join(f"{name}\t{text}\n" for name, text in QUERIES.items()))
+    store, spec = f'qdrant("{tmp_path / "store"}", collection="c")', f'sparse("{world / "read"}")'
+    pushed = run("push", "--index", world / "index", "--to", store, "--impacts", 'sparse("read")')
+    assert pushed.returncode == 0, pushed.stderr
+    asked = ("pull", "--from", store, "--queries", "q.tsv", "--out", "pulled.run")
+    assert "holds weights of a sparse encoder" in run(*asked).stderr
+    assert run(*asked, "--model", spec).returncode == 0
+    own = rh.system(f'sparse("{world / "read"}", name="read")').run(QUERIES, rh.Index.open(world / "index"))
+    pulled = rh.read_run(tmp_path / "pulled.run")
+    for query in QUERIES:
+        assert pulled[query].doc_ids == own[query].doc_ids
+        np.testing.assert_allclose(pulled[query].scores, own[query].scores, rtol=2e-5)

@@ -8,10 +8,13 @@ import zlib
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import vectors_folder
+from rankhouse.index.impacts.encode import encode_impacts
+from rankhouse.index.impacts.impacts import impacts_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.stores.names import open_store
@@ -104,6 +107,39 @@ def vectors(index):
                 encoder,
             )
     return made
+
+
+class WordWeigher:
+    """A sparse encoder: a word weighs its length and a little, in a vocabulary of its own."""
+
+    fingerprint, vocabulary = "weigher-1", 1_000
+
+    def passage_weights(self, texts):
+        weights = np.zeros((len(texts), self.vocabulary), np.float32)
+        for row, text in enumerate(texts):
+            for word in text.lower().split():
+                number = zlib.crc32(word.encode())
+                weights[row, number % self.vocabulary] = len(word) + number % 97 / 97
+        return scipy.sparse.csr_array(weights)
+
+    query_weights = passage_weights
+
+    def word(self, number):
+        return f"word {number}"
+
+    def query_files(self):
+        return {}
+
+
+@pytest.fixture(scope="session")
+def impacts(index):
+    """Impacts of the index by a sparse encoder, and the encoder."""
+    encoder = WordWeigher()
+    job = EncodeOptions(len(index), index.fingerprint)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # documents without text have none
+        folder = impacts_folder(index.path)
+        return encode_impacts(encoder, index.documents.stream(), folder, job), encoder
 
 
 @pytest.fixture(scope="session")

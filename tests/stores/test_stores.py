@@ -6,12 +6,17 @@ import pytest
 from rankhouse.core.errors import MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.index.dense.exact import ExactSearcher, search
+from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.search import ImpactSearcher, search_impacts
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions
+from rankhouse.index.lexical.ciff import build_from_ciff, write_index
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
-from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
+from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_sparse, pull_text
 from rankhouse.stores.push import PushOptions, push
 from rankhouse.stores.store import StoreRecord, uuid_of
 
-from .conftest import AWKWARD, ENGINES, NEEDED, QUERIES, SPARSE, TEXTS, WordEncoder
+from .conftest import AWKWARD, ENGINES, NEEDED, QUERIES, SPARSE, TEXTS, WordEncoder, WordWeigher
 
 BM25 = "bm25(k1=0.9, b=0.4)"
 
@@ -33,6 +38,46 @@ def test_impacts_rank_as_the_index_does(index, store_of, kind, model):
         for k in (1000, 5):
             own = retrieve(index, QUERIES, LexicalOptions(model, feedback, k=k))
             assert_same(pull_impacts(store, QUERIES, k, feedback, index), own)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SPARSE if kind not in ENGINES])
+def test_weights_of_a_sparse_encoder_rank_as_the_index_does(index, impacts, store_of, kind):
+    stored, encoder = impacts
+    store = store_of(kind)
+    push(index, store, PushOptions(impacts="sparse", texts=False))
+    for k in (1000, 5):
+        own = search_impacts(ImpactSearcher(PackedImpacts(stored)), encoder, QUERIES, k)
+        assert own["1"].doc_ids
+        assert_same(pull_sparse(store, QUERIES, encoder, k), own)
+    assert store.contents().weigher == encoder.fingerprint
+    with pytest.raises(WrongUse, match="holds weights of a sparse encoder; ask it with  --model 'sparse"):
+        pull_impacts(store, QUERIES)
+    other = WordWeigher()
+    other.fingerprint = "weigher-2"
+    with pytest.raises(
+        WrongUse, match="its weights were made by weigher-1, the queries' would be by weigher-2"
+    ):
+        pull_sparse(store, QUERIES, other)
+    with pytest.raises(WrongUse, match="holds sparse impacts instead of bm25"):
+        push(index, store, PushOptions(impacts=BM25, texts=False))
+
+
+@pytest.mark.parametrize("kind", [*ENGINES, "lancedb"])
+def test_stores_without_sparse_vectors_refuse_an_encoders_weights(index, impacts, store_of, kind):
+    with pytest.raises(WrongUse, match="computes the weights of words itself|holds no impacts"):
+        push(index, store_of(kind), PushOptions(impacts="sparse"))
+    with pytest.raises(WrongUse, match="no argument|sparse"):
+        push(index, store_of("qdrant"), PushOptions(impacts="sparse(nonsense=1)"))
+
+
+def test_an_index_of_a_ciff_file_is_pushed_without_texts(index, store_of, tmp_path):
+    write_index(index, tmp_path / "index.ciff")
+    build_from_ciff(tmp_path / "index.ciff", tmp_path / "imported", BuildOptions())
+    imported, store = Index.open(tmp_path / "imported"), store_of("qdrant")
+    with pytest.raises(WrongUse, match="made from a CIFF file"):
+        push(imported, store_of("qdrant"), PushOptions(impacts=BM25))
+    push(imported, store, PushOptions(impacts=BM25, texts=False))
+    assert_same(pull_impacts(store, QUERIES, 20), retrieve(index, QUERIES, LexicalOptions(BM25, k=20)))
 
 
 @pytest.mark.quick("*qdrant*", "*lancedb*", "*milvus*", "*postgres*", "cut-opensearch")

@@ -35,7 +35,6 @@ GROUPS = {
         "calibrate": ("calibrate", "Fit the probability that a ranker's score stands for."),
         "threshold": ("threshold", "Choose a teacher's threshold on judged pairs, and say what it keeps."),
         "pretrain": ("pretrain", "Pre-train a small T5 on a text collection."),
-        "export": ("export", "Write a ranker for sentence-transformers and the hub, with a model card."),
         "models": ("models", "List published checkpoints that are known to work, and the default."),
     },
     "Measure": {
@@ -55,6 +54,7 @@ GROUPS = {
         "serve": ("serve", "Serve indexes and rankers: the API of rerank clients, and a page."),
         "push": ("push", "Push an index into a vector store or search engine."),
         "pull": ("pull", "Pull a run from a vector store or search engine."),
+        "export": ("export", "Write a ranker, with a model card, or an index for other programs."),
         "merge": ("merge", "Join shards into one whole."),
     },
     "Experiments": {

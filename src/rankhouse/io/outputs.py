@@ -206,8 +206,8 @@ codecs.register_error(_READABLE, _readable)
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[TextIO]:
-    """Open a text file for writing, compressed by its suffix, whole or absent; LF line ends, UTF-8.
+def writing_bytes(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing, compressed by its suffix, whole or absent.
 
     The same content gives the same bytes: no time stamp goes into a gzip header. Errors as in
     :func:`replacing`.
@@ -218,11 +218,19 @@ def writing(path: Path) -> Iterator[TextIO]:
             packed = cast(BinaryIO, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0))
         elif path.suffix.lower() == ".zst":
             packed = cast(BinaryIO, zstd.ZstdFile(raw, mode="wb"))
-        with packed, io.TextIOWrapper(packed, "utf-8", _READABLE, newline="\n") as text:
-            yield text
-            text.flush()
+        with packed:
+            yield packed
+            packed.flush()
             if not raw.closed:
                 os.fsync(raw.fileno())
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[TextIO]:
+    """Open a text file as :func:`writing_bytes` does; LF line ends, UTF-8."""
+    with writing_bytes(path) as packed:
+        yield (text := io.TextIOWrapper(packed, "utf-8", _READABLE, newline="\n"))
+        text.detach()  # which flushes it
 
 
 def indented_json(value: object) -> str:

@@ -41,7 +41,7 @@ class IndexJob:
     unit: ClassVar[str] = "bytes"
 
     corpus: Annotated[
-        tuple[str, ...], Option("Corpora.", "source", positional=True, unless=("delete", "upgrade"))
+        tuple[str, ...], Option("Corpora.", "source", positional=True, unless=("ciff", "delete", "upgrade"))
     ] = ()
     analyzer: Annotated[str, Option("english, tweet or whitespace.")] = "english"
     field: Annotated[

@@ -24,10 +24,12 @@ from rankhouse.core.run import Run
 from rankhouse.core.scores import strictly_falling
 from rankhouse.index.dense.exact import ENCODED_AT_ONCE
 from rankhouse.index.dense.vectors import unit_length
+from rankhouse.index.impacts.impacts import QueryWeigher
+from rankhouse.index.impacts.search import weigh_queries
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, Retriever
 from rankhouse.io.duplicate_ids import by_id
-from rankhouse.stores.store import ZERO_BELOW, Hits, Store, StoreContents
+from rankhouse.stores.store import ZERO_BELOW, Hits, Store, StoreContents, WordNumber
 from rankhouse.text.analyze import ANALYZERS
 
 _ROUNDING = 2.0**-23  # one or two units in the last place of a float32
@@ -55,8 +57,35 @@ def pull_impacts(
         if "impacts" in store.holds:
             instead = 'push them with  --impacts "bm25(k1=0.9, b=0.4)"'
         raise store.cannot("holds no impacts that rankhouse pushed", instead)
+    if contents.weigher:
+        raise store.cannot("holds weights of a sparse encoder", "ask it with  --model 'sparse(\"DIR\")'")
     weigh = _query_weights(store, contents, feedback, index)
     return _pull(store, queries, lambda query: partial(store.match, weigh(query)), _Plan(k, True, progress))
+
+
+def pull_sparse(
+    store: Store, queries: Sequence[Query], encoder: QueryWeigher, k: int = 1000, progress: Progress = ignore
+) -> Run:
+    """Rank by the weights of a sparse encoder that were pushed: the run that the index itself gives."""
+    contents = _there(store)
+    if contents is None or not contents.weigher:
+        raise store.cannot(
+            "holds no weights of a sparse encoder that rankhouse pushed", "push them with  --impacts sparse"
+        )
+    if contents.weigher != encoder.fingerprint:
+        raise WrongUse(
+            f"{store.name}: its weights were made by {contents.weigher}, the queries' would be by "
+            f"{encoder.fingerprint}; name the encoder that made them"
+        )
+    rows = {query.id: row for row, query in enumerate(queries)}
+    table = weigh_queries(encoder, queries)
+
+    def ask(query: Query) -> Callable[[int], Hits]:
+        one = table[[rows[query.id]]]
+        words = map(WordNumber, one.indices.tolist())
+        return partial(store.match, dict(zip(words, one.data.tolist(), strict=True)))
+
+    return _pull(store, queries, ask, _Plan(k, True, progress))
 
 
 def pull_dense(

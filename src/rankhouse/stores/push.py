@@ -13,7 +13,7 @@ after RM3, the weights of a longer query.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -27,10 +27,20 @@ from rankhouse.core.errors import BadIndex, StoreFailed, WrongUse
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.impacts.impacts import Impacts, impacts_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.segment import DECODED
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Weighting
-from rankhouse.stores.store import DIMENSIONS, NOTHING, Store, StoreContents, StoreRecord, batches, hash_of
+from rankhouse.stores.store import (
+    DIMENSIONS,
+    NOTHING,
+    Store,
+    StoreContents,
+    StoreRecord,
+    WordNumber,
+    batches,
+    hash_of,
+)
 
 
 def impact_model(text: str) -> Weighting:
@@ -69,7 +79,9 @@ def posting_weights(index: Index, model: Weighting, start: int, stop: int) -> li
 class PushOptions:
     """What to push."""
 
-    impacts: str = ""  # notation of the model whose posting weights to push; "" for none
+    # notation of the model whose posting weights to push, or sparse("name") for those of an encoder that are
+    # stored under this name; "" for none
+    impacts: str = ""
     vectors: str = ""  # name under which ``rankhouse encode`` stored vectors; "" for none
     texts: bool = True
     overwrite: bool = False  # replace a collection that holds something else
@@ -90,6 +102,7 @@ class _PushSource:
     index: Index
     vectors: Vectors | None
     model: Weighting | None
+    encoded: Impacts | None
     texts: bool
     counts: bool
 
@@ -102,7 +115,8 @@ class _PushSource:
             records=int(self.ends[-1]),
             texts=self.texts,
             analyzer=self.index.manifest.analyzer,
-            impacts=str(self.model or ""),
+            impacts="sparse" if self.encoded else str(self.model or ""),
+            weigher=self.encoded.state.encoder if self.encoded else "",
             vectors=state.fingerprint if state else "",
             encoder=state.encoder if state else "",
             similarity=state.similarity if state else "",
@@ -133,12 +147,16 @@ class _PushSource:
             segment, there = self.index.place(row)
             if self.model is not None and self.counts:
                 impacts |= {term: float(count) for term, count in segment.terms_of(there)}
-            document = segment.document(there)
-            title, text = (document.title, document.text) if self.texts else ("", "")
-            first, *rest = self._vectors_of(row, document.id)
-            yield StoreRecord(row, document.id, 0, title, text=text, vector=first, impacts=impacts)
+            if self.encoded is not None:
+                words, values = self.encoded.of(row)
+                impacts |= dict(zip(map(WordNumber, words.tolist()), values.tolist(), strict=True))
+            doc_id, title, text = segment.ids[there], "", ""
+            if self.texts:
+                _, text, title, _ = segment.document(there)
+            first, *rest = self._vectors_of(row, doc_id)
+            yield StoreRecord(row, doc_id, 0, title, text=text, vector=first, impacts=impacts)
             for passage, vector in enumerate(rest, 1):
-                yield StoreRecord(row, document.id, passage, "", text="", vector=vector, impacts={})
+                yield StoreRecord(row, doc_id, passage, "", text="", vector=vector, impacts={})
 
     def _vectors_of(self, row: int, doc_id: str) -> list[FloatArray | None]:
         if self.vectors is None:
@@ -193,14 +211,29 @@ def _source(index: Index, store: Store, options: PushOptions) -> _PushSource:
         raise store.cannot(
             "holds no impacts", "push texts and vectors there, and search it by its own text search"
         )
-    model = impact_model(options.impacts) if options.impacts else None
+    model = encoded = None
+    if options.impacts and notation.parse(options.impacts).name == "sparse":
+        encoded = _encoded(index, store, options.impacts)
+    elif options.impacts:
+        model = impact_model(options.impacts)
     vectors = None
     if options.vectors:
         if "vectors" not in store.holds:
             raise store.cannot("holds no vectors", "leave out --vectors")
         vectors = Vectors.open(vectors_folder(index.path, options.vectors))
         vectors.require(documents=len(index), collection=index.fingerprint)
-    return _PushSource(index, vectors, model, options.texts, counts=store.weighs)
+    return _PushSource(index, vectors, model, encoded, texts=options.texts, counts=store.weighs)
+
+
+def _encoded(index: Index, store: Store, text: str) -> Impacts:
+    """Open the impacts of a sparse encoder, which are those of the index as it is now."""
+    if store.weighs:
+        raise store.cannot(
+            "computes the weights of words itself, by its own models", "push bm25, or into another store"
+        )
+    make: dict[str, Callable[..., str]] = {"sparse": lambda name="default": name}
+    impacts = Impacts.open(impacts_folder(index.path, notation.make(text, make, "impacts")))
+    return impacts.require(documents=len(index), collection=index.fingerprint)
 
 
 def _prepare(store: Store, contents: StoreContents, *, overwrite: bool) -> tuple[int, bool]:
@@ -226,6 +259,7 @@ def _difference(there: StoreContents | None, wanted: StoreContents) -> str:
     words = {
         "source": "another index, or another state of it",
         "impacts": f"{there.impacts or 'no'} impacts instead of {wanted.impacts or 'none'}",
+        "weigher": "weights of another sparse encoder",
         "encoder": "vectors of another encoder" if there.encoder and wanted.encoder else other_vectors,
         "dimension": f"vectors of {there.dimension} numbers instead of {wanted.dimension}",
         "vectors": "other vectors",

@@ -49,6 +49,7 @@ class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
     impacts: str = ""  # notation of the model whose posting weights are held; "" for none
     vectors: str = ""  # fingerprint of the vectors; "" for none
     encoder: str = ""  # fingerprint of their encoder
+    weigher: str = ""  # fingerprint of the sparse encoder whose weights stand in place of a model's
     similarity: str = ""  # how they are compared: "dot", "cosine" or "l2"
     dimension: int = 0
     largest_norm: float = 0.0
@@ -283,9 +284,15 @@ def hash_of(term: str) -> int:
     return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "little")
 
 
+class WordNumber(str):
+    """The number of a word in a sparse encoder's vocabulary, in place of a term."""
+
+    __slots__ = ()
+
+
 def dimension_of(term: str) -> int:
-    """Return the number that stands for a term where dimensions have to be numbers: its hash, cut."""
-    return hash_of(term) % DIMENSIONS
+    """Return what stands for a term where dimensions have to be numbers: its own number, or its hash, cut."""
+    return int(term) if isinstance(term, WordNumber) else hash_of(term) % DIMENSIONS
 
 
 def sparse(weights: Mapping[str, float]) -> dict[int, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.core import notation
-from rankhouse.core.nouns import Encoder, Query
+from rankhouse.core.nouns import Document, Encoder, Query
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.results import Ranking, SearchResult
 from rankhouse.core.run import Run
@@ -18,6 +18,7 @@ from rankhouse.index.dense.exact import Searcher, search
 from rankhouse.index.impacts.impacts import Impacts, QueryWeigher
 from rankhouse.index.impacts.search import ImpactSearcher, search_impacts
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.index.lexical.store import NoTexts
 from rankhouse.index.sharded.sharded_index import AnyIndex, open_index
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.rerank import Plan
@@ -250,6 +251,9 @@ def costly(system: System) -> Iterator[System]:
 def with_snippets(index: AnyIndex, question: str, ranking: Ranking) -> SearchResult:
     """Return a ranking with each document's title and the stretch of its text that answers best."""
     weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in dict.fromkeys(index.analyzer(question))}
-    documents = index.documents.fetch(ranking.doc_ids)
+    try:
+        documents = index.documents.fetch(ranking.doc_ids)
+    except NoTexts:
+        documents = [Document(doc_id, "") for doc_id in ranking.doc_ids]
     shown = ((d.title, *snippet(d.text[:LOOKED_AT], weights, index.analyzer)) for d in documents)
     return SearchResult(ranking, list(shown))

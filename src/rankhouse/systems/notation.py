@@ -42,7 +42,9 @@ _NOTATIONS: Final[dict[str, tuple[Mapping[str, Callable[..., object]], str]]] = 
     "pool": (POOLS, "pool"),
 }
 _FIRST: Final = {**WEIGHTINGS, **ENCODED, **FUSIONS}
-_SYSTEM: Final = "a first stage (bm25, ql, jm, dense, sparse) or a fusion (linear, rrf, combsum, combmnz)"
+_SYSTEM: Final = (
+    "a first stage (bm25, ql, jm, impact, dense, sparse) or a fusion (linear, rrf, combsum, combmnz)"
+)
 _RANKER: Final = 'a ranker: a folder in quotes, "DIR", or crossencoder("DIR"), monot5("DIR"), default ...'
 
 

@@ -33,6 +33,12 @@ def is_dense(model: str) -> bool:
     return match is not None and match["kind"] == "dense"
 
 
+def is_sparse(model: str) -> bool:
+    """Return whether a model's notation asks for weights of a sparse encoder: ``sparse(RANKER)``."""
+    match = _ENCODED.fullmatch(model)
+    return match is not None and match["kind"] == "sparse"
+
+
 def first_stage(model: str, feedback: str = "") -> FirstStage:
     """Return a first stage by its notation; the ranker of ``dense`` or ``sparse`` may stand without quotes.
 
@@ -171,7 +177,7 @@ class SearchOptions(ComputeOptions):
     models: Annotated[
         tuple[str, ...],
         Option(
-            "Short for a --system: bm25, ql, jm, dense(RANKER), sparse(RANKER); several are fused.",
+            "Short for a --system: bm25, ql, jm, impact, dense(RANKER), sparse(RANKER); several are fused.",
             "source",
             flag="--model",
         ),

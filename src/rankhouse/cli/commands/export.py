@@ -1,22 +1,30 @@
-"""rankhouse export: a ranker for sentence-transformers, transformers and the hub, with its model card."""
+"""rankhouse export: a ranker for sentence-transformers and the hub, or an index's postings for other engines."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import needs
+from rankhouse.core.errors import WrongUse, needs
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.ciff import write_index
 from rankhouse.page.tables import CommandResult
+
+if TYPE_CHECKING:
+    from rankhouse.hosts.model_card import ModelCard
 
 
 @verb("export", "rankhouse export mine --license apache-2.0 --data 'SciFact, CC BY 4.0' --out for-others")
 def command(
     *,
-    ranker: Annotated[str, Option("The ranker.", "source", positional=True)],
-    out: Annotated[Path, Option("The folder to make.", "local")],
+    ranker: Annotated[str, Option("The ranker.", "source", positional=True)] = "",
+    index: Annotated[Path | None, Option("In place of RANKER: an index, whose postings are written.")] = None,
+    out: Annotated[
+        Path, Option("The folder to make; of an index, the file, which .gz or .zst compresses.", "local")
+    ],
     license_id: Annotated[
         str, Option("By the hub's list: apache-2.0 ...; without it the card says TODO.", flag="--license")
     ] = "",
@@ -28,16 +36,34 @@ def command(
     to: Annotated[str, Option("Also upload the folder to the hub, as OWNER/NAME.")] = "",
     overwrite: Annotated[bool, Option("Add a commit where that repository is there already.")] = False,
 ) -> CommandResult:
-    """Write RANKER, a cross-encoder, bi-encoder or monoT5, as sentence-transformers or transformers open it.
+    """Write RANKER for sentence-transformers, transformers and the hub, or an index for other engines.
 
-    The scores are the same. README.md is its model card: data, command, numbers with intervals, limits.
+    A cross-encoder, bi-encoder or monoT5 keeps its scores there; README.md is its model card: data, command,
+    numbers with intervals, limits. An index (--index) becomes a CIFF file, which Anserini, PISA, Terrier and
+    others import, and  rankhouse index --ciff  does, too.
     """
+    if index is None:
+        if not ranker:
+            raise WrongUse("name what to export: a ranker, or an index with --index")
+        if not to:
+            idle("it is for --to, which is not given", "overwrite")
+        with needs("neural", "export"):
+            from rankhouse.hosts.model_card import ModelCard
+
+        card = ModelCard(license_id, data, base_model, language)
+        return _ranker_exported(ranker, out, card, to=to, overwrite=overwrite)
+    if ranker:
+        raise WrongUse(f'"{ranker}" and --index exclude each other: one of them is exported at a time')
+    about = "an index becomes one file without a model card"
+    idle(about, "license_id", "data", "base_model", "language", "to", "overwrite")
+    return _index_exported(index, out)
+
+
+def _ranker_exported(ranker: str, out: Path, card: ModelCard, *, to: str, overwrite: bool) -> CommandResult:
+    """Write a ranker and its card; upload both where that is asked for."""
     with needs("neural", "export"):
-        from rankhouse.hosts.model_card import ModelCard, upload
+        from rankhouse.hosts.model_card import upload
         from rankhouse.hosts.sentence_transformers import save
-    if not to:
-        idle("it is for --to, which is not given", "overwrite")
-    card = ModelCard(license_id, data, base_model, language)
     save(ranker, out, card=card, name=to)
     left = (out / "README.md").read_text(encoding="utf-8").count("TODO")
     if left:
@@ -45,3 +71,12 @@ def command(
     address = upload(out, to, overwrite=overwrite) if to else ""
     facts = {"folder": str(out), "todo": left, "address": address}
     return CommandResult(facts, f"written: {out}" + (f", uploaded to {address}" if to else ""))
+
+
+def _index_exported(index: Path, out: Path) -> CommandResult:
+    """Write the postings, ids and lengths of an index; texts, vectors and impacts are not in such a file."""
+    held = Index.open(index)
+    with console.progress("exporting", held.distinct_terms(), "terms") as show:
+        write_index(held, out, show)
+    facts = {"out": str(out), "documents": len(held), "tokens": held.collection.tokens}
+    return CommandResult(facts, f"{len(held):,} documents, {held.collection.tokens:,} terms written to {out}")

@@ -18,6 +18,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import build, manifest
 from rankhouse.index.lexical.build import BuildOptions
+from rankhouse.index.lexical.ciff import build_from_ciff
 from rankhouse.index.lexical.upgrade import upgrade as upgrade_index
 from rankhouse.io.corpora import corpus_files, read_sources
 from rankhouse.io.duplicate_ids import Repeats
@@ -38,18 +39,24 @@ def command(
         Path | None, Option("Take out of the index the documents whose ids are in this file, one a line.")
     ] = None,
     upgrade: Annotated[bool, Option("Rewrite an index of an earlier version in its place.")] = False,
+    ciff: Annotated[
+        Path | None, Option("Instead of CORPUS: postings that an engine exported; name their --analyzer.")
+    ] = None,
     overwrite: Annotated[bool, Option("Replace the index that is there.")] = False,
     shard: ShardChoice = None,
     cluster: ClusterChoice,
 ) -> CommandResult:
     """Build an index from CORPUS files, folders of them, or ir_datasets:NAME collections.
 
-    Files are .jsonl, .tsv or TREC .sgml, each also with .gz or .zst.
+    Files are .jsonl, .tsv or TREC .sgml, each also with .gz or .zst. An index of a CIFF file (--ciff)
+    is searched as any other, and has no texts.
     """
     where = cluster.options
     ways = [name for name in ("append", "update", "overwrite", "delete", "upgrade") if was_given(name)]
     if len(ways) > 1:
         raise WrongUse(" and ".join(f"--{name}" for name in ways) + " exclude each other")
+    if ciff is not None:
+        return _imported(job, ciff, out, overwrite=overwrite)
     if delete is not None or upgrade:
         if job.corpus:
             raise WrongUse(f"--{ways[0]} reads no corpus: {', '.join(job.corpus)} would not be indexed")
@@ -87,6 +94,27 @@ def command(
         f"in {seconds:.1f} s ({report.documents / max(seconds, 1e-9):,.0f} documents/s)",
         warnings=index_warnings(report),
     )
+
+
+def _imported(job: IndexJob, ciff: Path, out: Path, *, overwrite: bool) -> CommandResult:
+    """Build an index of what a CIFF file holds."""
+    if job.corpus:
+        raise WrongUse(f"--ciff reads no corpus: {', '.join(job.corpus)} would not be indexed")
+    idle("a CIFF file holds terms of one collection", "append", "update", "delete", "upgrade", "shard")
+    idle("a CIFF file holds terms, not texts", "duplicates", "prefix_ids", "workers", "skip_bad", "cluster")
+    if not was_given("analyzer"):
+        raise WrongUse(
+            f"--ciff {ciff}: the file does not say how its terms were made; say what is to make those of "
+            "queries: --analyzer english (Anserini's and Lucene's Porter stems), tweet, or whitespace for "
+            "queries that are terms already"
+        )
+    started, options = time.perf_counter(), replace(job.options, overwrite=overwrite)
+    size = ciff.stat().st_size if ciff.is_file() else None
+    with console.progress("reading", size, "bytes") as show:
+        report = build_from_ciff(ciff, out, options, show)
+    seconds = time.perf_counter() - started
+    told = f"{report.documents:,} documents, {report.tokens:,} terms of {ciff} in {out}; it has no texts"
+    return CommandResult(index_facts(report, [], out, seconds), told, warnings=index_warnings(report))
 
 
 def _deleted(ids: Path, out: Path) -> CommandResult:

@@ -23,10 +23,11 @@ from rankhouse.io.outputs import write_lines
 from rankhouse.io.trec import write_run
 from rankhouse.page.tables import CommandResult
 from rankhouse.stores.names import open_store
-from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_text
+from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_sparse, pull_text
 from rankhouse.stores.store import Store
-from rankhouse.systems.rankers import ComputeOptions, as_encoder, open_ranker
-from rankhouse.systems.short_forms import dense_ranker, is_dense
+from rankhouse.systems.first_stages import Sparse
+from rankhouse.systems.rankers import ComputeOptions, as_encoder, as_weigher, open_ranker, sparse_spec
+from rankhouse.systems.short_forms import dense_ranker, first_stage, is_dense, is_sparse
 
 
 @verb(
@@ -42,7 +43,10 @@ def command(
     queries: Annotated[str, Option("Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.", "source")],
     field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
     model: Annotated[
-        str, Option("impacts (as pushed), text (the store's own search) or dense(RANKER).", "source")
+        str,
+        Option(
+            "impacts (as pushed), text (the store's own search), dense(RANKER) or sparse(RANKER).", "source"
+        ),
     ] = "impacts",
     feedback: Annotated[
         str, Option('With impacts: "rm3(terms=10, docs=10, weight=0.5)"; needs --index.')
@@ -64,9 +68,9 @@ def command(
     asked = read_queries(queries, field=field)
     started = time.perf_counter()
     with closing(open_store(store)) as source:
-        if is_dense(model):
-            idle("lexical impacts have feedback, vectors have none", "feedback", "index")
-            run = _dense(source, asked, model, k=k, compute=compute)
+        if is_dense(model) or is_sparse(model):
+            idle("lexical impacts have feedback, encoders have none", "feedback", "index")
+            run = (_dense if is_dense(model) else _sparse)(source, asked, model, k=k, compute=compute)
         else:
             idle("nothing is encoded", "precision", "device", "threads")
             run = _lexical(source, asked, model, k=k, feedback=feedback, index=index)
@@ -90,10 +94,20 @@ def _dense(store: Store, queries: Sequence[Query], model: str, k: int, compute: 
         return pull_dense(store, queries, encoder, k=k, progress=show)
 
 
+def _sparse(store: Store, queries: Sequence[Query], model: str, k: int, compute: ComputeOptions) -> Run:
+    stage = first_stage(model)
+    assert isinstance(stage, Sparse)
+    encoder = as_weigher(open_ranker(sparse_spec(stage.ranker), compute), stage.ranker)
+    with _bar(queries) as show:
+        return pull_sparse(store, queries, encoder, k=k, progress=show)
+
+
 def _lexical(
     store: Store, queries: Sequence[Query], model: str, k: int, feedback: str, index: Path | None
 ) -> Run:
-    notation.choose(model, dict.fromkeys(("impacts", "text", "dense(RANKER)")), "model of a store")
+    notation.choose(
+        model, dict.fromkeys(("impacts", "text", "dense(RANKER)", "sparse(RANKER)")), "model of a store"
+    )
     if model == "text":
         idle("the store's own search has no feedback here", "feedback", "index")
         with _bar(queries) as show:

@@ -25,7 +25,9 @@ def command(
     *,
     index: Annotated[Path, Option("The index folder.")],
     store: Annotated[str, Option("qdrant(URL, collection=NAME), lancedb(...), milvus(...) ...", flag="--to")],
-    impacts: Annotated[str, Option('Also posting weights of "bm25(k1=0.9, b=0.4)", ql or jm.')] = "",
+    impacts: Annotated[
+        str, Option('Also posting weights of "bm25(k1=0.9, b=0.4)", ql or jm, or of an encoder: sparse.')
+    ] = "",
     vectors: Annotated[str, Option('Also vectors that encode stored under this name: "default".')] = "",
     texts: Annotated[bool, Option("Titles and texts too.", default="with them")] = True,
     overwrite: Annotated[bool, Option("Replace a collection that holds something else.")] = False,

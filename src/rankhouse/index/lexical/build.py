@@ -240,11 +240,14 @@ def _marked(entry: SegmentEntry, segment: Segment, rows: NDArray[np.int64]) -> S
     dead = np.union1d(segment.dead, segment.among_all(rows)).astype(np.int32)
     np.save(path, dead, allow_pickle=False)
     lengths = segment.lengths[rows]
+    with_terms = with_text = int(np.count_nonzero(lengths))
+    if segment.has_texts:
+        with_text = sum(not is_blank(segment.document(row)) for row in rows.tolist())
     return SegmentEntry(
         entry.folder,
         entry.documents - len(rows),
-        entry.with_text - sum(not is_blank(segment.document(row)) for row in rows.tolist()),
-        entry.with_terms - int(np.count_nonzero(lengths)),
+        entry.with_text - with_text,
+        entry.with_terms - with_terms,
         tokens=entry.tokens - int(lengths.sum(dtype=np.int64)),
         files=held | {path.name: file_sum(path)},
     )

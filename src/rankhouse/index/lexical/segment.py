@@ -7,7 +7,7 @@
     lengths, codes                      true length and Lucene's one-byte length of each document
     forward.bin, forward_at             document -> terms, for feedback
     ids.bin, ids_at, id_order, id_rank  document ids and their order; the last two where they are not sorted
-    store.bin, block_rows, block_starts the texts
+    store.bin, block_rows, block_starts the texts; none of an index made from a CIFF file
     dead-N                              the rows that were deleted, the only file that comes later
 
 Files are ``.npy`` (arrays, opened memory-mapped) and ``.bin`` (bytes), little-endian. Deleted documents stay
@@ -33,7 +33,7 @@ from rankhouse.index.lexical import kernel, packing
 from rankhouse.index.lexical.arrays import DEAD, OPTIONAL, REBUILD, check_files, map_file
 from rankhouse.index.lexical.kernel import Bytes, Forward, Int32s, Int64s, tally
 from rankhouse.index.lexical.packing import AREA
-from rankhouse.index.lexical.store import DocumentStore, Strings
+from rankhouse.index.lexical.store import DocumentStore, NoTexts, Strings
 from rankhouse.io.checksums import CheckedArray, FileSum
 
 # Lucene's one-byte document length, SmallFloat.intToByte4: a length below 24 is its own code; above, what
@@ -137,11 +137,33 @@ class Segment(TermLists):
         self.documents = self.rows - len(self.dead)
         every = Strings(self._map("ids.bin"), self._map("ids_at.npy"))
         self.ids, self._every_id = Strings(every.blob, every.offsets, self._alive), every
+        self._store = self._mapped_store(sums) if "store.bin" in sums else None
+
+    def _mapped_store(self, sums: dict[str, FileSum]) -> DocumentStore:
         store, blocks = self._map("store.bin"), (self._map("block_rows.npy"), self._map("block_starts.npy"))
         # Since there are checksums of blocks, the blocks of texts have their own, which are cheaper.
         sealed = bool(sums["store.bin"].blocks)
         unchecked = CheckedArray(store.unchecked) if sealed else store
-        self.store = DocumentStore(folder / "store.bin", unchecked, *blocks, every, sealed=sealed)
+        return DocumentStore(self.folder / "store.bin", unchecked, *blocks, self._every_id, sealed=sealed)
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether the texts are here, too."""
+        return self._store is not None
+
+    @property
+    def store(self) -> DocumentStore:
+        """The texts.
+
+        Raises:
+            NoTexts: The index was made from a CIFF file.
+        """
+        if self._store is None:
+            raise NoTexts(
+                f"{self.folder.parent.parent}: was made from a CIFF file, which holds terms and no texts: "
+                "it can be searched and exported; to read, rerank, encode or merge texts, index the corpus"
+            )
+        return self._store
 
     @cached_property
     def _alive(self) -> Int64s | None:

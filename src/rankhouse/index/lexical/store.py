@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadIndex
+from rankhouse.core.errors import BadIndex, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical import kernel
 from rankhouse.io.checksums import CheckedArray
@@ -26,6 +26,11 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
+
+
+class NoTexts(WrongUse):
+    """An index holds terms only."""
+
 
 BLOCK_BYTES = 16_384
 _HAS_CHECKSUM = 4  # the bit of a frame's descriptor, its fifth byte

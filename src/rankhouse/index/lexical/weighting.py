@@ -322,9 +322,29 @@ def _jm(lambda_: float = 0.1) -> Weighting:
     return Weighting(write("jm", lambda_=lambda_), term, leaves=leaves)
 
 
+def _impact() -> Weighting:
+    """The count itself, times the term's weight in the query: for counts that are quantised weights.
+
+    As in indexes of learned sparse encoders (Mallia, Khattab, Suel, Tonellotto, "Learning Passage Impacts for
+    Inverted Indexes", SIGIR 2021) that came by CIFF; Anserini's ImpactSimilarity.
+    """
+
+    def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
+        del counts, collection  # they are in the weights, if anywhere
+        return np.broadcast_to(boost * tf, np.broadcast_shapes(tf.shape, length.shape))
+
+    form = Sum(lambda tf, _: tf, lambda *_: 1.0, None)
+    return Weighting(write("impact"), term, form=form, leaves=lambda tf, *_: {"impact": tf})
+
+
 def _check(model: str, name: str, value: object, accepted: bool, what: str) -> None:
     if not accepted:
         raise WrongUse(f"{model}({name}={value!r}): {name} must be {what}")
 
 
-WEIGHTINGS: dict[str, Callable[..., Weighting]] = {"bm25": _bm25, "ql": _ql, "jm": _jm}
+WEIGHTINGS: dict[str, Callable[..., Weighting]] = {
+    "bm25": _bm25,
+    "ql": _ql,
+    "jm": _jm,
+    "impact": _impact,
+}
