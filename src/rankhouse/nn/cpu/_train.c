@@ -128,8 +128,8 @@ static const Loops *chosen; /* by choose(), before any loop is called */
 
 PyDoc_STRVAR(choose_doc,
              "choose(every)\n\n"
-             "Choose loops that this processor runs, with AVX-512 only if every one is allowed, and return the name of\n"
-             "their instructions: \"\" where it runs none.");
+             "Choose loops that this processor runs, with AVX-512 only if every one is allowed. Return the name of\n"
+             "their instructions, \"\" where it runs none.");
 
 static PyObject *choose(PyObject *self, PyObject *args) {
     const char *name = "";

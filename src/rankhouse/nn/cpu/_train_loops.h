@@ -182,14 +182,15 @@ FOR_LANES static int attend_rows_back(const Attention *a) {
     int64_t longest = 1;
     for (int64_t row = 0; row < a->rows; row++)
         if (a->ends[row + 1] - a->ends[row] > longest) longest = a->ends[row + 1] - a->ends[row];
-    void *room;
-    if (posix_memalign(&room, 64, (size_t)(longest * 2 * a->d) * sizeof(floats))) return 0;
+    char *room = malloc((size_t)(longest * 2 * a->d) * sizeof(floats) + 64);
+    if (room == NULL) return 0;
+    floats *sums = (floats *)(room + (64 - (uintptr_t)room % 64));
     for (int64_t row = 0; row < a->rows; row++)
         for (int64_t head = 0; head < a->heads; head++) {
             int64_t start = a->ends[row], length = a->ends[row + 1] - start;
-            if (a->d == 2) attend_head_back(2, a, start, length, head, room);
-            else if (a->d == 4) attend_head_back(4, a, start, length, head, room);
-            else attend_head_back((int)a->d, a, start, length, head, room);
+            if (a->d == 2) attend_head_back(2, a, start, length, head, sums);
+            else if (a->d == 4) attend_head_back(4, a, start, length, head, sums);
+            else attend_head_back((int)a->d, a, start, length, head, sums);
         }
     free(room);
     return 1;

@@ -100,28 +100,34 @@ VECTOR void store(float *x, int64_t left, floats y) {
     if (left >= LANES) _mm256_storeu_ps(x, y);
     else _mm256_maskstore_ps(x, (__m256i)first(left), y);
 }
+VECTOR float total(floats x) {
+    __m128 y = _mm256_castps256_ps128(x) + _mm256_extractf128_ps(x, 1);
+    y = y + _mm_movehl_ps(y, y);
+    return y[0] + y[1];
+}
 #else
 VECTOR floats pick(mask m, floats a, floats b) { return (floats)pick_ints(m, (ints)a, (ints)b); }
 VECTOR floats larger(floats a, floats b) { return pick(a > b, a, b); }
 VECTOR floats load(const float *x, int64_t left) {
-    floats y = all(0);
-    if (left >= LANES) memcpy(&y, x, sizeof y);
-    else for (int64_t i = 0; i < left; i++) y[i] = x[i];
+    float end[LANES] = {0};
+    floats y;
+    if (left < LANES) {
+        for (int i = 0; i < LANES; i++)
+            if (i < left) end[i] = x[i];
+        x = end;
+    }
+    memcpy(&y, x, sizeof y);
     return y;
 }
 VECTOR void store(float *x, int64_t left, floats y) {
     if (left >= LANES) memcpy(x, &y, sizeof y);
-    else for (int64_t i = 0; i < left; i++) x[i] = y[i];
+    else
+        for (int i = 0; i < LANES; i++)
+            if (i < left) x[i] = y[i];
 }
+VECTOR float total(floats x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 #endif
 VECTOR void store_ints(int32_t *x, int64_t left, ints y) { store((float *)x, left, (floats)y); }
-VECTOR float total(floats x) {
-    float sums[LANES];
-    memcpy(sums, &x, sizeof x);
-    for (int half = LANES / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) sums[i] += sums[half + i];
-    return sums[0];
-}
 VECTOR doubles add_squares(doubles sum, floats x) {
     halves half[2];
     memcpy(half, &x, sizeof x);

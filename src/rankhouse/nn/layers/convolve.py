@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import machine, train
+from rankhouse.nn.cpu import machine, train, train_words
 from rankhouse.nn.cpu.machine import multiplies
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
@@ -254,7 +254,14 @@ class ProductTable:
         token.
         """
         self._learn(ids)
-        return (_sweep(self._table, ids[:, None], lengths, scales) + self.filters.bias).relu_()
+        if train.fits(self._table):
+            texts, k = TextRows(ids.contiguous(), lengths), self._table.shape[1]
+            scales = None if scales is None else scales.contiguous()
+            best = train_words.sweep(self._table.flatten(1), texts, k, scales)[0]
+            best = best.view(len(ids), -1, self._table.shape[2])
+        else:
+            best = _sweep(self._table, ids[:, None], lengths, scales)
+        return (best + self.filters.bias).relu_()
 
     def _learn(self, ids: Tensor) -> None:
         """Compute the rows of words met for the first time."""
