@@ -267,11 +267,14 @@ FOR_LANES static int norm_rows_back(const Norm *n) {
 /* Products of `few` rows with one. */
 VECTOR void meet(const int few, const Match *m, const int64_t *asked, const float *said, float *out) {
     floats sums[FEW];
-    UNROLL for (int r = 0; r < few; r++) sums[r] = all(0);
+    const float *rows[FEW];
+    UNROLL for (int r = 0; r < few; r++) {
+        sums[r] = all(0);
+        rows[r] = m->table + asked[r] * m->d;
+    }
     for (int64_t i = 0; i < m->d; i += LANES) {
         floats own = load(said + i, m->d - i);
-        UNROLL for (int r = 0; r < few; r++)
-            sums[r] = fused(load(m->table + asked[r] * m->d + i, m->d - i), own, sums[r]);
+        UNROLL for (int r = 0; r < few; r++) sums[r] = fused(load(rows[r] + i, m->d - i), own, sums[r]);
     }
     UNROLL for (int r = 0; r < few; r++) out[r * m->p] = total(sums[r]);
 }
