@@ -254,14 +254,14 @@ class ProductTable:
         token.
         """
         self._learn(ids)
+        n, sweeps = len(ids), 1 if scales is None else scales.shape[1]
         if train.fits(self._table):
-            texts, k = TextRows(ids.contiguous(), lengths), self._table.shape[1]
+            texts = TextRows(ids.contiguous(), lengths)
             scales = None if scales is None else scales.contiguous()
-            best = train_words.sweep(self._table.flatten(1), texts, k, scales)[0]
-            best = best.view(len(ids), -1, self._table.shape[2])
+            best, _ = train_words.sweep(self._table.flatten(1), texts, self._table.shape[1], scales)
         else:
             best = _sweep(self._table, ids[:, None], lengths, scales)
-        return (best + self.filters.bias).relu_()
+        return (best.view(n, sweeps, self._table.shape[2]) + self.filters.bias).relu_()
 
     def _learn(self, ids: Tensor) -> None:
         """Compute the rows of words met for the first time."""
