@@ -1,10 +1,13 @@
 """Speed of the word-level rankers: one query, 1,000 passages of 75 words, against straightforward code.
 
     python benchmarks/word_level.py [--threads 2] [--passages 1000] [--repeat 5] [--part training] [--only TK]
+    python benchmarks/word_level.py --part loops --threads 1 --clock cpu [--passages 250] [--repeat 9]
 
 "Whole call" starts from strings and ends with scores. "Straightforward" is the same arithmetic written as
 the papers write it: every pair padded and contextualised, the whole tensor of kernels, the post repeated for
 every query token and convolved again. Both sides score the same pairs, and the largest difference is printed.
+``--part loops`` times straightforward code, rankhouse in PyTorch alone and rankhouse with the compiled loops
+in turn, round by round, and prints the medians of the times and of the rounds' ratios: for busy machines.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNN, SamCNNDesign
 from rankhouse.models.tk import TK, TKDesign
 from rankhouse.nn.compute import Compute, choose
+from rankhouse.nn.cpu import machine
 from rankhouse.nn.layers.match import NORM_EPS
 from rankhouse.nn.layers.ragged import TwoSided
 from rankhouse.nn.layers.tk_encoder import sinusoids
@@ -208,18 +212,20 @@ def scoring_rows(families: dict[str, tuple], pairs: list[Pair], compute: Compute
             stored_rows(model, pairs[0].query.text, texts, expected, slow, repeat)
 
 
+def lesson(pairs: list[Pair]) -> list[Pair]:
+    """Give the first pairs queries of their own."""
+    own = [" ".join(pair.passage.text.split()[:QUERY_WORDS]) for pair in pairs[:BATCH]]
+    return [Pair(Query(f"q{i}", text), pairs[i].passage) for i, text in enumerate(own)]
+
+
 def training_rows(families: dict[str, tuple], pairs: list[Pair], repeat: int) -> None:
     """Print whole steps a second; every pair has its own query. Ours learns as ``train`` does.
 
     The straightforward side's optimiser is torch's Adam as it comes.
     """
-    own = [
-        Query(f"q{i}", " ".join(p.passage.text.split()[:QUERY_WORDS])) for i, p in enumerate(pairs[:BATCH])
-    ]
-    lesson = [Pair(query, pair.passage) for query, pair in zip(own, pairs, strict=False)]
     for name, (model, plain) in families.items():
         model.train()
-        batch = model.encode(lesson)
+        batch = model.encode(lesson(pairs))
         usual = torch.optim.Adam(model.parameters(), lr=1e-6)
         straight = training_seconds(lambda m=model, p=plain, b=batch: p(m, b), model, usual, repeat)
         adam = OPTIMISERS["adam"]()(parameter_groups(model, 1e-6, {}))
@@ -229,6 +235,45 @@ def training_rows(families: dict[str, tuple], pairs: list[Pair], repeat: int) ->
         )
 
 
+def loop_rows(families: dict[str, tuple], pairs: list[Pair], compute: Compute, repeat: int) -> None:
+    """Print scoring and training steps done in three ways, one after the other in each round."""
+    for name, (model, plain) in families.items():
+        batch = model.encode(lesson(pairs))
+        adam = OPTIMISERS["adam"]()(parameter_groups(model, 1e-6, {}))
+
+        def score(m: nn.Module = model) -> float:
+            return timed(lambda: NeuralRanker(m.eval(), compute).score(pairs), 1)
+
+        def score_straight(m: nn.Module = model, p: Callable = plain) -> float:
+            return timed(lambda: score_plainly(m.eval(), p, pairs), 1)
+
+        def learn(m: nn.Module = model, b: TwoSided = batch, a: torch.optim.Optimizer = adam) -> float:
+            return training_seconds(lambda: m(b), m.train(), a, 1)
+
+        def learn_straight(
+            m: nn.Module = model, p: Callable = plain, b: TwoSided = batch, a: torch.optim.Optimizer = adam
+        ) -> float:
+            return training_seconds(lambda: p(m, b), m.train(), a, 1)
+
+        for what, ours, straight in (
+            ("scoring", score, score_straight),
+            ("training", learn, learn_straight),
+        ):
+            rounds = []
+            for _ in range(repeat):
+                seconds = [straight()]
+                for machine.TRAIN_LOOPS in (False, True):
+                    seconds.append(ours())
+                rounds.append([1000 * each for each in seconds])
+            plainly, torch_alone, loops = np.median(rounds, 0)
+            ratios = np.median(np.array(rounds)[:, :2] / np.array(rounds)[:, 2:], 0)
+            print(
+                f"{name:<13} {what:<9} straightforward {plainly:8.1f} ms ({ratios[0]:5.2f}x), PyTorch alone "
+                f"{torch_alone:8.1f} ms ({ratios[1]:5.2f}x), loops with {machine.TRAIN_SET} {loops:8.1f} ms",
+                flush=True,
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -236,7 +281,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--passages", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--part", choices=["scoring", "training", "both"], default="both")
+    parser.add_argument("--part", choices=["scoring", "training", "both", "loops"], default="both")
     parser.add_argument("--only", default="", help="families whose name holds this")
     parser.add_argument(
         "--clock", choices=["wall", "cpu"], default="wall", help="cpu: on busy machines, 1 thread"
@@ -261,6 +306,9 @@ def main() -> None:
     families = {name: both for name, both in families.items() if options.only in name}
     print(f"{len(pairs)} passages of {PASSAGE_WORDS} words, query of {QUERY_WORDS} words, whole call")
     print(f"{options.threads} threads, {options.clock} time, best of {options.repeat}")
+    if options.part == "loops":
+        loop_rows(families, pairs, choose("fp32", "cpu", options.threads), options.repeat)
+        return
     if options.part != "training":
         scoring_rows(families, pairs, choose("fp32", "cpu", options.threads), options.repeat)
     if options.part != "scoring":

@@ -11,7 +11,7 @@ from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
 from rankhouse.nn.cpu import machine
 
-pytestmark = pytest.mark.skipif(not machine.TRAIN_LOOPS, reason="the compiled loops need AVX512")
+pytestmark = pytest.mark.skipif(not machine.TRAIN_LOOPS, reason="no compiled loops here")
 
 READING = {"words": "whitespace", "min_count": 1, "width": 37}
 BEFORE_NORM = {"final.bias", "text.hidden.bias", "attended.hidden.bias"}

@@ -96,6 +96,7 @@ def test_a_table_of_products_gives_the_same_maxima(k):
         slow = filters.maxima(vectors, at[:, None], lengths, scales)
         torch.testing.assert_close(table.maxima(at, lengths, scales), slow)
         assert table.rows == len(at.unique())
+        assert table.maxima(at[:0], lengths[:0], scales[:0]).shape == (0, 3, len(filters.bias))
         injected = ProductTable(vectors, filters, factor=query[0, 0])
         plain = straightforward(vectors[at] * query[0, 0], filters, lengths)
         torch.testing.assert_close(injected.maxima(at, lengths)[:, 0], plain)

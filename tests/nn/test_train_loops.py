@@ -1,5 +1,9 @@
 """The compiled loops of a training step against the plain formulas, in double precision where that is apt."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -14,9 +18,20 @@ from rankhouse.nn.layers.linear import affine, multiplies
 from rankhouse.nn.layers.match import NORM_EPS, unit
 from rankhouse.nn.layers.tk_encoder import OuterEpsNorm
 
-needs_loops = pytest.mark.skipif(not machine.TRAIN_LOOPS, reason="the compiled loops need AVX512")
+needs_loops = pytest.mark.skipif(not machine.TRAIN_LOOPS, reason="no compiled loops here")
+SETS = ["AVX-512", "AVX2"] if machine.TRAIN_SET == "AVX-512" else [machine.TRAIN_SET or "none"]
 LENGTHS = torch.tensor([5, 0, 1, 16, 17, 70])
 ENDS = F.pad(LENGTHS.cumsum(0), (1, 0))
+
+
+@pytest.fixture(params=SETS, autouse=True)
+def instructions(request):
+    """Run every test with each set of loops that this processor has."""
+    if machine.TRAIN_LOOPS:
+        assert train._train.choose(request.param == "AVX-512") == request.param
+    yield
+    if machine.TRAIN_LOOPS:
+        train._train.choose(machine.TRAIN_SET == "AVX-512")
 
 
 def near(ours, theirs, tolerance=1e-5):
@@ -248,3 +263,22 @@ def test_what_the_loops_would_misread_is_refused():
         train.attend(torch.ones(4, 6), train.Head(torch.tensor([0, 9]), 1, 1.0))
     with pytest.raises(ValueError, match="float64 came"):
         train.norm(words.double(), words[0], words[0], train.NormKind(1e-6, True))
+
+
+@needs_loops
+@pytest.mark.slow
+@pytest.mark.parametrize("forced", ["", "avx2", "plain"])
+def test_the_loops_in_use_are_named_with_their_reason(forced):
+    told = subprocess.run(
+        [sys.executable, "-c", "from rankhouse.nn.cpu.machine import in_use; print(in_use()['training'])"],
+        env=os.environ | {"RANKHOUSE_CPU": forced}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    with_avx2 = machine.TRAIN_SET.replace("AVX-512", "AVX2")
+    assert (
+        told.stdout.strip()
+        == {
+            "": f"compiled loops with {machine.TRAIN_SET}",
+            "avx2": f"compiled loops with {with_avx2} (RANKHOUSE_CPU=avx2)",
+            "plain": "PyTorch (RANKHOUSE_CPU=plain)",
+        }[forced]
+    )

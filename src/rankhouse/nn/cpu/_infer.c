@@ -20,6 +20,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define QUICK 1
+#define LANES 16
 #include "_vector.h"
 #pragma GCC diagnostic ignored "-Wstrict-aliasing"
 #define FOR __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx512vnni")))

@@ -1,24 +1,14 @@
-/* What the compiled loops share: sixteen floats at once, addresses, the way back to Python. Behind Python.h. */
+/* What the compiled loops share: addresses, the way back to Python, and LANES floats at once. Behind Python.h.
+ *
+ * LANES says for which instructions, and this file may be included for one after the other: 16 AVX-512, 8 AVX2 with
+ * FMA, 4 what the compiler makes of C's vector extensions, which is NEON on ARM.
+ */
 #ifndef RANKHOUSE_VECTOR_H
 #define RANKHOUSE_VECTOR_H
 
+#if defined(__x86_64__)
 #include <immintrin.h>
-
-#define VECTOR static inline __attribute__((always_inline, target("avx512f")))
-
-/* 2^x for x <= 127, relative error 2e-7. */
-VECTOR __m512 exp2_(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(-140.0f), x); /* NaN is kept: it is the second operand */
-    __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 f = _mm512_sub_ps(x, whole), y = _mm512_set1_ps(1.5403530e-4f);
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.3333558e-3f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(9.6181291e-3f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(5.5504109e-2f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(2.4022651e-1f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(6.9314718e-1f));
-    y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(y, whole);
-}
+#endif
 
 #define AT(type, address) ((type *)(uintptr_t)(address))
 typedef unsigned long long Address;
@@ -31,3 +21,142 @@ static PyObject *finished(int memory) {
 }
 
 #endif
+
+#undef FOR_LANES
+#undef VECTOR
+#define VECTOR static inline FOR_LANES __attribute__((always_inline))
+
+#if LANES == 16
+#define FOR_LANES __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
+
+typedef __m512 floats;
+typedef __m512i ints;
+typedef __m512d doubles; /* half as many */
+typedef __mmask16 mask;
+
+VECTOR floats all(float x) { return _mm512_set1_ps(x); }
+VECTOR ints all_ints(int x) { return _mm512_set1_epi32(x); }
+VECTOR mask first(int64_t count) { return count >= LANES ? 0xffff : (mask)((1u << count) - 1); }
+VECTOR mask above(floats a, floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLE_UQ); }
+VECTOR mask is_number(floats x) { return _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q); }
+VECTOR floats keep(mask m, floats x) { return _mm512_maskz_mov_ps(m, x); }
+VECTOR floats pick(mask m, floats a, floats b) { return _mm512_mask_mov_ps(b, m, a); }
+VECTOR ints pick_ints(mask m, ints a, ints b) { return _mm512_mask_mov_epi32(b, m, a); }
+VECTOR floats load(const float *x, int64_t left) {
+    return left >= LANES ? _mm512_loadu_ps(x) : _mm512_maskz_loadu_ps(first(left), x);
+}
+/* What is stored under a mask is slow to be read again, so only a row's end is. */
+VECTOR void store(float *x, int64_t left, floats y) {
+    if (left >= LANES) _mm512_storeu_ps(x, y);
+    else _mm512_mask_storeu_ps(x, first(left), y);
+}
+VECTOR void store_ints(int32_t *x, int64_t left, ints y) { _mm512_mask_storeu_epi32(x, first(left), y); }
+VECTOR floats fused(floats a, floats b, floats c) { return _mm512_fmadd_ps(a, b, c); }
+VECTOR floats larger(floats a, floats b) { return _mm512_max_ps(a, b); }
+VECTOR float total(floats x) { return _mm512_reduce_add_ps(x); }
+VECTOR doubles add_squares(doubles sum, floats x) {
+    doubles low = _mm512_cvtps_pd(_mm512_castps512_ps256(x)), high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+    return _mm512_fmadd_pd(low, low, _mm512_fmadd_pd(high, high, sum));
+}
+VECTOR double total_doubles(doubles x) { return _mm512_reduce_add_pd(x); }
+
+#define LEAST_POWER -140.0f
+VECTOR floats nearest(floats x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+VECTOR floats times_power(floats y, floats whole) { return _mm512_scalef_ps(y, whole); }
+
+#else
+#if LANES == 8
+#define FOR_LANES __attribute__((target("avx2,fma")))
+#else
+#define FOR_LANES
+#endif
+
+typedef float floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef double doubles __attribute__((vector_size(4 * LANES)));
+typedef float halves __attribute__((vector_size(2 * LANES)));
+typedef ints mask; /* -1 or 0 */
+
+VECTOR floats all(float x) { return x - (floats){0}; }
+VECTOR ints all_ints(int x) { return x + (ints){0}; }
+VECTOR mask first(int64_t count) {
+    const int32_t each[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    ints places;
+    memcpy(&places, each, sizeof places);
+    return places < all_ints(count < LANES ? (int)count : LANES);
+}
+VECTOR mask above(floats a, floats b) { return ~(a <= b); } /* as AVX-512's: also where one is not a number */
+VECTOR mask is_number(floats x) { return x == x; }
+VECTOR floats keep(mask m, floats x) { return (floats)(m & (ints)x); }
+VECTOR ints pick_ints(mask m, ints a, ints b) { return (a & m) | (b & ~m); }
+VECTOR floats fused(floats a, floats b, floats c) { return a * b + c; }
+#if LANES == 8
+VECTOR floats pick(mask m, floats a, floats b) { return _mm256_blendv_ps(b, a, (floats)m); }
+VECTOR floats larger(floats a, floats b) { return _mm256_max_ps(a, b); }
+VECTOR floats load(const float *x, int64_t left) {
+    return left >= LANES ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, (__m256i)first(left));
+}
+VECTOR void store(float *x, int64_t left, floats y) {
+    if (left >= LANES) _mm256_storeu_ps(x, y);
+    else _mm256_maskstore_ps(x, (__m256i)first(left), y);
+}
+VECTOR float total(floats x) {
+    __m128 y = _mm256_castps256_ps128(x) + _mm256_extractf128_ps(x, 1);
+    y = y + _mm_movehl_ps(y, y);
+    return y[0] + y[1];
+}
+#else
+VECTOR floats pick(mask m, floats a, floats b) { return (floats)pick_ints(m, (ints)a, (ints)b); }
+VECTOR floats larger(floats a, floats b) { return pick(a > b, a, b); }
+VECTOR floats load(const float *x, int64_t left) {
+    float end[LANES] = {0};
+    floats y;
+    if (left < LANES) {
+        for (int i = 0; i < LANES; i++)
+            if (i < left) end[i] = x[i];
+        x = end;
+    }
+    memcpy(&y, x, sizeof y);
+    return y;
+}
+VECTOR void store(float *x, int64_t left, floats y) {
+    if (left >= LANES) memcpy(x, &y, sizeof y);
+    else
+        for (int i = 0; i < LANES; i++)
+            if (i < left) x[i] = y[i];
+}
+VECTOR float total(floats x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+#endif
+VECTOR void store_ints(int32_t *x, int64_t left, ints y) { store((float *)x, left, (floats)y); }
+VECTOR doubles add_squares(doubles sum, floats x) {
+    halves half[2];
+    memcpy(half, &x, sizeof x);
+    doubles low = __builtin_convertvector(half[0], doubles), high = __builtin_convertvector(half[1], doubles);
+    return low * low + (high * high + sum);
+}
+VECTOR double total_doubles(doubles x) {
+    double sum = x[0];
+    for (int i = 1; i < LANES / 2; i++) sum += x[i];
+    return sum;
+}
+
+#define LEAST_POWER -126.0f
+VECTOR floats nearest(floats x) { return (x + 12582912.0f) - 12582912.0f; } /* for |x| < 2^22 */
+VECTOR floats times_power(floats y, floats whole) {
+    return y * (floats)((__builtin_convertvector(whole, ints) + 127) << 23);
+}
+#endif
+
+/* 2^x for x <= 127, relative error 2e-7; below 2^-126 it may be that. */
+VECTOR floats exp2_(floats x) {
+    x = larger(all(LEAST_POWER), x); /* NaN is kept: it is the second operand */
+    floats whole = nearest(x), f = x - whole, y = all(1.5403530e-4f);
+    y = fused(y, f, all(1.3333558e-3f));
+    y = fused(y, f, all(9.6181291e-3f));
+    y = fused(y, f, all(5.5504109e-2f));
+    y = fused(y, f, all(2.4022651e-1f));
+    y = fused(y, f, all(6.9314718e-1f));
+    y = fused(y, f, all(1.0f));
+    return times_power(y, whole);
+}
+#undef LEAST_POWER

@@ -1,9 +1,10 @@
 """What this processor can: instructions, oneDNN, and which of the compiled loops it runs.
 
 ``_infer.c`` (scoring in bf16 and int8) needs AVX512_BF16 and AVX512_VNNI, and uses AMX on Linux where the
-processor has it; ``_wide.c`` (int8 on all others) needs AVX2; ``_train.c`` (float32) needs AVX512. They are
-built where a C compiler is found. Without them PyTorch computes the same, but for int8. RANKHOUSE_CPU=avx2
-does without AVX-512, RANKHOUSE_CPU=plain without any of the loops: for comparisons.
+processor has it; ``_wide.c`` (int8 on all others) needs AVX2; ``_train.c`` (light rankers, float32) chooses
+among AVX-512, AVX2 and NEON. They are built where a C compiler is found. Without them PyTorch computes the
+same, but for int8. RANKHOUSE_CPU=avx2 does without AVX-512, RANKHOUSE_CPU=plain without any of the loops: for
+comparisons.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ else:
 try:
     from rankhouse.nn.cpu import _train
 except ImportError:
-    TRAIN_LOOPS = False
+    TRAIN_SET = ""
 else:
-    TRAIN_LOOPS = not FORCED and _train.supported()
+    TRAIN_SET = "" if FORCED == "plain" else _train.choose(not FORCED)
+TRAIN_LOOPS = bool(TRAIN_SET)
 try:
     from rankhouse.nn.cpu import _wide
 except ImportError:
@@ -93,7 +95,9 @@ def has_int8() -> bool:
 
 def in_use() -> dict[str, str]:
     """Say what computes each precision on this processor, and why: for the doctor."""
-    torch_alone = "PyTorch" if FORCED != "plain" else "PyTorch (RANKHOUSE_CPU=plain)"
+    why = f" (RANKHOUSE_CPU={FORCED})" * bool(FORCED)
+    torch_alone = f"PyTorch{why}" if FORCED == "plain" else "PyTorch"
+    no_loops = torch_alone + ": no AVX-512, AVX2 or NEON, or not compiled" * (FORCED != "plain")
     infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES
     int8 = "oneDNN and compiled loops with AVX2" if WIDE_LOOPS else "not at all: no AVX2, or not compiled"
     if WIDE_LOOPS and not has_wide_int8():
@@ -107,7 +111,7 @@ def in_use() -> dict[str, str]:
         "fp32": "oneDNN" if has_onednn() else torch_alone,
         "bf16": infer if INFER_LOOPS else torch_alone + slow,
         "int8": infer if INFER_LOOPS else int8,
-        "training": "compiled loops with AVX-512" if TRAIN_LOOPS else torch_alone,
+        "training": f"compiled loops with {TRAIN_SET}{why}" if TRAIN_LOOPS else no_loops,
     }
 
 

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import machine, train
+from rankhouse.nn.cpu import machine, train, train_words
 from rankhouse.nn.cpu.machine import multiplies
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
@@ -254,7 +254,14 @@ class ProductTable:
         token.
         """
         self._learn(ids)
-        return (_sweep(self._table, ids[:, None], lengths, scales) + self.filters.bias).relu_()
+        n, sweeps = len(ids), 1 if scales is None else scales.shape[1]
+        if train.fits(self._table):
+            texts = TextRows(ids.contiguous(), lengths)
+            scales = None if scales is None else scales.contiguous()
+            best, _ = train_words.sweep(self._table.flatten(1), texts, self._table.shape[1], scales)
+        else:
+            best = _sweep(self._table, ids[:, None], lengths, scales)
+        return (best.view(n, sweeps, self._table.shape[2]) + self.filters.bias).relu_()
 
     def _learn(self, ids: Tensor) -> None:
         """Compute the rows of words met for the first time."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from rankhouse.nn.cpu import train
+from rankhouse.nn.cpu import machine, train
 from rankhouse.nn.cpu.machine import multiplies
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
@@ -60,7 +60,7 @@ def dots(query: Tensor, passage: Tensor) -> Tensor:
 def _dots_by_query(query: Tensor, passage: Tensor) -> Tensor:
     """Multiply all passages of neighbours with one query at once; each number has the same bits anyhow."""
     n, q, d = query.shape
-    if train.fits(query):
+    if train.fits(query) and machine.TRAIN_SET == "AVX-512":  # elsewhere oneDNN's products are quicker
         table = torch.cat([query.reshape(-1, d), passage.reshape(-1, d)])
         query_at, passage_at = torch.split(torch.arange(len(table)), [n * q, len(table) - n * q])
         return row_dots(table, query_at.view(n, q), passage_at.view(n, -1))

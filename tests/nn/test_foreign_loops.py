@@ -1,0 +1,62 @@
+"""The loops of the light rankers on processors that are not here, by QEMU's emulation of them."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rankhouse.nn import cpu
+from rankhouse.nn.cpu import machine
+
+pytestmark = [
+    pytest.mark.outside,
+    pytest.mark.skipif(machine.TRAIN_SET not in {"AVX2", "AVX-512"}, reason="no x86 loops to compare with"),
+]
+SOURCES = Path(cpu.__file__).parent
+CHOOSE = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("rankhouse.nn.cpu._train", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+print(module.choose(True) or "none")
+"""
+
+
+def needs(*programs):
+    missing = [program for program in programs if shutil.which(program) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"no {', '.join(missing)}")
+
+
+def results(compiler, folder, *emulator):
+    """Compile the loops into a program of their own, run it, and read the numbers that it writes."""
+    program = folder / compiler
+    headers = [f"-I{SOURCES}", f"-I{sysconfig.get_paths()['include']}", "-DPy_LIMITED_API=0x030B0000"]
+    alone = ["-static", "-Wl,--unresolved-symbols=ignore-all"]  # the functions for Python are not called
+    source = Path(__file__).with_name("train_loops_check.c")
+    subprocess.run([compiler, "-O3", *headers, *alone, source, "-lm", "-o", program], check=True)
+    return np.frombuffer(subprocess.run([*emulator, program], check=True, capture_output=True).stdout, "<f4")
+
+
+@needs("gcc", "aarch64-linux-gnu-gcc", "qemu-aarch64")
+def test_every_loop_gives_the_same_on_arm(tmp_path):
+    here, arm = results("gcc", tmp_path), results("aarch64-linux-gnu-gcc", tmp_path, "qemu-aarch64")
+    assert len(here) == len(arm) > 100_000
+    assert np.isfinite(here).all()
+    assert here.std() > 0.3
+    np.testing.assert_allclose(arm, here, rtol=3e-6, atol=3e-6)
+
+
+@needs("qemu-x86_64")
+@pytest.mark.parametrize(("processor", "chosen"), [("Nehalem", "none"), ("Haswell", "AVX2")])
+def test_an_older_processor_gets_loops_that_it_runs(processor, chosen):
+    (extension,) = SOURCES.glob("_train*.so")
+    python = str(Path(sys.executable).resolve())
+    told = subprocess.run(
+        ["qemu-x86_64", "-cpu", processor, python, "-I", "-S", "-c", CHOOSE, extension],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert told.stdout.strip() == chosen, told.stderr
