@@ -1,4 +1,4 @@
-"""rankhouse export: a ranker for sentence-transformers and the hub, or an index's postings for other engines."""
+"""rankhouse export: rankers for sentence-transformers and the hub, postings for other engines."""
 
 from __future__ import annotations
 
