@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import os
 import re
@@ -158,11 +159,27 @@ def check(path: Path, platform: str) -> None:
     if platform == PURE:
         return
     call(sys.executable, "-m", "abi3audit", "--strict", path)
-    if "linux" in platform:
+    if "manylinux" in platform:
         asked = [sys.executable, "-m", "auditwheel", "show", str(path)]
         said = " ".join(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split())
         if f'following platform tag: "{platform}"' not in said:
             raise SystemExit(f"{path.name}: auditwheel finds another platform: {said}")
+    elif "musllinux" in platform and (more := libraries(path) - {"libc.so"}):
+        # On a machine with glibc, auditwheel takes its libc.so, which is a script, for musl's.
+        raise SystemExit(f"{path.name}: needs {', '.join(sorted(more))} besides musl")
+
+
+def libraries(path: Path) -> set[str]:
+    """Return the shared libraries that the compiled modules of a wheel for Linux need."""
+    from elftools.elf.elffile import ELFFile  # comes with auditwheel
+
+    needed = set[str]()
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".so"):
+                tags = ELFFile(io.BytesIO(archive.read(name))).get_section_by_name(".dynamic").iter_tags()
+                needed |= {tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"}
+    return needed
 
 
 def digest(path: Path) -> str:
