@@ -21,12 +21,13 @@ from rankhouse.adaptation.adapt import adapt_with
 from rankhouse.adaptation.options import Adaptation, AdaptOptions, JudgedQuestions
 from rankhouse.adaptation.questions import ask_documents, asking, questions
 from rankhouse.adaptation.student import begin_student, examples_of, held_out, settings_of
-from rankhouse.adaptation.teacher import VectorTeacher, similarities, write_word_vectors
+from rankhouse.adaptation.teacher import VectorTeacher, by_quantile, similarities, write_word_vectors
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 from rankhouse.models.doc2query import open_doc2query
+from rankhouse.systems.teachers import SystemTeacher
 
 TOPICS = {
     "harbour": ["pilots", "steer", "ships", "into", "the", "harbour", "at", "high", "water"],
@@ -472,6 +473,85 @@ def test_joined_scores_are_compared_with_a_questions_first_candidates(index, tmp
     both = np.column_stack([Meaning().score(pairs), Length().score(pairs)]).astype(float)
     expected = z_scores(both, both[:20])
     np.testing.assert_allclose(found.teacher.score(pairs), expected, rtol=1e-2, atol=1e-2)  # half precision
+
+
+HYBRID = "0.5 * bm25 + 0.5 * ql(mu=50)"
+
+
+def test_a_system_teaches_by_what_it_finds(index, tmp_path, monkeypatch, capsys):
+    job = Adaptation(
+        index, SystemTeacher(rh.system(HYBRID)), tmp_path, AdaptOptions(**OPTIONS), lambda _: ignore
+    )
+    found = questions(job)
+    assert "ranks all documents for" in capsys.readouterr().err
+    some = [query for query in found.queries if len(found.candidates[query.id]) > 3][:5]
+    expected = rh.system(HYBRID).run(some, index)
+    for query in some:
+        own, scores = found.candidates[query.id].doc_ids, dict(expected.to_dict()[query.id])
+        assert own == expected[query.id].doc_ids[: len(own)][:20] + own[20:]
+        missing = next(f"d{n}" for n in range(80) if f"d{n}" not in scores)
+        asked = [rh.Pair(query, rh.Passage(doc_id, 0, "")) for doc_id in (*own, missing)]
+        given = found.teacher.score(asked)
+        np.testing.assert_array_equal(given[:-1], np.float32([scores[doc_id] for doc_id in own]))
+        assert given[-1] == np.float32(min(scores.values()))
+    assert found.teacher.score([rh.Pair(rh.Query("new", "?"), rh.Passage("d1", 0, ""))]).tolist() == [0]
+    monkeypatch.setattr(SystemTeacher, "of", None)  # the lists are kept
+    again = questions(job)
+    assert again.queries == found.queries
+    assert again.teacher.fingerprint == found.teacher.fingerprint
+
+
+def test_long_lists_are_learned_by_their_heads_and_quantiles():
+    run = rh.Run.of({"q": {f"d{n:03}": -float(n) for n in range(200)}, "short": {"a": 1.0, "b": 0.0}})
+    chosen = by_quantile(run, 30)
+    assert chosen["short"] == run["short"]
+    places = [int(doc_id[1:]) for doc_id in chosen["q"].doc_ids]
+    assert places[:10] == list(range(10))
+    assert len(places) == 30
+    assert set(np.diff(places[10:])) == {9, 10}
+    assert (places[10], places[-1]) == (14, 195)
+
+
+@pytest.mark.slow
+def test_a_system_teaches_a_student_beside_the_report_of_its_own_ranking(index, tmp_path):
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3}
+
+    def taught(out, expression, **more):
+        return rh.adapt(index, expression, out=tmp_path / out, **small | more)
+
+    adapted = adapt(index, tmp_path / "a", SystemTeacher(rh.system(HYBRID)), **small)
+    assert training(tmp_path / "a")["crossed"]  # its scores are at hand
+    own = rh.system(HYBRID).run(TEST.queries, index)
+    assert adapted.test["teacher"] == rh.evaluate(own, TEST.qrels, "nDCG@10").mean("nDCG@10")
+    assert not list((tmp_path / "a" / "questions").glob("asked*"))
+    taught("b", HYBRID)
+    assert json.loads((tmp_path / "b" / "plan.json").read_text())["teacher"] == HYBRID
+    with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was: teacher;"):
+        taught("b", "bm25")
+    taught("c", [rh.system("bm25"), Plain()])
+    assert len(list((tmp_path / "c" / "questions").glob("teacher-1/queries.run.zst"))) == 1
+    for wrong, said in (
+        ("0.5 * bm25", "add another to it"),
+        ("bm25 + qk", "qk"),
+        ("(bm25", "cannot be read"),
+    ):
+        with pytest.raises(rh.RankhouseError, match=said):
+            taught("d", wrong)
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")  # so few steps
+def test_a_system_is_a_teacher_of_a_training(index, tmp_path):
+    queries = {f"q{n}": f"ships harbour word{n}" for n in range(6)}
+    run, whole = index.retrieve(queries, k=20), rh.system(HYBRID).run(queries, index)
+    small = {"queries": queries, "run": run, "settings": {"steps": 4}}
+    for out, teacher in (("system", HYBRID), ("run", whole)):
+        rh.train("knrm(width=8, min_count=1)", index, out=tmp_path / out, teacher=teacher, **small)
+    weights = [(tmp_path / out / "ranker" / "weights.safetensors").read_bytes() for out in ("system", "run")]
+    assert weights[0] == weights[1]
+    with pytest.raises(rh.RankhouseError, match="cannot score 1 pairs by themselves; give the questions"):
+        SystemTeacher(rh.system(HYBRID)).score([rh.Pair(rh.Query("q", "?"), rh.Passage("d", 0, "x"))])
 
 
 @pytest.mark.slow

@@ -142,8 +142,8 @@ class AdaptJob(AdaptOptions):
     teachers: Annotated[
         tuple[TeacherLike, ...],
         Option(
-            'Whose scores to learn: default, biencoder("DIR"), a folder ... Repeat for more; their scores '
-            "are joined. One may be a run with scores for --queries.",
+            'Whose scores to learn: default, biencoder("DIR"), a folder, a system ("bm25 + dense(default)"). '
+            "Repeat for more; their scores are joined. One may be a run with scores for --queries.",
             "source",
             flag="--teacher",
         ),

@@ -20,12 +20,13 @@ from rankhouse.evaluation.compare import compare
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
 from rankhouse.io.trec import write_run
-from rankhouse.labels.soft_scores import JoinedTeachers
+from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher
 from rankhouse.ranking.fuse import linear
 from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.systems.short_forms import short_form
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import Reranked, System
+from rankhouse.systems.teachers import SystemTeacher, on_index
 
 MEASURE: Final = "nDCG@10"
 _WEIGHTS: Final = tuple(step / 10 for step in range(11))
@@ -99,9 +100,10 @@ def system_of(job: Adaptation, weight: float) -> System:
 
 def write_report(job: Adaptation, student: Ranker, weight: float) -> dict[str, float]:
     """Compare first stage, student, both joined and teacher on the test; return their values."""
-    index, teacher, options, test = job.index, job.teacher, job.options, job.test
+    index, options, test = job.index, job.options, job.test
     if test is None:
         return {}
+    teacher = on_index(job.teacher, test.queries, index, job.show("ranking by the teacher"))
     first = test.run
     if first is None:
         first = short_form((options.first_stage,), k=options.depth).run(test.queries, index)
@@ -113,7 +115,13 @@ def write_report(job: Adaptation, student: Ranker, weight: float) -> dict[str, f
         progress, plan = job.show(f"measuring the {name}"), Plan(depth=options.depth)
         return rerank(ranker, first, test.queries, index.documents, plan=plan, progress=progress)
 
-    by_student, by_teacher = reranked("student", student), reranked("teacher", teacher)
+    by_student = reranked("student", student)
+    if isinstance(job.teacher, SystemTeacher) and isinstance(teacher, RunTeacher):
+        by_teacher = teacher.run.top(
+            options.depth
+        )  # what it finds itself, not only what the first stage does
+    else:
+        by_teacher = reranked("teacher", teacher)
     runs = {
         "first stage": first,
         "student": by_student,

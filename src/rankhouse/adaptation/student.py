@@ -26,9 +26,9 @@ from rankhouse.adaptation.options import (
     design_of,
 )
 from rankhouse.adaptation.questions import Questions, pairs_of
-from rankhouse.adaptation.teacher import needs_texts, write_word_vectors
+from rankhouse.adaptation.teacher import encoders_of, needs_texts, write_word_vectors
 from rankhouse.core.errors import RankhouseWarning
-from rankhouse.core.nouns import Encoder, Query, Ranker, TextEncoder
+from rankhouse.core.nouns import Query, Ranker
 from rankhouse.core.progress import Progress, clock, say
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -42,6 +42,7 @@ from rankhouse.models.families import FAMILIES
 from rankhouse.models.tk import TK
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.rerank import Plan
+from rankhouse.systems.teachers import SystemTeacher
 from rankhouse.text.vocabulary import Vocabulary
 from rankhouse.text.words import splitter
 from rankhouse.training.examples import Examples, from_judgements
@@ -116,11 +117,11 @@ def begin_student(job: Adaptation) -> Model[Any]:
     index, options, spec = job.index, job.options, job.options.ranker
     if design := design_of(spec):
         path = job.folder / WORDS
-        encoder = next((one for one in members_of(job.teacher) if isinstance(one, TextEncoder)), None)
-        if encoder is not None and not path.exists():
+        encoder = None if path.exists() else next(encoders_of(job.teacher), None)
+        if encoder is not None:
             split = splitter("blingfire")
             counted = Vocabulary.count((split(d.full_text) for d in index.documents.stream()), 2)
-            write_word_vectors(cast(Encoder, encoder), counted.words, path, options.width)
+            write_word_vectors(encoder, counted.words, path, options.width)
         vectors = f", vectors={str(path)!r}" if path.exists() else f", width={options.width}"
         spec = design.format(vectors=vectors)
     model = begin(spec, index, options.seed)
@@ -223,7 +224,9 @@ def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
     read, everyone = seconds_a_pair(ranker_of(work), work.apart, index), len(work.apart.queries)
     test = 0.0
     if job.test is not None:
-        each = read + seconds_a_pair(job.teacher, work.apart, index)
+        systems = any(isinstance(one, SystemTeacher) for one in members_of(job.teacher))
+        teacher = work.examples.teacher if systems else None  # a system ranks quicker than others read
+        each = read + seconds_a_pair(teacher or job.teacher, work.apart, index)
         test = len(job.test.queries) * options.depth * each
     left = 60 * options.minutes - (time.monotonic() - began)
     rows = work.apart.validation(index).rows, sum(len(r.doc_ids) for r in work.apart.first.values())
