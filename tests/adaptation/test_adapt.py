@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("blingfire")
 
+from tests.models import tiny
+
 import rankhouse as rh
 from rankhouse.adaptation import student
 from rankhouse.adaptation.adapt import adapt_with
@@ -193,6 +195,56 @@ def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeyp
     assert adapt(index, tmp_path / "killed", again, **few).test == whole.test
     with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was: .*seed \\(was 0\\);"):
         adapt(index, tmp_path / "killed", seed=1, **few)
+
+
+@pytest.mark.slow
+def test_more_steps_go_on_from_a_finished_student(index, tmp_path, monkeypatch, capsys):
+    import rankhouse.adaptation.adapt as stages
+
+    small, out = {"ranker": "knrm(width=8, min_count=1)", "test": None}, tmp_path / "a"
+    adapt(index, out, steps=4, **small)
+    first = Meaning()
+    result = adapt(index, out, first, steps=10, **small)
+    assert result.steps == 10
+    assert first.encoded == 0  # nothing was prepared again
+    assert "6 more steps after 4" in capsys.readouterr().err
+    assert training(out, "training-2")["steps"] == 6
+    one, two = (json.loads((out / name / "outcome.json").read_text()) for name in ("training", "training-2"))
+    assert two["validations"][0] == [0, one["best"]]
+    weights = (out / "ranker" / "weights.safetensors").read_bytes()
+    assert weights == (out / "training-2" / "ranker" / "weights.safetensors").read_bytes()
+    assert adapt(index, out, steps=10, **small) == result
+    for wrong in ({"steps": 9}, {"steps": 0, "minutes": 5.0}, {"steps": 12, "seed": 1}):
+        with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was"):
+            adapt(index, out, **small | wrong)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "teach", killed)
+    for at in (10, 12):
+        with pytest.raises(KeyboardInterrupt):
+            adapt(index, out, steps=at, **small)
+    monkeypatch.undo()
+    again = adapt(index, out, steps=12, **small)
+    assert (again.steps, training(out, "training-3")["steps"]) == (12, 2)
+    with pytest.raises(rh.RankhouseError, match="steps \\(was 4\\)"):  # a killed one is not finished
+        monkeypatch.setattr(stages, "teach", killed)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(index, tmp_path / "b", steps=4, **small)
+        adapt(index, tmp_path / "b", steps=8, **small)
+
+
+@pytest.mark.slow
+def test_more_minutes_go_on_from_a_finished_student(index, tmp_path, monkeypatch):
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 0, "test": None}
+    monkeypatch.setattr(student, "seconds_a_step", lambda *_: 0.5)
+    first = adapt(index, tmp_path / "a", minutes=0.001, **small)
+    assert first.steps == 50
+    result = adapt(index, tmp_path / "a", minutes=1.001, **small)
+    added = json.loads((tmp_path / "a" / "steps.json").read_text())["added"]
+    assert added == [pytest.approx(60 / 0.525, abs=12)]
+    assert result.steps == 50 + added[0]
 
 
 @pytest.mark.slow
@@ -552,6 +604,56 @@ def test_a_system_is_a_teacher_of_a_training(index, tmp_path):
     assert weights[0] == weights[1]
     with pytest.raises(rh.RankhouseError, match="cannot score 1 pairs by themselves; give the questions"):
         SystemTeacher(rh.system(HYBRID)).score([rh.Pair(rh.Query("q", "?"), rh.Passage("d", 0, "x"))])
+
+
+@pytest.mark.slow
+def test_an_encoder_learns_what_a_system_finds_and_is_never_kept_below_the_untaught(index, tmp_path, bert):
+    small = {"ranker": f"biencoder({str(bert('BertModel'))!r})", "steps": 6, "test": None}
+    teacher = SystemTeacher(rh.system(HYBRID))
+    result = adapt(index, tmp_path / "a", teacher, settings={"rate": 0.3}, **small)  # a rate that spoils it
+    settings, outcome = (
+        json.loads((tmp_path / "a" / "training" / f"{name}.json").read_text())
+        for name in ("settings", "outcome")
+    )
+    expected = {"crossed": True, "loss": "listwise-kl", "patience": 4, "dropout": 0.0, "count": 7}
+    assert settings.items() >= expected.items()
+    assert outcome["validations"][0] == [0, outcome["untaught"]]
+    assert outcome["best"] == max(value for _, value in outcome["validations"])
+    kept = rh.open_ranker(tmp_path / "a")
+    if outcome["best_step"] == 0:
+        untaught = rh.open_ranker(small["ranker"])
+        np.testing.assert_array_equal(kept.encode_queries(["ships"]), untaught.encode_queries(["ships"]))
+    command = result.encode.split()
+    assert command[:2] == ["rankhouse", "encode"]
+    assert command[-1] == "a"
+    index.encode(tmp_path / "a", name="a")
+    dense = f"dense({str(tmp_path / 'a')!r}, name='a')"
+    assert len(rh.system(dense).rank("ships harbour", index).doc_ids) == 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["sparse", "colbert"])
+def test_other_encoders_learn_in_the_same_loop(index, tmp_path, bert, family):
+    folder = bert("BertForMaskedLM" if family == "sparse" else "BertModel")
+    if family == "colbert":
+        tiny.with_marks("BertModel", tmp_path / "plain")
+        folder = tmp_path / "colbert"
+        tiny.stanford(tmp_path / "plain", folder)
+    small = {"ranker": f"{family}({str(folder)!r})", "steps": 2, "test": None, "held_out": 5}
+    adapt(index, tmp_path / "a", SystemTeacher(rh.system(HYBRID)), **small)
+    assert training(tmp_path / "a")["crossed"]
+    assert rh.open_ranker(tmp_path / "a").model.family == family
+
+
+def test_what_is_at_hand_is_crossed(tmp_path):
+    lists = RunTeacher(rh.Run.of({"q": {"d": 1.0}}))
+
+    def crossed(family, teacher):
+        return settings_of(family, teacher, AdaptOptions()).crossed
+
+    families = ("tk", "biencoder", "sparse", "colbert", "crossencoder")
+    assert [family for family in families if crossed(family, lists)] == list(families[:-1])
+    assert not any(crossed(family, Plain()) for family in families)
 
 
 @pytest.mark.slow

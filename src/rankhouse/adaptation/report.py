@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Final, NamedTuple
 
 import msgspec
@@ -43,6 +44,7 @@ class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
     first_stage: str
     held_out: dict[str, float]  # system -> nDCG@10 on held-out questions, the mean of both ideas of relevance
     test: dict[str, float]  # system -> nDCG@10 on the test; empty without one
+    encode: str = ""  # the command that encodes the index with a student that is an encoder; "" for others
     mined: list[Mined] = []  # what the student itself chose between the parts of its training, one each
 
 
@@ -73,7 +75,7 @@ def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: P
             f"warning: alone the student ranks the {len(lost):,} held-out questions worse than the first "
             f"stage: {MEASURE} {means[1.0]:.3f} and {means[0.0]:.3f} (standard error of the difference "
             f"{error:.3f}); {gain if means[chosen] > means[0.0] else 'joining them does not help'}. More "
-            "steps or minutes, in another folder, teach it more"
+            "steps or minutes teach it more: give the same command with --steps or --minutes raised"
         )
     return Weight(chosen, {"first stage": means[0.0], "student": means[1.0], "joined": means[chosen]})
 
@@ -96,6 +98,12 @@ def system_of(job: Adaptation, weight: float) -> System:
     if weight in (0, 1):
         return ranked if weight else first
     return weight * ranked + round(1 - weight, 2) * first
+
+
+def encode_command(job: Adaptation) -> str:
+    """Return the command that gives the index the vectors of a student that is an encoder, beside others."""
+    given = {"index": job.index.path, "ranker": job.folder, "name": job.folder.name}
+    return shlex.join(["rankhouse", "encode", *(w for k, v in given.items() for w in (f"--{k}", str(v)))])
 
 
 def write_report(job: Adaptation, student: Ranker, weight: float) -> dict[str, float]:

@@ -61,6 +61,9 @@ def _tell(result: AdaptResult, out: Path) -> None:
         )
     own, first = result.student_weight, 1 - result.student_weight
     console.say(f"learned from {result.questions:,} questions in {result.steps:,} steps")
+    if result.encode:
+        dense = f'dense("{out}", name="{out.name}")'
+        console.say(f"its vectors of all documents:  {result.encode}  and then  {dense}  in any --system")
     console.say(f"as one system:  rankhouse search --system {shlex.quote(result.system)}")
     console.say(
         f"use it with  --ranker {out}  and join it with the first stage:  rankhouse fuse RERANKED FIRST "
