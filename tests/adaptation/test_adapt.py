@@ -315,7 +315,7 @@ def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypat
     monkeypatch.setattr(student, "seconds_a_step", lambda *_: 1.0)
     monkeypatch.setattr(student, "seconds_a_pair", lambda *_: 0.02)
     monkeypatch.setattr(student, "time", SimpleNamespace(monotonic=lambda: 1000.0))
-    rows = []
+    rows, runs = [], []
 
     def settled(minutes, test=TEST, **more):
         options = AdaptOptions(**OPTIONS | {"minutes": minutes, "depth": 40} | more)
@@ -327,6 +327,7 @@ def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypat
         settings = settings_of(model.family, found.teacher, options)
         work = student.Remaining(model, examples, settings, apart)
         rows.append(sum(len(ranking.doc_ids) for ranking in apart.first.values()))
+        runs.append(apart.first)
         done = student.timetable(job, work, 900.0)
         assert student.timetable(job, work, 0.0) == done
         return done
@@ -339,6 +340,9 @@ def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypat
     assert short.validation < 20  # fewer are read, so that time is left for learning
     assert 100 + short.steps * 1.05 + short.afterwards == pytest.approx(240, abs=2)
     assert settled(30.0, test=None).afterwards == pytest.approx(long.afterwards - 2 * 40 * 0.04, abs=0.1)
+    long_run = runs[0]
+    documents = {doc_id for query in long_run.values() for doc_id in query.doc_ids}
+    assert student._to_read(long_run, once=True) == len(documents) < student._to_read(long_run, once=False)
     given = settled(4.0, steps=7)
     assert (given.steps, given.validation) == (7, 20)
 

@@ -28,7 +28,7 @@ from rankhouse.adaptation.options import (
 from rankhouse.adaptation.questions import Questions, pairs_of
 from rankhouse.adaptation.teacher import encoders_of, needs_texts, write_word_vectors
 from rankhouse.core.errors import RankhouseWarning
-from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.nouns import Query, Ranker, TextEncoder
 from rankhouse.core.progress import Progress, clock, say
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -250,7 +250,8 @@ def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
     limited = options.minutes and not options.steps
     step = _SLACK * seconds_a_step(work, 60 * _MEASURING * options.minutes if limited else _TIMING)
     step *= 1 + MINING_SHARE * options.mine
-    read, everyone = seconds_a_pair(ranker_of(work), work.apart, index), len(work.apart.queries)
+    ranker, everyone = ranker_of(work), len(work.apart.queries)
+    read, once = seconds_a_pair(ranker, work.apart, index), isinstance(ranker, TextEncoder)
     test = 0.0
     if job.test is not None:
         systems = any(isinstance(one, SystemTeacher) for one in members_of(job.teacher))
@@ -258,7 +259,8 @@ def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
         each = read + seconds_a_pair(teacher or job.teacher, work.apart, index)
         test = len(job.test.queries) * options.depth * each
     left = 60 * options.minutes - (time.monotonic() - began)
-    rows = work.apart.validation(index).rows, sum(len(r.doc_ids) for r in work.apart.first.values())
+    first = work.apart.first
+    rows = [_to_read(run, once=once) for run in (first.top(work.apart.validation(index).plan.depth), first)]
     times = (1 + options.mine) * _VALIDATIONS, 1
     one = {name: n * k * read / everyone for name, n, k in zip(_SHARES, rows, times, strict=True)}
     asked = dict.fromkeys(one, everyone)
@@ -283,6 +285,12 @@ def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
         afterwards=round(afterwards, 1),
         minutes=limit,
     )
+
+
+def _to_read(run: Run, *, once: bool) -> int:
+    """Return how many documents of a run a ranker reads; an encoder reads each ``once``, whoever asks."""
+    lists = [ranking.doc_ids for ranking in run.values()]
+    return len(set().union(*lists)) if once else sum(map(len, lists))
 
 
 def ranker_of(work: Remaining) -> Ranker:

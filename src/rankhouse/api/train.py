@@ -160,9 +160,11 @@ def adapt(
 
     Args:
         index: The documents, read whole.
-        teacher: A ranker, or what :func:`open_ranker` opens; a bi-encoder teaches quickest. Or a list of
-            several, whose scores are joined; a run with scores among them has its say on its own questions.
-        out: The folder; given again, a killed adaptation goes on from there. It holds the report.
+        teacher: A ranker, or what :func:`open_ranker` opens; a bi-encoder teaches quickest. A system, or its
+            expression: its rankings are the candidates. Or a list of several, whose scores are joined; a run
+            with scores among them has its say on its own questions.
+        out: The folder; given again, a killed adaptation goes on from there, and with more ``steps`` or
+            ``minutes`` a finished one. It holds the report.
         ranker: The student: ``tk``, ``knrm``, or a design or checkpoint in notation.
         join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
         queries: Real questions without judgements, to learn from as well.
