@@ -288,7 +288,7 @@ def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
 
 
 def _to_read(run: Run, *, once: bool) -> int:
-    """Return how many documents of a run a ranker reads; an encoder reads each ``once``, whoever asks."""
+    """Return how many documents of a run a ranker reads; an encoder reads each ``once`` for all questions."""
     lists = [ranking.doc_ids for ranking in run.values()]
     return len(set().union(*lists)) if once else sum(map(len, lists))
 
