@@ -1,15 +1,20 @@
-"""A TK taught by a teacher without judgements (``rankhouse adapt``), against BM25 and the teacher.
+"""Students taught without judgements (``rankhouse adapt``), against BM25 and the teacher.
 
     python benchmarks/light_rankers.py prepare ../shared/data WORK --data nfcorpus scifact wikiqa trecqa
     python benchmarks/taught.py dl20 ../shared/data WORK
     python benchmarks/taught.py adapt WORK MINILM [--data dl20 nfcorpus ...] [--steps 2000] [--name taught]
     python benchmarks/taught.py table WORK MINILM [--data ...] [--name taught]
+    python benchmarks/taught.py encoder ../shared/data WORK [--data cacm ...] [--steps 100] [--extra ...]
 
 ``dl20`` prepares TREC DL 2020 passages: the given BM25 run is reranked, and grades from 2 up count for AP.
 ``adapt`` runs the command a person would type; test questions are kept apart, and their judgements serve
 reports only. MINILM is a folder of sentence-transformers/all-MiniLM-L6-v2. One seed; a folder that was
 finished is not computed again. ``table`` reranks the test run, 100 documents a query, alone and joined with
 BM25 by the weight that ``adapt`` chose, and tests against BM25 (randomization, Holm).
+
+``encoder`` teaches all-MiniLM (``default``) what the sum of BM25 and all-MiniLM finds, encodes the documents
+again, and searches the whole index: BM25, the encoder untaught and taught, and the sum with either; tested
+against the untaught encoder and against the untaught sum. Test questions and judgements serve the table only.
 """
 
 from __future__ import annotations
@@ -91,18 +96,69 @@ def table(work: Path, teacher: str, chosen: argparse.Namespace) -> None:
         print(f"\n{data}\n{comparison.to_markdown()}", flush=True)
 
 
+WORDS = "bm25(k1=0.9, b=0.4)"
+PLACES = {"nfcorpus": ".dev", "scifact": ".dev"}
+"""Collections whose test is a part of their questions -> what the names of its files have."""
+
+
+def encoder(given: Path, work: Path, chosen: argparse.Namespace) -> None:
+    for data in chosen.data:
+        own, out, source = work / data, work / chosen.name / data, given / data
+        index, taught = own / "index", f"{chosen.name}-{data}"
+        hybrid = f"0.3 * {WORDS} + 0.7 * dense(default)"
+        if not index.exists():
+            command("index", source / "corpus.jsonl.gz", "--out", index)
+        command("encode", "--index", index, "--ranker", "default")
+        if not (out / "adapted.json").exists():
+            learned = ["--ranker", 'biencoder("default")', "--teacher", hybrid, "--steps", chosen.steps]
+            command("adapt", "--index", index, *learned, "--out", out, *(chosen.extra or []))
+        command("encode", "--index", index, "--ranker", out, "--name", taught)
+        side = PLACES.get(data, "")
+        queries, qrels = source / f"queries{side}.jsonl", read_qrels(source / f"qrels{side}.txt")
+        dense = f"dense({str(out)!r}, name={taught!r})"
+        systems = {
+            "BM25": WORDS,
+            "all-MiniLM": "dense(default)",
+            "BM25 + all-MiniLM": hybrid,
+            "taught": dense,
+            "BM25 + taught": f"0.3 * {WORDS} + 0.7 * {dense}",
+        }
+        asked = [query for query in read_queries(queries) if query.id in qrels]
+        for baseline in ("all-MiniLM", "BM25 + all-MiniLM"):
+            table = rh.compare(
+                systems,
+                asked,
+                qrels,
+                index,
+                "nDCG@10 AP",
+                baseline=baseline,
+                test="randomization",
+                correction="holm",
+            )
+            print(f"\n{data}, {len(asked)} questions, against {baseline}\n{table.to_markdown()}", flush=True)
+
+
+def command(*words: object) -> None:
+    said = ["rankhouse", *map(str, words)]
+    print("$", shlex.join(said), flush=True)
+    subprocess.run([sys.executable, "-m", *said], check=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("dl20", "adapt", "table"))
+    parser.add_argument("what", choices=("dl20", "adapt", "table", "encoder"))
     parser.add_argument("first", type=Path)
     parser.add_argument("second")
-    parser.add_argument("--data", nargs="+", default=DATA, choices=DATA)
+    parser.add_argument("--data", nargs="+", default=DATA)
     parser.add_argument("--steps", type=int, default=2000, help="Minutes would depend on the machine's load.")
     parser.add_argument("--name", default="taught")
     parser.add_argument("--extra", nargs=argparse.REMAINDER, help="Further options of rankhouse adapt.")
     chosen = parser.parse_args()
     if chosen.what == "dl20":
         prepare_dl20(chosen.first, Path(chosen.second))
+        return
+    if chosen.what == "encoder":
+        encoder(chosen.first, Path(chosen.second), chosen)
         return
     teacher = f"biencoder({str(chosen.second)!r})"
     (adapt if chosen.what == "adapt" else table)(chosen.first, teacher, chosen)

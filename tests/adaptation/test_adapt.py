@@ -15,18 +15,21 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("blingfire")
 
+from tests.models import tiny
+
 import rankhouse as rh
 from rankhouse.adaptation import student
 from rankhouse.adaptation.adapt import adapt_with
 from rankhouse.adaptation.options import Adaptation, AdaptOptions, JudgedQuestions
 from rankhouse.adaptation.questions import ask_documents, asking, questions
 from rankhouse.adaptation.student import begin_student, examples_of, held_out, settings_of
-from rankhouse.adaptation.teacher import VectorTeacher, similarities, write_word_vectors
+from rankhouse.adaptation.teacher import VectorTeacher, by_quantile, similarities, write_word_vectors
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 from rankhouse.models.doc2query import open_doc2query
+from rankhouse.systems.teachers import SystemTeacher
 
 TOPICS = {
     "harbour": ["pilots", "steer", "ships", "into", "the", "harbour", "at", "high", "water"],
@@ -195,6 +198,56 @@ def test_given_again_it_goes_on_and_makes_nothing_twice(index, tmp_path, monkeyp
 
 
 @pytest.mark.slow
+def test_more_steps_go_on_from_a_finished_student(index, tmp_path, monkeypatch, capsys):
+    import rankhouse.adaptation.adapt as stages
+
+    small, out = {"ranker": "knrm(width=8, min_count=1)", "test": None}, tmp_path / "a"
+    adapt(index, out, steps=4, **small)
+    first = Meaning()
+    result = adapt(index, out, first, steps=10, **small)
+    assert result.steps == 10
+    assert first.encoded == 0  # nothing was prepared again
+    assert "6 more steps after 4" in capsys.readouterr().err
+    assert training(out, "training-2")["steps"] == 6
+    one, two = (json.loads((out / name / "outcome.json").read_text()) for name in ("training", "training-2"))
+    assert two["validations"][0] == [0, one["best"]]
+    weights = (out / "ranker" / "weights.safetensors").read_bytes()
+    assert weights == (out / "training-2" / "ranker" / "weights.safetensors").read_bytes()
+    assert adapt(index, out, steps=10, **small) == result
+    for wrong in ({"steps": 9}, {"steps": 0, "minutes": 5.0}, {"steps": 12, "seed": 1}):
+        with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was"):
+            adapt(index, out, **small | wrong)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "teach", killed)
+    for at in (10, 12):
+        with pytest.raises(KeyboardInterrupt):
+            adapt(index, out, steps=at, **small)
+    monkeypatch.undo()
+    again = adapt(index, out, steps=12, **small)
+    assert (again.steps, training(out, "training-3")["steps"]) == (12, 2)
+    with pytest.raises(rh.RankhouseError, match="steps \\(was 4\\)"):  # a killed one is not finished
+        monkeypatch.setattr(stages, "teach", killed)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(index, tmp_path / "b", steps=4, **small)
+        adapt(index, tmp_path / "b", steps=8, **small)
+
+
+@pytest.mark.slow
+def test_more_minutes_go_on_from_a_finished_student(index, tmp_path, monkeypatch):
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 0, "test": None}
+    monkeypatch.setattr(student, "seconds_a_step", lambda *_: 0.5)
+    first = adapt(index, tmp_path / "a", minutes=0.001, **small)
+    assert first.steps == 50
+    result = adapt(index, tmp_path / "a", minutes=1.001, **small)
+    added = json.loads((tmp_path / "a" / "steps.json").read_text())["added"]
+    assert added == [pytest.approx(60 / 0.525, abs=12)]
+    assert result.steps == 50 + added[0]
+
+
+@pytest.mark.slow
 def test_a_teacher_without_vectors_teaches_by_lists(index, tmp_path):
     result = adapt(index, tmp_path / "a", Plain(), ranker="knrm(width=8, min_count=1)", steps=10)
     settings = training(tmp_path / "a")
@@ -262,7 +315,7 @@ def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypat
     monkeypatch.setattr(student, "seconds_a_step", lambda *_: 1.0)
     monkeypatch.setattr(student, "seconds_a_pair", lambda *_: 0.02)
     monkeypatch.setattr(student, "time", SimpleNamespace(monotonic=lambda: 1000.0))
-    rows = []
+    rows, runs = [], []
 
     def settled(minutes, test=TEST, **more):
         options = AdaptOptions(**OPTIONS | {"minutes": minutes, "depth": 40} | more)
@@ -274,6 +327,7 @@ def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypat
         settings = settings_of(model.family, found.teacher, options)
         work = student.Remaining(model, examples, settings, apart)
         rows.append(sum(len(ranking.doc_ids) for ranking in apart.first.values()))
+        runs.append(apart.first)
         done = student.timetable(job, work, 900.0)
         assert student.timetable(job, work, 0.0) == done
         return done
@@ -286,6 +340,9 @@ def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypat
     assert short.validation < 20  # fewer are read, so that time is left for learning
     assert 100 + short.steps * 1.05 + short.afterwards == pytest.approx(240, abs=2)
     assert settled(30.0, test=None).afterwards == pytest.approx(long.afterwards - 2 * 40 * 0.04, abs=0.1)
+    long_run = runs[0]
+    documents = {doc_id for query in long_run.values() for doc_id in query.doc_ids}
+    assert student._to_read(long_run, once=True) == len(documents) < student._to_read(long_run, once=False)
     given = settled(4.0, steps=7)
     assert (given.steps, given.validation) == (7, 20)
 
@@ -472,6 +529,135 @@ def test_joined_scores_are_compared_with_a_questions_first_candidates(index, tmp
     both = np.column_stack([Meaning().score(pairs), Length().score(pairs)]).astype(float)
     expected = z_scores(both, both[:20])
     np.testing.assert_allclose(found.teacher.score(pairs), expected, rtol=1e-2, atol=1e-2)  # half precision
+
+
+HYBRID = "0.5 * bm25 + 0.5 * ql(mu=50)"
+
+
+def test_a_system_teaches_by_what_it_finds(index, tmp_path, monkeypatch, capsys):
+    job = Adaptation(
+        index, SystemTeacher(rh.system(HYBRID)), tmp_path, AdaptOptions(**OPTIONS), lambda _: ignore
+    )
+    found = questions(job)
+    assert "ranks all documents for" in capsys.readouterr().err
+    some = [query for query in found.queries if len(found.candidates[query.id]) > 3][:5]
+    expected = rh.system(HYBRID).run(some, index)
+    for query in some:
+        own, scores = found.candidates[query.id].doc_ids, dict(expected.to_dict()[query.id])
+        assert own == expected[query.id].doc_ids[: len(own)][:20] + own[20:]
+        missing = next(f"d{n}" for n in range(80) if f"d{n}" not in scores)
+        asked = [rh.Pair(query, rh.Passage(doc_id, 0, "")) for doc_id in (*own, missing)]
+        given = found.teacher.score(asked)
+        np.testing.assert_array_equal(given[:-1], np.float32([scores[doc_id] for doc_id in own]))
+        assert given[-1] == np.float32(min(scores.values()))
+    assert found.teacher.score([rh.Pair(rh.Query("new", "?"), rh.Passage("d1", 0, ""))]).tolist() == [0]
+    monkeypatch.setattr(SystemTeacher, "of", None)  # the lists are kept
+    again = questions(job)
+    assert again.queries == found.queries
+    assert again.teacher.fingerprint == found.teacher.fingerprint
+
+
+def test_long_lists_are_learned_by_their_heads_and_quantiles():
+    run = rh.Run.of({"q": {f"d{n:03}": -float(n) for n in range(200)}, "short": {"a": 1.0, "b": 0.0}})
+    chosen = by_quantile(run, 30)
+    assert chosen["short"] == run["short"]
+    places = [int(doc_id[1:]) for doc_id in chosen["q"].doc_ids]
+    assert places[:10] == list(range(10))
+    assert len(places) == 30
+    assert set(np.diff(places[10:])) == {9, 10}
+    assert (places[10], places[-1]) == (14, 195)
+
+
+@pytest.mark.slow
+def test_a_system_teaches_a_student_beside_the_report_of_its_own_ranking(index, tmp_path):
+    small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3}
+
+    def taught(out, expression, **more):
+        return rh.adapt(index, expression, out=tmp_path / out, **small | more)
+
+    adapted = adapt(index, tmp_path / "a", SystemTeacher(rh.system(HYBRID)), **small)
+    assert training(tmp_path / "a")["crossed"]  # its scores are at hand
+    own = rh.system(HYBRID).run(TEST.queries, index)
+    assert adapted.test["teacher"] == rh.evaluate(own, TEST.qrels, "nDCG@10").mean("nDCG@10")
+    assert not list((tmp_path / "a" / "questions").glob("asked*"))
+    taught("b", HYBRID)
+    assert json.loads((tmp_path / "b" / "plan.json").read_text())["teacher"] == HYBRID
+    with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was: teacher;"):
+        taught("b", "bm25")
+    taught("c", [rh.system("bm25"), Plain()])
+    assert len(list((tmp_path / "c" / "questions").glob("teacher-1/queries.run.zst"))) == 1
+    for wrong, said in (
+        ("0.5 * bm25", "add another to it"),
+        ("bm25 + qk", "qk"),
+        ("(bm25", "cannot be read"),
+    ):
+        with pytest.raises(rh.RankhouseError, match=said):
+            taught("d", wrong)
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")  # so few steps
+def test_a_system_is_a_teacher_of_a_training(index, tmp_path):
+    queries = {f"q{n}": f"ships harbour word{n}" for n in range(6)}
+    run, whole = index.retrieve(queries, k=20), rh.system(HYBRID).run(queries, index)
+    small = {"queries": queries, "run": run, "settings": {"steps": 4}}
+    for out, teacher in (("system", HYBRID), ("run", whole)):
+        rh.train("knrm(width=8, min_count=1)", index, out=tmp_path / out, teacher=teacher, **small)
+    weights = [(tmp_path / out / "ranker" / "weights.safetensors").read_bytes() for out in ("system", "run")]
+    assert weights[0] == weights[1]
+    with pytest.raises(rh.RankhouseError, match="cannot score 1 pairs by themselves; give the questions"):
+        SystemTeacher(rh.system(HYBRID)).score([rh.Pair(rh.Query("q", "?"), rh.Passage("d", 0, "x"))])
+
+
+@pytest.mark.slow
+def test_an_encoder_learns_what_a_system_finds_and_is_never_kept_below_the_untaught(index, tmp_path, bert):
+    small = {"ranker": f"biencoder({str(bert('BertModel'))!r})", "steps": 6, "test": None}
+    teacher = SystemTeacher(rh.system(HYBRID))
+    result = adapt(index, tmp_path / "a", teacher, settings={"rate": 0.3}, **small)  # a rate that spoils it
+    settings, outcome = (
+        json.loads((tmp_path / "a" / "training" / f"{name}.json").read_text())
+        for name in ("settings", "outcome")
+    )
+    expected = {"crossed": True, "loss": "listwise-kl", "patience": 4, "dropout": 0.0, "count": 7}
+    assert settings.items() >= expected.items()
+    assert outcome["validations"][0] == [0, outcome["untaught"]]
+    assert outcome["best"] == max(value for _, value in outcome["validations"])
+    kept = rh.open_ranker(tmp_path / "a")
+    if outcome["best_step"] == 0:
+        untaught = rh.open_ranker(small["ranker"])
+        np.testing.assert_array_equal(kept.encode_queries(["ships"]), untaught.encode_queries(["ships"]))
+    command = result.encode.split()
+    assert command[:2] == ["rankhouse", "encode"]
+    assert command[-1] == "a"
+    index.encode(tmp_path / "a", name="a")
+    dense = f"dense({str(tmp_path / 'a')!r}, name='a')"
+    assert len(rh.system(dense).rank("ships harbour", index).doc_ids) == 80
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["sparse", "colbert"])
+def test_other_encoders_learn_in_the_same_loop(index, tmp_path, bert, family):
+    folder = bert("BertForMaskedLM" if family == "sparse" else "BertModel")
+    if family == "colbert":
+        tiny.with_marks("BertModel", tmp_path / "plain")
+        folder = tmp_path / "colbert"
+        tiny.stanford(tmp_path / "plain", folder)
+    small = {"ranker": f"{family}({str(folder)!r})", "steps": 2, "test": None, "held_out": 5}
+    adapt(index, tmp_path / "a", SystemTeacher(rh.system(HYBRID)), **small)
+    assert training(tmp_path / "a")["crossed"]
+    assert rh.open_ranker(tmp_path / "a").model.family == family
+
+
+def test_what_is_at_hand_is_crossed(tmp_path):
+    lists = RunTeacher(rh.Run.of({"q": {"d": 1.0}}))
+
+    def crossed(family, teacher):
+        return settings_of(family, teacher, AdaptOptions()).crossed
+
+    families = ("tk", "biencoder", "sparse", "colbert", "crossencoder")
+    assert [family for family in families if crossed(family, lists)] == list(families[:-1])
+    assert not any(crossed(family, Plain()) for family in families)
 
 
 @pytest.mark.slow

@@ -144,6 +144,20 @@ def test_a_query_asked_of_many_passages_is_encoded_once_a_batch(checkpoint, pair
     assert part.which.tolist() == [0] * len(rows)
 
 
+def test_a_passage_beside_many_queries_is_encoded_once_a_batch(checkpoint, pairs):
+    model = open_biencoder(checkpoint("sentences_cls"))
+    passages = [pair.passage for pair in pairs[:3]]
+    crossed = [Pair(Query(text, text), passage) for text in ("storm", "grain") for passage in passages]
+    read = []
+    vectors = model.vectors
+    model.vectors = lambda batch: read.append(len(batch)) or vectors(batch)
+    with torch.inference_mode():
+        together = model(model.encode(crossed))
+        assert sorted(read) == [2, 3]
+        alone = torch.cat([model(model.encode([pair])) for pair in crossed])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+
+
 def test_modules_that_cannot_be_computed_are_refused(checkpoint, tmp_path):
     shutil.copytree(checkpoint("sentences"), tmp_path / "odd")
     modules = tmp_path / "odd" / "modules.json"

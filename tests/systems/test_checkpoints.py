@@ -26,6 +26,8 @@ def test_default_is_the_installed_encoder_and_ranks(tmp_path, run):
     ranker, named = rh.open_ranker("default", device="cpu"), rh.open_ranker(default_ranker(), device="cpu")
     assert ranker.fingerprint == named.fingerprint
     assert ranker.rank("guiding vessels to port", texts).doc_ids[0] == "1"
+    short = rh.open_ranker('biencoder("default", max_length=64)', device="cpu")
+    assert short.model.policy["max_length"] == 64
     done = run("doctor", "default", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0]["kind"] == "ranker"

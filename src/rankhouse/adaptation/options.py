@@ -67,7 +67,9 @@ class AdaptOptions:
     candidates: int = 60  # documents of the first stage that a question is learned on
     neighbours: int = 40  # documents besides that the teacher's own vectors find, where it has any
     depth: Annotated[int, Option("Documents to rerank.", least=1)] = 100
-    held_out: int = 100  # questions kept for validation and for the weight of interpolation
+    held_out: Annotated[
+        int, Option("Questions not learned, for validation and the student's weight.", least=1)
+    ] = 100
     width: int = 256  # numbers of a word's start vector, from the teacher
     mine: Annotated[
         int,
@@ -142,8 +144,8 @@ class AdaptJob(AdaptOptions):
     teachers: Annotated[
         tuple[TeacherLike, ...],
         Option(
-            'Whose scores to learn: default, biencoder("DIR"), a folder ... Repeat for more; their scores '
-            "are joined. One may be a run with scores for --queries.",
+            'Whose scores to learn: default, biencoder("DIR"), a folder, a system ("bm25 + dense(default)"). '
+            "Repeat for more; their scores are joined. One may be a run with scores for --queries.",
             "source",
             flag="--teacher",
         ),

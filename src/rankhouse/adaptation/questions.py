@@ -18,7 +18,15 @@ import msgspec
 import numpy as np
 
 from rankhouse.adaptation.options import ELSEWHERE, QUESTIONS, Adaptation, AdaptOptions
-from rankhouse.adaptation.teacher import VectorTeacher, needs_texts, vector_teacher
+from rankhouse.adaptation.teacher import (
+    LIST,
+    VectorTeacher,
+    by_quantile,
+    listed,
+    needs_texts,
+    vector_teacher,
+    write_list,
+)
 from rankhouse.core import notation
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Document, Documents, Encoder, Pair, Passage, Query, Ranker, TextEncoder
@@ -38,6 +46,7 @@ from rankhouse.labels.soft_scores import JoinedTeachers, Reference, RunTeacher, 
 from rankhouse.models.doc2query import open_doc2query
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.short_forms import short_form
+from rankhouse.systems.teachers import SystemTeacher
 
 QUERIES, OWN, CANDIDATES, FIRST = "queries.jsonl", "own.qrels", "candidates.run.zst", "held-out.run"
 PAGE, COUNTS, VECTORS, ASKED = "questions.html", "counts.json", "queries.npy", "asked.npy"
@@ -45,8 +54,10 @@ WRITTEN_QUESTIONS = "written.jsonl"
 
 _READ: Final = 4_000
 """Questions whose candidates a teacher without vectors reads on the round trip, unless there are minutes."""
+_RANKED: Final = 20_000
+"""Questions for which a system that teaches ranks the documents, unless there are minutes."""
 _SHARE: Final = 0.25
-"""Of the minutes, for that reading, and for writing."""
+"""Of the minutes, for that reading or ranking, and for writing."""
 _FEWEST: Final = 5
 """One question in so many is held out, up to the number wanted."""
 
@@ -81,7 +92,7 @@ def questions(job: Adaptation) -> Questions:
 
 
 def _at_work(job: Adaptation, queries: Sequence[Query], run: Run, vectors: Path) -> Ranker:
-    """Return the teacher with its vectors of documents and questions, where it is a bi-encoder.
+    """Return the teacher with its vectors of documents and questions, or with the lists that a system finds.
 
     What several teachers say of a pair is compared with what they say of the question's first candidates.
     """
@@ -90,6 +101,9 @@ def _at_work(job: Adaptation, queries: Sequence[Query], run: Run, vectors: Path)
         if isinstance(one, TextEncoder):  # one that ranks says how it compares
             path.parent.mkdir(exist_ok=True)
             ready.append(vector_teacher(cast(Encoder, one), job, queries, path))
+        elif isinstance(one, SystemTeacher):
+            path.parent.mkdir(exist_ok=True)
+            ready.append(listed(one, job, queries, path))
         else:
             ready.append(one)
     if not isinstance(teacher, JoinedTeachers):
@@ -130,10 +144,16 @@ def pairs_of(query: Query, doc_ids: Iterable[str], documents: Documents) -> list
 def _make(job: Adaptation, folder: Path) -> None:
     index, options, people, show = job.index, job.options, list(job.people), job.show
     system = short_form((options.first_stage,), k=max(options.candidates, options.depth))
-    system.run([Query("trial", "a")], index)  # what is wrong with it is said before long work
+    trial = [Query("trial", "a")]  # what is wrong with a system is said before long work
+    system.run(trial, index)
+    systems = [one for one in members_of(job.teacher) if isinstance(one, SystemTeacher)]
+    for one in systems:
+        one.of(trial, index)
     asked = ask_documents(job)
     numbered = [(f"pq{number}", query) for number, query in enumerate(asked.queries)]
     chosen = sorted(numbered, key=lambda entry: order(options.seed, entry[0]))[: 2 * options.questions]
+    if systems:
+        chosen = chosen[: _answerable(job, systems, chosen)]
     texts = [Query(query_id, query.text) for query_id, query in chosen] + people
     first = Execution(index, texts, progress=show("retrieving candidates")).run(system)
     reader = _at_work(job, texts, first, folder / ASKED)
@@ -150,8 +170,9 @@ def _make(job: Adaptation, folder: Path) -> None:
     with suppress(MissingExtra):  # the page is for people; nothing depends on it
         write_pseudo_report(report, job.folder / PAGE, "Questions that the documents ask")
     for path in _vectors(reader, folder / ASKED):
-        for one in (path, path.with_suffix(".json")):
-            one.unlink(missing_ok=True)
+        for kept_file in (path, path.with_suffix(LIST)):
+            for file in (kept_file, kept_file.with_suffix(".json")):
+                file.unlink(missing_ok=True)
     counts = {"kept": len(kept), "thrown away": dict(report.counts), "people": len(people)}
     write_checked(folder / COUNTS, counts, [folder / name for name in (QUERIES, OWN, CANDIDATES, FIRST)])
 
@@ -200,8 +221,7 @@ def _affordable(
     began = time.perf_counter()
     teacher.score(pairs)
     each = time.perf_counter() - began
-    most = max(options.held_out, int(60 * _SHARE * options.minutes / each)) if options.minutes else _READ
-    most = min(most, len(asked))
+    most = _fitting(options, each, _READ, len(asked))
     say(
         f"the teacher has no vectors and reads {Round().first} candidates of {most:,} of {len(asked):,} "
         f"pseudo-queries: about {clock(most * each)}"
@@ -209,12 +229,44 @@ def _affordable(
     return most
 
 
+def _answerable(
+    job: Adaptation, systems: Sequence[SystemTeacher], asked: Sequence[tuple[str, PseudoQuery]]
+) -> int:
+    """Return for how many questions there is time to have systems rank the documents; say how long."""
+    some, seconds = [Query(query_id, question.text) for query_id, question in asked[:20]], list[float]()
+    for count in (1, 4, len(some)):  # the first starts things; what each opens goes out of the difference
+        began = time.perf_counter()
+        for one in systems:
+            one.of(some[:count], job.index)
+        seconds.append(time.perf_counter() - began)
+    each = max(1e-4, (seconds[2] - seconds[1]) / max(1, len(some) - 4))
+    most = _fitting(job.options, each, _RANKED, len(asked))
+    say(
+        f"the teacher is a system and ranks all documents for {most:,} of {len(asked):,} pseudo-queries: "
+        f"about {clock(most * each)}"
+    )
+    return most
+
+
+def _fitting(options: AdaptOptions, each: float, most: int, asked: int) -> int:
+    """Return how many questions of so many seconds each fit into a teacher's share of the minutes."""
+    if options.minutes:
+        most = max(options.held_out, int(60 * _SHARE * options.minutes / each))
+    return min(most, asked)
+
+
 def _write(
     job: Adaptation, reader: Ranker, queries: Sequence[Query], kept: dict[str, PseudoQuery], first: Run
 ) -> None:
     folder, options = job.folder / QUESTIONS, job.options
-    candidates = first.top(options.candidates)
-    for one, path in zip(members_of(reader), _vectors(reader, folder / VECTORS), strict=True):
+    given, paths = members_of(job.teacher), _vectors(reader, folder / VECTORS)
+    own = all(isinstance(one, SystemTeacher | RunTeacher) for one in given)  # whose lists are all that counts
+    candidates = first.top(0 if own else options.candidates)
+    for one, system, path in zip(members_of(reader), given, paths, strict=True):
+        if isinstance(one, RunTeacher) and isinstance(system, SystemTeacher):
+            lists = one.run.restrict([query.id for query in queries])
+            write_list(lists, path.with_suffix(LIST))
+            candidates = _joined(candidates, by_quantile(lists, options.candidates))
         if isinstance(one, VectorTeacher):
             one.write_queries(queries, path)
             nearest = one.nearest(queries, options.neighbours, job.show("finding the teacher's neighbours"))

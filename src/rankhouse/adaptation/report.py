@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,12 +21,13 @@ from rankhouse.evaluation.compare import compare
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
 from rankhouse.io.trec import write_run
-from rankhouse.labels.soft_scores import JoinedTeachers
+from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher
 from rankhouse.ranking.fuse import linear
 from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.systems.short_forms import short_form
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import Reranked, System
+from rankhouse.systems.teachers import SystemTeacher, on_index
 
 MEASURE: Final = "nDCG@10"
 _WEIGHTS: Final = tuple(step / 10 for step in range(11))
@@ -42,6 +44,7 @@ class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
     first_stage: str
     held_out: dict[str, float]  # system -> nDCG@10 on held-out questions, the mean of both ideas of relevance
     test: dict[str, float]  # system -> nDCG@10 on the test; empty without one
+    encode: str = ""  # the command that encodes the index with a student that is an encoder; "" for others
     mined: list[Mined] = []  # what the student itself chose between the parts of its training, one each
 
 
@@ -72,7 +75,7 @@ def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: P
             f"warning: alone the student ranks the {len(lost):,} held-out questions worse than the first "
             f"stage: {MEASURE} {means[1.0]:.3f} and {means[0.0]:.3f} (standard error of the difference "
             f"{error:.3f}); {gain if means[chosen] > means[0.0] else 'joining them does not help'}. More "
-            "steps or minutes, in another folder, teach it more"
+            "steps or minutes teach it more: give the same command with --steps or --minutes raised"
         )
     return Weight(chosen, {"first stage": means[0.0], "student": means[1.0], "joined": means[chosen]})
 
@@ -97,11 +100,18 @@ def system_of(job: Adaptation, weight: float) -> System:
     return weight * ranked + round(1 - weight, 2) * first
 
 
+def encode_command(job: Adaptation) -> str:
+    """Return the command that gives the index the vectors of a student that is an encoder, beside others."""
+    given = {"index": job.index.path, "ranker": job.folder, "name": job.folder.name}
+    return shlex.join(["rankhouse", "encode", *(w for k, v in given.items() for w in (f"--{k}", str(v)))])
+
+
 def write_report(job: Adaptation, student: Ranker, weight: float) -> dict[str, float]:
     """Compare first stage, student, both joined and teacher on the test; return their values."""
-    index, teacher, options, test = job.index, job.teacher, job.options, job.test
+    index, options, test = job.index, job.options, job.test
     if test is None:
         return {}
+    teacher = on_index(job.teacher, test.queries, index, job.show("ranking by the teacher"))
     first = test.run
     if first is None:
         first = short_form((options.first_stage,), k=options.depth).run(test.queries, index)
@@ -113,7 +123,13 @@ def write_report(job: Adaptation, student: Ranker, weight: float) -> dict[str, f
         progress, plan = job.show(f"measuring the {name}"), Plan(depth=options.depth)
         return rerank(ranker, first, test.queries, index.documents, plan=plan, progress=progress)
 
-    by_student, by_teacher = reranked("student", student), reranked("teacher", teacher)
+    by_student = reranked("student", student)
+    if isinstance(job.teacher, SystemTeacher) and isinstance(teacher, RunTeacher):
+        by_teacher = teacher.run.top(
+            options.depth
+        )  # what it finds itself, not only what the first stage does
+    else:
+        by_teacher = reranked("teacher", teacher)
     runs = {
         "first stage": first,
         "student": by_student,

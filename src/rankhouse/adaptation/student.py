@@ -26,9 +26,9 @@ from rankhouse.adaptation.options import (
     design_of,
 )
 from rankhouse.adaptation.questions import Questions, pairs_of
-from rankhouse.adaptation.teacher import needs_texts, write_word_vectors
+from rankhouse.adaptation.teacher import encoders_of, needs_texts, write_word_vectors
 from rankhouse.core.errors import RankhouseWarning
-from rankhouse.core.nouns import Encoder, Query, Ranker, TextEncoder
+from rankhouse.core.nouns import Query, Ranker, TextEncoder
 from rankhouse.core.progress import Progress, clock, say
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -42,6 +42,8 @@ from rankhouse.models.families import FAMILIES
 from rankhouse.models.tk import TK
 from rankhouse.nn.compute import choose
 from rankhouse.ranking.rerank import Plan
+from rankhouse.systems.checkpoints import with_default
+from rankhouse.systems.teachers import SystemTeacher
 from rankhouse.text.vocabulary import Vocabulary
 from rankhouse.text.words import splitter
 from rankhouse.training.examples import Examples, from_judgements
@@ -116,14 +118,14 @@ def begin_student(job: Adaptation) -> Model[Any]:
     index, options, spec = job.index, job.options, job.options.ranker
     if design := design_of(spec):
         path = job.folder / WORDS
-        encoder = next((one for one in members_of(job.teacher) if isinstance(one, TextEncoder)), None)
-        if encoder is not None and not path.exists():
+        encoder = None if path.exists() else next(encoders_of(job.teacher), None)
+        if encoder is not None:
             split = splitter("blingfire")
             counted = Vocabulary.count((split(d.full_text) for d in index.documents.stream()), 2)
-            write_word_vectors(cast(Encoder, encoder), counted.words, path, options.width)
+            write_word_vectors(encoder, counted.words, path, options.width)
         vectors = f", vectors={str(path)!r}" if path.exists() else f", width={options.width}"
         spec = design.format(vectors=vectors)
-    model = begin(spec, index, options.seed)
+    model = begin(with_default(spec), index, options.seed)
     if isinstance(model, TK) and design:
         with torch.no_grad():
             model.mix.fill_(_MIX)
@@ -141,8 +143,10 @@ def examples_of(found: Questions, index: Index) -> Examples:
 def settings_of(family: str, teacher: Ranker, options: AdaptOptions) -> Settings:
     """Return the settings: the family's own, the recipe, what differs."""
     changes = dict(FAMILIES[family].adaptation or MARGINS)
-    if design_of(family):
-        changes |= LISTS if needs_texts(teacher) else CROSSED
+    if not needs_texts(teacher):
+        changes |= FAMILIES[family].crossed or (CROSSED if design_of(family) else {})
+    elif design_of(family):
+        changes |= LISTS
     changes |= {"seed": options.seed, "overlap": "allow", "validate_every": "steps", **options.settings}
     own = defaults(family)
     if changes.get("precision") == "auto":
@@ -178,6 +182,8 @@ _FEWEST: Final = {"validation": 10, "weighing": 20}
 _TIMED, _PAIRS = 12, 64
 _MEASURING: Final = 0.03
 """Of the minutes, for measuring steps; two at least are taken."""
+_TIMING: Final = 20.0
+"""Seconds for it where there are no minutes: it only says how long the steps will take."""
 
 
 class Timetable(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,6 +194,13 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
     validation: int  # held-out questions that each validation asks
     weighing: int  # held-out questions that the student's weight is chosen on
     afterwards: float  # seconds of all that is no step
+    minutes: float = 0.0  # that all of it is planned for; 0 without a limit
+    added: list[int] = []  # steps of the trainings that go on from there, one after the other
+
+    @property
+    def total(self) -> int:
+        """Steps of all trainings."""
+        return self.steps + sum(self.added)
 
 
 @dataclass(frozen=True)
@@ -215,18 +228,39 @@ def timetable(job: Adaptation, work: Remaining, began: float) -> Timetable:
     return settled
 
 
+def go_on(job: Adaptation, work: Remaining, settled: Timetable) -> Timetable:
+    """Return the timetable with the steps that raised steps or minutes add; kept, and said."""
+    options, more = job.options, 0
+    if options.steps:
+        more = options.steps - settled.total
+    elif (minutes := options.minutes - settled.minutes) > 0 < settled.minutes:
+        step = _SLACK * seconds_a_step(work, 60 * _MEASURING * minutes)
+        more = max(LEAST_STEPS, int((60 * minutes - settled.afterwards) / step))
+    if more <= 0:
+        return settled
+    say(f"{more:,} more steps after {settled.total:,}, from the best so far; the rate rises and falls again")
+    limit = 0.0 if options.steps else options.minutes
+    settled = msgspec.structs.replace(settled, added=[*settled.added, more], minutes=limit)
+    write_checked(job.folder / STEPS_FILE, settled)
+    return settled
+
+
 def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
     index, options = job.index, job.options
     limited = options.minutes and not options.steps
-    step = _SLACK * seconds_a_step(work, 60 * _MEASURING * options.minutes if limited else 0)
+    step = _SLACK * seconds_a_step(work, 60 * _MEASURING * options.minutes if limited else _TIMING)
     step *= 1 + MINING_SHARE * options.mine
-    read, everyone = seconds_a_pair(ranker_of(work), work.apart, index), len(work.apart.queries)
+    ranker, everyone = ranker_of(work), len(work.apart.queries)
+    read, once = seconds_a_pair(ranker, work.apart, index), isinstance(ranker, TextEncoder)
     test = 0.0
     if job.test is not None:
-        each = read + seconds_a_pair(job.teacher, work.apart, index)
+        systems = any(isinstance(one, SystemTeacher) for one in members_of(job.teacher))
+        teacher = work.examples.teacher if systems else None  # a system ranks quicker than others read
+        each = read + seconds_a_pair(teacher or job.teacher, work.apart, index)
         test = len(job.test.queries) * options.depth * each
     left = 60 * options.minutes - (time.monotonic() - began)
-    rows = work.apart.validation(index).rows, sum(len(r.doc_ids) for r in work.apart.first.values())
+    first = work.apart.first
+    rows = [_to_read(run, once=once) for run in (first.top(work.apart.validation(index).plan.depth), first)]
     times = (1 + options.mine) * _VALIDATIONS, 1
     one = {name: n * k * read / everyone for name, n, k in zip(_SHARES, rows, times, strict=True)}
     asked = dict.fromkeys(one, everyone)
@@ -240,9 +274,23 @@ def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
         if left - afterwards < LEAST_STEPS * step:
             say(
                 f"warning: asking, encoding and measuring take most of the {options.minutes:g} minutes; "
-                f"{LEAST_STEPS} steps are taken anyway and teach little: give more minutes, in another folder"
+                f"{LEAST_STEPS} steps are taken anyway and teach little: give more minutes"
             )
-    return Timetable(steps=steps, step=round(step, 4), afterwards=round(afterwards, 1), **asked)
+    limit = options.minutes if limited else 0.0
+    return Timetable(
+        steps=steps,
+        step=round(step, 4),
+        validation=asked["validation"],
+        weighing=asked["weighing"],
+        afterwards=round(afterwards, 1),
+        minutes=limit,
+    )
+
+
+def _to_read(run: Run, *, once: bool) -> int:
+    """Return how many documents of a run a ranker reads; an encoder reads each ``once`` for all questions."""
+    lists = [ranking.doc_ids for ranking in run.values()]
+    return len(set().union(*lists)) if once else sum(map(len, lists))
 
 
 def ranker_of(work: Remaining) -> Ranker:
@@ -252,7 +300,7 @@ def ranker_of(work: Remaining) -> Ranker:
 
 
 def seconds_a_step(work: Remaining, most: float) -> float:
-    """Measure a step, the first ones left out, in ``most`` seconds (0: no limit); weights are put back."""
+    """Measure a step, the first ones left out, in ``most`` seconds; weights are put back."""
     network = cast(nn.Module, work.model)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     stepper = Stepper(work.model, work.settings)
@@ -262,7 +310,7 @@ def seconds_a_step(work: Remaining, most: float) -> float:
         started = time.perf_counter()
         stepper.step(stepper.encode(tasks), Moment(number, 10 * _TIMED, 0))
         times.append(time.perf_counter() - started)
-        if most and len(times) > 1 and sum(times) > most:
+        if len(times) > 1 and sum(times) > most:
             break
     network.load_state_dict(before)
     network.zero_grad(set_to_none=True)

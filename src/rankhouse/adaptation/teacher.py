@@ -1,17 +1,18 @@
-"""The teacher at work on a collection: a bi-encoder's vectors are computed once and kept in the folder."""
+"""The teacher at work on a collection: a bi-encoder's vectors and a system's lists are made once and kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.adaptation.options import Adaptation
-from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query, Ranker
+from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query, Ranker, TextEncoder
 from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher
@@ -19,9 +20,14 @@ from rankhouse.index.dense.vectors import Vectors, unit_length
 from rankhouse.io.checksums import write_checked
 from rankhouse.io.decoding import read_cache
 from rankhouse.io.outputs import replacing
+from rankhouse.io.trec import read_run, write_run
 from rankhouse.labels.soft_scores import RunTeacher, members_of
+from rankhouse.systems.rankers import as_ranker
+from rankhouse.systems.teachers import SystemTeacher, system_run
 
 _PORTION: Final = 2048
+LIST: Final = ".run.zst"
+"""What the file of a system's lists ends with, beside the name that vectors of the same questions have."""
 
 
 class VectorTeacher:
@@ -60,6 +66,15 @@ class VectorTeacher:
 
     def _asked(self, query_ids: Iterable[str]) -> FloatArray:
         return np.stack([self._queries[query_id] for query_id in query_ids]).astype(np.float32)
+
+
+def encoders_of(teacher: Ranker) -> Iterator[Encoder]:
+    """Yield the encoders among teachers, that of a system's first dense stage too."""
+    for one in members_of(teacher):
+        if isinstance(one, TextEncoder):
+            yield cast(Encoder, one)
+        elif isinstance(one, SystemTeacher) and one.encoder:
+            yield cast(Encoder, as_ranker(one.encoder))
 
 
 def needs_texts(teacher: Ranker) -> bool:
@@ -102,6 +117,38 @@ def vector_teacher(
     return VectorTeacher(by_id, stored)
 
 
+def listed(teacher: SystemTeacher, job: Adaptation, queries: Sequence[Query], asked: Path) -> RunTeacher:
+    """Have a system rank the documents for some questions, unless the folder has its lists already.
+
+    Its list stands beside ``asked``, where a bi-encoder's vectors of these questions would.
+    """
+    path = asked.with_suffix(LIST)
+    if not _is_sound(path):
+        write_list(teacher.of(queries, job.index, job.show("ranking by the teacher")), path)
+    return system_run(read_run(path))
+
+
+def write_list(run: Run, path: Path) -> None:
+    """Write what a system found, with its checksum."""
+    write_run(run, path, "teacher")
+    write_checked(path.with_suffix(".json"), {"rows": run.rows}, [path])
+
+
+def by_quantile(run: Run, most: int) -> Run:
+    """Return so many documents of each list: its head, a third of them, and one a quantile of the rest."""
+    head, chosen = most // 3, dict[str, Ranking]()
+    for query_id in run:
+        ranking, spread = run[query_id], most - head
+        behind = len(ranking) - head
+        places = np.arange(len(ranking))
+        if behind > spread:
+            middles = head + ((np.arange(spread) + 0.5) * behind / spread).astype(np.int64)
+            places = np.concatenate([places[:head], middles])
+        doc_ids = tuple(ranking.doc_ids[place] for place in places.tolist())
+        chosen[query_id] = Ranking(doc_ids, ranking.scores[places])
+    return Run.from_rankings(chosen)
+
+
 def _write(vectors: NDArray[np.float16], path: Path) -> None:
     with replacing(path) as temporary, temporary.open("wb") as out:
         np.save(out, vectors)
@@ -109,7 +156,7 @@ def _write(vectors: NDArray[np.float16], path: Path) -> None:
 
 
 def _is_sound(path: Path) -> bool:
-    """Return whether vectors of questions are there as they were written; says what was changed."""
+    """Return whether vectors or lists of questions are there as they were written; says what was changed."""
     return path.exists() and read_cache(path.with_suffix(".json"), dict[str, Any]) is not None
 
 

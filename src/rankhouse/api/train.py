@@ -135,6 +135,7 @@ def adapt(
     kinds: Sequence[str] = PseudoOptions.kinds,
     doc2query: PathLike = "",
     depth: int = AdaptJob.depth,
+    held_out: int = AdaptJob.held_out,
     cache: PathLike | None = None,
     mine: int = 0,
     settings: Mapping[str, object] | None = None,
@@ -159,9 +160,11 @@ def adapt(
 
     Args:
         index: The documents, read whole.
-        teacher: A ranker, or what :func:`open_ranker` opens; a bi-encoder teaches quickest. Or a list of
-            several, whose scores are joined; a run with scores among them has its say on its own questions.
-        out: The folder; given again, a killed adaptation goes on from there. It holds the report.
+        teacher: A ranker, or what :func:`open_ranker` opens; a bi-encoder teaches quickest. A system, or its
+            expression: its rankings are the candidates. Or a list of several, whose scores are joined; a run
+            with scores among them has its say on its own questions.
+        out: The folder; given again, a killed adaptation goes on from there, and with more ``steps`` or
+            ``minutes`` a finished one. It holds the report.
         ranker: The student: ``tk``, ``knrm``, or a design or checkpoint in notation.
         join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
         queries: Real questions without judgements, to learn from as well.
@@ -176,6 +179,7 @@ def adapt(
         doc2query: A T5 that writes questions besides: its folder or hub name, or
             ``doc2query("DIR", count=5)``; with the kind "doc2query" alone there are no others.
         depth: How many documents of the first stage the student will rerank.
+        held_out: How many pseudo-queries are not learned, for validation and the student's weight.
         cache: A folder in which scores of teachers that are no bi-encoders are kept.
         mine: How often the student itself chooses candidates, between parts of its training.
         settings: What differs from the family's recipe.
@@ -211,6 +215,7 @@ def adapt(
         kinds=",".join(names),
         doc2query=str(doc2query),
         depth=depth,
+        held_out=held_out,
         cache=None if cache is None else as_path(cache, "cache"),
         mine=mine,
         seed=seed,

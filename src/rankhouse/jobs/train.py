@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import needs
-from rankhouse.core.nouns import Query
-from rankhouse.core.progress import Progress
+from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.qrels import Qrels, RelevantFrom
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.inputs import PathLike, QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
-from rankhouse.systems.teachers import Join, TeacherLike, open_teacher
+from rankhouse.systems.teachers import Join, TeacherLike, on_index, open_teacher
 
 if TYPE_CHECKING:
     from rankhouse.training.folder import TrainingOutcome
@@ -45,8 +45,8 @@ class TrainJob:
     teachers: Annotated[
         tuple[TeacherLike, ...],
         Option(
-            "A ranker, or a run with scores, to learn from; then --queries and --run suffice. Repeat for "
-            "more; their scores are joined.",
+            "A ranker, a system, or a run with scores, to learn from; then --queries and --run suffice. "
+            "Repeat for more; their scores are joined.",
             "source",
             flag="--teacher",
         ),
@@ -88,7 +88,6 @@ class TrainJob:
         options = TrainOptions(split=self.split, pool=self.pool, depth=self.depth, settings=settings)
         index = self.index if isinstance(self.index, Index) else Index.open(Path(self.index))
         with ExitStack() as stack:
-            teachers = self.teachers
             data = TrainingData(
                 queries=None if self.queries is None else as_queries(self.queries),
                 qrels=None if self.qrels is None else as_qrels(self.qrels),
@@ -96,10 +95,17 @@ class TrainJob:
                 pairs=self.pairs,
                 relevant_from=self.relevant_from,
                 validation=self._validation(),
-                teacher=open_teacher(teachers, self.join, self.cache, stack) if teachers else None,
+                teacher=self._teacher(index, stack, progress or ignore) if self.teachers else None,
             )
             model = begin(str(self.ranker or self.init), index, options.seed)
             return train_with(model, index, data, out=out, options=options, progress=progress)
+
+    def _teacher(self, index: Index, stack: ExitStack, progress: Progress) -> Ranker:
+        """Open the teachers; systems among them rank the documents for the questions first."""
+        teacher = open_teacher(self.teachers, self.join, self.cache, stack)
+        if self.queries is None:
+            return teacher
+        return on_index(teacher, as_queries(self.queries), index, progress)
 
     def _validation(self) -> tuple[Sequence[Query], Qrels, Run] | None:
         if self.valid_queries is None or self.valid_qrels is None or self.valid_run is None:

@@ -9,7 +9,6 @@ Shapes: m pairs of a query, n pairs, r pairs that they are compared with, t sour
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from itertools import groupby
 from typing import Final
 
@@ -92,21 +91,21 @@ Reference = Callable[[Query], Sequence[Passage]]
 
 
 class RunTeacher:
-    """A run as a teacher of its own questions; what it lacks gets its lowest score of the question."""
+    """A run as a teacher of its own questions; what it lacks gets its lowest score of the question.
+
+    Args:
+        absent: What all pairs of a question get that the run lacks; None: such questions are refused.
+    """
 
     scale = "score"
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, absent: float | None = None) -> None:
+        self.run, self._absent = run, absent
         self.fingerprint = source_of_run(run)
 
     def knows(self, query_id: str) -> bool:
         """Return whether the run has the question."""
-        return query_id in self._run
-
-    @cached_property
-    def _scores(self) -> dict[str, tuple[dict[str, float], float]]:
-        return {query_id: (row, min(row.values())) for query_id, row in self._run.to_dict().items() if row}
+        return query_id in self.run
 
     def score(self, pairs: Sequence[Pair]) -> FloatArray:
         """Look n pairs up: (n,).
@@ -114,16 +113,24 @@ class RunTeacher:
         Raises:
             WrongUse: The run lacks a question.
         """
-        values = np.empty(len(pairs), np.float32)
+        values, lists = np.empty(len(pairs), np.float32), dict[str, tuple[dict[str, float], float]]()
         for place, (query, passage) in enumerate(pairs):
-            if query.id not in self._scores:
-                raise WrongUse(
-                    f'the run that teaches has no question "{query.id}"; a run scores its own questions '
-                    "only: give a ranker as a teacher besides, or the run of these questions"
-                )
-            row, lowest = self._scores[query.id]
+            if query.id not in lists:
+                lists[query.id] = self._list(query.id)
+            row, lowest = lists[query.id]
             values[place] = row.get(passage.doc_id, lowest)
         return values
+
+    def _list(self, query_id: str) -> tuple[dict[str, float], float]:
+        """Return a question's scores, and the lowest of them."""
+        if query_id in self.run and len(ranking := self.run[query_id]):
+            return dict(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True)), min(ranking.scores)
+        if self._absent is None:
+            raise WrongUse(
+                f'the run that teaches has no question "{query_id}"; a run scores its own questions '
+                "only: give a ranker as a teacher besides, or the run of these questions"
+            )
+        return {}, self._absent
 
 
 class JoinedTeachers:

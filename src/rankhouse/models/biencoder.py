@@ -32,7 +32,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import require
 from rankhouse.models.contract import Objective
-from rankhouse.models.dual_encoder import DualBatch, DualEncoder
+from rankhouse.models.dual_encoder import DualBatch, DualEncoder, distinct, kinds
 from rankhouse.models.sentence_transformers import (
     EncoderSettings,
     in_small_letters,
@@ -103,7 +103,8 @@ class BiEncoder(DualEncoder):
 
     def forward(self, batch: DualBatch) -> Tensor:
         """Score a batch: (n,), higher is better, with gradients where they are on."""
-        queries, passages = self.query_vectors(batch.queries), self.vectors(batch.passages)
+        queries, (read, of) = self.query_vectors(batch.queries), distinct(batch.passages)
+        passages = self.vectors(read)[of.to(queries.device)]
         return compare(queries[batch.which.to(queries.device)], passages, self.policy["similarity"])
 
     def loss(self, batch: DualBatch, labels: Tensor) -> Tensor:
@@ -284,18 +285,12 @@ def _also_right(batch: DualBatch, own: Tensor, which: Tensor) -> Tensor:
     or the right passage of the same query asked in another group.
     """
     places: dict[bytes, int] = {}
-    kind, asked = _kinds(batch.passages, places), _kinds(batch.queries, places)[which]
+    kind, asked = kinds(batch.passages, places), kinds(batch.queries, places)[which]
     same_query = which[:, None] == which
     right = (same_query[:, :, None] & (kind[own][None, :, None] == kind)).any(1)
     right |= asked[:, None] == kind
     right[torch.arange(len(own)), own] = False
     return right
-
-
-def _kinds(texts: Packed, places: dict[bytes, int]) -> Tensor:
-    """Number n texts so that equal ones have one number, also across calls: (n,)."""
-    rows = torch.split(texts.ids.values.cpu(), texts.lengths.tolist())
-    return torch.tensor([places.setdefault(row.numpy().tobytes(), len(places)) for row in rows])
 
 
 def _check(what: str, value: str | None, choices: Sequence[str]) -> None:

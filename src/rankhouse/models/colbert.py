@@ -23,7 +23,7 @@ from rankhouse.core.nouns import FloatArray, PassageRows, Storage
 from rankhouse.models.biencoder import in_batch_loss
 from rankhouse.models.checkpoint import encoder_class, network_of, read_assets
 from rankhouse.models.contract import Objective
-from rankhouse.models.dual_encoder import DualBatch, DualEncoder
+from rankhouse.models.dual_encoder import DualBatch, DualEncoder, distinct
 from rankhouse.models.pair_encoding import Layout, TextReader, text_layout
 from rankhouse.models.precomputing import check_storage, stored
 from rankhouse.models.sentence_transformers import layers_of
@@ -103,19 +103,20 @@ class LateInteraction(DualEncoder):
 
     def forward(self, batch: DualBatch) -> Tensor:
         """Score a batch: (n,), higher is better, with gradients where they are on."""
-        scores = self._all_scores(batch)
-        return scores[batch.which.to(scores.device), torch.arange(len(batch), device=scores.device)]
+        read, of = distinct(batch.passages)
+        scores = self._all_scores(batch.queries, read)
+        return scores[batch.which.to(scores.device), of.to(scores.device)]
 
     def loss(self, batch: DualBatch, labels: Tensor) -> Tensor:
         """Negative log likelihood of each group's first passage among all passages of the batch."""
         groups, size = labels.shape
-        scores = self._all_scores(batch)
+        scores = self._all_scores(batch.queries, batch.passages)
         scores = scores[batch.which.view(groups, size)[:, 0].to(scores.device)]
         return in_batch_loss(scores, torch.arange(groups, device=scores.device) * size)
 
-    def _all_scores(self, batch: DualBatch) -> Tensor:
-        """Score every query of a batch for every passage: (u, n)."""
-        queries, passages = self.token_vectors(batch.queries, query=True), self.token_vectors(batch.passages)
+    def _all_scores(self, asked: Packed, read: Packed) -> Tensor:
+        """Score every one of u queries for every one of n passages: (u, n)."""
+        queries, passages = self.token_vectors(asked, query=True), self.token_vectors(read)
         best = torch.stack([(queries.values @ rows.T).amax(1) for rows in passages.rows()], 1)
         return torch.stack([self._joined(rows.T) for rows in torch.split(best, queries.counts.tolist())])
 

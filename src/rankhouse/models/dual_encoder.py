@@ -63,6 +63,22 @@ class DualBatch:
         return DualBatch(self.queries.to(device), self.which.to(device), self.passages.to(device))
 
 
+def distinct(texts: Packed) -> tuple[Packed, Tensor]:
+    """Return the distinct rows of n texts (m), and which of them each text is, (n,): encode them once."""
+    places: dict[bytes, int] = {}
+    kind = kinds(texts, places)
+    if len(places) == len(texts):
+        return texts, kind
+    first = torch.full((len(places),), len(texts)).scatter_reduce_(0, kind, torch.arange(len(texts)), "amin")
+    return texts.take(first.to(texts.lengths.device)), kind
+
+
+def kinds(texts: Packed, places: dict[bytes, int]) -> Tensor:
+    """Number n texts so that equal ones have one number, also across calls: (n,)."""
+    rows = torch.split(texts.ids.values.cpu(), texts.lengths.tolist())
+    return torch.tensor([places.setdefault(row.numpy().tobytes(), len(places)) for row in rows])
+
+
 class DualEncoder(CheckpointModel):
     """A checkpoint that reads queries and passages apart (bi-encoders, sparse encoders, late interaction).
 

