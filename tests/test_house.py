@@ -75,24 +75,27 @@ def test_functions_take_few_parameters():
 # index, models, systems and a little everywhere: 1,650 for sparse encoders as a first stage (impacts), see
 # before a ranker, damaged checkpoints refused in words. serve: 140 for folders that change while they are
 # encoded.
+# io and index: 730 for CIFF in and out. stores: 75 for weights of sparse encoders. hosts and cli: 390 for
+# export with model cards, --only, --field. adaptation and systems: 320 for systems as teachers, encoders as
+# students, and students that go on.
 BUDGETS = {
-    "cli": (4_477, 4_020),
+    "cli": (4_634, 4_020),
     "cluster": (1_605, 1_605),
-    "api": (1_247, 1_100),
+    "api": (1_252, 1_100),
     "serve": (11_112, 9_110),
-    "recipes": (2_650, 2_648),
+    "recipes": (2_668, 2_648),
     "demo": (500, 500),
-    "jobs adaptation": (3_201, 2_500),
-    "systems": (2_563, 1_900),
-    "training explanation stores": (12_309, 11_700),
-    "index models ranking labels evaluation": (24_115, 19_100),
-    "text nn page": (7_301, 6_390),
-    "io": (5_268, 3_300),
+    "jobs adaptation": (3_406, 2_500),
+    "systems": (2_659, 1_900),
+    "training explanation stores": (12_386, 11_700),
+    "index models ranking labels evaluation": (24_450, 19_100),
+    "text nn page": (7_312, 6_390),
+    "io": (5_664, 3_300),
     "core": (2_521, 1_850),
-    "hosts": (1_536, 1_520),
+    "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 80_520, 66_000
-MOST_FILES, PLANNED_FILES = 448, 400
+MOST_ALL, PLANNED_ALL = 82_060, 66_000
+MOST_FILES, PLANNED_FILES = 452, 400
 MOST_SHARED_NAMES = 13
 
 

@@ -51,8 +51,8 @@ WORDS = {
 LINES = {"per_query": 24, "report": 32, "cache": 33}
 INPUTS = {
     "delete",
-    "apply", "baseline", "before", "corpus", "files", "first", "first_stage", "folds", "given", "index",
-    "pairs", "parts", "passages", "qrels", "queries", "run", "runs", "second", "test_qrels", "test_run",
+    "apply", "baseline", "before", "ciff", "corpus", "files", "first", "first_stage", "folds", "given",
+    "index", "pairs", "parts", "passages", "qrels", "queries", "run", "runs", "second", "test_qrels", "test_run",
     "truth", "tune",
     "valid_qrels", "valid_run", "vocabulary", "within",
 }  # fmt: skip
