@@ -52,8 +52,8 @@ LINES = {"per_query": 24, "report": 32, "cache": 33}
 INPUTS = {
     "delete",
     "apply", "baseline", "before", "ciff", "corpus", "files", "first", "first_stage", "folds", "given",
-    "index", "pairs", "parts", "passages", "qrels", "queries", "run", "runs", "second", "test_qrels", "test_run",
-    "truth", "tune",
+    "index", "pairs", "parts", "passages", "qrels", "queries", "run", "runs", "second", "test_qrels",
+    "test_run", "truth", "tune",
     "valid_qrels", "valid_run", "vocabulary", "within",
 }  # fmt: skip
 
