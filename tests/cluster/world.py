@@ -113,7 +113,9 @@ class World:
         driver's folder.
         """
         told = {"seconds": seconds, "units": units, "version": version, "blind": blind}
-        self.sick_file.write_text(json.dumps(told))
+        fresh = self.sick_file.with_suffix(".new")  # a worker may be reading
+        fresh.write_text(json.dumps(told))
+        fresh.replace(self.sick_file)
 
     @property
     def opened(self):
