@@ -174,6 +174,8 @@ class Qdrant(FieldStore):
     def drop(self) -> None:
         self._refuse_foreign()
         self._known_distance = None
+        if self._folder is not None and self.exists():  # the client leaves the database open
+            self._client._client.collections[self.collection].close()  # noqa: SLF001 - no other way there
         self._client.delete_collection(self.collection)
 
     def write(self, records: Sequence[StoreRecord]) -> None:
