@@ -55,25 +55,16 @@ def epoch() -> str:
 
 
 def source(out: Path, time: str) -> Path:
-    """Build the source distribution of the tree as it stands; gives its path."""
-    # From a copy: what earlier builds left in the tree's egg-info is not part of it.
+    """Build the source distribution of the last commit; gives its path."""
     with tempfile.TemporaryDirectory() as scratch:
-        tree = Path(scratch) / "tree"
-        ignored = shutil.ignore_patterns(
-            ".*", "build", "dist", "site", "demo.out", "*.so", "__pycache__", "*.egg-info"
-        )
-        shutil.copytree(ROOT, tree, ignore=ignored)
+        tree, packed = Path(scratch) / "tree", Path(scratch) / "tree.tar"
+        call("git", "archive", "--output", packed, "HEAD", cwd=ROOT)
+        with tarfile.open(packed) as stream:
+            stream.extractall(tree, filter="data")
         call(
-            sys.executable,
-            "-m",
-            "build",
-            "--sdist",
-            "--no-isolation",
-            "--outdir",
-            out,
-            cwd=tree,
-            SOURCE_DATE_EPOCH=time,
-        )
+            sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", out,
+            cwd=tree, SOURCE_DATE_EPOCH=time,
+        )  # fmt: skip
     (path,) = out.glob("*.tar.gz")
     return path
 

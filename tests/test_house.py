@@ -87,7 +87,7 @@ BUDGETS = {
     "demo": (500, 500),
     "jobs adaptation": (3_406, 2_500),
     "systems": (2_659, 1_900),
-    "training explanation stores": (12_388, 11_700),
+    "training explanation stores": (12_389, 11_700),
     "index models ranking labels evaluation": (24_450, 19_100),
     "text nn page": (7_312, 6_390),
     "io": (5_664, 3_300),

@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
 
+from rankhouse.cli.options import FileCommand, command_line
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import from_grade
@@ -210,3 +212,12 @@ def test_a_tag_may_be_the_name_of_the_file(files, run):
     words = (*SEARCH, "--queries", "queries.tsv", "--tag", "again.run", "--out", "again.run")
     assert [run(*words)[0] for _ in range(2)] == [0, 0]
     assert Path("again.run").read_text().split()[5] == "again.run"
+
+
+def test_a_command_is_written_down_as_typed_within_a_recipe_too():
+    written = []
+    command = FileCommand(
+        "train", callback=lambda **_: written.append(command_line()), params=[click.Option(["--name"])]
+    )
+    command.main(["--name", "a b"], prog_name="rankhouse train", standalone_mode=False)
+    assert written == ["rankhouse train --name 'a b'"]

@@ -173,7 +173,7 @@ def test_the_command_line(run, tmp_path):
     assert [hit["id"] for hit in json.loads(found.stdout)] == ["d0", "d1", "d2"]
     assert run("export", "--index", "my.index", "--out", "out.ciff.gz").returncode == 0
     assert run("index", "--ciff", "out.ciff.gz", "--analyzer", "english", "--out", "again").returncode == 0
-    for more in (["c.tsv"], ["--append"], ["--workers", 2], ["--shard", "1/2"]):
+    for more in (["c.tsv"], ["--append"], ["--workers", 2], ["--field", "title"], ["--shard", "1/2"]):
         done = run("index", "--ciff", "made.ciff", "--analyzer", "english", "--out", "other", *more)
         assert (done.returncode, "--ciff reads no" in done.stderr or "change nothing" in done.stderr) == (
             2,

@@ -170,8 +170,8 @@ def _make(job: Adaptation, folder: Path) -> None:
     with suppress(MissingExtra):  # the page is for people; nothing depends on it
         write_pseudo_report(report, job.folder / PAGE, "Questions that the documents ask")
     for path in _vectors(reader, folder / ASKED):
-        for kept_file in (path, path.with_suffix(LIST)):
-            for file in (kept_file, kept_file.with_suffix(".json")):
+        for made in (path, path.with_suffix(LIST)):
+            for file in (made, made.with_suffix(".json")):
                 file.unlink(missing_ok=True)
     counts = {"kept": len(kept), "thrown away": dict(report.counts), "people": len(people)}
     write_checked(folder / COUNTS, counts, [folder / name for name in (QUERIES, OWN, CANDIDATES, FIRST)])

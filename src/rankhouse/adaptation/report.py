@@ -125,9 +125,7 @@ def write_report(job: Adaptation, student: Ranker, weight: float) -> dict[str, f
 
     by_student = reranked("student", student)
     if isinstance(job.teacher, SystemTeacher) and isinstance(teacher, RunTeacher):
-        by_teacher = teacher.run.top(
-            options.depth
-        )  # what it finds itself, not only what the first stage does
+        by_teacher = teacher.run.top(options.depth)  # what it finds itself, beyond the first stage
     else:
         by_teacher = reranked("teacher", teacher)
     runs = {

@@ -162,7 +162,7 @@ def adapt(
         index: The documents, read whole.
         teacher: A ranker, or what :func:`open_ranker` opens; a bi-encoder teaches quickest. A system, or its
             expression: its rankings are the candidates. Or a list of several, whose scores are joined; a run
-            with scores among them has its say on its own questions.
+            with scores among them counts for its own questions.
         out: The folder; given again, a killed adaptation goes on from there, and with more ``steps`` or
             ``minutes`` a finished one. It holds the report.
         ranker: The student: ``tk``, ``knrm``, or a design or checkpoint in notation.

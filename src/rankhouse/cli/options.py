@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rankhouse.cli.transfers import Transfers
 
 _TRANSFERS = "rankhouse.transfers"
+_WORDS = "rankhouse.words"
 """Key of a command's context for the remote files that options named; absent if none was."""
 PLANNED = "planned"
 """The object of a context that only reads a command line: nothing is written yet, so nothing is looked at."""
@@ -180,6 +181,11 @@ _NO_FILES = frozenset({"tag", "name", "names"})  # words of people's own, which 
 class FileCommand(click.Command):
     """A command that reads or writes files: none may be both, and each may be remote."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words of the command line, for :func:`command_line`."""
+        ctx.meta[_WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as in click
         """Carry the command out, remote files fetched and uploaded; WrongUse for an output that is read."""
         given = {one: ctx.params.get(one.name or "") for one in self.params}
@@ -318,19 +324,10 @@ def was_given(name: str) -> bool:
 
 
 def command_line() -> str:
-    """Return the command at work as it could be typed: every option that was given, and its arguments."""
-    context, words = click.get_current_context(), list[str]()
-    for param in context.command.params:
-        value = context.params[str(param.name)]
-        if not was_given(str(param.name)) or param.name == "as_json":
-            continue
-        several = value if isinstance(value, tuple | list) else (value,)
-        if isinstance(param, click.Option) and param.is_flag:
-            words.append(param.opts[0] if value else param.secondary_opts[0])
-        else:
-            flag = [param.opts[0]] if isinstance(param, click.Option) else []
-            words += [word for one in several for word in (*flag, str(one))]
-    return shlex.join(["rankhouse", str(context.info_name), *words])
+    """Return the command at work as it was typed, but for --json."""
+    context = click.get_current_context()
+    words = [word for word in context.meta[_WORDS] if word != "--json"]
+    return shlex.join(["rankhouse", str(context.command.name), *words])
 
 
 def idle(reason: str, *names: str) -> None:

@@ -124,7 +124,9 @@ class RunTeacher:
     def _list(self, query_id: str) -> tuple[dict[str, float], float]:
         """Return a question's scores, and the lowest of them."""
         if query_id in self.run and len(ranking := self.run[query_id]):
-            return dict(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True)), min(ranking.scores)
+            return dict(zip(ranking.doc_ids, ranking.scores.tolist(), strict=True)), float(
+                ranking.scores.min()
+            )
         if self._absent is None:
             raise WrongUse(
                 f'the run that teaches has no question "{query_id}"; a run scores its own questions '

@@ -177,10 +177,8 @@ _LISTS: Final[dict[str, Any]] = {
 _MARGINS: Final[dict[str, Any]] = {"loss": "margin-mse", "clip": 1.0, "measure": "nDCG@10", "patience": 0}
 # Four questions bring their document and seven more of the teacher's list each; the questions of all 32 stand
 # beside them. Small rates and no dropout: what the encoder knows already is to be kept.
-_CROSSED: Final[dict[str, Any]] = {"loss": "listwise-kl", "crossed": True, "batch": 4, "count": 7} | {
-    "dropout": 0.0,
-    "patience": 4,
-}
+_KEPT: Final = {"dropout": 0.0, "patience": 4}
+_CROSSED: Final = {"loss": "listwise-kl", "crossed": True, "batch": 4, "count": 7, **_KEPT}
 _STUDENT = "(passage_length=120, min_count=2{vectors})"
 
 _OWN: dict[str, Family] = {

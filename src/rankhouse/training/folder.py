@@ -89,10 +89,11 @@ UNTAUGHT, ENCODER = "untaught.run", "encoder.run"
 """Names in a training's folder."""
 KEPT = (LOG, SETTINGS, UNTAUGHT, ENCODER)
 """Files that stay as they are when a training is done; the bundle has checksums of its own."""
-PAGES = CURVE, VALIDATION_RUN, REPORT, NUMBERS, COMMAND = (
-    *("curve.svg", "validation.run", "report.html", "validation.json", "command.txt"),
-)
-"""What the command makes of it for people, when it is done; the last two are read for model cards."""
+CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"
+NUMBERS, COMMAND = "validation.json", "command.txt"
+"""Read for model cards."""
+PAGES = (CURVE, VALIDATION_RUN, REPORT, NUMBERS, COMMAND)
+"""What the command makes of it for people, when it is done."""
 MARKS = (CHECKPOINT, RANKER, LOG, SETTINGS, OUTCOME, UNTAUGHT, ENCODER)
 """Each of them shows that a folder is a training's."""
 

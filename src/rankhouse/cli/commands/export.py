@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
@@ -12,9 +12,6 @@ from rankhouse.core.errors import WrongUse, needs
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.ciff import write_index
 from rankhouse.page.tables import CommandResult
-
-if TYPE_CHECKING:
-    from rankhouse.hosts.model_card import ModelCard
 
 
 @verb("export", "rankhouse export mine --license apache-2.0 --data 'SciFact, CC BY 4.0' --out for-others")
@@ -47,11 +44,8 @@ def command(
             raise WrongUse("name what to export: a ranker, or an index with --index")
         if not to:
             idle("it is for --to, which is not given", "overwrite")
-        with needs("neural", "export"):
-            from rankhouse.hosts.model_card import ModelCard
-
-        card = ModelCard(license_id, data, base_model, language)
-        return _ranker_exported(ranker, out, card, to=to, overwrite=overwrite)
+        said = {"license": license_id, "data": data, "base_model": base_model, "language": language}
+        return _ranker_exported(ranker, out, said, to=to, overwrite=overwrite)
     if ranker:
         raise WrongUse(f'"{ranker}" and --index exclude each other: one of them is exported at a time')
     about = "an index becomes one file without a model card"
@@ -59,12 +53,14 @@ def command(
     return _index_exported(index, out)
 
 
-def _ranker_exported(ranker: str, out: Path, card: ModelCard, *, to: str, overwrite: bool) -> CommandResult:
+def _ranker_exported(
+    ranker: str, out: Path, said: dict[str, Any], *, to: str, overwrite: bool
+) -> CommandResult:
     """Write a ranker and its card; upload both where that is asked for."""
     with needs("neural", "export"):
-        from rankhouse.hosts.model_card import upload
+        from rankhouse.hosts.model_card import ModelCard, upload
         from rankhouse.hosts.sentence_transformers import save
-    save(ranker, out, card=card, name=to)
+    save(ranker, out, card=ModelCard(**said), name=to)
     left = (out / "README.md").read_text(encoding="utf-8").count("TODO")
     if left:
         console.note(f"{out / 'README.md'}: {left} places say TODO; fill them in before you share it")

@@ -102,6 +102,7 @@ def _imported(job: IndexJob, ciff: Path, out: Path, *, overwrite: bool) -> Comma
         raise WrongUse(f"--ciff reads no corpus: {', '.join(job.corpus)} would not be indexed")
     idle("a CIFF file holds terms of one collection", "append", "update", "delete", "upgrade", "shard")
     idle("a CIFF file holds terms, not texts", "duplicates", "prefix_ids", "workers", "skip_bad", "cluster")
+    idle("a CIFF file does not say what stood in which field", "field")
     if not was_given("analyzer"):
         raise WrongUse(
             f"--ciff {ciff}: the file does not say how its terms were made; say what is to make those of "

@@ -32,8 +32,10 @@ def command(
     settings = with_changes(job.changes, epochs=job.epochs, seed=job.seed, loss=job.loss)
     with console.progress("training", None) as show:
         outcome = job.train(out, settings, show)
-    if not (out / "command.txt").exists():  # it may resume, or be finished already
-        with writing(out / "command.txt") as file:
+    from rankhouse.training.folder import COMMAND
+
+    if not (out / COMMAND).exists():  # it may resume, or be finished already
+        with writing(out / COMMAND) as file:
             file.write(f"{command_line()}\n")
     return CommandResult(outcome, lambda: _tell(outcome, out))
 

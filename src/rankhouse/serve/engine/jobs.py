@@ -150,7 +150,7 @@ class ModelJob:
         self._compute_seconds += seconds
 
     def finish(self) -> WorkResult | None:
-        """Hand out the outcome once nothing is missing; None before, or if nobody waits."""
+        """Return the outcome once nothing is missing; None before that, or if no client is waiting."""
         if self.missing:
             return None
         values = self._values

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Deadline(NamedTuple):
-    """The moment of ``time.monotonic`` after which nobody waits for an answer; None for no end."""
+    """The moment of ``time.monotonic`` at which clients stop waiting for an answer; None: never."""
 
     at: float | None = None
 

@@ -1,4 +1,4 @@
-"""A request's lifeline: its body is read within bounds, and its work ends when nobody waits for it.
+"""A request's lifeline: its body is read within bounds, and its work ends when the client has gone.
 
 The body is read whole before a handler runs, so that handlers never wait for a client: too large a one is
 refused unread (413), too slow a one ends (408), and all bodies together have a bound too (429). Then the

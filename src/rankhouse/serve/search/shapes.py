@@ -147,7 +147,7 @@ class ExplainBody(OwnSystem, kw_only=True):
         method: removal, shapley or gradients; the one that suits the ranker if not said.
         unit: sentence or word.
         passes: Most pairs scored for one document.
-        deadline_s: Seconds after which nobody waits.
+        deadline_s: Seconds until the client stops waiting.
     """
 
     query: Words
