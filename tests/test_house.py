@@ -85,7 +85,7 @@ BUDGETS = {
     "serve": (11_112, 9_110),
     "recipes": (2_668, 2_648),
     "demo": (500, 500),
-    "jobs adaptation": (3_406, 2_500),
+    "jobs adaptation": (3_416, 2_500),
     "systems": (2_659, 1_900),
     "training explanation stores": (12_389, 11_700),
     "index models ranking labels evaluation": (24_450, 19_100),
@@ -94,7 +94,7 @@ BUDGETS = {
     "core": (2_521, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_060, 66_000
+MOST_ALL, PLANNED_ALL = 82_070, 66_000
 MOST_FILES, PLANNED_FILES = 452, 400
 MOST_SHARED_NAMES = 13
 

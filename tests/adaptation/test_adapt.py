@@ -677,6 +677,9 @@ def test_the_first_stage_is_chosen_and_a_test_run_is_reranked(index, tmp_path):
     small = {"ranker": "knrm(width=8, min_count=1)", "steps": 3}
     with pytest.raises(rh.RankhouseError, match='"bm26" is no model'):
         adapt(index, tmp_path / "wrong", first_stage="bm26", **small)
+    with pytest.raises(rh.RankhouseError, match="there are no such vectors"):
+        adapt(index, tmp_path / "wrong", SystemTeacher(rh.system('dense("x", name="none")')), **small)
+    assert not (tmp_path / "wrong").exists()
     result = adapt(index, tmp_path / "a", first_stage="ql(mu=50)", **small)
     assert result.first_stage == "ql(mu=50)"
     first = index.retrieve(TEST.queries, "ql(mu=50)", k=100)

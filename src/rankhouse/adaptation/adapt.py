@@ -14,7 +14,7 @@ import msgspec
 
 from rankhouse.adaptation.mining import Mined, mine
 from rankhouse.adaptation.options import ELSEWHERE, Adaptation, design_of
-from rankhouse.adaptation.questions import Questions, questions
+from rankhouse.adaptation.questions import Questions, questions, try_systems
 from rankhouse.adaptation.report import AdaptResult, encode_command, system_of, weigh, write_report
 from rankhouse.adaptation.student import (
     STEPS_FILE,
@@ -57,6 +57,8 @@ def adapt_with(job: Adaptation) -> AdaptResult:
         settings_of(family, job.teacher, options)
     with only_writer(job.folder):
         check_own_folder(job.folder, (PLAN,))
+        if not (job.folder / PLAN).exists():
+            try_systems(job)
         job.folder.mkdir(parents=True, exist_ok=True)
         plan = _check_plan(job)
         found = questions(job)

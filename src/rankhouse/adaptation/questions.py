@@ -46,6 +46,7 @@ from rankhouse.labels.soft_scores import JoinedTeachers, Reference, RunTeacher, 
 from rankhouse.models.doc2query import open_doc2query
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.short_forms import short_form
+from rankhouse.systems.system import System
 from rankhouse.systems.teachers import SystemTeacher
 
 QUERIES, OWN, CANDIDATES, FIRST = "queries.jsonl", "own.qrels", "candidates.run.zst", "held-out.run"
@@ -89,6 +90,19 @@ def questions(job: Adaptation) -> Questions:
     ready = _at_work(job, queries, candidates, folder / VECTORS)
     own, first = read_qrels(folder / OWN), read_run(folder / FIRST)
     return Questions(queries, own, first, candidates=candidates, teacher=ready)
+
+
+def try_systems(job: Adaptation) -> None:
+    """Ask first stage and teachers a question: what is wrong with them is said before anything is written."""
+    trial = [Query("trial", "a")]
+    _first_stage(job).run(trial, job.index)
+    for one in members_of(job.teacher):
+        if isinstance(one, SystemTeacher):
+            one.of(trial, job.index)
+
+
+def _first_stage(job: Adaptation) -> System:
+    return short_form((job.options.first_stage,), k=max(job.options.candidates, job.options.depth))
 
 
 def _at_work(job: Adaptation, queries: Sequence[Query], run: Run, vectors: Path) -> Ranker:
@@ -143,12 +157,8 @@ def pairs_of(query: Query, doc_ids: Iterable[str], documents: Documents) -> list
 
 def _make(job: Adaptation, folder: Path) -> None:
     index, options, people, show = job.index, job.options, list(job.people), job.show
-    system = short_form((options.first_stage,), k=max(options.candidates, options.depth))
-    trial = [Query("trial", "a")]  # what is wrong with a system is said before long work
-    system.run(trial, index)
+    system = _first_stage(job)
     systems = [one for one in members_of(job.teacher) if isinstance(one, SystemTeacher)]
-    for one in systems:
-        one.of(trial, index)
     asked = ask_documents(job)
     numbered = [(f"pq{number}", query) for number, query in enumerate(asked.queries)]
     chosen = sorted(numbered, key=lambda entry: order(options.seed, entry[0]))[: 2 * options.questions]
