@@ -4,7 +4,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST = $(BIN)/python -m pytest -n auto --dist loadfile $(MORE)
+WORKERS ?= auto
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(MORE)
+# Marked tests wait for other programs a third of their time: one worker more than there are cores.
+test-slow: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 MARKED := slow or outside or kill
 CLIENTS := .venv-clients/.installed
 HOSTS := .venv-hosts/.installed

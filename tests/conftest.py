@@ -13,6 +13,10 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Several workers with a thread a core each would wait for one another at every step of a network.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 settings.register_profile(
     "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import time
+import zipfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,8 +23,9 @@ from .verdicts import RIGHT, Trial, Verdict, breakdown, contents, differences
 from .world import CPU, DENSE, MORE, SMALL, WORDS, command, light, neural
 
 CACHED = [*command("rerank", "result"), "--cache", "scores"]
-# Name -> command line, what it writes, the command that wrote what stood there before ([]: nothing did).
-SCENES: dict[str, tuple[list[str], str, list[str]]] = {
+OLDER = Path(__file__).parents[2] / "tests" / "index" / "index_of_version_2.zip"
+# Name -> command line, its output, and the command or archive of what stood there before ([]: nothing did).
+SCENES: dict[str, tuple[list[str], str, list[str] | Path]] = {
     "index": (command("index", "result"), "result", []),
     "index --workers 2": ([*command("index", "result"), "--workers", "2"], "result", []),
     "index --append": (
@@ -34,6 +36,7 @@ SCENES: dict[str, tuple[list[str], str, list[str]]] = {
         ["index", "more.jsonl", "--workers", "1", "--overwrite", "--out", "result"], "result",
         command("index", "result"),
     ),
+    "index --upgrade": (["index", "--upgrade", "--out", "older.index"], "older.index", OLDER),
     "encode": (command("encode", ""), "my.index", []),
     "encode TK": (["encode", "--index", "my.index", "--ranker", "tk/ranker", *CPU], "my.index", []),
     "encode after append": (
@@ -59,6 +62,7 @@ SCENES: dict[str, tuple[list[str], str, list[str]]] = {
 }  # fmt: skip
 GOES_ON = {
     "index --append",
+    "index --upgrade",
     "encode",
     "encode TK",
     "encode after append",
@@ -67,7 +71,7 @@ GOES_ON = {
     "run",
     "group-split",
 }
-SIDE_OUTPUTS = {"page.html", "scores", "result", "my.index", "full.index"}
+SIDE_OUTPUTS = {"page.html", "scores", "result", "my.index", "full.index", "older.index"}
 _MOST_POINTS, _RANDOM_TIMES, _SIGNALS = 70, 8, 8
 
 
@@ -97,7 +101,10 @@ def trials(seed: int) -> Iterator[Trial]:
 def _stage(folder: Path, scene: str) -> dict[str, str]:
     """Write what stood there before; return the contents of everything."""
     before = SCENES[scene][2]
-    if before:
+    if isinstance(before, Path):
+        with zipfile.ZipFile(before) as archive:
+            archive.extractall(folder / SCENES[scene][1])
+    elif before:
         done = call(before, folder)
         if done.code != 0:
             raise RuntimeError(f"{before}: {done.err}")

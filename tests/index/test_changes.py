@@ -1,6 +1,7 @@
 """Documents deleted and replaced in place; indexes of earlier versions."""
 
 import gc
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -209,6 +210,16 @@ def test_an_index_of_an_earlier_version_becomes_what_is_built_today(older, tmp_p
     assert list(Index.open(older).documents.stream()) == DOCUMENTS
     assert len(list((older / "segments").iterdir())) == 2
     assert upgrade(older) == 0
+
+
+def test_given_again_it_removes_what_a_killed_upgrade_left(older):
+    before = older.with_name("before")
+    shutil.copytree(older, before)
+    upgrade(older)
+    whole = files_of(older)
+    shutil.copytree(before / "segments" / "000000", older / "segments" / "000000")
+    assert upgrade(older) == 0
+    assert files_of(older) == whole
 
 
 def test_texts_of_the_first_version_get_checksums(older, tmp_path):

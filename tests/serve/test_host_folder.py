@@ -566,7 +566,7 @@ def test_the_page_is_there_before_the_vectors_and_changes_are_noticed(tmp_path, 
     life = load("test_host_life")
     folder = tmp_path / "notes"
     folder.mkdir()
-    for number in range(400):
+    for number in range(150):
         (folder / f"n{number}.md").write_text(f"# Note {number}\n" + f"Ships carry grain {number}. " * 60)
     program = "import sys; from rankhouse.cli import main as cli; cli.main()"
     process = life.Process(tmp_path, "up", "notes", "--port", 0, program=program)

@@ -122,7 +122,7 @@ def make_index():
 
 
 @contextmanager
-def _serving(folder, *arguments, key=True, threads=1):
+def _serving(folder, *arguments, key=True, threads=1, **environment):
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "rankhouse", "serve", *map(str, arguments), "--port", "0"]
     if key:
@@ -131,7 +131,7 @@ def _serving(folder, *arguments, key=True, threads=1):
         keys.chmod(0o600)
         command += ["--key-file", str(keys)]
     log = folder / "log.txt"
-    settings = {**os.environ, "OMP_NUM_THREADS": str(threads), "COLUMNS": "200"}
+    settings = {**os.environ, "OMP_NUM_THREADS": str(threads), "COLUMNS": "200", **environment}
     with log.open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, env=settings)
     try:

@@ -49,10 +49,10 @@ def upgrade(folder: Path, progress: Progress = ignore) -> int:
     manifest.load(folder, older=True)
     with only_writer(folder), writing_failures(folder):
         before = manifest.load(folder, older=True)
+        tidy(folder, before)  # also what an upgrade that was killed at its end did not remove
         if before.version == manifest.VERSION:
             return 0
         segments, first = folder / "segments", 1 + max(int(entry.folder) for entry in before.segments)
-        tidy(folder, before)
         done, total = 0, sum(entry.documents for entry in before.segments)
         try:
             entries = list[SegmentEntry]()
