@@ -79,7 +79,7 @@ def test_functions_take_few_parameters():
 # export with model cards, --only, --field. adaptation and systems: 320 for systems as teachers, encoders as
 # students, and students that go on.
 BUDGETS = {
-    "cli": (4_634, 4_020),
+    "cli": (4_646, 4_020),
     "cluster": (1_605, 1_605),
     "api": (1_252, 1_100),
     "serve": (11_112, 9_110),

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import click
 import pytest
 
-from rankhouse.cli.main import COMMANDS, RENAMED
+from rankhouse.cli.main import COMMANDS, RENAMED, wait_asleep
 from rankhouse.io.locks import only_writer
 from rankhouse.io.trec import read_run
 
@@ -398,3 +398,23 @@ def test_an_option_that_is_missing_is_named(name, run):
         code, _, told = run(name, *(word for one in needed if one is not missing for word in words[one]))
         assert code == 2, told
         assert f"Missing option '{missing.opts[-1]}'" in told or "Missing argument" in told
+
+
+@pytest.mark.parametrize(
+    ("load", "chosen", "spins"),
+    [
+        (0.2, {}, None),
+        (1.5, {}, "1000"),
+        (9.0, {"GOMP_SPINCOUNT": "7"}, "7"),
+        (9.0, {"OMP_WAIT_POLICY": "active"}, None),
+    ],
+)
+def test_threads_wait_asleep_on_a_busy_machine_unless_people_chose(monkeypatch, load, chosen, spins):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    wait_asleep()
+    assert os.environ.get("GOMP_SPINCOUNT") == spins
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)

@@ -202,10 +202,23 @@ def signals_heeded() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def wait_asleep() -> None:
+    """Let the threads of a network wait for one another asleep where other programs are at work.
+
+    libgomp has them wait in a loop of 300,000 rounds, which is quickest on a quiet machine and takes the
+    processor from the very thread that is waited for on a busy one (benchmarks/busy_machine.py). It reads
+    the setting when PyTorch is loaded.
+    """
+    is_busy = hasattr(os, "getloadavg") and os.getloadavg()[0] >= 1
+    if is_busy and "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
 def main() -> None:
     """Run the program. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted, 143 terminated."""
     console.show_warnings_plainly()
     console.show_progress_as_bars()
+    wait_asleep()
     try:
         # What a command returns here is the code of a click Exit, for example doctor's 1.
         with signals_heeded():
