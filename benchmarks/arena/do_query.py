@@ -49,14 +49,7 @@ def rankhouse(path: Path) -> Answer:
     def answer(k: int, counts: bool, text: str) -> int | None:
         if (query := read_query(text)) is None:
             return None
-        if query.all_of:
-            held = matcher.rows(query)
-            if k:
-                matcher.best_of(held, query.words, k)
-            return sum(map(len, held)) if counts else 1
-        if k:
-            matcher.best(query.words, k)
-        return sum(map(len, matcher.rows(query))) if counts else 1
+        return matcher.answer(query, k, counted=counts)
 
     return answer
 

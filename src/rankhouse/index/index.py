@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rankhouse.text.analyze import Analyzer
 
 
-_KNOWN_TERMS: Final = 65_536
+KNOWN_TERMS: Final = 65_536
 """Terms that stay looked up; then all are forgotten."""
 _MANY: Final = 100
 """Part of all ids; once more were asked for, their files are compared whole instead of block by block."""
@@ -235,7 +235,7 @@ class Index:
     def look_up(self, terms: Iterable[str]) -> TermTable:
         """Return a table that has terms, found now where they were not before: some microseconds each."""
         table = self._terms
-        if len(table.counts) > _KNOWN_TERMS:
+        if len(table.counts) > KNOWN_TERMS:
             table = self._terms = TermTable(self.segments)
         table.look_up(terms)
         return table

@@ -379,9 +379,9 @@ class Retriever:
 
     def _hits(self, asked: Sequence[Mapping[str, float]], k: int) -> list[Hits]:
         self.source.look_up(chain.from_iterable(asked))
-        return self.source.hits(self.model, [self._weighted(weights) for weights in asked], k)
+        return self.source.hits(self.model, [self.weighted(weights) for weights in asked], k)
 
-    def _weighted(self, weights: Mapping[str, float]) -> Weighted:
+    def weighted(self, weights: Mapping[str, float]) -> Weighted:
         """Return the terms that documents hold, with their weights as they are scored and their counts."""
         known = {t: (w, counts) for t, w in weights.items() if (counts := self.source.counts(t)).documents}
         if self.model.asked is not None:
@@ -395,4 +395,4 @@ class Retriever:
 
     def document_score(self, weights: Mapping[str, float], row: int) -> DocumentScore:
         """Score one document, with the addends: the sum that :meth:`hits` computes."""
-        return self.source.document_score(self.model, self._weighted(weights), row)
+        return self.source.document_score(self.model, self.weighted(weights), row)
