@@ -147,6 +147,7 @@ class Index:
         starts: Row of each segment's first document in the whole index, and the number of all documents.
         collection: Statistics of all documents.
         documents: The documents by id.
+        source: What searches it, once it was searched; see ``lexical.search``.
     """
 
     def __init__(self, path: Path, manifest: IndexManifest, segments: list[Segment]) -> None:
@@ -161,6 +162,7 @@ class Index:
         self.starts: NDArray[np.int64] = np.cumsum([0, *(segment.documents for segment in segments)])
         self._terms = TermTable(segments)
         self._asked, self._ids_checked = 0, False
+        self.source: object = None
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
