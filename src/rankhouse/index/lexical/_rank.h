@@ -306,7 +306,8 @@ static int load(Search *search, Term *term, int block) {
             for (int i = 1; i < n; i++)
                 if (term->rows[i] <= term->rows[i - 1]) goto damaged;
     }
-    if (term->rows[0] < 0 || term->rows[n - 1] >= search->segment->n_rows || term->before >= term->rows[n - 1])
+    if (term->rows[0] < 0 || term->rows[n - 1] >= search->segment->n_rows || term->before >= term->rows[n - 1] ||
+        (term->skips != NULL && term->rows[n - 1] != last_row(term, block)))
         goto damaged;
     for (int i = n; i < PACK; i++) term->rows[i] = INT32_MAX;
     return 1;
