@@ -75,6 +75,8 @@ def test_functions_take_few_parameters():
 # index, models, systems and a little everywhere: 1,650 for sparse encoders as a first stage (impacts), see
 # before a ranker, damaged checkpoints refused in words. serve: 140 for folders that change while they are
 # encoded.
+# index: 170 for documents with every term, matches counted, models and terms kept between single queries, and
+# deletions merged away.
 # io and index: 730 for CIFF in and out. stores: 75 for weights of sparse encoders. hosts and cli: 390 for
 # export with model cards, --only, --field. adaptation and systems: 320 for systems as teachers, encoders as
 # students, and students that go on.
@@ -88,13 +90,13 @@ BUDGETS = {
     "jobs adaptation": (3_416, 2_500),
     "systems": (2_659, 1_900),
     "training explanation stores": (12_389, 11_700),
-    "index models ranking labels evaluation": (24_450, 19_100),
+    "index models ranking labels evaluation": (24_620, 19_100),
     "text nn page": (7_312, 6_390),
     "io": (5_664, 3_300),
     "core": (2_521, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_085, 66_000
+MOST_ALL, PLANNED_ALL = 82_240, 66_000
 MOST_FILES, PLANNED_FILES = 452, 400
 MOST_SHARED_NAMES = 13
 

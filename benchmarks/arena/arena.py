@@ -4,10 +4,11 @@
     python benchmarks/arena/arena.py --corpus corpus.jsonl.gz --tantivy PYTHON
 
 Both engines are the executables beside this file, a process each on one core, asked line by line as the
-game's client asks; the time of a query is the least of all rounds, after one round that is not counted. The
-corpus is that of zipf_collection.py, or JSON lines (title and text in lower case, letters only, as the game
-prepares Wikipedia). Queries are those of the game's file (JSON lines of {"query", "tags"}), or 200 of the
-collection, each as a union, an intersection and a phrase. PYTHON is an interpreter that has tantivy.
+game's client asks, in turns round by round; the time of a query is the least of all rounds, after one that
+is not counted. The corpus is that of zipf_collection.py, or JSON lines (title and text in lower case, letters
+only, as the game prepares Wikipedia). Queries are those of the game's file (JSON lines of {"query", "tags"}),
+or 200 of the collection, each as a union, an intersection and a phrase. PYTHON is an interpreter that has
+tantivy.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -93,22 +95,30 @@ class Engine:
             subprocess.run(self._command("build_index"), stdin=lines, check=True)
         return time.perf_counter() - started
 
-    def measure(self, command: str, queries: Queries, rounds: int) -> tuple[list[str], np.ndarray]:
-        """Return the answer to each query, and its microseconds."""
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
-        times = np.full((rounds + 1, len(queries)), np.inf)
-        answers = [""] * len(queries)
-        with subprocess.Popen(self._command("do_query"), **pipes) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            for number in range(rounds + 1):
+    def started(self) -> subprocess.Popen[str]:
+        """Start what answers queries."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        return subprocess.Popen(self._command("do_query"), **pipes, text=True, bufsize=1)
+
+
+def measure(
+    engines: list[Engine], command: str, queries: Queries, rounds: int
+) -> list[tuple[list[str], np.ndarray]]:
+    """Return each engine's answers, and the microseconds of each; the engines take turns round by round."""
+    times = np.full((len(engines), rounds + 1, len(queries)), np.inf)
+    answers = [[""] * len(queries) for _ in engines]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(engine.started()) for engine in engines]
+        for number in range(rounds + 1):
+            for which, process in enumerate(processes):
+                assert process.stdin is not None
+                assert process.stdout is not None
                 for place, (_, query) in enumerate(queries):
                     started = time.perf_counter()
                     process.stdin.write(f"{command}\t{query}\n")
-                    answers[place] = process.stdout.readline().strip()
-                    times[number, place] = (time.perf_counter() - started) * 1e6
-            process.stdin.close()
-        return answers, times[1:].min(0)
+                    answers[which][place] = process.stdout.readline().strip()
+                    times[which, number, place] = (time.perf_counter() - started) * 1e6
+    return list(zip(answers, times[:, 1:].min(1), strict=True))
 
 
 def show(engines: list[Engine], queries: Queries, rounds: int) -> None:
@@ -118,7 +128,7 @@ def show(engines: list[Engine], queries: Queries, rounds: int) -> None:
     )
     kinds = np.array([kind for kind, _ in queries])
     for command in COMMANDS:
-        measured = [engine.measure(command, queries, rounds) for engine in engines]
+        measured = measure(engines, command, queries, rounds)
         for kind in dict.fromkeys(kinds.tolist()):
             for engine, (answers, times) in zip(engines, measured, strict=True):
                 is_done = np.array([answer != "UNSUPPORTED" for answer in answers])

@@ -14,6 +14,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,6 @@ Answer = Callable[[int, bool, str], int | None]
 """(hits, 0 for none, whether matches are counted, query) -> the number to print; None: not supported."""
 UNSUPPORTED = "UNSUPPORTED"
 _COMMAND = re.compile(r"(?:UNOPTIMIZED_)?(COUNT)|TOP_(\d+)(_COUNT)?")
-_PLAIN = re.compile(r"[^\W_]+")
 
 
 class Words(NamedTuple):
@@ -34,10 +34,10 @@ class Words(NamedTuple):
 def read_query(text: str) -> Words | None:
     """Read a query; None where it is of a kind that is not supported."""
     words = text.split()
-    needed = [word.removeprefix("+") for word in words if word.startswith("+")]
-    if len(needed) not in (0, len(words)) or not all(map(_PLAIN.fullmatch, needed or words)):
-        return None
-    return Words(needed or words, bool(needed))
+    all_of = text.startswith("+")
+    if all_of:
+        words = [word[1:] if word[0] == "+" else "" for word in words]
+    return Words(words, all_of) if all(map(str.isalnum, words)) else None
 
 
 def rankhouse(path: Path) -> Answer:
@@ -49,14 +49,7 @@ def rankhouse(path: Path) -> Answer:
     def answer(k: int, counts: bool, text: str) -> int | None:
         if (query := read_query(text)) is None:
             return None
-        if query.all_of:
-            held = matcher.rows(query)
-            if k:
-                matcher.best_of(held, query.words, k)
-            return sum(map(len, held)) if counts else 1
-        if k:
-            matcher.best(query.words, k)
-        return sum(map(len, matcher.rows(query))) if counts else 1
+        return matcher.answer(query, k, counted=counts)
 
     return answer
 
@@ -85,11 +78,16 @@ def answers(lines: Iterable[str], engine: Answer) -> Iterable[str]:
     """Yield the answer to each line."""
     for line in lines:
         command, _, query = line.rstrip("\n").partition("\t")
-        match = _COMMAND.fullmatch(command)
-        found = None
-        if match is not None:
-            found = engine(int(match[2] or 0), bool(match[1] or match[3]), query.strip())
+        asked = read_command(command)
+        found = None if asked is None else engine(*asked, query.strip())
         yield UNSUPPORTED if found is None else str(found)
+
+
+@lru_cache(maxsize=64)
+def read_command(text: str) -> tuple[int, bool] | None:
+    """Return how many hits a command asks for, whether matches are counted; None: unsupported."""
+    match = _COMMAND.fullmatch(text)
+    return None if match is None else (int(match[2] or 0), bool(match[1] or match[3]))
 
 
 def main() -> None:

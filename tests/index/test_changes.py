@@ -1,6 +1,7 @@
 """Documents deleted and replaced in place; indexes of earlier versions."""
 
 import gc
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -14,8 +15,9 @@ from msgspec.structs import replace
 from rankhouse.core.errors import BadIndex, DuplicateId, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.index import Index
-from rankhouse.index.lexical import manifest
+from rankhouse.index.lexical import growing, manifest
 from rankhouse.index.lexical.build import BuildOptions, append, build, delete
+from rankhouse.index.lexical.manifest import IndexManifest
 from rankhouse.index.lexical.merge import merge
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.lexical.store import zstd
@@ -178,6 +180,104 @@ def test_a_merge_leaves_the_deleted_out(index, tmp_path):
     build(kept, tmp_path / "anew", OPTIONS)
     assert facts_of(tmp_path / "merged") == facts_of(tmp_path / "anew")
     assert runs_of(tmp_path / "merged") == runs_of(tmp_path / "anew")
+
+
+# --- merged away ----------------------------------------------------------------------------------------
+
+
+def built(folder, documents):
+    build(documents, folder, OPTIONS)
+    return folder
+
+
+def test_an_append_writes_segments_with_many_deletions_again(index, tmp_path):
+    """What is left is what a build makes of these documents; other segments stay."""
+    held = list(Index.open(index).documents.stream())
+    delete([f"d{i}" for i in range(0, 20, 4)] + ["d21"], index)
+    left = [d for d in held[:20] if int(d.id[1:]) % 4]
+    append([Document("d40", "a pilot")], index, OPTIONS)
+    first, second, third = Index.open(index).manifest.segments
+    assert (first.folder, second.folder, third.folder) == ("000002", "000001", "000003")
+    assert [name for name in second.files if name.startswith("dead-")]
+    alone = Index.open(built(tmp_path / "alone", left)).manifest.segments[0]
+    assert first.files == alone.files
+    everything = [*left, *(d for d in held[20:] if d.id != "d21"), Document("d40", "a pilot")]
+    assert facts_of(index) == facts_of(built(tmp_path / "anew", everything))
+    assert runs_of(index) == runs_of(tmp_path / "anew")
+    Index.open(index).verify()
+
+
+def test_documents_replaced_by_the_append_that_merges_are_marked_in_the_new_segment(index, tmp_path):
+    held = list(Index.open(index).documents.stream())
+    delete([f"d{i}" for i in range(10)], index)
+    new = [Document(f"d{i}", f"a pilot of {i}") for i in (3, 12, 19, 30)]
+    append(new, index, OPTIONS, update=True)
+    names = {d.id for d in new} | {f"d{i}" for i in range(10)}
+    build([*(d for d in held if d.id not in names), *new], tmp_path / "anew", OPTIONS)
+    assert facts_of(index) == facts_of(tmp_path / "anew")
+    assert runs_of(index) == runs_of(tmp_path / "anew")
+    assert Index.open(index).manifest.segments[0].documents == 8
+
+
+def test_what_covered_the_documents_before_a_merge_still_does(index):
+    """Vectors and the like name the fingerprint of their index; a merge changes it, not the documents."""
+    delete([f"d{i}" for i in range(10)], index)
+    covered = Index.open(index).fingerprint
+    append([Document("d40", "a pilot")], index, OPTIONS)
+    delete(["d40"], index)
+    assert not Index.open(index).manifest.began_as(covered)
+    append([Document("d40", "a pilot")], index, OPTIONS)
+    delete([f"d{i}" for i in range(20, 30)], index)
+    covered = Index.open(index).fingerprint
+    append([Document("d41", "a lock")], index, OPTIONS)
+    append([Document("d42", "a lock")], index, OPTIONS)
+    assert Index.open(index).manifest.began_as(covered)
+    append([Document("d11", "a lock")], index, OPTIONS, update=True)
+    assert not Index.open(index).manifest.began_as(covered)
+
+
+def test_a_failed_append_leaves_nothing_of_a_merge(index):
+    delete([f"d{i}" for i in range(10)], index)
+    before = files_of(index)
+    with pytest.raises(DuplicateId):
+        append([Document("new", "a lock"), Document("d30", "known")], index, OPTIONS)
+    assert files_of(index) == before
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize(
+    ("owner", "name"), [(growing, "write_counted"), (growing, "sums_of"), (IndexManifest, "save")]
+)
+def test_a_killed_merge_leaves_the_index_as_it_was_and_goes_with_the_next(index, tmp_path, owner, name):
+    delete([f"d{i}" for i in range(10)], index)
+    before, held = facts_of(index), list(Index.open(index).documents.stream())
+    if (child := os.fork()) == 0:
+        setattr(owner, name, lambda *_, **__: os._exit(9))
+        append([Document("d40", "a pilot")], index, OPTIONS)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert facts_of(index) == before
+    append([Document("d40", "a pilot")], index, OPTIONS)
+    assert facts_of(index) == facts_of(built(tmp_path / "anew", [*held, Document("d40", "a pilot")]))
+    delete(["d40"], index)  # what readers of the manifest before needed goes with the change after
+    assert sorted(p.name for p in (index / "segments").iterdir()) == ["000001", "000002", "000003"]
+
+
+def test_damage_in_a_segment_to_be_merged_does_not_stop_an_append(tmp_path):
+    rng, index = np.random.default_rng(0), tmp_path / "index"
+    bodies = ["".join(map(chr, rng.integers(0x4E00, 0x9000, 3_000).tolist())) for _ in range(40)]
+    build([Document(f"d{i}", body) for i, body in enumerate(bodies)], index, OPTIONS)
+    delete([f"d{i}" for i in range(10)], index)
+    path = index / "segments" / "000000" / "store.bin"
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    append([Document("d40", "a pilot")], index, OPTIONS)
+    opened = Index.open(index)
+    assert [entry.folder for entry in opened.manifest.segments] == ["000000", "000002"]
+    assert sorted(p.name for p in (index / "segments").iterdir()) == ["000000", "000002"]
+    with pytest.raises(BadIndex, match=r"000000.store.bin"):
+        list(opened.documents.stream())
 
 
 # --- earlier versions -----------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ from rankhouse.core.errors import BadIndex
 from rankhouse.core.nouns import Document
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import build as building
-from rankhouse.index.lexical import merge as merging
-from rankhouse.index.lexical import store
+from rankhouse.index.lexical import growing, store
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.merge import merge
 
@@ -119,9 +118,9 @@ def test_blocks_of_texts_are_copied_wherever_they_are_the_same(tmp_path, monkeyp
 def test_segments_that_begin_and_end_alike_are_copied(tmp_path, monkeypatch):
     texts = documents(400)
     build(texts, tmp_path / "whole", OPTIONS)
-    written, write = [], merging.write_counted
+    written, write = [], growing.write_counted
     monkeypatch.setattr(
-        merging, "write_counted", lambda *given, **named: (written.append(1), write(*given, **named))
+        growing, "write_counted", lambda *given, **named: (written.append(1), write(*given, **named))
     )
     merge(parts_of(texts, [], tmp_path), tmp_path / "one", OPTIONS, Rule())
     assert not written

@@ -1,6 +1,7 @@
 """Compiled loops, numpy and brute force give the same bits, whatever is packed, pruned or damaged."""
 
 import os
+import struct
 import subprocess
 import sys
 from contextlib import suppress
@@ -143,19 +144,18 @@ def opened(rng, rows=3_000, lists=None):
     return arrays, terms
 
 
-def ask(arrays, numbers, k=10, form=0, pruning=2):
-    """Rank for one query of terms with these numbers."""
-    n, empty = len(numbers), np.empty(0)
+def ask(arrays, numbers, k=10, form=0, pruning=2, highest=40):
+    """Rank for one query of terms with these numbers, each with a table for counts up to 40; and count."""
     ratio = np.linspace(1, 0.1, 256).astype(np.float32)
-    filled = np.empty(k, np.int64), np.empty(k, np.float32), np.empty(1, np.int64)
-    asked = (
-        *(ratio, ratio, np.zeros(256), empty, np.ones(400), np.ones(4000, np.float32)),
-        *(np.array([n]), np.array(numbers, np.int32), np.full(n, 40, np.int32), np.ones(n), np.ones(n)),
-        *(np.zeros(n, np.int64), np.zeros(2), np.empty(0, np.int64), np.empty(0, np.int32)),
-        *(np.empty(0, np.float32), *filled),
-    )
-    kernel.search(kernel.open_segments([tuple(arrays)]), (form, pruning, 0, 9, k, 1), asked)
-    return filled
+    table = np.ones(41 * 9, np.float32).tobytes() if form == 2 else np.ones(41).tobytes()
+    known = {f"t{n}": ((1, 1), struct.pack("<dii", 1, highest, n) + table) for n in numbers}
+    queries = [{term: (1.0, counts) for term, (counts, _) in known.items()}]
+    facts = kernel.ModelFacts(form, False, 9, (ratio, ratio, np.zeros(256), b""))
+    model = kernel.open_model(kernel.open_segments([tuple(arrays)]), facts, is_sorted=True)
+    for every in (0, 1):
+        filled = np.empty(k, np.int64), np.empty(k, np.float32), np.empty(1, np.int64), np.empty(1, np.int64)
+        kernel.search(model, (pruning, k, every), (*[None] * 7, *filled), known=known, queries=queries)
+        kernel.search(model, (pruning, 0, every), (*[None] * 10, filled[3]), known=known, queries=queries)
 
 
 @needs_compiled
@@ -170,6 +170,9 @@ def test_arrays_that_do_not_fit_are_refused():
         ask(arrays, [terms])
     with pytest.raises(ValueError, match="do not fit"):
         ask(arrays, [0], k=0)
+    for form in (1, 2):
+        with pytest.raises(ValueError, match="does not fit the model"):
+            ask(arrays, [0], form=form, highest=41)
 
 
 @needs_compiled

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel, scorer
-from rankhouse.index.lexical.build import BuildOptions, append, build
-from rankhouse.index.lexical.search import LexicalOptions, Retriever, retrieve
+from rankhouse.index.lexical.build import BuildOptions, append, build, delete
+from rankhouse.index.lexical.search import IndexSource, LexicalOptions, Retriever, retrieve
 from rankhouse.index.lexical.segment import DECODED, codes_of
 from rankhouse.index.lexical.weighting import Collection, TermCounts
 
@@ -108,6 +108,63 @@ def test_all_ways_give_the_ranking_made_by_hand(tmp_path_factory, seed, size, wo
     expected = by_hand(documents, Retriever(Index.open(index), options).model, weights)[:k]
     for found in ways(index, options, weights, k):
         assert found == expected
+
+
+def matching(index, model, asked, k, *, every):
+    """Rank and count with the kernel and without it; both say the same."""
+    found = []
+    for compiled in {kernel.COMPILED, False}:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernel, "COMPILED", compiled)
+            source = IndexSource(Index.open(index))
+            retriever = Retriever(source, LexicalOptions(model))
+            terms = retriever.weighted(asked)
+            scorer = source.scorer(retriever.model)
+            [hits], (also, n) = scorer.hits([terms], k, every=every), scorer.counted(terms, k, every=every)
+            assert scorer.counted(terms, 0, every=every)[1] == n
+            assert also.rows.tolist() == hits.rows.tolist()
+            ids = Index.open(index).ids(hits.rows)
+            found.append((list(zip(ids, hits.scores.tolist(), strict=True)), n))
+    assert all(other == found[0] for other in found)
+    return found[0]
+
+
+def check_matches(tmp_path, documents, model, asked):
+    """Those with every term are ranked as among those with any, and counted right, deleted ones left out."""
+    most = len(documents) * 4 // 5
+    build(documents[:most], tmp_path / "i", BuildOptions("whitespace", workers=1))
+    append(documents[most:], tmp_path / "i", BuildOptions(workers=1))
+    for gone in (set(), {d.id for d in documents[::5]}):
+        if gone:
+            delete(gone, tmp_path / "i")
+        bags = {d.id: set(d.text.split()) for d in documents if d.id not in gone}
+        for weights in asked:
+            held = {t for t in weights if any(t in bag for bag in bags.values())}
+            ranked, n = matching(tmp_path / "i", model, weights, len(bags), every=False)
+            assert n == len(ranked) == sum(bool(held & bag) for bag in bags.values())
+            with_all = [hit for hit in ranked if held <= bags[hit[0]]]
+            assert matching(tmp_path / "i", model, weights, 7, every=True) == (with_all[:7], len(with_all))
+
+
+@pytest.mark.parametrize("model", ["bm25", "ql", "jm"])
+def test_documents_with_every_term_are_found_and_counted(tmp_path, model):
+    documents = collection(4, 400, 40, 30)
+    asked = [
+        dict.fromkeys(names.split(), 1.5) for names in ("w1", "w1 w2", "w3 w1 w40", "w2 w5 w9 w7", "w90 w1")
+    ]
+    check_matches(tmp_path, documents, model, asked)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["bm25", "ql", "jm", 'ql(form="indri")'])
+def test_matches_of_many_documents_are_found_and_counted(tmp_path, model):
+    """Large enough for frequent terms with bounds of areas, lists of many blocks and two windows of marks."""
+    documents = collection(5, 90_000 if model == "bm25" else 9_000, 300, 7)
+    rng = np.random.default_rng(1)
+    asked = [
+        {f"w{int(w)}": 1.0 for w in np.minimum(rng.zipf(1.15, n), 3_000)} for n in (1, 2, 2, 3, 3, 4, 5, 8)
+    ]
+    check_matches(tmp_path, documents, model, asked)
 
 
 @pytest.mark.slow

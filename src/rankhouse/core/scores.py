@@ -194,14 +194,14 @@ def strictly_falling(scores: FloatArray, offsets: Ordinals | None = None) -> Flo
     if len(scores) < 2:
         return scores
     rises = scores[1:] >= scores[:-1]
-    place = np.arange(len(scores))
     if offsets is not None:
         starts = offsets[1:-1]
         rises[starts[(starts > 0) & (starts < len(scores))] - 1] = False
-        # Far below all of the ranking before, none is held down by it.
-        place -= np.repeat(np.arange(len(offsets) - 1) << 33, np.diff(offsets))
     if not rises.any():
         return scores
+    # Far below all of the ranking before, none is held down by it.
+    below = 0 if offsets is None else np.repeat(np.arange(len(offsets) - 1) << 33, np.diff(offsets))
+    place = np.arange(len(scores)) - below
     return from_ordinals(np.minimum.accumulate(ordinals(scores) + place) - place)
 
 

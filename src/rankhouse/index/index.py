@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rankhouse.text.analyze import Analyzer
 
 
-_KNOWN_TERMS: Final = 65_536
+KNOWN_TERMS: Final = 65_536
 """Terms that stay looked up; then all are forgotten."""
 _MANY: Final = 100
 """Part of all ids; once more were asked for, their files are compared whole instead of block by block."""
@@ -147,6 +147,7 @@ class Index:
         starts: Row of each segment's first document in the whole index, and the number of all documents.
         collection: Statistics of all documents.
         documents: The documents by id.
+        source: What searches it, once it was searched; see ``lexical.search``.
     """
 
     def __init__(self, path: Path, manifest: IndexManifest, segments: list[Segment]) -> None:
@@ -161,6 +162,7 @@ class Index:
         self.starts: NDArray[np.int64] = np.cumsum([0, *(segment.documents for segment in segments)])
         self._terms = TermTable(segments)
         self._asked, self._ids_checked = 0, False
+        self.source: object = None
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
@@ -235,7 +237,7 @@ class Index:
     def look_up(self, terms: Iterable[str]) -> TermTable:
         """Return a table that has terms, found now where they were not before: some microseconds each."""
         table = self._terms
-        if len(table.counts) > _KNOWN_TERMS:
+        if len(table.counts) > KNOWN_TERMS:
             table = self._terms = TermTable(self.segments)
         table.look_up(terms)
         return table

@@ -9,7 +9,7 @@ lowered in the Run, as those of words are (``lexical/search.py``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -23,8 +23,8 @@ from rankhouse.index.impacts.impacts import QueryWeigher
 from rankhouse.index.impacts.lists import PackedImpacts
 from rankhouse.index.lexical import kernel, scorer
 from rankhouse.index.lexical.kernel import Float64s, Int32s, Int64s, TermScores
-from rankhouse.index.lexical.scorer import Hits
-from rankhouse.index.lexical.search import KnownIds, in_groups, run_of, share_of
+from rankhouse.index.lexical.scorer import Hits, KnownIds
+from rankhouse.index.lexical.search import in_groups, run_of, share_of
 from rankhouse.io.duplicate_ids import by_id
 
 if TYPE_CHECKING:
@@ -48,10 +48,13 @@ class ImpactSearcher:
     def __init__(self, packed: PackedImpacts) -> None:
         self.packed, self.impacts = packed, packed.impacts
         self.postings = np.zeros(2, np.int64)
-        ones, zeros, none = np.ones(256, np.float32), np.zeros(256), np.empty(0)
-        self._by_length = ones, ones, zeros, none
-        no_rows, no_scores = np.empty(0, np.int32), np.empty(0, np.float32)
-        self._given = np.empty(0, np.int64), no_rows, no_scores
+        ones = np.ones(256, np.float32)
+        self._facts = kernel.ModelFacts(_IMPACT, False, 1, (ones, ones, np.zeros(256), b""))
+
+    @cached_property
+    def _opened(self) -> object:
+        """The impacts as the kernel keeps them open."""
+        return kernel.open_model(self.packed.opened, self._facts, is_sorted=self.packed.in_id_order)
 
     def best(self, weights: scipy.sparse.csr_array, k: int) -> list[Hits]:
         """Find the best k documents for each of q queries, whose weights of words are (q, v) float32."""
@@ -62,18 +65,12 @@ class ImpactSearcher:
     def _found(self, weights: scipy.sparse.csr_array, k: int) -> list[Hits]:
         queries, n = weights.shape[0], weights.nnz
         rows, scores = np.empty(queries * k, np.int64), np.empty(queries * k, np.float32)
-        counts, no_tables = np.empty(queries, np.int64), np.empty(0, np.float32)
+        counts, terms = np.empty(queries, np.int64), kernel.term_records(self.packed.find(weights.indices), 1)
         pruning = 0 if scorer.PRUNING == 1 and n > _PRUNED_WORDS * queries else scorer.PRUNING
-        self.postings += kernel.search(
-            self.packed.opened,
-            (_IMPACT, pruning, 0, 1, k, self.packed.in_id_order),
-            (
-                *(*self._by_length, np.empty(0), no_tables, weights.indptr[1:].astype(np.int64)),
-                *(self.packed.find(weights.indices), np.ones(n, np.int32), weights.data.astype(np.float64)),
-                *(np.zeros(n), np.zeros(n, np.int64), np.zeros((queries, 2))),
-                *(*self._given, rows, scores, counts),
-            ),
-        )
+        asked = (weights.indptr[1:].astype(np.int64), terms.view(np.uint8), weights.data.astype(np.float64))
+        arrays = (*asked, None, None, None, None, rows, scores, counts, None)
+        done = kernel.search(self._opened, (pruning, k, 0), arrays, known={}, queries=None)
+        self.postings += done or (0, 0)
         ends = zip(range(0, len(rows), k), counts.tolist(), strict=True)
         return [Hits(rows[start : start + found], scores[start : start + found]) for start, found in ends]
 

@@ -1,7 +1,7 @@
 /* The loops of the lexical index that a compiler does several times faster than numpy.
  *
  * invert, scatter     tokens of a segment -> forward index -> postings
- * rank                postings of a query's terms -> the best k documents
+ * rank                postings of a query's terms -> the best k documents, how many match
  * split, find, put    words of a text -> numbers of their terms
  * strings, prefixes   ids of many documents
  *
@@ -301,8 +301,8 @@ typedef struct {
 static const char *const OPENED = "rankhouse.index.lexical._kernel.Opened";
 
 static void free_scratch(Scratch *s) {
-    Room *rooms[] = {&s->terms, &s->keys, &s->sums, &s->touched, &s->candidates,
-                     &s->bounds, &s->area_bounds, &s->partial, &s->merged, &s->seeds};
+    Room *rooms[] = {&s->terms, &s->keys, &s->sums, &s->touched, &s->candidates, &s->bounds,
+                     &s->area_bounds, &s->partial, &s->merged, &s->seeds, &s->marks, &s->asked, &s->records};
     for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) free(rooms[i]->at);
     free(s);
 }
@@ -410,17 +410,95 @@ static PyObject *open_segments(PyObject *self, PyObject *segments) {
     return capsule;
 }
 
+/* A model over the segments of an index, and what it keeps open. */
+typedef struct {
+    PyObject *segments; /* the capsule */
+    Opened *opened;
+    Model model;
+    Py_buffer views[4];
+    int n_views, sorted; /* sorted: whether the segments' ids follow each other */
+} OpenedModel;
+
+static const char *const MODEL = "rankhouse.index.lexical._kernel.OpenedModel";
+
+static void close_model(PyObject *capsule) {
+    OpenedModel *opened = PyCapsule_GetPointer(capsule, MODEL);
+    if (opened == NULL) return;
+    while (opened->n_views > 0) PyBuffer_Release(&opened->views[--opened->n_views]);
+    Py_XDECREF(opened->segments);
+    free(opened);
+}
+
+PyDoc_STRVAR(open_model_doc,
+             "open_model(opened, form, exact, codes, sorted, ratio, ratio_by_code, fall, prior) -> capsule\n\n"
+             "Keep a model's numbers for rank: ratio float32 and fall, prior float64 by length code (by true length\n"
+             "where exact), ratio float32 by code; prior may be empty.");
+
+static PyObject *open_model(PyObject *self, PyObject *args) {
+    static const Py_ssize_t sizes[4] = {4, 4, 8, 8};
+    PyObject *segments, *objects[4];
+    OpenedModel *opened = calloc(1, sizeof(OpenedModel));
+    if (opened == NULL) return PyErr_NoMemory();
+    PyObject *capsule = PyCapsule_New(opened, MODEL, close_model);
+    if (capsule == NULL) {
+        free(opened);
+        return NULL;
+    }
+    Model *model = &opened->model;
+    Py_ssize_t n[4];
+    if (!PyArg_ParseTuple(args, "OiiiiOOOO", &segments, &model->form, &model->exact, &model->n_codes, &opened->sorted, &objects[0],
+                          &objects[1], &objects[2], &objects[3]) ||
+        (opened->opened = PyCapsule_GetPointer(segments, OPENED)) == NULL)
+        goto failed;
+    for (; opened->n_views < 4; opened->n_views++) {
+        if (PyObject_GetBuffer(objects[opened->n_views], &opened->views[opened->n_views], PyBUF_SIMPLE) < 0) goto failed;
+        n[opened->n_views] = opened->views[opened->n_views].len / sizes[opened->n_views];
+    }
+    Py_INCREF(segments);
+    opened->segments = segments;
+    model->ratio = opened->views[0].buf;
+    model->ratio_by_code = opened->views[1].buf;
+    model->fall = opened->views[2].buf;
+    model->prior = n[3] ? opened->views[3].buf : NULL;
+    model->n_lengths = model->form == RATIO ? n[0] : n[2];
+    int64_t lengths = model->exact ? 1 : 256;
+    if (model->form >= RATIO && model->form <= IMPACT && model->n_codes >= 1 && model->n_codes <= 256 && n[0] >= lengths &&
+        n[1] == 256 && n[2] >= lengths && (n[3] == 0 || n[3] >= model->n_lengths))
+        return capsule;
+    PyErr_SetString(PyExc_ValueError, "the model's numbers do not fit each other");
+failed:
+    Py_DECREF(capsule);
+    return NULL;
+}
+
 /* What is asked: terms of all queries, one after the other. */
 typedef struct {
-    const int64_t *ends, *at; /* end of each query's terms; where a term's own table begins */
-    const int32_t *numbers, *highest; /* of a term in every segment, -1 where it is not there; its highest count */
-    const double *weights, *facts, *priors; /* priors: two a query */
+    const int64_t *ends; /* of each query's terms */
+    const uint8_t **records; /* of each term, see below */
+    const double *weights, *priors; /* priors: two a query, or NULL */
     const int64_t *given; /* of lists scored in Python: term, segment, start, end */
     const int32_t *given_rows;
     const float *given_scores;
     int64_t n_given, k;
-    int sorted; /* whether the segments' ids follow each other */
+    int sorted, every; /* every: whether all terms must be held */
 } Asked;
+
+/* What a model knows of a term: float64 what its weight is multiplied with; int32 its highest count, and its number in
+ * every segment, -1 where it is not there; from the next multiple of 8 bytes on its own table, float64 by count or
+ * float32 by count and length code. The highest count is -1 where the term's lists are scored in Python.
+ */
+#define RECORD 12 /* bytes before the numbers */
+
+static inline int64_t table_at(const Opened *opened) { return (RECORD + 4 * (int64_t)opened->n_segments + 7) / 8 * 8; }
+
+/* Has a record of so many bytes what the model needs? */
+static int is_record(const uint8_t *record, int64_t size, const Opened *opened, const Model *model) {
+    if (size < RECORD + 4 * (int64_t)opened->n_segments) return 0;
+    int64_t counts = (int32_t)load32(record + 8) + (int64_t)1;
+    if (counts < 0) return 0;
+    if (model->form == SUM) return counts == 0 || size >= table_at(opened) + 8 * counts;
+    return model->form != TABLE || counts == 0 || size >= table_at(opened) + 4 * counts * model->n_codes;
+}
 
 typedef struct {
     uint32_t score; /* its ordered bits */
@@ -472,47 +550,60 @@ static int open_terms(Search *search, const Opened *opened, const Asked *asked, 
     search->n_terms = 0;
     for (int64_t t = first; t < end; t++) {
         Term *term = &search->terms[search->n_terms];
-        int64_t in_segment = asked->numbers[t * opened->n_segments + number];
+        const uint8_t *record = asked->records[t];
+        int32_t in_segment = (int32_t)load32(record + RECORD + 4 * number);
+        double fact;
+        memcpy(&fact, record, 8);
         term->given = NULL;
         term->n = 0;
         for (const int64_t *given = asked->given; given < asked->given + 4 * asked->n_given; given += 4)
             if (given[0] == t && given[1] == number) give_list(term, asked, given);
         if (term->given == NULL) {
             if (in_segment < 0) continue;
-            if (in_segment >= search->segment->n_terms) search->scratch->failed = 2;
+            if (in_segment >= search->segment->n_terms || (int32_t)load32(record + 8) < 0) search->scratch->failed = 2;
             if (search->scratch->failed || !open_list(search, term, in_segment)) return 0;
         }
         if (term->n == 0) continue;
         term->place = search->n_terms++;
         term->weight = asked->weights[t];
-        term->ratio_weight = (float)asked->weights[t] * (float)asked->facts[t];
-        term->highest = asked->highest[t];
-        term->rise = search->model->rises + asked->at[t];
-        term->table = search->model->tables + asked->at[t];
+        term->ratio_weight = (float)asked->weights[t] * (float)fact;
+        term->highest = (int32_t)load32(record + 8);
+        term->rise = (const double *)(record + table_at(opened));
+        term->table = (const float *)(record + table_at(opened));
     }
     return 1;
 }
 
-/* Rank for one query; returns how many hits there are. */
-static int64_t rank_query(const Opened *opened, const Asked *asked, const Model *model, int64_t q, Scratch *s, Hit **found) {
+/* Open a segment for a query, its terms included; 0 where none of its documents matches. */
+static int begin_segment(Search *search, Model *model, const Opened *opened, const Asked *asked, int number, int64_t first, int64_t end) {
+    search->segment = &opened->segments[number];
+    model->lengths = model->exact ? search->segment->lengths : NULL;
+    search->model = model;
+    return open_terms(search, opened, asked, number, first, end) && search->n_terms > 0 &&
+           (!asked->every || search->n_terms == end - first);
+}
+
+/* Rank for one query; returns how many hits there are, and how many documents held all terms where every one must. */
+static int64_t rank_query(const Opened *opened, const Asked *asked, const Model *model, int64_t q, Scratch *s, Hit **found, int64_t *matches) {
     int64_t first = q ? asked->ends[q - 1] : 0, end = asked->ends[q], n = 0, k = asked->k;
     int64_t capacity = 2 * k + 64;
     Hit *hits = room(s, &s->merged, 2 * sizeof(Hit) * (size_t)k), *joint = hits + k;
     Best best = {.keys = room(s, &s->keys, sizeof(uint64_t) * (size_t)capacity), .capacity = capacity, .k = k};
-    Search search = {.scratch = s, .best = &best, .prior = asked->priors[2 * q], .prior_weight = asked->priors[2 * q + 1]};
+    Search search = {.scratch = s, .best = &best};
+    Model own = *model;
+    if (asked->priors != NULL) {
+        search.prior = asked->priors[2 * q];
+        search.prior_weight = asked->priors[2 * q + 1];
+    }
     search.terms = room(s, &s->terms, sizeof(Term) * (size_t)(end - first + 1));
     if (s->failed) return 0;
     best.bar = (uint64_t)ordered_bits(-INFINITY) << 32;
     for (int number = 0; number < opened->n_segments; number++) {
-        Model own = *model;
-        search.segment = &opened->segments[number];
-        own.lengths = model->exact ? search.segment->lengths : NULL;
-        search.model = &own;
-        if (!open_terms(&search, opened, asked, number, first, end)) return 0;
-        if (search.n_terms == 0) continue;
+        if (!begin_segment(&search, &own, opened, asked, number, first, end)) continue;
         best.size = best.placed = 0;
         best.id_rank = search.segment->id_rank;
-        rank_segment(&search, s->sums.at, s->touched.at);
+        if (asked->every) *matches += intersect(&search, 1);
+        else rank_segment(&search, s->sums.at, s->touched.at);
         raise_bar(&best);
         if (s->failed) return 0;
         sort_falling(best.keys, 0, best.size);
@@ -527,6 +618,17 @@ static int64_t rank_query(const Opened *opened, const Asked *asked, const Model 
     return n;
 }
 
+/* Count the documents that match a query. */
+static int64_t count_query(const Opened *opened, const Asked *asked, const Model *model, int64_t q, Scratch *s) {
+    int64_t first = q ? asked->ends[q - 1] : 0, end = asked->ends[q], n = 0;
+    Search search = {.scratch = s, .terms = room(s, &s->terms, sizeof(Term) * (size_t)(end - first + 1))};
+    Model own = *model;
+    for (int number = 0; number < opened->n_segments && !s->failed; number++)
+        if (begin_segment(&search, &own, opened, asked, number, first, end))
+            n += asked->every ? intersect(&search, 0) : count_union(&search);
+    return n;
+}
+
 static Scratch *make_scratch(void) {
     Scratch *s = calloc(1, sizeof(Scratch));
     if (s == NULL) return NULL;
@@ -538,108 +640,189 @@ static Scratch *make_scratch(void) {
     return NULL;
 }
 
-/* The arrays of a search, each with the bytes of an item; the last three are filled. */
-enum {
-    RATIO_BY_LENGTH, RATIO_BY_CODE, FALL, PRIOR, RISES, TABLES, ENDS, NUMBERS, HIGHEST, WEIGHTS, FACTS, TABLES_AT, PRIORS,
-    GIVEN_LISTS, GIVEN_ROWS, GIVEN_SCORES, OUT_ROWS, OUT_SCORES, OUT_COUNTS, N_ARRAYS
-};
-static const Py_ssize_t item_bytes[N_ARRAYS] = {4, 4, 8, 8, 8, 4, 8, 4, 4, 8, 8, 8, 8, 8, 4, 4, 8, 4, 8};
+/* The arrays of a search, each with the bytes of an item; the last four are filled. */
+enum { ENDS, RECORDS, WEIGHTS, PRIORS, GIVEN_LISTS, GIVEN_ROWS, GIVEN_SCORES, OUT_ROWS, OUT_SCORES, OUT_COUNTS, OUT_MATCHES, N_ARRAYS };
+static const Py_ssize_t item_bytes[N_ARRAYS] = {8, 1, 8, 8, 8, 4, 4, 8, 4, 8, 8};
 
 typedef struct {
     void *at[N_ARRAYS];
     Py_ssize_t n[N_ARRAYS];
 } Arrays;
 
-/* Do the arrays of a search fit each other? */
-static int arrays_fit(const Arrays *a, const Opened *opened, const Model *model, int64_t k) {
-    const Py_ssize_t *n = a->n;
-    int64_t lengths = model->exact ? 1 : 256;
-    if (n[RATIO_BY_LENGTH] < lengths || n[RATIO_BY_CODE] != 256 || n[FALL] < lengths || (n[PRIOR] && n[PRIOR] < model->n_lengths)) return 0;
-    Py_ssize_t queries = n[ENDS], terms = n[WEIGHTS];
-    if (n[NUMBERS] != terms * opened->n_segments || n[HIGHEST] != terms || n[FACTS] != terms || n[TABLES_AT] != terms ||
-        n[PRIORS] != 2 * queries || n[GIVEN_LISTS] % 4 || n[GIVEN_ROWS] != n[GIVEN_SCORES] || k < 1 || n[OUT_COUNTS] != queries ||
-        n[OUT_ROWS] != queries * k || n[OUT_SCORES] != queries * k)
-        return 0;
-    const int64_t *ends = a->at[ENDS], *at = a->at[TABLES_AT], *given = a->at[GIVEN_LISTS];
-    for (Py_ssize_t q = 0; q < queries; q++)
-        if (ends[q] < (q ? ends[q - 1] : 0) || ends[q] > terms) return 0;
-    for (Py_ssize_t t = 0; t < terms; t++) {
-        int64_t counts = ((const int32_t *)a->at[HIGHEST])[t] + (int64_t)1;
-        int64_t size = model->form == SUM ? n[RISES] : n[TABLES], needed = model->form == SUM ? counts : counts * model->n_codes;
-        if (counts < 1 || ((model->form == SUM || model->form == TABLE) && at[t] >= 0 && at[t] + needed > size)) return 0;
+/* Take terms and weights from arrays: records without tables, all of one size. */
+static int terms_of_arrays(Arrays *a, const OpenedModel *model, Scratch *s) {
+    Py_ssize_t terms = a->n[WEIGHTS], size = terms ? a->n[RECORDS] / terms : 0;
+    const uint8_t **records = room(s, &s->asked, sizeof(uint8_t *) * (size_t)(terms + 1));
+    if (records == NULL) PyErr_NoMemory();
+    for (Py_ssize_t t = 0; records != NULL && t < terms; t++) {
+        records[t] = (const uint8_t *)a->at[RECORDS] + t * size;
+        if (!is_record(records[t], size, model->opened, &model->model)) {
+            PyErr_SetString(PyExc_ValueError, "the arrays of the search do not fit each other");
+            return 0;
+        }
     }
+    a->at[RECORDS] = records;
+    return records != NULL;
+}
+
+/* A term's record, if it is known with these counts; else NULL, perhaps with an error set. */
+static const uint8_t *known_record(PyObject *known, PyObject *term, PyObject *asked, const OpenedModel *model, Py_ssize_t *size, double *weight) {
+    PyObject *held = PyDict_GetItemWithError(known, term), *counts, *text;
+    if (held == NULL) return NULL;
+    if (!PyTuple_Check(held) || !PyTuple_Check(asked) || PyTuple_Size(held) != 2 || PyTuple_Size(asked) != 2 ||
+        !PyBytes_Check(text = PyTuple_GetItem(held, 1))) {
+        PyErr_SetString(PyExc_TypeError, "a term is asked for as (weight, counts) and known as (counts, record)");
+        return NULL;
+    }
+    counts = PyTuple_GetItem(held, 0);
+    if (counts != PyTuple_GetItem(asked, 1) && PyObject_RichCompareBool(counts, PyTuple_GetItem(asked, 1), Py_EQ) != 1) return NULL;
+    *weight = PyFloat_AsDouble(PyTuple_GetItem(asked, 0));
+    const uint8_t *record = (const uint8_t *)PyBytes_AsString(text);
+    *size = PyBytes_Size(text);
+    if (PyErr_Occurred()) return NULL;
+    if (is_record(record, *size, model->opened, &model->model)) return record;
+    PyErr_SetString(PyExc_ValueError, "the record of a term does not fit the model");
+    return NULL;
+}
+
+/* Take terms and weights from dicts; 0 where a term is not known, or with an error set. Records are copied: others may
+ * forget them meanwhile. */
+static int terms_of_dicts(Arrays *a, const OpenedModel *model, PyObject *known, PyObject *queries, Scratch *s) {
+    Py_ssize_t n = PyList_Size(queries), terms = 0, place = 0, filled = 0;
+    for (Py_ssize_t q = 0; q < n; q++) {
+        if (!PyDict_Check(PyList_GetItem(queries, q))) {
+            PyErr_SetString(PyExc_TypeError, "a query is a dict");
+            return 0;
+        }
+        terms += PyDict_Size(PyList_GetItem(queries, q));
+    }
+    int64_t *ends = room(s, &s->asked, sizeof(int64_t) * (size_t)(n + 3 * terms + 1));
+    if (ends == NULL) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    int64_t *starts = ends + n;
+    double *weights = (double *)(starts + terms);
+    for (Py_ssize_t q = 0; q < n; ends[q++] = place) {
+        PyObject *term, *asked, *query = PyList_GetItem(queries, q);
+        for (Py_ssize_t at = 0, size; PyDict_Next(query, &at, &term, &asked) && place < terms; place++) {
+            const uint8_t *record = known_record(known, term, asked, model, &size, &weights[place]);
+            if (record == NULL) return 0;
+            uint8_t *held = grow(s, &s->records, (size_t)(filled + size + 8));
+            if (held == NULL) {
+                PyErr_NoMemory();
+                return 0;
+            }
+            memcpy(held + filled, record, (size_t)size);
+            starts[place] = filled;
+            filled += (size + 7) / 8 * 8;
+        }
+    }
+    const uint8_t **records = (const uint8_t **)(weights + terms);
+    for (Py_ssize_t t = 0; t < place; t++) records[t] = (const uint8_t *)s->records.at + starts[t];
+    a->at[ENDS] = ends;
+    a->at[RECORDS] = records;
+    a->at[WEIGHTS] = weights;
+    a->n[ENDS] = n;
+    a->n[WEIGHTS] = place;
+    return 1;
+}
+
+/* Do the arrays of a search fit each other? */
+static int arrays_fit(const Arrays *a, const Model *model, int64_t k) {
+    const Py_ssize_t *n = a->n;
+    Py_ssize_t queries = n[ENDS];
+    if ((n[PRIORS] && n[PRIORS] != 2 * queries) || (model->prior && !n[PRIORS]) || n[GIVEN_LISTS] % 4 || n[GIVEN_ROWS] != n[GIVEN_SCORES] ||
+        k < 0 || n[OUT_COUNTS] != (k ? queries : 0) || n[OUT_ROWS] != queries * k || n[OUT_SCORES] != queries * k ||
+        (n[OUT_MATCHES] && n[OUT_MATCHES] != queries))
+        return 0;
+    const int64_t *ends = a->at[ENDS], *given = a->at[GIVEN_LISTS];
+    for (Py_ssize_t q = 0; q < queries; q++)
+        if (ends[q] < (q ? ends[q - 1] : 0) || ends[q] > n[WEIGHTS]) return 0;
     for (Py_ssize_t g = 0; g < n[GIVEN_LISTS]; g += 4)
         if (given[g + 2] < 0 || given[g + 3] < given[g + 2] || given[g + 3] > n[GIVEN_ROWS]) return 0;
     return 1;
 }
 
+/* Answer all queries. */
+static void answer(const OpenedModel *model, const Model *own, const Asked *asked, const Arrays *a, Scratch *s) {
+    int64_t k = asked->k, *rows = a->at[OUT_ROWS], *counts = a->at[OUT_COUNTS], *matches = a->n[OUT_MATCHES] ? a->at[OUT_MATCHES] : NULL;
+    float *scores = a->at[OUT_SCORES];
+    for (Py_ssize_t q = 0; q < a->n[ENDS] && !s->failed; q++) {
+        Hit *hits = NULL;
+        int64_t n = 0, found = 0;
+        if (k) n = rank_query(model->opened, asked, own, q, s, &hits, &found);
+        if (matches) matches[q] = k && asked->every ? found : count_query(model->opened, asked, own, q, s);
+        if (s->failed) return;
+        for (int64_t i = 0; i < n; i++) {
+            rows[q * k + i] = model->opened->segments[hits[i].segment].first_row + hits[i].row;
+            scores[q * k + i] = score_of((uint64_t)hits[i].score << 32);
+        }
+        if (k) counts[q] = n;
+    }
+}
+
 PyDoc_STRVAR(rank_doc,
-             "rank(opened, form, pruning, exact, codes, k, sorted, arrays) -> (postings, unpacked)\n\n"
-             "The best k documents for each of several queries, whose terms stand one after the other. arrays:\n"
-             "ratio float32 and fall, prior float64 by length code (true length where exact), ratio again by code;\n"
-             "rises float64 and tables float32 of all terms; ends int64 a query; numbers int32 (terms, segments),\n"
-             "highest int32, weights, facts float64, tables_at int64 a term; priors float64 (queries, 2);\n"
-             "lists of terms scored in Python: (term, segment, start, end) int64 into rows int32 and scores float32;\n"
-             "and what is filled: rows int64, scores float32 (queries, k), best first, counts int64 a query.\n"
+             "rank(model, pruning, k, every, known, queries, arrays) -> (postings, unpacked) or None\n\n"
+             "The best k documents for each of several queries, of those with any of its terms, or with every one.\n"
+             "A query is a dict: term -> (weight, counts); known says term -> (counts, record). None: a term is not\n"
+             "known, or with other counts. Or queries is None, and the terms stand one after the other in arrays:\n"
+             "ends int64 a query, records without tables and weights float64 a term. Then priors float64 (queries,\n"
+             "2); lists of terms scored in Python: (term, segment, start, end) int64 into rows int32 and scores\n"
+             "float32; and what is filled: rows int64, scores float32 (queries, k), best first, counts int64 a\n"
+             "query where k is not 0, matches int64 a query, how many documents match. None for no array.\n"
              "Returns how many postings the lists have and how many were unpacked.");
 
 static PyObject *rank(PyObject *self, PyObject *args) {
-    PyObject *capsule, *objects, *result = NULL;
-    Model model = {0};
-    int sorted;
+    PyObject *capsule, *known, *queries, *objects, *result = NULL;
+    int pruning, every, is_known;
     long long k;
-    if (!PyArg_ParseTuple(args, "OiiiiLiO", &capsule, &model.form, &model.pruning, &model.exact, &model.n_codes, &k, &sorted, &objects))
-        return NULL;
-    Opened *opened = PyCapsule_GetPointer(capsule, OPENED);
-    if (opened == NULL) return NULL;
+    if (!PyArg_ParseTuple(args, "OiLiOOO", &capsule, &pruning, &k, &every, &known, &queries, &objects)) return NULL;
+    OpenedModel *model = PyCapsule_GetPointer(capsule, MODEL);
+    if (model == NULL) return NULL;
     if (!PyTuple_Check(objects) || PyTuple_Size(objects) != N_ARRAYS) return PyErr_Format(PyExc_TypeError, "rank takes %d arrays", N_ARRAYS);
-    Buffers buffers = {.taken = 0};
-    Arrays a;
-    for (int i = 0; i < N_ARRAYS; i++)
-        if ((a.at[i] = take(&buffers, PyTuple_GetItem(objects, i), i >= OUT_ROWS, item_bytes[i], &a.n[i])) == NULL) goto done;
-    model.ratio = a.at[RATIO_BY_LENGTH];
-    model.ratio_by_code = a.at[RATIO_BY_CODE];
-    model.fall = a.at[FALL];
-    model.prior = a.n[PRIOR] ? a.at[PRIOR] : NULL;
-    model.rises = a.at[RISES];
-    model.tables = a.at[TABLES];
-    model.n_lengths = model.form == RATIO ? a.n[RATIO_BY_LENGTH] : a.n[FALL];
-    if (model.form < RATIO || model.form > IMPACT || model.n_codes < 1 || model.n_codes > 256 || !arrays_fit(&a, opened, &model, k)) {
-        PyErr_SetString(PyExc_ValueError, "the arrays of the search do not fit each other");
-        goto done;
+    if (queries != Py_None && (!PyList_Check(queries) || !PyDict_Check(known))) {
+        PyErr_SetString(PyExc_TypeError, "queries come in a list, and what is known in a dict");
+        return NULL;
     }
-    Asked asked = {.ends = a.at[ENDS], .at = a.at[TABLES_AT], .numbers = a.at[NUMBERS], .highest = a.at[HIGHEST], .weights = a.at[WEIGHTS],
-                   .facts = a.at[FACTS], .priors = a.at[PRIORS], .given = a.at[GIVEN_LISTS], .given_rows = a.at[GIVEN_ROWS],
-                   .given_scores = a.at[GIVEN_SCORES], .n_given = a.n[GIVEN_LISTS] / 4, .k = k, .sorted = sorted};
+    Opened *opened = model->opened;
     Scratch *s = opened->free;
     if (s != NULL) opened->free = s->next;
-    else if ((s = make_scratch()) == NULL) {
-        PyErr_NoMemory();
+    else if ((s = make_scratch()) == NULL) return PyErr_NoMemory();
+    s->postings = s->unpacked = s->failed = 0;
+    Buffers buffers = {.taken = 0};
+    Arrays a = {.n = {0}};
+    for (int i = 0; i < N_ARRAYS; i++) {
+        PyObject *object = PyTuple_GetItem(objects, i);
+        if (object != Py_None && (a.at[i] = take(&buffers, object, i >= OUT_ROWS, item_bytes[i], &a.n[i])) == NULL) goto done;
+    }
+    is_known = queries == Py_None ? terms_of_arrays(&a, model, s) : terms_of_dicts(&a, model, known, queries, s);
+    if (is_known && !arrays_fit(&a, &model->model, k)) PyErr_SetString(PyExc_ValueError, "the arrays of the search do not fit each other");
+    if (PyErr_Occurred()) goto done;
+    if (!is_known) {
+        Py_INCREF(Py_None);
+        result = Py_None;
         goto done;
     }
-    s->postings = s->unpacked = s->failed = 0;
+    Model own = model->model;
+    own.pruning = pruning;
+    Asked asked = {.ends = a.at[ENDS], .records = a.at[RECORDS], .weights = a.at[WEIGHTS], .priors = a.at[PRIORS], .given = a.at[GIVEN_LISTS],
+                   .given_rows = a.at[GIVEN_ROWS], .given_scores = a.at[GIVEN_SCORES], .n_given = a.n[GIVEN_LISTS] / 4, .k = k,
+                   .sorted = model->sorted, .every = every};
     Py_BEGIN_ALLOW_THREADS
-    for (Py_ssize_t q = 0; q < a.n[ENDS] && !s->failed; q++) {
-        Hit *hits = NULL;
-        int64_t n = rank_query(opened, &asked, &model, q, s, &hits);
-        for (int64_t i = 0; i < n; i++) {
-            ((int64_t *)a.at[OUT_ROWS])[q * k + i] = opened->segments[hits[i].segment].first_row + hits[i].row;
-            ((float *)a.at[OUT_SCORES])[q * k + i] = score_of((uint64_t)hits[i].score << 32);
-        }
-        ((int64_t *)a.at[OUT_COUNTS])[q] = n;
-    }
+    answer(model, &own, &asked, &a, s);
     Py_END_ALLOW_THREADS
+    if (s->failed == 0) result = Py_BuildValue("LL", (long long)s->postings, (long long)s->unpacked);
+    else if (s->failed == 1) PyErr_NoMemory();
+    else PyErr_SetString(PyExc_ValueError, "a list of postings is damaged");
+done:
+    give_back(&buffers);
     if (s->failed) {
-        if (s->failed == 1) PyErr_NoMemory();
-        else PyErr_SetString(PyExc_ValueError, "a list of postings is damaged");
         free_scratch(s); /* its sums may be touched */
     } else {
-        result = Py_BuildValue("LL", (long long)s->postings, (long long)s->unpacked);
         s->next = opened->free;
         opened->free = s;
     }
-done:
-    give_back(&buffers);
     return result;
 }
 
@@ -1100,6 +1283,7 @@ static PyMethodDef methods[] = {{"highest", highest, METH_VARARGS, highest_doc},
                                 {"prefixes", prefixes, METH_VARARGS, prefixes_doc},
                                 {"pack", pack_postings, METH_VARARGS, pack_doc},
                                 {"open_segments", open_segments, METH_O, open_doc},
+                                {"open_model", open_model, METH_VARARGS, open_model_doc},
                                 {"ids", ids, METH_VARARGS, ids_doc},
                                 {"rank", rank, METH_VARARGS, rank_doc},
                                 {NULL, NULL, 0, NULL}};

@@ -1,3 +1,5 @@
+from collections.abc import Mapping, Sequence
+
 from typing_extensions import Buffer
 
 def highest(tokens: Buffer, lengths: Buffer, seen_at: Buffer, counts: Buffer) -> int: ...
@@ -54,13 +56,23 @@ def unpack_forward(
 ) -> int: ...
 def open_segments(segments: list[tuple[Buffer, ...]]) -> object: ...
 def ids(opened: object, rows: Buffer) -> list[str]: ...
-def rank(
+def open_model(
     opened: object,
     form: int,
-    pruning: int,
     exact: int,
     codes: int,
-    k: int,
     is_sorted: int,
-    arrays: tuple[Buffer, ...],
-) -> tuple[int, int]: ...
+    ratio: Buffer,
+    ratio_by_code: Buffer,
+    fall: Buffer,
+    prior: Buffer,
+) -> object: ...
+def rank(
+    model: object,
+    pruning: int,
+    k: int,
+    every: int,
+    known: Mapping[str, tuple[tuple[int, ...], bytes]],
+    queries: Sequence[Mapping[str, tuple[float, tuple[int, ...]]]] | None,
+    arrays: tuple[Buffer | None, ...],
+) -> tuple[int, int] | None: ...

@@ -12,6 +12,8 @@
  *              documents as in BMP, Mallia et al. 2024): the sums of these bounds say which documents found are
  *              looked up, and which areas can hold a result with no word of the sparse lists.
  *
+ * Documents that hold all terms are found from the rarest list, whose documents are sought in the others.
+ *
  * Bounds hold for values that rise with the count and fall with the length. Where sums are made in another order
  * than the terms', a sum too close to a rounding boundary of float32 is made again in theirs.
  */
@@ -29,6 +31,7 @@
 #define DEAR 32              /* postings read by the way in the time of one looked up */
 #define FEW 16               /* postings of a block that are read one by one */
 #define SEED_BLOCKS 4        /* of a list, from which a first k-th score comes */
+#define MARKED 65536        /* documents marked at a time, a bit each, where matches are counted */
 #define SLACK (1 - 1e-6)    /* of a k-th score: bounds are rounded, float32 itself is worth 6e-8 */
 
 /* --- the best so far ------------------------------------------------------------------------------------ */
@@ -167,8 +170,6 @@ typedef struct {
     int64_t n_lengths;       /* entries of the tables by length */
     const float *ratio, *ratio_by_code;
     const double *fall, *prior;
-    const double *rises;     /* of all terms */
-    const float *tables;     /* of all terms, each [count][code] */
     int n_codes;
 } Model;
 
@@ -183,7 +184,7 @@ typedef struct {
 typedef struct {
     const uint8_t *skips, *blocks, *end; /* skips NULL for a list of one block */
     const int32_t *given_rows;
-    const float *given, *table;
+    const float *given, *table; /* table: [count][code] */
     const double *rise;
     const Area *areas;  /* of a frequent term */
     float *area_bounds; /* [count][length code], or NULL */
@@ -209,7 +210,7 @@ typedef struct {
 /* What a search needs besides its arrays; kept between calls. */
 typedef struct Scratch {
     struct Scratch *next;
-    Room terms, keys, sums, touched, candidates, bounds, area_bounds, partial, merged, seeds;
+    Room terms, keys, sums, touched, candidates, bounds, area_bounds, partial, merged, seeds, marks, asked, records;
     int64_t postings, unpacked;
     int failed; /* 1 no memory, 2 a damaged list */
 } Scratch;
@@ -305,7 +306,8 @@ static int load(Search *search, Term *term, int block) {
             for (int i = 1; i < n; i++)
                 if (term->rows[i] <= term->rows[i - 1]) goto damaged;
     }
-    if (term->rows[0] < 0 || term->rows[n - 1] >= search->segment->n_rows || term->before >= term->rows[n - 1])
+    if (term->rows[0] < 0 || term->rows[n - 1] >= search->segment->n_rows || term->before >= term->rows[n - 1] ||
+        (term->skips != NULL && term->rows[n - 1] != last_row(term, block)))
         goto damaged;
     for (int i = n; i < PACK; i++) term->rows[i] = INT32_MAX;
     return 1;
@@ -438,11 +440,16 @@ static inline float score_of_half(uint16_t half) {
     return score;
 }
 
+/* Whether a document may hold a term: 0 where none of its four does. */
+static inline int may_hold(const Term *term, int32_t row) {
+    return term->areas == NULL || (term->areas[row / AREA].fours >> (row / 4 & 15) & 1);
+}
+
 /* What a term adds to a document at most, by its bound in the area and the document's own length. */
 static inline double bound_in(const Search *search, const Term *term, int32_t row) {
     if (term->areas == NULL) return term->bound;
+    if (!may_hold(term, row)) return 0;
     Area area = term->areas[row / AREA];
-    if (!(area.fours >> (row / 4 & 15) & 1)) return 0;
     if (search->model->form == IMPACT) return term->weight * (double)score_of_half(area.bound);
     return term->area_bounds[(area.bound & 0xFF00) | search->segment->codes[row]];
 }
@@ -481,8 +488,6 @@ static int worthy(const Search *search, const Pruning *p, int i, int from, int t
     return kept;
 }
 
-/* Add a term up in the documents [start, stop). A sum of -0.0 means "untouched": adding +0.0, a match worth
- * nothing, makes it +0.0. Those touched first are noted, unless so many are touched that all are looked at. */
 /* The same for a term that cannot make a result: only touched documents count. */
 static int touched_before(const int32_t *rows, int from, int to, const double *sums, int32_t start, uint8_t *places) {
     int n = 0;
@@ -493,23 +498,29 @@ static int touched_before(const int32_t *rows, int from, int to, const double *s
     return n;
 }
 
+/* Take the next postings [from, to) of a term in one block, of documents before a row; 0 where there are none. */
+static int take_part(Search *search, Term *term, int32_t stop, int *from, int *to) {
+    if (term->block >= term->n_blocks) return 0;
+    if (term->at == term->count && (term->block + 1 == term->n_blocks || !load(search, term, term->block + 1))) {
+        term->block = term->n_blocks;
+        return 0;
+    }
+    *from = term->at;
+    *to = term->count;
+    if (term->rows[*to - 1] >= stop)
+        for (*to = *from; term->rows[*to] < stop;) ++*to;
+    term->at = *to;
+    return *from < *to;
+}
+
+/* Add a term up in the documents [start, stop). A sum of -0.0 means "untouched": adding +0.0, a match worth
+ * nothing, makes it +0.0. Those touched first are noted, unless so many are touched that all are looked at. */
 static int64_t add_window(Search *search, Term *term, int32_t start, int32_t stop, double *sums, int32_t *touched,
                           int64_t n, const Pruning *p, int i) {
     uint8_t places[PACK];
     const int32_t *rows = term->rows;
     const double *values = term->values;
-    while (term->block < term->n_blocks) {
-        if (term->at == term->count) {
-            if (term->block + 1 == term->n_blocks || !load(search, term, term->block + 1)) {
-                term->block = term->n_blocks;
-                break;
-            }
-        }
-        int from = term->at, to = term->count;
-        if (rows[to - 1] >= stop)
-            for (to = from; rows[to] < stop;) to++;
-        if (from == to) break;
-        term->at = to;
+    for (int from, to; take_part(search, term, stop, &from, &to);) {
         if (p != NULL) {
             int kept = i >= p->e ? touched_before(rows, from, to, sums, start, places) : worthy(search, p, i, from, to, sums, start, places);
             if (kept > FEW && !term->scored) {
@@ -537,7 +548,6 @@ static int64_t add_window(Search *search, Term *term, int32_t start, int32_t sto
                 }
             }
         }
-        if (to < term->count) break;
     }
     return n;
 }
@@ -649,13 +659,23 @@ static int seek(Search *search, Term *term, int32_t row) {
     return low < term->n_blocks && load(search, term, low);
 }
 
+/* Whether a term occurs in a document: then its place in the unpacked block is noted. */
+static int holds(Search *search, Term *term, int32_t row) {
+    if (!seek(search, term, row)) return 0;
+    term->at = first_from(term, row);
+    return term->rows[term->at] == row;
+}
+
+/* The value of the posting whose place was noted. */
+static double noted_value(Search *search, Term *term) {
+    score(search, term, term->at, term->at + 1);
+    return term->values[term->at];
+}
+
 /* Whether a term occurs in a document, and with what value. */
 static int look_up(Search *search, Term *term, int32_t row, double *value) {
-    if (!seek(search, term, row)) return 0;
-    int at = first_from(term, row);
-    if (term->rows[at] != row) return 0;
-    score(search, term, at, at + 1);
-    *value = term->values[at];
+    if (!holds(search, term, row)) return 0;
+    *value = noted_value(search, term);
     return 1;
 }
 
@@ -881,6 +901,62 @@ static void rank_pruned(Search *search, double *sums, int32_t *touched) {
         complete(search, &p, &found[i]);
         if (best->bar != bar) p.theta = theta_of(best);
     }
+}
+
+/* --- matches ----------------------------------------------------------------------------------------------- */
+
+/* Find the documents that hold all terms, and offer them where they are ranked; returns how many. */
+static int64_t intersect(Search *search, int is_ranked) {
+    int n = search->n_terms;
+    Term **terms = room(search->scratch, &search->scratch->partial, sizeof(Term *) * (size_t)n);
+    int64_t found = 0;
+    if (terms == NULL) return 0;
+    for (int t = 0; t < n; t++) {
+        int i = t;
+        for (; i > 0 && search->terms[t].n < terms[i - 1]->n; i--) terms[i] = terms[i - 1];
+        terms[i] = &search->terms[t];
+    }
+    Term *rarest = terms[0];
+    for (int block = 0; block < rarest->n_blocks && load(search, rarest, block); block++)
+        for (int at = 0; at < rarest->count; at++) {
+            int32_t row = rarest->rows[at];
+            int t = 1;
+            while (t < n && may_hold(terms[t], row)) t++;
+            if (t < n || is_dead(search->segment, row)) continue;
+            for (t = 1; t < n && holds(search, terms[t], row);) t++;
+            if (t < n) continue;
+            found++;
+            if (!is_ranked) continue;
+            rarest->at = at;
+            double sum = -0.0;
+            for (t = 0; t < n; t++) sum += noted_value(search, &search->terms[t]);
+            settle(search, &sum, row);
+        }
+    return found;
+}
+
+/* Count the documents that hold any term. */
+static int64_t count_union(Search *search) {
+    const Segment *segment = search->segment;
+    if (segment->dead == NULL && search->n_terms == 1) return search->terms[0].n;
+    if (segment->dead == NULL && search->n_terms == 2) return search->terms[0].n + search->terms[1].n - intersect(search, 0);
+    uint64_t *marks = room(search->scratch, &search->scratch->marks, MARKED / 8);
+    if (marks == NULL) return 0;
+    int64_t found = 0;
+    for (int t = 0; t < search->n_terms; t++) load(search, &search->terms[t], 0);
+    for (int64_t start = 0; start < segment->n_rows; start += MARKED) {
+        int32_t stop = (int32_t)(start + MARKED < segment->n_rows ? start + MARKED : segment->n_rows);
+        memset(marks, 0, (size_t)(stop - start + 63) / 64 * 8);
+        for (int t = 0; t < search->n_terms; t++)
+            for (int from, to; take_part(search, &search->terms[t], stop, &from, &to);)
+                for (int at = from; at < to; at++) {
+                    int32_t row = search->terms[t].rows[at], place = row - (int32_t)start;
+                    uint64_t held = marks[place >> 6], bit = (uint64_t)1 << (place & 63);
+                    marks[place >> 6] = held | bit;
+                    found += !(held & bit) & !is_dead(segment, row);
+                }
+    }
+    return found;
 }
 
 /* --- a segment ------------------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
-from rankhouse.core.errors import DuplicateId, RankhouseError, WrongUse
+from rankhouse.core.errors import BadIndex, DuplicateId, RankhouseError, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.analysis import AnalysedTexts, Analysts
 from rankhouse.index.lexical.arrays import DEAD
-from rankhouse.index.lexical.growing import AnalysedSegment, GrowingSegments, is_blank
+from rankhouse.index.lexical.growing import AnalysedSegment, GrowingSegments, is_blank, without_deleted
 from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
 from rankhouse.index.lexical.segment import Segment
 from rankhouse.io.checksums import file_sum
@@ -39,6 +39,8 @@ from rankhouse.text.analyze import ANALYZERS
 
 CHUNK_DOCUMENTS = 4_000
 CHUNK_CHARACTERS = 2_000_000
+_WORN = 1 / 5
+"""Deleted documents of a segment, as a share, from which on an append writes it again."""
 _EXAMPLES = 5
 """Ids that a warning names."""
 
@@ -170,20 +172,47 @@ def append(
         options = BuildOptions(before.analyzer, options.segment_tokens, options.workers)
         fresh = _replacing(documents, index, replaced) if update else _refuse_known(documents, index)
         first = 1 + max(int(entry.folder) for entry in before.segments)
+        worn = [place for place, segment in enumerate(index.segments) if _is_worn(segment)]
         try:
-            report, entries = _write_segments(fresh, out, first, options, progress=progress)
+            with ThreadPoolExecutor(1) as background:
+                renewed = background.submit(_renewed, index, worn, first)
+                report, entries = _write_segments(fresh, out, first + len(worn), options, progress=progress)
+            index = renewed.result()
             kept = _without(index, replaced.values())
         except BaseException:
             tidy(out, before)
             raise
-        IndexManifest(before.analyzer, (*kept, *entries)).save(out)
+        earlier = () if replaced else before.prefixes() if index.manifest is not before else before.earlier
+        IndexManifest(before.analyzer, (*kept, *entries), earlier=earlier).save(out)
     return report
+
+
+def _is_worn(segment: Segment) -> bool:
+    """Return whether a segment has so many deleted documents that it is worth writing again."""
+    return segment.has_texts and len(segment.dead) >= _WORN * segment.rows
+
+
+def _renewed(index: Index, worn: Collection[int], first: int) -> Index:
+    """Write segments again without their deleted documents, numbered from ``first``; damaged ones stay."""
+    entries, segments = list(index.manifest.segments), list(index.segments)
+    for number, place in enumerate(worn, first):
+        folder = index.path / "segments" / f"{number:06d}"
+        try:
+            entries[place] = without_deleted(segments[place], entries[place], folder)
+        except BadIndex:  # who reads what is damaged is told so
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        segments[place] = Segment(folder, entries[place].files)
+    if segments == index.segments:
+        return index
+    return Index(index.path, IndexManifest(index.manifest.analyzer, tuple(entries)), segments)
 
 
 def delete(doc_ids: Iterable[str], out: Path | str) -> int:
     """Take documents out of an index: rankings and scores are those of one built without them.
 
-    Their texts stay on disk until the index is merged or built again.
+    A segment of which at least a fifth was deleted is written again, without these, in the background of the
+    next :func:`append`; till then, and in other segments, their texts stay on disk.
 
     Returns:
         How many documents the index has now.

@@ -1,12 +1,13 @@
-"""The segments of a build or a merge: those closed, and the one being filled."""
+"""The segments of a build or a merge: those closed, and the one being filled, with texts or from others."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Sequence
+from itertools import chain, compress, count, groupby
+from operator import ne
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,11 @@ from numpy.typing import NDArray
 from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.analysis import AnalysedTexts
+from rankhouse.index.lexical.kernel import Forward, Int32s, counts_up_to
 from rankhouse.index.lexical.manifest import SegmentEntry
-from rankhouse.index.lexical.store import StoreWriter
-from rankhouse.index.lexical.write import sums_of, write_arrays
+from rankhouse.index.lexical.segment import Segment
+from rankhouse.index.lexical.store import Stored, StoreWriter
+from rankhouse.index.lexical.write import sums_of, write_arrays, write_counted
 
 
 def is_blank(document: Document) -> bool:
@@ -143,3 +146,121 @@ class AnalysedSegment(OpenSegment):
         tokens = self._tokens[: self.filled]
         write_arrays(self.path, self._ids, list(self._terms), tokens, lengths=lengths)
         return lengths, self._with_text
+
+
+_AT_ONCE: Final = 1 << 20  # numpy looks up by copies of the numbers in 8 bytes each
+
+
+class BlockRows(NamedTuple):
+    """Documents of one block of a segment.
+
+    Attributes:
+        segment: The segment.
+        rows: (n,) their rows there, ascending.
+        lengths: (n,) how many tokens each has.
+        texts: n titles, texts and extra fields.
+        packed: The block, if they are all that it holds.
+    """
+
+    segment: Segment
+    rows: NDArray[np.int64]
+    lengths: Int32s
+    texts: Sequence[Stored]
+    packed: memoryview | None
+
+
+class JointSegment(OpenSegment):
+    """A segment being filled with documents of others."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._rows = list[tuple[Segment, NDArray[np.int64]]]()
+        self._blank = 0
+
+    def add(self, chunk: Sequence[BlockRows], tokens: int, blank: int) -> None:
+        """Add documents."""
+        for block in chunk:
+            self._rows.append((block.segment, block.rows))
+            self.store.copy(block.texts, block.packed)
+        self.filled += tokens
+        self._blank += blank
+
+    def write_arrays(self) -> tuple[NDArray[np.int32], int]:
+        """Write everything but the texts."""
+        sources = [
+            (group[0][0], np.concatenate([rows for _, rows in group]))
+            for group in (list(pairs) for _, pairs in groupby(self._rows, lambda pair: id(pair[0])))
+        ]
+        lengths = np.concatenate([s.lengths_among_all(exact=True)[rows] for s, rows in sources])
+        (one, rows), *others = sources
+        if not others and len(rows) == one.rows and not len(one.dead):
+            one.copy_arrays(self.path)
+        else:
+            ids = list(chain.from_iterable(segment.ids_among_all(rows) for segment, rows in sources))
+            terms, forward = _joined([(segment, segment.bags_among_all(rows)) for segment, rows in sources])
+            write_counted(self.path, ids, terms, forward, lengths=lengths)
+        return lengths, len(lengths) - self._blank
+
+
+def _joined(bags: Sequence[tuple[Segment, Forward]]) -> tuple[list[str], Forward]:
+    """Number the terms of documents of several segments alike."""
+    numbers = [_distinct(segment, bag) for segment, bag in bags]
+    names = [segment.terms.take(own) for (segment, _), own in zip(bags, numbers, strict=True)]
+    joint, places_of = _places(names)
+    highest = max(int(bag.tfs.max(initial=0)) for _, bag in bags)
+    terms = np.empty(sum(len(bag.terms) for _, bag in bags), np.int32)
+    at = 0
+    for (segment, bag), own, there in zip(bags, numbers, places_of, strict=True):
+        places = np.empty(len(segment.terms), np.int32)
+        places[own] = there
+        for start in range(0, len(bag.terms), _AT_ONCE):
+            some = bag.terms[start : start + _AT_ONCE]
+            terms[at : at + len(some)] = places[some]
+            at += len(some)
+    sizes = np.concatenate([np.diff(bag.ends) for _, bag in bags])
+    tfs = np.concatenate([bag.tfs.astype(counts_up_to(highest), copy=False) for _, bag in bags])
+    return joint, Forward(np.concatenate([[0], np.cumsum(sizes)]), terms, tfs)
+
+
+def _places(names: Sequence[Sequence[str]]) -> tuple[list[str], list[Int32s]]:
+    """Join sorted lists: the distinct names, sorted, and the place of each list's names among these."""
+    every = list(chain.from_iterable(names))
+    order = np.array(sorted(range(len(every)), key=every.__getitem__), np.int64)  # sorted runs: merged only
+    ordered = [every[place] for place in order.tolist()]
+    is_new = [True, *map(ne, ordered[1:], ordered)]
+    places = np.empty(len(every), np.int32)
+    places[order] = np.cumsum(is_new[: len(every)]) - 1
+    ends = np.cumsum([len(some) for some in names])
+    return list(compress(ordered, is_new)), np.split(places, ends[:-1])
+
+
+def _distinct(segment: Segment, bag: Forward) -> NDArray[np.int64]:
+    """Return the numbers of the terms that occur, ascending."""
+    occurs = np.zeros(len(segment.terms), bool)
+    for start in range(0, len(bag.terms), _AT_ONCE):
+        occurs[bag.terms[start : start + _AT_ONCE]] = True
+    return np.flatnonzero(occurs)
+
+
+def without_deleted(segment: Segment, entry: SegmentEntry, folder: Path) -> SegmentEntry:
+    """Write a segment again, as if its deleted documents had never been there; their order stays.
+
+    Raises:
+        BadIndex: A file of the segment is damaged.
+    """
+    joint, blank = JointSegment(folder), entry.documents - entry.with_text
+    lengths, alive = segment.lengths_among_all(exact=True), np.ones(segment.rows, bool)
+    alive[segment.dead] = False
+    try:
+        for first, texts, packed in segment.store.blocks():
+            places = np.flatnonzero(alive[first : first + len(texts)])
+            if not len(places):
+                continue
+            is_whole, rows = len(places) == len(texts), first + places
+            kept = texts if is_whole else [texts[place] for place in places.tolist()]
+            block = BlockRows(segment, rows, lengths[rows], kept, packed=packed if is_whole else None)
+            joint.add([block], int(lengths[rows].sum(dtype=np.int64)), blank)
+            blank = 0
+        return joint.close()
+    finally:
+        joint.abandon()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,10 +118,52 @@ def scatter(forward: Forward, terms: int) -> Postings:
 # --- ranking ----------------------------------------------------------------------------------------------
 
 
-def search(opened: object, options: tuple[int, ...], arrays: tuple[NDArray[Any], ...]) -> tuple[int, int]:
-    """Find the best documents for each of several queries, compiled only; ``_kernel.rank`` says how."""
-    form, pruning, exact, codes, k, is_sorted = options
-    return _kernel.rank(opened, form, pruning, exact, codes, k, is_sorted, arrays)
+class ModelFacts(NamedTuple):
+    """A model as the kernel takes it: its form, and numbers by length; ``_kernel.open_model`` says which."""
+
+    form: int
+    exact: bool
+    codes: int
+    by_length: tuple[Bytes | Float32s | Float64s | bytes, ...]
+
+
+def open_model(opened: object, facts: ModelFacts, *, is_sorted: bool) -> object:
+    """Keep a model open for :func:`search`; compiled only.
+
+    Args:
+        is_sorted: Whether the ids of each segment come after those of the segments before.
+    """
+    form, exact, codes, (ratio, ratio_by_code, fall, prior) = facts
+    return _kernel.open_model(opened, form, exact, codes, is_sorted, ratio, ratio_by_code, fall, prior)
+
+
+Array = NDArray[Any]
+Arrays = tuple[Array | None, ...]
+"""Of a search, in the order of ``_kernel.rank``; None for what is not given or not asked for."""
+
+
+def search(
+    model: object,
+    options: tuple[int, int, int],
+    arrays: Arrays,
+    *,
+    known: Mapping[str, tuple[tuple[int, ...], bytes]],
+    queries: Sequence[Mapping[str, tuple[float, tuple[int, ...]]]] | None,
+) -> tuple[int, int] | None:
+    """Find the best documents for each of several queries, compiled only; ``_kernel.rank`` says how.
+
+    Args:
+        options: Pruning, k, and whether every term must be held.
+    """
+    return _kernel.rank(model, *options, known, queries, arrays)
+
+
+def term_records(numbers: Int32s, highest: Int32s | int) -> NDArray[Any]:
+    """Return what :func:`search` takes of n terms, (n,): numbers in s segments, (n, s), highest counts."""
+    fields = [("fact", "<f8"), ("highest", "<i4"), ("numbers", "<i4", numbers.shape[1:])]
+    records = np.zeros(len(numbers), fields)
+    records["numbers"], records["highest"] = numbers, highest
+    return records
 
 
 def open_segments(segments: Sequence[tuple[NDArray[Any], ...]]) -> object:
@@ -141,9 +184,15 @@ class TermScores(NamedTuple):
 
 
 def rank(
-    terms: Sequence[TermScores], prior: Float64s | None, id_rank: Int32s, dead: Int32s, k: int
+    terms: Sequence[TermScores],
+    prior: Float64s | None,
+    id_rank: Int32s,
+    dead: Int32s,
+    k: int,
+    *,
+    every: bool = False,
 ) -> tuple[Int32s, Float32s]:
-    """Find the best k documents of a segment that hold any of the terms, by adding up all.
+    """Find the best k documents of a segment that hold any of the terms, or every one, by adding up all.
 
     Args:
         prior: What every document that matched gets on top, (rows,) float64, or None.
@@ -158,6 +207,8 @@ def rank(
         sums[rows] += values
     sums[dead] = -0.0
     touched = np.flatnonzero((sums != 0) | ~np.signbit(sums))
+    if every:
+        touched = reduce(np.intersect1d, [rows for rows, _ in terms], touched)
     scores = (sums[touched] if prior is None else sums[touched] + prior[touched]).astype(np.float32)
     if len(touched) > k:
         least = np.partition(scores, len(scores) - k)[len(scores) - k]

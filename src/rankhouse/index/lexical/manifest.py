@@ -51,13 +51,14 @@ class SegmentEntry(msgspec.Struct, frozen=True):
 
 
 class IndexManifest(msgspec.Struct, frozen=True):
-    """What an index says of itself."""
+    """What an index says of itself; ``earlier``: fingerprints from before deletions were merged away."""
 
     analyzer: str
     segments: tuple[SegmentEntry, ...]
     format: str = FORMAT
     version: int = VERSION
     made_by: str = f"rankhouse {__version__}"
+    earlier: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -71,12 +72,16 @@ class IndexManifest(msgspec.Struct, frozen=True):
     def began_as(self, fingerprint: str) -> bool:
         """Return whether the index had this fingerprint before documents were added, or has it now.
 
-        Those documents still stand first. Their texts cannot have changed: an index's segments are never
-        written again, and the fingerprint is one of their checksums.
+        Those documents still stand first. Their texts cannot have changed: the fingerprint is one of their
+        checksums, and segments are only written again without documents that were deleted before.
         """
+        return fingerprint in self.prefixes()
+
+    def prefixes(self) -> tuple[str, ...]:
+        """Return the fingerprints that the index had before documents were added, and that of today."""
         counts = range(len(self.segments), -1, -1)
-        earlier = (msgspec.structs.replace(self, segments=self.segments[:count]) for count in counts)
-        return any(one.fingerprint == fingerprint for one in earlier)
+        parts = (msgspec.structs.replace(self, segments=self.segments[:count]) for count in counts)
+        return (*(part.fingerprint for part in parts), *self.earlier)
 
     def save(self, folder: Path) -> None:
         """Write the manifest into an index folder, whole or not at all."""

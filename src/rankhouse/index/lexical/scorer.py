@@ -7,6 +7,7 @@ kernel ranks for many queries in one call; it gets numbers a term, and numbers o
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -16,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.nouns import FloatArray
-from rankhouse.index.index import Index, TermTable
+from rankhouse.index.index import KNOWN_TERMS, Index
 from rankhouse.index.lexical import kernel
-from rankhouse.index.lexical.kernel import Float32s, Float64s, Int64s, TermScores
+from rankhouse.index.lexical.kernel import Float32s, Float64s, Int32s, Int64s, TermScores
 from rankhouse.index.lexical.segment import DECODED
 from rankhouse.index.lexical.weighting import Collection, Ratio, Sum, TermCounts, Weighting
 
+Table = NDArray[np.object_]
+Codes = NDArray[np.int32]
 Weighted = Mapping[str, tuple[float, TermCounts]]
 """The terms of a query in the order of the sum, with their weights as they are scored and their counts."""
 
@@ -50,6 +53,65 @@ class Hits(NamedTuple):
 
 
 NO_HITS = Hits(np.empty(0, np.int64), np.empty(0, np.float32))
+
+
+class IndexIds:
+    """The ids of documents of an index, by row; read when somebody asks for them."""
+
+    def __init__(self, index: Index, rows: NDArray[np.int64]) -> None:
+        self._index, self._rows = index, rows
+
+    def names(self, start: int, stop: int) -> list[str]:
+        """Read the ids of rows [start, stop)."""
+        return self._index.ids(self._rows[start:stop])
+
+    def taken(self, places: NDArray[np.int64]) -> IndexIds:
+        """Return the ids of some rows."""
+        return IndexIds(self._index, self._rows[places])
+
+    def table(self) -> tuple[Table, Codes]:
+        """Read each distinct id once."""
+        index = self._index
+        rows, where = _distinct(self._rows, len(index))
+        ids = np.array(index.ids(rows), dtype=object)
+        if len(index.segments) == 1:
+            by_id = index.segments[0].by_id(rows)
+        else:
+            by_id = np.argsort(ids, kind="stable") if len(ids) else np.empty(0, np.int64)
+        code = np.empty(len(ids), np.int32)
+        code[by_id] = np.arange(len(ids), dtype=np.int32)
+        return ids[by_id], code[where]
+
+
+class KnownIds:
+    """Ids that are here already."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._ids = ids
+
+    def names(self, start: int, stop: int) -> Sequence[str]:
+        """Return the ids of rows [start, stop)."""
+        return self._ids[start:stop]
+
+    def taken(self, places: NDArray[np.int64]) -> KnownIds:
+        """Return the ids of some rows."""
+        return KnownIds([self._ids[place] for place in places.tolist()])
+
+    def table(self) -> tuple[Table, Codes]:
+        """Return the distinct ids and the rows' places among them."""
+        names = sorted(set(self._ids))
+        code = {name: number for number, name in enumerate(names)}
+        return np.array(names, dtype=object), np.array([code[name] for name in self._ids], np.int32)
+
+
+def _distinct(rows: NDArray[np.int64], documents: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct rows, ascending, and the place of each row among them."""
+    if documents > 20 * len(rows):
+        return np.unique(rows, return_inverse=True)
+    # Many rows of few documents: marking them beats sorting them several times over.
+    marked = np.zeros(documents, bool)
+    marked[rows] = True
+    return np.flatnonzero(marked), (np.cumsum(marked) - 1)[rows]
 
 
 class TermAddend(NamedTuple):
@@ -86,15 +148,9 @@ class DocumentScore(NamedTuple):
     tokens: int
 
 
-class _Facts:
-    """One model's numbers for the terms of a table, by slot; they grow with it."""
-
-    def __init__(self, table: TermTable) -> None:
-        self.table = table
-        self.counts: list[TermCounts | None] = []
-        self.facts = np.zeros(256)  # a number that the weight is multiplied with
-        self.at = np.full(256, -1, np.int64)  # where the term's rises begin
-        self.rises, self.filled = np.zeros(4096), 0
+Known = dict[str, tuple[TermCounts, bytes]]
+"""Terms with their counts and records, as the kernel takes them."""
+_HEAD = struct.Struct("<di")  # a record before the numbers
 
 
 class Scorer:
@@ -111,50 +167,88 @@ class Scorer:
     def __init__(self, index: Index, model: Weighting, collection: Collection) -> None:
         self._index, self._model, self._collection = index, model, collection
         self._lock = threading.Lock()
-        self._facts = _Facts(index.look_up(()))
+        self._known: Known = {}
         self._table = lru_cache(maxsize=4096)(self._make_table)
         self._scored = lru_cache(maxsize=256)(self._score_postings)
-        self.postings = np.zeros(2, np.int64)
+        self.postings = [0, 0]
 
-    def hits(self, queries: Sequence[Weighted], k: int) -> list[Hits]:
-        """Find the best k documents for weighted terms of each query; rows are those of the index."""
+    def hits(self, queries: Sequence[Weighted], k: int, *, every: bool = False) -> list[Hits]:
+        """Find the best k documents for weighted terms of each query; rows are those of the index.
+
+        Args:
+            every: Only documents that hold every term.
+        """
         if not kernel.COMPILED:
-            return [self._rank_plainly(terms, k) for terms in queries]
+            return [self._rank_plainly(terms, k, every=every) for terms in queries]
         size = max(1, _AT_ONCE // k)
-        parts = (queries[start : start + size] for start in range(0, len(queries), size))
-        return [hits for part in parts for hits in self._rank(part, k)]
+        parts = [list(queries[start : start + size]) for start in range(0, len(queries), size)]
+        return [hits for part in parts for hits in self._rank(part, k, every=every)]
+
+    def counted(self, terms: Weighted, k: int, *, every: bool = False) -> tuple[Hits, int]:
+        """Find the best k documents for one query, k may be 0, and count all that match."""
+        if not kernel.COMPILED:
+            hits = self._rank_plainly(terms, len(self._index), every=every)
+            return Hits(hits.rows[:k], hits.scores[:k]), len(hits.rows)
+        matches, hits = np.empty(1, np.int64), NO_HITS
+        if k:
+            [hits] = self._rank([terms], k, every=every, matches=matches)
+        else:
+            self._ask([terms], (PRUNING, 0, every), (None, None, None, matches))
+        return hits, int(matches[0])
 
     # --- by the compiled kernel -----------------------------------------------------------------------------
 
-    def _rank(self, queries: Sequence[Weighted], k: int) -> Iterator[Hits]:
-        table = self._index.look_up(term for terms in queries for term in terms)
-        facts = self._known(table, queries)
-        slots = np.array([table.slots[term] for terms in queries for term in terms], np.int64)
-        weights = np.array([weight for terms in queries for weight, _ in terms.values()], np.float64)
-        ends = np.cumsum([len(terms) for terms in queries])
-        numbers, highest = table.numbers[slots], table.highest[slots]
-        tables, at, given = self._tables(queries, numbers, highest, facts.at[slots])
-        rows, scores = np.empty(len(queries) * k, np.int64), np.empty(len(queries) * k, np.float32)
-        counts, form = np.empty(len(queries), np.int64), _FORMS[type(self._model.form)]
-        self.postings += kernel.search(
-            self._index.opened,
-            (form, PRUNING, self._model.exact_lengths, self._length_codes, k, self._index.in_id_order),
-            (
-                *self._by_length,
-                *(facts.rises, tables, ends, numbers, highest, weights, facts.facts[slots], at),
-                *(self._priors(queries), *given, rows, scores, counts),
-            ),
-        )
+    def _rank(
+        self, queries: list[Weighted], k: int, *, every: bool, matches: Int64s | None = None
+    ) -> list[Hits]:
+        many = len(queries)
+        rows, scores = np.empty(many * k, np.int64), np.empty(many * k, np.float32)
+        counts = np.empty(many, np.int64)
+        self._ask(queries, (PRUNING, k, every), (rows, scores, counts, matches))
         rows = self._index.among_alive(rows)
-        for start, n in zip(range(0, len(rows), k), counts.tolist(), strict=True):
-            yield Hits(rows[start : start + n], scores[start : start + n])
+        ends = zip(range(0, many * k, k), counts.tolist(), strict=True)
+        return [Hits(rows[start : start + n], scores[start : start + n]) for start, n in ends]
+
+    def _ask(self, queries: list[Weighted], options: tuple[int, int, int], found: kernel.Arrays) -> None:
+        """Have the kernel answer queries."""
+        arrays = (None, None, None, self._priors(queries), None, None, None, *found)
+        if self._model.form is not None and (
+            self._searched(options, self._known, queries, arrays)
+            or self._searched(options, self._learn(queries), queries, arrays)
+        ):
+            return
+        for number, terms in enumerate(queries):  # tables and lists are those of one query
+            known, lists = self._tables(terms)
+            *_, priors, _, _, _, rows, scores, counts, matches = (
+                None if array is None else np.array_split(array, len(queries))[number] for array in arrays
+            )
+            mine = (None, None, None, priors, *lists, rows, scores, counts, matches)
+            assert self._searched(options, known, [terms], mine)
+
+    def _searched(
+        self, options: tuple[int, int, int], known: Known, queries: list[Weighted], arrays: kernel.Arrays
+    ) -> bool:
+        """Return whether the kernel knows the terms, and so has filled the arrays."""
+        done = kernel.search(self._opened, options, arrays, known=known, queries=queries)
+        if done is None:
+            return False
+        self.postings[0] += done[0]
+        self.postings[1] += done[1]
+        return True
+
+    @cached_property
+    def _opened(self) -> object:
+        """The model as the kernel keeps it open."""
+        form, exact = _FORMS[type(self._model.form)], self._model.exact_lengths
+        facts = kernel.ModelFacts(form, exact, self._length_codes, self._by_length)
+        return kernel.open_model(self._index.opened, facts, is_sorted=self._index.in_id_order)
 
     @cached_property
     def _length_codes(self) -> int:
         return max(segment.length_codes for segment in self._index.segments)
 
     @cached_property
-    def _by_length(self) -> tuple[Float32s, Float32s, Float64s, Float64s]:
+    def _by_length(self) -> tuple[bytes, ...]:
         """Return the model's tables by length: two of the ratio, the fall, the prior."""
         model, lengths = self._model, DECODED
         if model.exact_lengths:
@@ -168,88 +262,79 @@ class Scorer:
             fall = model.form.fall(lengths)
         if model.prior is not None:
             prior = model.prior.norm(lengths)
-        return tuple(map(np.ascontiguousarray, (by_length, by_code, fall, prior)))  # type: ignore[return-value]
+        return by_length.tobytes(), by_code.tobytes(), fall.tobytes(), prior.tobytes()
 
-    def _known(self, table: TermTable, queries: Sequence[Weighted]) -> _Facts:
-        """Return the model's facts about the terms of queries, all of those that are new computed at once."""
-        facts, slots = self._facts, table.slots
-        if facts.table is not table:
-            facts = self._facts = _Facts(table)
-        if len(table.counts) > len(facts.facts):
-            with self._lock:
-                more = 2 * len(table.counts) - len(facts.facts)
-                # In this order: a search in another thread that sees longer facts finds as many places.
-                facts.at = np.pad(facts.at, (0, more), constant_values=-1)
-                facts.facts = np.pad(facts.facts, (0, more))
-        known, n = facts.counts, len(facts.counts)
-        fresh = {
-            slot: counts
-            for terms in queries
-            for term, (_, counts) in terms.items()
-            if (slot := slots[term]) >= n or (known[slot] is not counts and known[slot] != counts)
-        }
-        if fresh and self._model.form is not None:
-            with self._lock:
-                self._learn(facts, fresh)
-        return facts
+    def _learn(self, queries: Sequence[Weighted]) -> Known:
+        """Return what is known of terms, of which those that are new are looked up all at once."""
+        with self._lock:
+            known = self._known if len(self._known) <= KNOWN_TERMS else {}
+            fresh = {
+                term: counts
+                for terms in queries
+                for term, (_, counts) in terms.items()
+                if term not in known or known[term][0] != counts
+            }
+            if fresh:
+                known.update(self._records(fresh))
+            self._known = known
+        return known
 
-    def _learn(self, facts: _Facts, fresh: Mapping[int, TermCounts]) -> None:
-        form, collection, size = self._model.form, self._collection, len(facts.table.counts)
-        facts.counts += [None] * (size - len(facts.counts))
-        slots, counts = list(fresh), list(fresh.values())
+    def _records(self, fresh: Mapping[str, TermCounts]) -> Iterator[tuple[str, tuple[TermCounts, bytes]]]:
+        """Yield the records of terms, but for those whose scores the kernel has no formula for."""
+        form, collection, counts = self._model.form, self._collection, list(fresh.values())
+        table = self._index.look_up(fresh)
+        slots = [table.slots[term] for term in fresh]
+        heads = kernel.term_records(table.numbers[slots], table.highest[slots])
+        tails = [b""] * len(fresh)
         if isinstance(form, Ratio):
-            facts.facts[slots] = [form.fact(one, collection) for one in counts]
+            heads["fact"] = [form.fact(one, collection) for one in counts]
         elif isinstance(form, Sum):
-            sizes = np.minimum(facts.table.highest[slots], _LARGEST_RISE).astype(np.int64) + 1
-            starts = facts.filled + np.cumsum(sizes) - sizes
-            tf = np.arange(int(sizes.sum())) - np.repeat(starts - facts.filled, sizes)
+            sizes = np.minimum(heads["highest"], _LARGEST_RISE).astype(np.int64) + 1
+            ends = np.cumsum(sizes)
+            tf = np.arange(ends[-1]) - np.repeat(ends - sizes, sizes)
             p = np.repeat([form.probability(one, collection) for one in counts], sizes)
-            end = facts.filled + len(tf)
-            if end > len(facts.rises):
-                facts.rises = np.pad(facts.rises, (0, end))
-            facts.rises[facts.filled : end] = form.rise(tf, p)
-            facts.at[slots], facts.filled = starts, end
-        for slot, one in fresh.items():
-            facts.counts[slot] = one
+            rises, pad = np.asarray(form.rise(tf, p), np.float64), bytes(-heads.itemsize % 8)
+            tails = [pad + rises[end - n : end].tobytes() for n, end in zip(sizes, ends, strict=True)]
+        for term, one, head, tail in zip(fresh, counts, heads, tails, strict=True):
+            if isinstance(form, Ratio) or head["highest"] <= _LARGEST_RISE:
+                yield term, (one, head.tobytes() + tail)
 
-    def _tables(
-        self, queries: Sequence[Weighted], numbers: NDArray[np.int32], highest: NDArray[np.int32], at: Int64s
-    ) -> tuple[Float32s, Int64s, tuple[Int64s, NDArray[np.int32], Float32s]]:
-        """Return tables where the kernel has no formula, and scores of postings where no table fits."""
-        limit = _LARGEST_RISE if isinstance(self._model.form, Sum) else LARGEST_TABLE_TF
-        large = highest > limit if not isinstance(self._model.form, Ratio) else np.zeros(len(highest), bool)
-        tables, lists, rows, scores = list[Float32s](), list[int](), list[Any](), list[Float32s]()
-        filled = 0
-        if self._model.form is None or large.any():
-            every = (one for terms in queries for one in terms.values())
-            for place, (boost, counts) in enumerate(every):
-                if large[place]:
-                    highest[place], at[place] = 0, -1
-                    for position in np.flatnonzero(numbers[place] >= 0).tolist():
-                        some = self._scored(position, int(numbers[place, position]), boost, counts)
-                        start = sum(map(len, rows))
-                        lists += [place, position, start, start + len(some.rows)]
-                        rows.append(some.rows)
-                        scores.append(some.values.astype(np.float32))
-                elif self._model.form is None:
-                    tables.append(self._table(int(highest[place]), boost, counts))
-                    at[place], filled = filled, filled + len(tables[-1])
-        empty, none = np.empty(0, np.float32), np.empty(0, np.int32)
-        given = np.array(lists, np.int64), np.concatenate([none, *rows]), np.concatenate([empty, *scores])
-        return np.concatenate([empty, *tables]), at, given
+    def _tables(self, terms: Weighted) -> tuple[Known, tuple[Int64s, Int32s, Float32s]]:
+        """Make records with tables where the kernel has no formula, and score postings where none fits."""
+        has_formula = self._model.form is not None
+        known, own = self._learn([terms]) if has_formula else {}, Known()
+        table, given, lists = self._index.look_up(terms), 0, list[int]()
+        rows, scores = [np.empty(0, np.int32)], [np.empty(0, np.float32)]
+        for place, (term, (boost, counts)) in enumerate(terms.items()):
+            slot = table.slots[term]
+            numbers, highest = table.numbers[slot], int(table.highest[slot])
+            if term in known:
+                own[term] = known[term]
+            elif not has_formula and highest <= LARGEST_TABLE_TF:
+                head = _HEAD.pack(0, highest) + numbers.tobytes()
+                own[term] = counts, head + bytes(-len(head) % 8) + self._table(highest, boost, counts)
+            else:
+                own[term] = counts, _HEAD.pack(0, -1) + numbers.tobytes()
+                for position in np.flatnonzero(numbers >= 0).tolist():
+                    some = self._scored(position, int(numbers[position]), boost, counts)
+                    lists += [place, position, given, given + len(some.rows)]
+                    given += len(some.rows)
+                    rows.append(some.rows)
+                    scores.append(some.values.astype(np.float32))
+        return own, (np.array(lists, np.int64), np.concatenate(rows), np.concatenate(scores))
 
-    def _make_table(self, highest: int, boost: float, counts: TermCounts) -> Float32s:
-        """Score every count up to a highest, at every length code in use: (counts x codes,)."""
+    def _make_table(self, highest: int, boost: float, counts: TermCounts) -> bytes:
+        """Score every count up to a highest, at every length code in use: (counts x codes,) float32."""
         tf, lengths = np.arange(highest + 1)[:, None], DECODED[None, : self._length_codes]
         scores = self._model.term(tf, lengths, counts, collection=self._collection, boost=boost)
-        return np.ascontiguousarray(scores, np.float32).ravel()
+        return np.asarray(scores, np.float32).tobytes()
 
-    def _priors(self, queries: Sequence[Weighted]) -> Float64s:
-        """Return the two numbers of the prior of each query, (queries x 2,)."""
-        priors = np.zeros((len(queries), 2))
-        if self._model.prior is not None:
-            priors[:] = [self._model.prior.parts(list(terms.values()), self._collection) for terms in queries]
-        return priors
+    def _priors(self, queries: Sequence[Weighted]) -> Float64s | None:
+        """Return the two numbers of the prior of each query, (queries, 2); None without a prior."""
+        if (prior := self._model.prior) is None:
+            return None
+        parts = [prior.parts(list(terms.values()), self._collection) for terms in queries]
+        return np.array(parts, np.float64)
 
     # --- by numpy -------------------------------------------------------------------------------------------
 
@@ -261,17 +346,17 @@ class Scorer:
         scores = self._model.term(tf, length.astype(np.float64), counts, self._collection, boost=boost)
         return TermScores(rows, scores.astype(np.float32).astype(np.float64))
 
-    def _rank_plainly(self, terms: Weighted, k: int) -> Hits:
+    def _rank_plainly(self, terms: Weighted, k: int, *, every: bool) -> Hits:
         """Find the best k documents by adding up all postings."""
         table = self._index.look_up(terms)
         of_segments = list[Hits]()
         for position, segment in enumerate(self._index.segments):
             numbers = [(t, int(table.numbers[table.slots[t], position])) for t in terms]
             scored = [self._scored(position, number, *terms[t]) for t, number in numbers if number >= 0]
-            if scored:
+            if len(scored) >= (len(numbers) if every else 1) > 0:
                 lengths = segment.lengths_among_all(exact=self._model.exact_lengths)
                 prior = self._prior(lengths, terms)
-                rows, scores = kernel.rank(scored, prior, segment.id_rank(), segment.dead, k=k)
+                rows, scores = kernel.rank(scored, prior, segment.id_rank(), segment.dead, k=k, every=every)
                 alive = segment.among_alive(rows.astype(np.int64))
                 of_segments.append(Hits(alive + self._index.starts[position], scores))
         return self._merge(of_segments, k)

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
@@ -29,17 +29,16 @@ from rankhouse.core.run import RowIds, Run
 from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
-from rankhouse.index.lexical.scorer import NO_HITS, DocumentScore, Hits, Scorer, Weighted
+from rankhouse.index.lexical.scorer import NO_HITS, DocumentScore, Hits, IndexIds, Scorer, Weighted
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Collection, TermCounts, Weighting
 
 if TYPE_CHECKING:
     from rankhouse.text.analyze import Analyzer
 
-Table = NDArray[np.object_]
-Codes = NDArray[np.int32]
-
 _AT_ONCE: Final = 64
 """Queries that one call of the kernel answers at most; another thread waits for none of them."""
+_SCORERS: Final = 16
+"""Models whose numbers an index keeps; then all are forgotten."""
 
 
 class SearchSource(Protocol):
@@ -102,9 +101,11 @@ class IndexSource:
 
     def scorer(self, model: Weighting) -> Scorer:
         """Return what scores with a model; made once."""
-        if model.notation not in self._scorers:
-            self._scorers[model.notation] = Scorer(self._index, model, self.collection)
-        return self._scorers[model.notation]
+        if (scorer := self._scorers.get(model.notation)) is None:
+            if len(self._scorers) == _SCORERS:
+                self._scorers = {}
+            scorer = self._scorers[model.notation] = Scorer(self._index, model, self.collection)
+        return scorer
 
     def hits(self, model: Weighting, queries: Sequence[Weighted], k: int) -> list[Hits]:
         """Find the best k documents for each query."""
@@ -123,53 +124,11 @@ class IndexSource:
         return IndexIds(self._index, np.concatenate([NO_HITS.rows, *(hits.rows for hits in answers)]))
 
 
-class IndexIds:
-    """The ids of documents of an index, by row; read when somebody asks for them."""
-
-    def __init__(self, index: Index, rows: NDArray[np.int64]) -> None:
-        self._index, self._rows = index, rows
-
-    def names(self, start: int, stop: int) -> list[str]:
-        """Read the ids of rows [start, stop)."""
-        return self._index.ids(self._rows[start:stop])
-
-    def taken(self, places: NDArray[np.int64]) -> IndexIds:
-        """Return the ids of some rows."""
-        return IndexIds(self._index, self._rows[places])
-
-    def table(self) -> tuple[Table, Codes]:
-        """Read each distinct id once."""
-        index = self._index
-        rows, where = _distinct(self._rows, len(index))
-        ids = np.array(index.ids(rows), dtype=object)
-        if len(index.segments) == 1:
-            by_id = index.segments[0].by_id(rows)
-        else:
-            by_id = np.argsort(ids, kind="stable") if len(ids) else np.empty(0, np.int64)
-        code = np.empty(len(ids), np.int32)
-        code[by_id] = np.arange(len(ids), dtype=np.int32)
-        return ids[by_id], code[where]
-
-
-class KnownIds:
-    """Ids that are here already."""
-
-    def __init__(self, ids: Sequence[str]) -> None:
-        self._ids = ids
-
-    def names(self, start: int, stop: int) -> Sequence[str]:
-        """Return the ids of rows [start, stop)."""
-        return self._ids[start:stop]
-
-    def taken(self, places: NDArray[np.int64]) -> KnownIds:
-        """Return the ids of some rows."""
-        return KnownIds([self._ids[place] for place in places.tolist()])
-
-    def table(self) -> tuple[Table, Codes]:
-        """Return the distinct ids and the rows' places among them."""
-        names = sorted(set(self._ids))
-        code = {name: number for number, name in enumerate(names)}
-        return np.array(names, dtype=object), np.array([code[name] for name in self._ids], np.int32)
+def source_of(index: Index) -> IndexSource:
+    """Return what searches an index, which keeps it, and so the terms and models of queries before."""
+    if not isinstance(index.source, IndexSource):
+        index.source = IndexSource(index)
+    return index.source
 
 
 def terms_of(index: Index, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
@@ -183,16 +142,6 @@ def terms_of(index: Index, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
         for place, terms in zip(mine.tolist(), lists, strict=True):
             listed[place] = terms
     return listed
-
-
-def _distinct(rows: NDArray[np.int64], documents: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct rows, ascending, and the place of each row among them."""
-    if documents > 20 * len(rows):
-        return np.unique(rows, return_inverse=True)
-    # Many rows of few documents: marking them beats sorting them several times over.
-    marked = np.zeros(documents, bool)
-    marked[rows] = True
-    return np.flatnonzero(marked), (np.cumsum(marked) - 1)[rows]
 
 
 T = TypeVar("T")
@@ -254,6 +203,10 @@ def retrieve(
 
 def run_of(queries: Sequence[Query], answers: Sequence[Hits], ids: RowIds) -> Run:
     """Return the run of hits in the order of the queries; equal scores are lowered, see above."""
+    if len(answers) == 1:
+        scores = answers[0].scores
+        offsets = np.array([0, len(scores)])
+        return Run.pending({queries[0].id: 0}, offsets, strictly_falling(scores), ids)
     offsets = np.cumsum([0, *(len(hits.rows) for hits in answers)])
     scores = np.concatenate([NO_HITS.scores, *(hits.scores for hits in answers)])
     names = {query.id: number for number, query in enumerate(queries)}
@@ -280,6 +233,9 @@ def in_groups(
         together: (number of items, threads) -> items of a group.
         threads: Groups at a time, at most one a processor; 0 takes one a processor.
     """
+    if len(items) == 1:
+        yield work(items)
+        return
     processors = os.cpu_count() or 1
     threads = min(threads or processors, processors, max(1, len(items)))
     groups = list(_groups(items, together(len(items), threads)))
@@ -304,6 +260,16 @@ def _groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
+@lru_cache(maxsize=64)
+def _model(written: str) -> Weighting:
+    return notation.make(written, WEIGHTINGS, "model")
+
+
+@lru_cache(maxsize=64)
+def _feedback(written: str) -> RM3:
+    return notation.make(written, FEEDBACKS, "feedback")
+
+
 class Retriever:
     """One model over the documents of an index, or of several; safe to share between threads.
 
@@ -312,10 +278,10 @@ class Retriever:
     """
 
     def __init__(self, index: Index | SearchSource, search: LexicalOptions) -> None:
-        self.source = IndexSource(index) if isinstance(index, Index) else index
+        self.source = source_of(index) if isinstance(index, Index) else index
         self.k = min(search.k, max(1, self.source.collection.documents))
-        self.model = notation.make(search.model, WEIGHTINGS, "model")
-        self.feedback = notation.make(search.feedback, FEEDBACKS, "feedback") if search.feedback else None
+        self.model = _model(search.model)
+        self.feedback = _feedback(search.feedback) if search.feedback else None
         if self.feedback is not None and self.model.asked is not None:
             raise WrongUse(
                 f"{search.model} weighs the query's terms itself, and feedback would be weighed twice: leave "
@@ -379,9 +345,9 @@ class Retriever:
 
     def _hits(self, asked: Sequence[Mapping[str, float]], k: int) -> list[Hits]:
         self.source.look_up(chain.from_iterable(asked))
-        return self.source.hits(self.model, [self._weighted(weights) for weights in asked], k)
+        return self.source.hits(self.model, [self.weighted(weights) for weights in asked], k)
 
-    def _weighted(self, weights: Mapping[str, float]) -> Weighted:
+    def weighted(self, weights: Mapping[str, float]) -> Weighted:
         """Return the terms that documents hold, with their weights as they are scored and their counts."""
         known = {t: (w, counts) for t, w in weights.items() if (counts := self.source.counts(t)).documents}
         if self.model.asked is not None:
@@ -395,4 +361,4 @@ class Retriever:
 
     def document_score(self, weights: Mapping[str, float], row: int) -> DocumentScore:
         """Score one document, with the addends: the sum that :meth:`hits` computes."""
-        return self.source.document_score(self.model, self._weighted(weights), row)
+        return self.source.document_score(self.model, self.weighted(weights), row)
