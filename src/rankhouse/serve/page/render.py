@@ -28,10 +28,10 @@ from starlette.responses import Response
 import rankhouse.explanation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.progress import counted
-from rankhouse.core.results import Marks
 from rankhouse.page.html import environment_of
 from rankhouse.serve.contracts.requests import ANYBODY, caller_of
 from rankhouse.serve.errors import error_answer, fault_of
+from rankhouse.serve.page.extract import marked
 
 _HERE = Path(__file__).parent
 _ANSWERS = Path(rankhouse.explanation.__file__).parent / "templates"
@@ -260,18 +260,6 @@ def _each(value: object) -> Iterator[str]:
 def link(context: Context, path: str, *more: tuple[str, object], **asked: object) -> Markup:
     """Return an attribute that leads to another page; nothing in a saved file, where there are no others."""
     return Markup("") if context["saved"] else Markup(' href="{}"').format(address(path, *more, **asked))
-
-
-def marked(text: str, marks: Marks) -> Iterator[tuple[str, bool]]:
-    """Cut a text where words are to be marked."""
-    last = 0
-    for start, end in marks:
-        if last < start:
-            yield text[last:start], False
-        yield text[start:end], True
-        last = end
-    if last < len(text):
-        yield text[last:], False
 
 
 def brief(text: str, most: int) -> str:
