@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TEMPLATE = Path(__file__).parent / "templates" / "why.html.j2"
-MOST_WORDS = 5_000
+MOST_WORDS = 100_000
 MOST_PASSAGES = 30
 MOST_PARTS = 40
 MOST_COLUMNS = 60
@@ -214,6 +214,10 @@ class ShownText(NamedTuple):
     words: tuple[ShownWord, ...]
     more: int
 
+    def stretches(self) -> list[tuple[bool, list[ShownWord]]]:
+        """Return the words in stretches, and whether each is folded."""
+        return show.stretches(self.words, _weight)
+
 
 class HeatMap(NamedTuple):
     """A grid: heading, columns, rows of (name, cells), cells being (text, share), and columns left out."""
@@ -376,6 +380,12 @@ def _word(word: Word, largest: float, numbers: dict[str, int], gone: bool) -> Sh
         about=", ".join(filter(None, told)),
         gone=gone,
     )
+
+
+def _weight(words: Sequence[ShownWord]) -> int:
+    """Return how much words say of the score or of the query, each once."""
+    said = ((one, one.closeness if one.match else one.share * (one.kind != "unread")) for one in words)
+    return sum({one.text.strip(".,;:()\"'").casefold(): 100 if one.gone else n for one, n in said}.values())
 
 
 def _map(grid: Grid) -> HeatMap:

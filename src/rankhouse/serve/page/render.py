@@ -295,6 +295,10 @@ def wants_html(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "")
 
 
+_TITLES: Final = {400: "That did not work", 422: "That did not work", 429: "Too busy", 504: "Too slow"}
+"""Headings of pages for what went wrong, where HTTP has no words for people."""
+
+
 def fault_page(request: Request, error: Exception) -> Response:
     """Return what is wrong with a request for a page: as a page to people, as JSON to programs."""
     answer = error_answer(request, error)
@@ -304,7 +308,7 @@ def fault_page(request: Request, error: Exception) -> Response:
     came, own = request.headers.get("referer", ""), f"{request.url.scheme}://{request.url.netloc}/"
     is_elsewhere = came != str(request.url) or request.method == "POST"
     content = {
-        "title": HTTPStatus(answer.status_code).phrase.capitalize(),
+        "title": _TITLES.get(answer.status_code) or HTTPStatus(answer.status_code).phrase.capitalize(),
         "message": fault_of(error, request.url.path)[2],
         "back": came if came.startswith(own) and is_elsewhere else "",
     }
