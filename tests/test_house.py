@@ -83,7 +83,7 @@ BUDGETS = {
     "cli": (4_634, 4_020),
     "cluster": (1_605, 1_605),
     "api": (1_252, 1_100),
-    "serve": (11_230, 9_110),
+    "serve": (11_240, 9_110),
     "recipes": (2_668, 2_648),
     "demo": (500, 500),
     "jobs adaptation": (3_416, 2_500),
@@ -95,7 +95,7 @@ BUDGETS = {
     "core": (2_521, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_215, 66_000
+MOST_ALL, PLANNED_ALL = 82_225, 66_000
 MOST_FILES, PLANNED_FILES = 452, 400
 MOST_SHARED_NAMES = 13
 

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 
 _TEMPLATE = Path(__file__).parent / "templates" / "why.html.j2"
 MOST_WORDS = 100_000
-MOST_PASSAGES = 30
-MOST_PARTS = 40
-MOST_COLUMNS = 60
+MOST_PASSAGES, MOST_PARTS, MOST_COLUMNS = 30, 40, 60
 
 
 class ExplainResult:
@@ -196,6 +194,7 @@ class ShownWord(NamedTuple):
         match: Number of the query word that it matches, from 1; 0 for none.
         closeness: How well it matches, 0 to 100.
         gone: Whether it is among what would have to go for the order to flip.
+        glued: Whether no space stands before it.
     """
 
     text: str
@@ -205,6 +204,7 @@ class ShownWord(NamedTuple):
     closeness: int
     about: str
     gone: bool
+    glued: bool = False
 
 
 class ShownText(NamedTuple):

@@ -251,6 +251,8 @@ def test_two_windows_of_one_judge_know_of_each_other(tab, at):
         with other.expect_response("**/judge") as answer:  # seen, so it may be changed here
             other.locator(".card").first.get_by_role("button", name="0").click()
         assert answer.value.status == 200
+        other.goto(f"{at}/queries")
+        one.locator(".twin").wait_for(state="hidden")
 
 
 def test_the_question_and_the_keys_stay_in_sight(tab, at):

@@ -43,7 +43,7 @@ PATIENCE = 60.0
 """Seconds for all systems together."""
 _COOKIE = "rankhouse-judge"
 _A_YEAR = 365 * 24 * 3600
-_SHOWN, _MORE = (400, 800), (2_500, 5_000)
+_SHOWN, _MORE = (200, 400), (2_500, 5_000)
 """Characters before and after the best passage of a long text."""
 _READ_ONLY = "This service is read-only. To keep judgements, start it with --judgements FILE."
 
