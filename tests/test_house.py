@@ -83,19 +83,19 @@ BUDGETS = {
     "cli": (4_634, 4_020),
     "cluster": (1_605, 1_605),
     "api": (1_252, 1_100),
-    "serve": (11_240, 9_110),
+    "serve": (11_245, 9_110),
     "recipes": (2_668, 2_648),
     "demo": (500, 500),
     "jobs adaptation": (3_416, 2_500),
     "systems": (2_664, 1_900),
-    "training explanation stores": (12_416, 11_700),
+    "training explanation stores": (12_417, 11_700),
     "index models ranking labels evaluation": (24_450, 19_100),
     "text nn page": (7_312, 6_390),
     "io": (5_664, 3_300),
     "core": (2_521, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_225, 66_000
+MOST_ALL, PLANNED_ALL = 82_231, 66_000
 MOST_FILES, PLANNED_FILES = 452, 400
 MOST_SHARED_NAMES = 13
 

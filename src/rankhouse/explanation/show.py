@@ -36,6 +36,7 @@ def stretches(
     weights = [weigh(block) for block in blocks]
     best = sorted(range(len(blocks)), key=lambda place: -weights[place])[:OPEN_PLACES]
     shown = {near for at in best if weights[at] or at == best[0] for near in (at - 1, at, at + 1)}
+    shown |= {at for at in range(len(blocks)) if {at - 1, at + 1} <= shown}
     grouped = groupby(range(len(blocks)), key=lambda place: place not in shown)
     return [(is_folded, [word for at in places for word in blocks[at]]) for is_folded, places in grouped]
 

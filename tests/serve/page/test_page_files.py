@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rankhouse.core.nouns import Document
+from rankhouse.serve.folder.files import FolderProgress
 from rankhouse.serve.folder.prepare import EncoderAtHand, claimed, index_folder
 from rankhouse.serve.host import folder as host_folder
 from rankhouse.serve.host.service import open_service
@@ -45,10 +46,12 @@ def test_search_by_meaning_does_not_wait_for_a_look_at_the_files(tmp_path, monke
 
     monkeypatch.setattr(host_folder, "started", start)
     monkeypatch.setattr(host_folder, "_is_ready", lambda *_: True)
-    service = SimpleNamespace(add_ranker=lambda name, _: offered.append(name))
+    service = SimpleNamespace(standing=FolderProgress())
+    service.add_ranker = lambda name, _: offered.append((name, service.standing.sentence(by_meaning=False)))
     with claimed(tmp_path) as place, pytest.raises(Started, match="minilm"):
         host_folder.kept(place, EncoderAtHand("biencoder('x')"))(service)
-    assert offered == ["minilm"]
+    assert offered == [("minilm", "Search by meaning is starting. Until then, search is by words.")]
+    assert service.standing == FolderProgress()
 
 
 def heads(client, path, tag):

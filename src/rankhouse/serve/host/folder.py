@@ -12,7 +12,7 @@ import msgspec
 from rankhouse.core import progress
 from rankhouse.core.errors import RankhouseError
 from rankhouse.serve.folder import keeping
-from rankhouse.serve.folder.files import FolderProgress
+from rankhouse.serve.folder.files import LOADING, FolderProgress
 from rankhouse.serve.folder.prepare import EncoderAtHand, Place, is_encoded
 from rankhouse.serve.host.service import Service
 from rankhouse.serve.host.settings import ENCODER
@@ -58,12 +58,14 @@ def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], Non
         nonlocal offered
         if offered or at_hand is None or not _is_ready(place, at_hand):
             return
-        offered = True
+        offered, before = True, service.standing
+        service.standing = FolderProgress(LOADING)
         try:
             service.add_ranker(ENCODER, at_hand.spec)
             progress.say("vectors are ready: search now matches by meaning, too")
         except RankhouseError as error:
             progress.say(f"search is by words only: {error}")
+        service.standing = before
 
     return beside
 

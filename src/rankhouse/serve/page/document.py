@@ -20,7 +20,7 @@ from rankhouse.core.progress import counted
 from rankhouse.core.results import Marks
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.extract import HERE, is_code, is_markdown, pieces, place_of, rendered
+from rankhouse.serve.page.extract import HERE, PIECE, is_code, is_markdown, pieces, place_of, rendered
 from rankhouse.serve.page.render import Line, address, is_saved, page
 from rankhouse.serve.search.documents import passages_with_scores, read_document
 from rankhouse.serve.search.shapes import DocumentPassage
@@ -82,7 +82,8 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
             within=within,
         )
         if shaded.best and within is None:
-            seen = _seen(parts, asked, (shaded.best.start, shaded.best.end))
+            first = shaded.best.start  # what has no sentences can be one passage of many pages
+            seen = _seen(parts, asked, (first, min(shaded.best.end, first + PIECE)))
     passages = shaded.passages if shaded else ()
     best = shaded.best.number if shaded and shaded.best and len(passages) > 1 else 0
     is_cut = asked.whole and len(document.text) > LONGEST_TEXT
