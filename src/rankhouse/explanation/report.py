@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TEMPLATE = Path(__file__).parent / "templates" / "why.html.j2"
-MOST_WORDS = 5_000
-MOST_PASSAGES = 30
-MOST_PARTS = 40
-MOST_COLUMNS = 60
+MOST_WORDS = 100_000
+MOST_PASSAGES, MOST_PARTS, MOST_COLUMNS = 30, 40, 60
 
 
 class ExplainResult:
@@ -196,6 +194,7 @@ class ShownWord(NamedTuple):
         match: Number of the query word that it matches, from 1; 0 for none.
         closeness: How well it matches, 0 to 100.
         gone: Whether it is among what would have to go for the order to flip.
+        glued: Whether no space stands before it.
     """
 
     text: str
@@ -205,6 +204,7 @@ class ShownWord(NamedTuple):
     closeness: int
     about: str
     gone: bool
+    glued: bool = False
 
 
 class ShownText(NamedTuple):
@@ -213,6 +213,10 @@ class ShownText(NamedTuple):
     name: str
     words: tuple[ShownWord, ...]
     more: int
+
+    def stretches(self) -> list[tuple[bool, list[ShownWord]]]:
+        """Return the words in stretches, and whether each is folded."""
+        return show.stretches(self.words, _weight)
 
 
 class HeatMap(NamedTuple):
@@ -376,6 +380,12 @@ def _word(word: Word, largest: float, numbers: dict[str, int], gone: bool) -> Sh
         about=", ".join(filter(None, told)),
         gone=gone,
     )
+
+
+def _weight(words: Sequence[ShownWord]) -> int:
+    """Return how much words say of the score or of the query, each once."""
+    said = ((one, one.closeness if one.match else one.share * (one.kind != "unread")) for one in words)
+    return sum({one.text.strip(".,;:()\"'").casefold(): 100 if one.gone else n for one, n in said}.values())
 
 
 def _map(grid: Grid) -> HeatMap:

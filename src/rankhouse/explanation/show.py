@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from itertools import groupby, zip_longest
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rankhouse.core.progress import counted
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word, brief, number, signed
@@ -19,8 +19,26 @@ from rankhouse.page.tables import Table
 
 MOST_PARTS = 12
 """Parts shown at the top of a tree; every level below shows a third as many."""
+OPEN_WORDS, OPEN_PLACES = 40, 5
+"""Words by which a long text is weighed, and how many such blocks, with those beside them, are not folded."""
+Piece = TypeVar("Piece")
 TELLING = 0.1
 """Share of the largest part from which a finer one is shown; a page shows all."""
+
+
+def stretches(
+    words: Sequence[Piece], weigh: Callable[[Sequence[Piece]], float]
+) -> list[tuple[bool, list[Piece]]]:
+    """Return words in stretches, and whether each is folded: of many words, all but the weightiest."""
+    blocks = [words[at : at + OPEN_WORDS] for at in range(0, len(words), OPEN_WORDS)]
+    if len(blocks) <= 4 * OPEN_PLACES:
+        return [(False, list(words))]
+    weights = [weigh(block) for block in blocks]
+    best = sorted(range(len(blocks)), key=lambda place: -weights[place])[:OPEN_PLACES]
+    shown = {near for at in best if weights[at] or at == best[0] for near in (at - 1, at, at + 1)}
+    shown |= {at for at in range(len(blocks)) if {at - 1, at + 1} <= shown}
+    grouped = groupby(range(len(blocks)), key=lambda place: place not in shown)
+    return [(is_folded, [word for at in places for word in blocks[at]]) for is_folded, places in grouped]
 
 
 def _least(parts: Sequence[Part]) -> float:

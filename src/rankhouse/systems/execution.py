@@ -251,9 +251,14 @@ def costly(system: System) -> Iterator[System]:
 def with_snippets(index: AnyIndex, question: str, ranking: Ranking) -> SearchResult:
     """Return a ranking with each document's title and the stretch of its text that answers best."""
     weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in dict.fromkeys(index.analyzer(question))}
-    try:
-        documents = index.documents.fetch(ranking.doc_ids)
-    except NoTexts:
-        documents = [Document(doc_id, "") for doc_id in ranking.doc_ids]
+    documents = documents_of(index, ranking.doc_ids)
     shown = ((d.title, *snippet(d.text[:LOOKED_AT], weights, index.analyzer)) for d in documents)
     return SearchResult(ranking, list(shown))
+
+
+def documents_of(index: AnyIndex, doc_ids: Sequence[str]) -> list[Document]:
+    """Return documents of an index; their ids alone where it holds terms and no texts."""
+    try:
+        return index.documents.fetch(doc_ids)
+    except NoTexts:
+        return [Document(doc_id, "") for doc_id in doc_ids]

@@ -18,6 +18,7 @@ pytest.importorskip("blingfire")
 from rankhouse.api.index import Index
 from rankhouse.core.errors import OutputFailed, WrongUse
 from rankhouse.core.nouns import Query
+from rankhouse.io.checksums import write_checked
 from rankhouse.io.outputs import write_json
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.serve.engine.served import open_served
@@ -133,7 +134,7 @@ def test_judgements_become_a_ranker_of_the_service_and_stay_one(service, jobs, t
     assert "mine" in jobs.starts
     told = compared(service, jobs, CompareRequest(("bm25", "mine", "mine+bm25"), "RR@10"))
     assert [note for note in told.notes if "trained" in note] == [
-        f"{name}: was trained on 12 of these 15 questions; its numbers on them flatter it"
+        f"{name}: was trained on 12 of these 15 questions, which flatters its scores"
         for name in ("mine", "mine+bm25")
     ]
     with pytest.raises(WrongUse, match="was trained already"):
@@ -288,9 +289,22 @@ def test_while_a_training_is_prepared_another_is_refused_and_the_service_can_end
 def test_few_judged_questions_are_warned_of(service, jobs):
     service.qrels = {query_id: service.qrels[query_id] for query_id in ("q1", "q2")}
     job = jobs.begin(TrainingRequest("few", epochs=900))
-    said = "only 3 questions with a relevant document: none were held out to choose the best step by"
+    said = "only 3 questions with a relevant document: none were held out to choose the best step"
     assert (job.held_out, job.warnings) == (0, (f"{said}; judge 10 or more",))
     assert jobs.cancel("few").warnings == job.warnings
+
+
+def test_a_training_that_runs_says_how_far_it_is_and_how_long_it_takes(jobs, monkeypatch):
+    monkeypatch.setattr(jobs, "_running", "slow")
+    place = jobs.folder / "slow"
+    place.mkdir(parents=True)
+    write_checked(place / "job.json", TrainingJob(TrainingRequest("slow"), "running", ""))
+    assert jobs.job("slow").progress == ""
+    said = "training: 2 of 57 (4%) in 2 min 30 s, about 1 h 00 min left"
+    (place / "said.txt").write_text(f"warning: one\ntraining: 1 of 57 (2%) in 2 min\n{said}\n")
+    assert jobs.job("slow").progress == "Steps: 2 of 57 (4%) in 2 min 30 s, about 1 h 00 min left"
+    monkeypatch.setattr(jobs, "_running", "")
+    assert jobs.job("slow").progress == ""
 
 
 def test_without_a_relevant_document_there_is_nothing_to_learn(service, jobs):

@@ -49,7 +49,7 @@ def test_a_map_puts_like_beside_like_and_marks_the_hits(index):
     found = map_of(index, "default", [hit(1, "0/0.txt"), hit(2, "1/4.md"), hit(3, "gone")])
     assert found == map_of(index, "default", [hit(1, "0/0.txt"), hit(2, "1/4.md"), hit(3, "gone")])
     assert len(found.points) == 90
-    assert "all 90 passages" in found.sentence
+    assert "All 90 passages" in found.sentence
     assert [(one.doc_id, one.rank) for one in found.hits] == [
         ("1/4.md", 2),
         ("0/0.txt", 1),

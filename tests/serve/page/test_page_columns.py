@@ -61,4 +61,4 @@ def test_movement_is_told_against_the_first_column():
 def test_an_order_of_the_first_stage_and_warnings_are_told():
     told = answer("a", "x", degraded="too late", warnings=("cut", "grown"))
     (only,) = columns(told, grades={})
-    assert re.findall("<li>(.*)</li>", only) == ["too late", "cut", "grown"]
+    assert re.findall("<li>(.*)</li>", only) == ["Too late.", "Cut.", "Grown."]

@@ -37,6 +37,31 @@ def test_any_text_is_rendered_whole_and_harmless(text):
         assert live not in html
 
 
+@pytest.mark.parametrize("text", XSS)
+def test_what_is_marked_in_a_text_is_harmless_too(text):
+    for around in ("{}", "* a\n* {}\n", "| a |\n|---|\n| {} |\n"):
+        source = around.format(text)
+        blocks = rendered(source, found=(0, len(source)), mark=lambda words: ((0, len(words) // 2),))
+        html = "".join(str(one.html) for one in blocks).lower()
+        for live in ("<script", "<img", "<svg", "<style", "<base", 'href="javascript', "<a href=//"):
+            assert live not in html
+
+
+def test_an_extract_of_markdown_begins_with_its_block():
+    """It began within links, and after a fence in a list prose was code and code was prose."""
+    text = (
+        "# Steps\n\n"
+        + "1. [Tag the lantern](#tag)\n" * 3
+        + "2. Light it:\n\n    ```sh\n    beacon --on\n    ```\n\n"
+    )
+    text += "Then rest.\n"
+    document = Document("steps.md", text)
+    [first, *_] = shown(document, text.index("lantern](#tag)\n2"), len(text))
+    assert first.text == "Tag the lantern"
+    blocks = shown(document, text.index("eacon --on"), len(text))
+    assert [(one.text, one.is_code) for one in blocks] == [("beacon --on", True), ("Then rest.", False)]
+
+
 def test_headings_leave_no_gap():
     html = "".join(str(one.html) for one in rendered("#### Deep\n\n# Top\n\n###### Deepest\n"))
     assert [html[at + 2] for at in range(len(html)) if html.startswith("<h", at)] == ["2", "2", "3"]

@@ -1,11 +1,14 @@
 """The pages of a served folder: where a part is in its file, and what is indexed."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from rankhouse.core.nouns import Document
-from rankhouse.serve.folder.prepare import claimed, index_folder
+from rankhouse.serve.folder.files import FolderProgress
+from rankhouse.serve.folder.prepare import EncoderAtHand, claimed, index_folder
+from rankhouse.serve.host import folder as host_folder
 from rankhouse.serve.host.service import open_service
 from rankhouse.serve.host.settings import ServeOptions
 from rankhouse.serve.page.extract import place_of
@@ -29,6 +32,26 @@ def client(tmp_path_factory, running):
         with running(service) as client:
             client.wait(200)
             yield client
+
+
+def test_search_by_meaning_does_not_wait_for_a_look_at_the_files(tmp_path, monkeypatch):
+    """After a restart, pages searched by words alone until the files had been compared."""
+    offered = []
+
+    class Started(Exception):
+        pass
+
+    def start(*_):
+        raise Started(list(offered))
+
+    monkeypatch.setattr(host_folder, "started", start)
+    monkeypatch.setattr(host_folder, "_is_ready", lambda *_: True)
+    service = SimpleNamespace(standing=FolderProgress())
+    service.add_ranker = lambda name, _: offered.append((name, service.standing.sentence(by_meaning=False)))
+    with claimed(tmp_path) as place, pytest.raises(Started, match="minilm"):
+        host_folder.kept(place, EncoderAtHand("biencoder('x')"))(service)
+    assert offered == [("minilm", "Search by meaning is starting. Until then, search is by words.")]
+    assert service.standing == FolderProgress()
 
 
 def heads(client, path, tag):
@@ -70,7 +93,7 @@ def test_the_list_of_files_says_what_is_indexed_and_what_is_not(client):
     text = answer.body.decode()
     for said in (
         "mine: 4 documents from 3 files, 136 Bytes",
-        ".jpg: not a format that is read <span",
+        ".jpg: format not supported <span",
         "Hidden files and folders <span",
         "<bdi>broken&lt;b&gt;.txt.gz</bdi>",
         "the compressed data is damaged",
@@ -78,6 +101,10 @@ def test_the_list_of_files_says_what_is_indexed_and_what_is_not(client):
     ):
         assert said in text
     assert "photo.jpg" in client.get("/files?export=html").body.decode()
+    assert (
+        'You are searching <a href="/files">these files</a>'
+        in client.get("/", accept="text/html").body.decode()
+    )
 
 
 def test_a_service_without_a_folder_has_no_such_list(client, running):

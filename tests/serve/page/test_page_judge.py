@@ -251,6 +251,8 @@ def test_two_windows_of_one_judge_know_of_each_other(tab, at):
         with other.expect_response("**/judge") as answer:  # seen, so it may be changed here
             other.locator(".card").first.get_by_role("button", name="0").click()
         assert answer.value.status == 200
+        other.goto(f"{at}/queries")
+        one.locator(".twin").wait_for(state="hidden")
 
 
 def test_the_question_and_the_keys_stay_in_sight(tab, at):
@@ -266,17 +268,50 @@ def test_the_question_and_the_keys_stay_in_sight(tab, at):
             assert page.evaluate("s => document.querySelector(s).checkVisibility()", place)
 
 
-def test_the_best_passage_of_a_long_text_is_marked():
-    from rankhouse.core.results import Hit
-    from rankhouse.serve.page.judge import parts_of
+def test_markdown_is_judged_as_people_read_it(tab, at):
+    """Its signs were shown: fences, brackets of links, bars of tables."""
+    with tab(java_script_enabled=False) as page:
+        page.goto(f"{at}/judge?query=beacons+lit+by+keepers&judge=anna&system=bm25&depth=5")
+        text = page.locator(".card[data-doc='guide.md'] .text")
+        assert text.locator("pre").inner_text().startswith("beacon --light\n    --bright <now>")
+        assert text.locator("td").all_inner_texts() == ["whale", "9"]
+        assert not {"```", "](", "|", "introduced_in"} & {*text.inner_text().split()}
+        assert "Beacons are lit by keepers" in " ".join(text.locator(".here").all_inner_texts())
+        assert {"Beacons", "keepers"} <= {*text.locator(".here mark").all_inner_texts()}
+        assert text.locator("h2").count() == 1  # no link leads away from a task that is half done
+        assert text.locator("a[href]").count() == 0
 
-    text = "Gulls. " * 300 + "Pilots\n steer ships " + "and more. " * 300
-    hit = Hit(1, "a", 1.0, "", "… Pilots steer ships …", ((9, 14),))
-    parts = parts_of(text, hit)
-    assert parts.passage == "Pilots\n steer ships"  # lines begin where the document's do
-    assert [parts.passage[a:b] for a, b in parts.marks] == ["steer"]
-    assert parts.before + parts.passage + parts.after == text
-    shown = parts.around(20, 20)
-    assert shown.before == "… Gulls. Gulls. "
-    assert shown.after == " and more. and …"
-    assert parts_of(text, hit._replace(marks=())).after == text  # nothing matched: nothing is marked
+
+def test_a_long_text_is_shown_around_its_best_passage(tab, at):
+    """One that stood beyond the first 20,000 characters was not shown at all."""
+    with tab() as page:
+        page.goto(f"{at}/judge?query=who+hung+the+lantern&judge=anna&system=bm25&depth=5")
+        card = page.locator(".card[data-doc=chronicle]")
+        assert "A lantern was hung at the gate." in card.locator("> .text .here").inner_text()
+        assert len(card.locator("> .text").inner_text()) < 2_500
+        page.keyboard.press("o")
+        more = card.locator(".whole .text")
+        assert "A lantern was hung at the gate." in more.locator(".here").inner_text()
+        assert more.inner_text().count("…") == 2
+        link = card.get_by_role("link", name="Open the document")
+        with page.context.expect_page() as opened:
+            link.click()
+        assert "A lantern was hung" in opened.value.locator("#here").inner_text()
+
+
+def test_of_a_long_list_the_item_that_was_found_is_marked():
+    from rankhouse.core.nouns import Document
+    from rankhouse.serve.page.document import sections
+    from rankhouse.serve.page.judge import _around
+
+    items = [f"* [`{n}`](https://example.org/{n}) entry {n}\n" for n in range(900)]
+    text = "# Changes\n\n" + "".join(items)
+    document, at = Document("log.md", text), text.index("* [`700`]")
+    found = at, at + len(items[700])
+    first, end = _around(document, found, (100, 200))
+    assert text[first:].startswith("* [`")
+    assert end - first < 500
+    [shown] = sections(document, (first, end), found)
+    assert not shown.is_here
+    [item] = [part for part in str(shown.html).split("<li") if part.startswith(' class="here"')]
+    assert "entry 700</li>" in item

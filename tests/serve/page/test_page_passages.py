@@ -1,5 +1,11 @@
 """Passages in a real browser: a hit leads to its place in the document, and a long text comes in pieces."""
 
+import pytest
+
+from rankhouse.core.nouns import Document
+from rankhouse.serve.page import document as document_page
+from rankhouse.serve.search.documents import passages_with_scores
+
 
 def test_a_hit_leads_to_its_passage_marked_in_a_long_text(tab, at, follow):
     with tab(java_script_enabled=False) as page:
@@ -19,6 +25,20 @@ def test_a_hit_leads_to_its_passage_marked_in_a_long_text(tab, at, follow):
         follow(page, page.get_by_role("link", name="Whole text").first)
         assert "Entry 0 " in page.inner_text("main")
         assert "Nobody took the lantern down." in page.inner_text("main")
+
+
+def test_a_passage_of_many_pages_is_not_shown_whole(tab, at, served):
+    """A list without sentences is one passage; a page of it was 20,000 pixels high."""
+    items = "".join(f"* item {number} of the weather\n" for number in range(3_000))
+    document = Document("list.md", f"* lantern\n{items}")
+    shaded = passages_with_scores(served[0].catalogue, served[0].catalogue.view(), document, "lantern")
+    assert shaded.best.end > 50_000
+    catalogue = served[0].catalogue
+    with pytest.MonkeyPatch.context() as patch, tab() as page:
+        patch.setattr(document_page, "read_document", lambda *_: (catalogue.view(), document))
+        page.goto(f"{at}/document?doc=list.md&query=lantern&system=bm25")
+        assert "lantern" in page.inner_text(".passages")
+        assert len(page.inner_text(".passages")) < 20_000
 
 
 def test_further_passages_of_a_document_are_links(tab, at, follow):

@@ -94,7 +94,9 @@ def test_a_ranker_is_trained_and_becomes_a_column(tab, at, follow):
         page.locator("h2 .state.done").wait_for(timeout=600_000)  # followed by the page itself
         page.wait_for_load_state()
         assert page.locator(".curve svg polyline").count() >= 1
-        assert "none were held out" in page.locator(".notes").inner_text()
+        [note] = page.locator(".notes li").all_inner_texts()
+        assert note.startswith("Only 2 questions with a relevant document: none were held out")
+        assert note.endswith("judge 10 or more.")
         follow(page, page.get_by_role("link", name="Search with it"))
         page.get_by_label("Question").fill("ship")
         with page.expect_navigation():

@@ -30,6 +30,7 @@ from rankhouse.io.readers.process import ReaderProcess
 
 STATE = ".rankhouse"
 ENCODING = "encoding"
+LOADING = "loading"
 """What the work is called that makes vectors."""
 READERS = 2
 """Which readers made an index: a higher number has every file read again."""
@@ -105,6 +106,8 @@ class FolderProgress(Remade):
         """Say it to the person who searches; ``by_meaning`` whether that is possible already."""
         if not self.work:
             return ""
+        if self.work == LOADING:
+            return "Search by meaning is starting. Until then, search is by words."
         left = "" if self.seconds_left is None else f", about {clock(self.seconds_left)} left"
         share = f"{self.share:.0%}"
         if self.work != ENCODING:

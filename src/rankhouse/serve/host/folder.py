@@ -12,7 +12,7 @@ import msgspec
 from rankhouse.core import progress
 from rankhouse.core.errors import RankhouseError
 from rankhouse.serve.folder import keeping
-from rankhouse.serve.folder.files import FolderProgress
+from rankhouse.serve.folder.files import LOADING, FolderProgress
 from rankhouse.serve.folder.prepare import EncoderAtHand, Place, is_encoded
 from rankhouse.serve.host.service import Service
 from rankhouse.serve.host.settings import ENCODER
@@ -44,21 +44,28 @@ def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], Non
             time.sleep(_AGAIN)
 
     def once(service: Service) -> None:
-        nonlocal offered
         place.progress.unlink(missing_ok=True)
+        offer(service)
         process = started([str(place.folder), choice, *(at_hand or ())], said, keeping.__name__)
         told = 0
         for now in _changes(place, process):
             for remark in now.remarks[max(0, len(now.remarks) - (now.said - told)) :]:
                 progress.say(remark)
             told, service.standing = now.said, now
-            if not offered and at_hand is not None and _is_ready(place, at_hand):
-                offered = True
-                try:
-                    service.add_ranker(ENCODER, at_hand.spec)
-                    progress.say("search finds what is said in other words, too")
-                except RankhouseError as error:
-                    progress.say(f"search is by words only: {error}")
+            offer(service)
+
+    def offer(service: Service) -> None:
+        nonlocal offered
+        if offered or at_hand is None or not _is_ready(place, at_hand):
+            return
+        offered, before = True, service.standing
+        service.standing = FolderProgress(LOADING)
+        try:
+            service.add_ranker(ENCODER, at_hand.spec)
+            progress.say("vectors are ready: search now matches by meaning, too")
+        except RankhouseError as error:
+            progress.say(f"search is by words only: {error}")
+        service.standing = before
 
     return beside
 

@@ -148,8 +148,8 @@ def _learned(
         ranker = systems[name].ranker if name in systems and name not in service.runs else ""
         if both := set(taught.get(ranker, ())).intersection(query_ids):
             yield (
-                f"{name}: was trained on {len(both):,} of these {len(query_ids):,} questions; its numbers on "
-                "them flatter it"
+                f"{name}: was trained on {len(both):,} of these {len(query_ids):,} questions, which flatters "
+                "its scores"
             )
 
 

@@ -153,6 +153,7 @@ class TrainingJob(msgspec.Struct, frozen=True):
         queries: Ids of the questions it learned from, and was chosen by: numbers on these flatter it.
         held_out: How many of them it was chosen by.
         log: Losses by step, and validations with what the first stage is worth.
+        progress: How far it is, while it runs, and how long it will take.
     """
 
     request: TrainingRequest
@@ -162,6 +163,7 @@ class TrainingJob(msgspec.Struct, frozen=True):
     held_out: int = 0
     fault: str = ""
     log: tuple[Entry, ...] = ()
+    progress: str = ""
 
     @property
     def learned(self) -> tuple[str, ...]:
@@ -171,7 +173,7 @@ class TrainingJob(msgspec.Struct, frozen=True):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What users of the ranker should know."""
-        none_held_out = "none were held out to choose the best step by"
+        none_held_out = "none were held out to choose the best step"
         return few_questions(len(self.queries), "questions with a relevant document", none_held_out)
 
 
@@ -212,7 +214,12 @@ class TrainingJobs:
             raise UnknownName("training", name, names, "name")
         log = self.folder / name / "training" / "log.jsonl"
         entries = read_log(log) if log.exists() else []
-        return msgspec.structs.replace(self._read(name), log=tuple(entries))
+        job = self._read(name)
+        said = last_words(self.folder / name / "said.txt") if job.state == "running" else ""
+        progress = next((line for line in said.splitlines()[::-1] if line.startswith("training: ")), "")
+        return msgspec.structs.replace(
+            job, log=tuple(entries), progress=progress.replace("training", "Steps", 1)
+        )
 
     def offer_finished(self) -> None:
         """Offer the rankers that were trained before; one that cannot be opened is skipped."""

@@ -16,6 +16,7 @@ from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import counted
 from rankhouse.core.run import Run
+from rankhouse.index.lexical.store import NoTexts
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
@@ -128,7 +129,8 @@ class ShownAnswer(NamedTuple):
 
     ``passages`` and ``places`` (in a file of several documents) are by document id. ``nowhere`` are the words
     of the question, where no document has any; ``by_meaning`` says whether the system has vectors: then every
-    document is found, which says nothing.
+    document is found, which says nothing. ``has_texts`` says whether there is anything to read: an index of
+    another engine's terms has ids only.
     """
 
     answer: SearchResponse
@@ -136,6 +138,7 @@ class ShownAnswer(NamedTuple):
     nowhere: Sequence[str] = ()
     by_meaning: bool = False
     places: Mapping[str, str] = MappingProxyType({})
+    has_texts: bool = True
 
 
 def shown(service: ServedCollection, answer: SearchResponse, deadline: Deadline) -> ShownAnswer:
@@ -146,8 +149,8 @@ def shown(service: ServedCollection, answer: SearchResponse, deadline: Deadline)
         nowhere = words_nowhere(view.index, answer.query)
         spec = service.catalogue.system(answer.system, view.name)
         finder = PassageFinder(service.catalogue, view, spec, answer.query, deadline=deadline)
-    except RankhouseError:  # a part of the index went away meanwhile: the ranking is there all the same
-        return ShownAnswer(answer)
+    except RankhouseError as error:  # a part of the index went away: the ranking is there all the same
+        return ShownAnswer(answer, has_texts=not isinstance(error, NoTexts))
     found = dict(zip((one.id for one in documents), finder.find(documents), strict=True))
     hits = tuple(hit for hit in answer.hits if not finder.is_far(found[hit.doc_id]))
     kept = {hit.doc_id for hit in hits}

@@ -161,10 +161,10 @@ def map_of(index: Index, name: str, hits: Sequence[SearchHit]) -> VectorMap | No
         Point(a, b, doc, titles[doc], rank=ranks[doc] if place >= len(ids) else 0)
         for place, (a, b, doc) in enumerate(zip(x, y, [*ids, *found], strict=True))
     ]
-    shown = f"{len(rows):,} of {len(vectors):,}" if len(rows) < len(vectors) else f"all {len(rows):,}"
+    shown = f"{len(rows):,} of {len(vectors):,}" if len(rows) < len(vectors) else f"All {len(rows):,}"
     sentence = (
-        f"Vectors of {shown} passages; passages with similar meaning are close. The two directions hold "
-        f"{share:.0%} of how the vectors differ"
+        f"{shown} passages; those with similar meaning lie close together. The two axes show {share:.0%} of "
+        "the variance of their vectors"
     )
     return VectorMap(points[: len(ids)], points[: len(ids) - 1 : -1], sentence)
 

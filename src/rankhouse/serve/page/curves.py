@@ -104,7 +104,7 @@ def drawn(name: str, kind: str, points: Points, scales: tuple[Scale, Scale]) -> 
     """Return a line over two scales, with dots if it has few points."""
     x, y = scales
     at = [(x(place), y(value)) for place, value in points]
-    few = kind != "loss" and len(at) <= 40
+    few = len(at) <= (1 if kind == "loss" else 40)
     return Line(name, kind, " ".join(f"{a},{b}" for a, b in at), tuple(at) if few else ())
 
 

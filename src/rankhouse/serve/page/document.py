@@ -6,7 +6,7 @@ A long text is shown in pieces, the piece first in which the passage stands that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Annotated, NamedTuple
 
@@ -17,9 +17,10 @@ from starlette.responses import Response
 
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import counted
+from rankhouse.core.results import Marks
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.extract import is_code, is_markdown, pieces, place_of, rendered
+from rankhouse.serve.page.extract import HERE, PIECE, is_code, is_markdown, pieces, place_of, rendered
 from rankhouse.serve.page.render import Line, address, is_saved, page
 from rankhouse.serve.search.documents import passages_with_scores, read_document
 from rankhouse.serve.search.shapes import DocumentPassage
@@ -36,7 +37,8 @@ class ShownSection(NamedTuple):
     """A section of the text: lines in one passage, or a block of Markdown, whose ``html`` is not "".
 
     ``passage`` is the best one that holds it, ``is_first`` whether it is the first section of that,
-    ``is_here`` whether it is of the passage that was asked for.
+    ``is_here`` whether it is of the passage that was asked for: then ``marks`` are the words to highlight. Of
+    a list or a table, only the items and rows of that passage have the class "here", in the ``html``.
     """
 
     passage: DocumentPassage | None
@@ -45,6 +47,7 @@ class ShownSection(NamedTuple):
     is_code: bool
     is_here: bool
     html: Markup | str
+    marks: Marks = ()
 
 
 class DocumentFields(Struct):
@@ -79,7 +82,8 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
             within=within,
         )
         if shaded.best and within is None:
-            seen = _seen(parts, asked, (shaded.best.start, shaded.best.end))
+            first = shaded.best.start  # what has no sentences can be one passage of many pages
+            seen = _seen(parts, asked, (first, min(shaded.best.end, first + PIECE)))
     passages = shaded.passages if shaded else ()
     best = shaded.best.number if shaded and shaded.best and len(passages) > 1 else 0
     is_cut = asked.whole and len(document.text) > LONGEST_TEXT
@@ -93,7 +97,7 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
         "length": counted(len(document.text.split()), "word"),
         "query": asked.query,
         "shaded": shaded,
-        "sections": list(_sections(document, passages, seen, found, links=not is_saved(request))),
+        "sections": _anchored(sections(document, seen, found, passages, links=not is_saved(request))),
         "best": best,
         "place": "here" if found else f"passage-{best}" if best else "",
         "parts": _neighbours(parts, seen, asked),
@@ -131,30 +135,49 @@ def _neighbours(parts: Sequence[Span], seen: Span, asked: DocumentFields) -> dic
     }
 
 
-def _sections(
-    document: Document, passages: Sequence[DocumentPassage], seen: Span, found: Span | None, *, links: bool
+def sections(
+    document: Document,
+    seen: Span,
+    found: Span | None,
+    passages: Sequence[DocumentPassage] = (),
+    *,
+    links: bool = True,
+    mark: Callable[[str], Marks] = lambda _: (),
 ) -> Iterator[ShownSection]:
-    """Yield what is shown of a text, section by section."""
+    """Yield what is shown of a text, section by section: its part ``seen``, in which ``found`` is marked."""
     numbered = set[int]()
     blocks: Iterable[tuple[int, int, Markup | str]]
     if is_markdown(document):
-        text = document.text[slice(*seen)]
-        blocks = ((seen[0] + a, seen[0] + b, html) for a, b, html in rendered(text, links=links))
+        low, high = seen
+        within = (max(found[0] - low, 0), found[1] - low) if found and found[1] > low else None
+        parts = rendered(document.text[low:high], links=links, found=within, mark=mark)
+        blocks = ((low + a, low + b, html) for a, b, html in parts)
     else:
         blocks = ((*span, "") for span in lines_of(passages, seen, found))
     for start, end, html in blocks:
         text = document.text[start:end]
         if (html if is_markdown(document) else text).strip():
-            best = _best(passages, start, end)
+            best, is_here = _best(passages, start, end), _is_here(start, end, found)
             yield ShownSection(
                 best,
                 best is not None and best.number not in numbered,
-                text=text.strip("\n"),
+                text=text,
                 is_code=not html and is_code(text),
-                is_here=_is_here(start, end, found),
+                is_here=is_here and HERE not in html,
                 html=html,
+                marks=mark(text) if is_here and not html else (),
             )
             numbered |= {best.number} if best else set()
+
+
+def _anchored(shown: Iterable[ShownSection]) -> list[ShownSection]:
+    """Name the item or row that was asked for, so that links find it, unless a whole section is before it."""
+    found = list(shown)
+    first = next((place for place, one in enumerate(found) if one.is_here or HERE in one.html), None)
+    if first is not None and not found[first].is_here:
+        html = str(found[first].html).replace(HERE, f'{HERE} id="here"', 1)
+        found[first] = found[first]._replace(html=Markup(html))  # noqa: S704 - the renderer escaped texts
+    return found
 
 
 def lines_of(passages: Sequence[DocumentPassage], seen: Span, found: Span | None) -> Iterator[Span]:

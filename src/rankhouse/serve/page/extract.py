@@ -7,7 +7,8 @@ descriptions, and links lead to the web or nowhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import PurePosixPath
@@ -30,7 +31,13 @@ PIECE: Final = 6_000
 """About how many characters of a long text are shown at a time."""
 _MARKDOWN: Final = (".md", ".markdown")
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
-_FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
+_FENCE = re.compile(r"(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
+_BEFORE_FENCE: Final = " \t>*+-0123456789.)"
+"""What may stand in a line before the fence of a code block: it may be in a list or a quotation."""
+_BLOCK = re.compile(r"^(?:(?<=\n\n)(?=\S)|(?=[-*+] |\d+[.)] |#{1,6} ))", re.MULTILINE)
+"""Where a block of Markdown begins, or an item of a list: as far left as lines can."""
+_NEAR: Final = 2_000
+"""Characters before a place within which its block is expected to begin."""
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TAG = re.compile(
     r"</?(?:a|b|br|center|code|dd|del|details|div|dl|dt|em|h[1-6]|hr|i|img|ins|kbd|li|ol|p|picture|pre|s|small|"
@@ -38,6 +45,10 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 """Tags of HTML that people write in Markdown."""
+HERE: Final = ' class="here"'
+"""In HTML, of the item of a list or the row of a table that was asked for."""
+_PARTS: Final = {"list_item_open": 1, "tr_open": 2}
+"""Parts of lists and tables -> their depth where the list or table is in nothing else."""
 _LINE_END = re.compile(r"\r\n?|\n")
 _CODE_LINE = re.compile(r"(?: {4,}|\t|>>> |\.\.\. |\$ )\S")
 _WEB: Final = ("https://", "http://", "mailto:")
@@ -70,12 +81,11 @@ def extract(
     ``weights`` are those of the question's terms; about ``most`` characters are shown.
     """
     start, end = span
-    text = document.text[start:end]
-    if is_markdown(document):
-        inside = len(_FENCE.findall(document.text, 0, start)) % 2 == 1
-        blocks = [*markdown_blocks(f"```\n{text}" if inside else text)]
+    is_rendered = is_markdown(document)
+    if is_rendered:
+        blocks = [*_markdown_within(document.text, start, end)]
     else:
-        blocks = [*plain_blocks(text)]
+        blocks = [*plain_blocks(document.text[start:end])]
     joined = "\n".join(block.text for block in blocks)
     low, high = _shown(joined, weights, analyzer, most)
     begins = accumulate((len(one.text) + 1 for one in blocks), initial=0)
@@ -84,7 +94,7 @@ def extract(
         a, b = max(low - begin, 0), min(high - begin, len(block.text))
         if a < b and block.text[a:b].strip():
             part = block.text[a:b].strip("\n")
-            before = block.text[:a] or ("" if begin else document.text[:start])
+            before = block.text[:a] or ("" if begin or is_rendered else document.text[:start])
             within = before[-1:] not in {"", "\n"}
             if block.is_code and parts and parts[-1][1]:
                 above, _, within = parts.pop()
@@ -95,7 +105,8 @@ def extract(
         read = _to_the_left(part, within=within) if in_lines else " ".join(part.split())
         marks = tuple((x, y) for x, y, term in analyzer.spans(read) if term in weights)
         found.append(Block(read, in_lines, marks))
-    return _with_dots(found, begins=low > 0 or _in_sentence(document.text, start), ends=high < len(joined))
+    is_within = not is_rendered and _in_sentence(document.text, start)
+    return _with_dots(found, begins=low > 0 or is_within, ends=high < len(joined))
 
 
 def _to_the_left(code: str, *, within: bool) -> str:
@@ -133,7 +144,7 @@ def _with_dots(found: list[Block], *, begins: bool, ends: bool) -> list[Block]:
 
 def plain_blocks(text: str) -> Iterator[Block]:
     """Cut a plain text into paragraphs and code, which is what is indented or comes after a prompt."""
-    for part in re.split(r"\n[ \t]*\n", text):
+    for part in _BLANK_LINE.split(text):
         lines = [line for line in part.split("\n") if line.strip()]
         if lines:
             yield Block("\n".join(lines), is_code(part))
@@ -145,17 +156,34 @@ def is_code(text: str) -> bool:
     return bool(lines) and 2 * sum(bool(_CODE_LINE.match(line)) for line in lines) >= len(lines)
 
 
-def markdown_blocks(text: str) -> Iterator[Block]:
-    """Return Markdown as people read it, without its signs; a row of a table is one block."""
+def _markdown_within(text: str, start: int, end: int) -> Iterator[Block]:
+    """Return the blocks in a part of Markdown; one that begins before it is whole, but for code."""
+    begin, line = block_start(text, start), text.find("\n", end, end + SHOWN)
+    end = end if line < 0 else line
+    if begin == start and _fence_at(text, start) >= 0:
+        yield from markdown_blocks(f"```\n{text[start:end]}")
+    else:
+        yield from markdown_blocks(text[begin:end], text.count("\n", begin, start))
+
+
+def markdown_blocks(text: str, first: int = 0) -> Iterator[Block]:
+    """Return Markdown as people read it, without its signs; a row of a table is one block.
+
+    Blocks that end before the line numbered ``first`` are left out, and such lines of code.
+    """
     row: list[str] | None = None
     for token in _markdown().parse(text):
+        begin, end = token.map or (first, first + 1)
+        if end <= first:
+            continue
         if token.type == "tr_open":
             row = []
         elif token.type == "tr_close" and row:
             yield Block(" · ".join(row))
             row = None
         elif token.type in ("fence", "code_block"):
-            yield Block(token.content.rstrip("\n"), is_code=True)
+            lines = token.content.rstrip("\n").split("\n")
+            yield Block("\n".join(lines[max(0, first - begin - (token.type == "fence")) :]), is_code=True)
         elif token.type in ("inline", "html_block"):
             read = "".join(map(_read, token.children or [token])).strip()
             if read and row is not None:
@@ -186,14 +214,19 @@ class RenderedBlock(NamedTuple):
     html: Markup
 
 
-def rendered(text: str, *, links: bool = True) -> list[RenderedBlock]:
+def rendered(
+    text: str, *, links: bool = True, found: Span | None = None, mark: Callable[[str], Marks] = lambda _: ()
+) -> list[RenderedBlock]:
     """Render Markdown block by block; the blocks' places together are the whole text.
 
-    Links to the web lead there only where ``links`` says so: not in a saved page.
+    Links to the web lead there only where ``links`` says so: not in a saved page. Items of lists and rows of
+    tables in the part that was ``found`` have the class "here", and the words that ``mark`` finds are marked.
     """
     parser, tokens = _markdown(), _markdown().parse(text)
-    _for_a_page(tokens, links=links)
     lines = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
+    _for_a_page(tokens, links=links)
+    if found:
+        _mark_found(tokens, [bisect_right(lines, at) - 1 for at in (found[0], found[1] - 1)], mark)
     blocks: list[RenderedBlock] = []
     first, start = 0, 0
     for place, token in enumerate(tokens, 1):
@@ -231,6 +264,41 @@ def _for_a_page(tokens: Sequence[Token], *, links: bool) -> None:
             token.children = [Token("text", "", 0, content=without_tags(token.content).strip())]
 
 
+def _mark_found(tokens: Sequence[Token], found: Sequence[int], mark: Callable[[str], Marks]) -> None:
+    """Mark the items, rows and words in a part of the text; ``found`` are its first and last line."""
+    here = False
+    for token in tokens:
+        if token.map:
+            here = token.map[0] <= found[1] and token.map[1] > found[0]
+        if here and token.type in _PARTS and token.level <= _PARTS[token.type]:
+            token.attrSet("class", "here")
+        if here and token.children:
+            token.children = [part for child in token.children for part in _marked(child, mark)]
+
+
+def _marked(token: Token, mark: Callable[[str], Marks]) -> Iterator[Token]:
+    """Cut a text where words are to be marked."""
+    if token.type != "text":
+        yield token
+        return
+    for piece, is_marked in marked(token.content, mark(token.content)):
+        yield from [Token("mark_open", "mark", 1)] * is_marked
+        yield Token("text", "", 0, content=piece)
+        yield from [Token("mark_close", "mark", -1)] * is_marked
+
+
+def marked(text: str, marks: Marks) -> Iterator[tuple[str, bool]]:
+    """Cut a text where words are to be marked."""
+    last = 0
+    for start, end in marks:
+        if last < start:
+            yield text[last:start], False
+        yield text[start:end], True
+        last = end
+    if last < len(text):
+        yield text[last:], False
+
+
 def without_tags(text: str) -> str:
     """Return a text of HTML without comments and the tags that texts have; all else stays as it is."""
     return _TAG.sub("", _COMMENT.sub("", text))
@@ -256,13 +324,40 @@ def pieces(text: str, *, markdown: bool = False) -> list[Span]:
 
 def _piece_end(text: str, start: int, *, markdown: bool) -> int:
     least, most = start + PIECE * 3 // 4, start + PIECE * 5 // 4
-    fences, counted = 0, start
     for match in _BLANK_LINE.finditer(text, least, most):
-        fences += len(_FENCE.findall(text, counted, match.end())) if markdown else 0
-        counted = match.end()
-        if fences % 2 == 0:
-            return match.end()
+        end = match.end()
+        if not markdown or (not text[end : end + 1].isspace() and _fence_at(text, end, start) < 0):
+            return end
     for sign in "\n ":
         if (at := text.rfind(sign, least, most)) > 0:
             return at + 1
     return most
+
+
+def block_start(text: str, at: int) -> int:
+    """Return where the block of Markdown, or the item of a list, begins that a place is in.
+
+    It is the place itself where no block begins near it.
+    """
+    begins = [0] if at <= _NEAR else []
+    begins += [match.start() for match in _BLOCK.finditer(text, max(0, at - _NEAR), at + 1)]
+    return next((one for one in reversed(begins) if _fence_at(text, one) < 0), at)
+
+
+def block_end(text: str, at: int) -> int:
+    """Return where the block of Markdown, or the item of a list, ends that the text before a place is in."""
+    ends = (match.start() for match in _BLOCK.finditer(text, at, at + _NEAR))
+    return next((one for one in ends if _fence_at(text, one) < 0), min(len(text), at + _NEAR))
+
+
+def _fence_at(text: str, at: int, since: int = 0) -> int:
+    """Return where the code block begins that a place is in; -1 where it is in none."""
+    opened, sign = -1, ""
+    for match in _FENCE.finditer(text, since, at):
+        if text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip(_BEFORE_FENCE):
+            continue
+        if opened < 0:
+            opened, sign = match.start(), match[1]
+        elif match[1].startswith(sign) and not match[2].strip():
+            opened = -1
+    return opened

@@ -22,7 +22,7 @@ _REASONS = {
     "ignored": "Named by .gitignore or --exclude",
     "folders left out": "Folders that are generated, linked or ignored",
     "symbolic links": "Symbolic links",
-    "read under another name": "Second names of files that are read",
+    "read under another name": "Links to files that are indexed under another name",
     "not in --include": "Not matched by --include",
     "over --max-size": "Larger than --max-size",
     "empty": "Empty files",
@@ -110,7 +110,7 @@ def _in_words(reason: str) -> str:
     kind, _, needed = reason.partition(" (read with  ")
     if needed:
         return f"{kind}: needs {needed.removesuffix(')')}"
-    return _REASONS.get(reason, f"{reason}: not a format that is read")
+    return _REASONS.get(reason, f"{reason}: format not supported")
 
 
 def show(service: ServedCollection, request: Request, asked: FilesFields) -> Response:

@@ -5,48 +5,46 @@ A pool holds the documents that several systems found for a question, each once;
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Annotated, NamedTuple
 from urllib.parse import quote, unquote
 
-import numpy as np
 from msgspec import Meta, Struct, structs
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Query
+from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.results import Hit, Marks, Ranking
+from rankhouse.core.results import Marks
 from rankhouse.core.sampling import order
 from rankhouse.serve.contracts.requests import ANYBODY, caller_of, deadline_of
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.log import JudgementEntry
 from rankhouse.serve.judging.store import LONGEST_NAME, JudgementStore
+from rankhouse.serve.page.ask import usual_system
+from rankhouse.serve.page.document import ShownSection, sections
+from rankhouse.serve.page.extract import block_end, block_start, is_markdown
 from rankhouse.serve.page.render import Line, address, page, parameters, wants_html
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue, Recent
-from rankhouse.serve.search.passages import content_words
+from rankhouse.serve.search.passages import PassageFinder
 from rankhouse.serve.search.shapes import SearchBody
 from rankhouse.serve.search.systems import NamedSystem
-from rankhouse.systems.execution import with_snippets
+from rankhouse.text.snippets import bounds
+from rankhouse.text.words import Span
 
 KEPT_POOLS = 256
 """Pools that are kept, those used last."""
 DEPTHS = (5, 10, 20, 50)
 MOST_SYSTEMS = 12
-LONGEST_TEXT = 20_000
 PATIENCE = 60.0
 """Seconds for all systems together."""
 _COOKIE = "rankhouse-judge"
 _A_YEAR = 365 * 24 * 3600
-_WHOLE = 1_600
-"""Characters of a text that is shown whole; of a longer one, its best passage and the text around it."""
-_BEFORE, _AFTER = 350, 750
-"""Characters around the best passage."""
+_SHOWN, _MORE = (200, 400), (2_500, 5_000)
+"""Characters before and after the best passage of a long text."""
 _READ_ONLY = "This service is read-only. To keep judgements, start it with --judgements FILE."
 
 _READ_KEY = "Your key can read but not judge. Sign in with a key that can write."
@@ -99,33 +97,25 @@ class Pools:
 
 
 class CardText(NamedTuple):
-    """A text in three parts: its best passage, with the question's words marked, and what is around it."""
+    """A part of a text, its best passage marked, and whether there is text before and after it."""
 
-    before: str
-    passage: str
-    marks: Marks
-    after: str
-
-    def around(self, before: int, after: int) -> CardText:
-        """Return it with that many characters around the passage, cut where a word ends."""
-        first, last = self.before, self.after
-        if len(first) > before:
-            first = f"… {first[-before:].partition(' ')[2]}"
-        if len(last) > after:
-            last = f"{last[:after].rpartition(' ')[0]} …"
-        return self._replace(before=first, after=last)
+    sections: Sequence[ShownSection]
+    begins_within: bool
+    ends_within: bool
 
 
 class Card(NamedTuple):
     """A document to judge, and what this judge says of it.
 
-    ``shown`` is its best passage and some text around it, or all of its text; then ``whole`` is None. The
-    ``length`` is in words.
+    ``shown`` is its best passage and some text around it, ``more`` has more around it, None where ``shown``
+    is all of the text. The ``length`` is in words; ``address`` leads to the document, at its passage.
     """
 
-    hit: Hit
+    doc_id: str
+    title: str
     shown: CardText
-    whole: CardText | None
+    more: CardText | None
+    address: str
     length: int
     grade: int | None
     comment: str
@@ -178,14 +168,15 @@ def show(pools: Pools, service: ServedCollection, request: Request, asked: Judge
     if not wanted.judge.isprintable():
         raise WrongUse(f"judge {wanted.judge!r}: give a name of 1 to {LONGEST_NAME} printable characters")
     query = service.question(wanted.query)
-    pool = pools.of(query, wanted, deadline_of(request, PATIENCE))
+    deadline = deadline_of(request, PATIENCE)
+    pool = pools.of(query, wanted, deadline)
     version, mine, may_write = store.version, store.qrels_of(wanted.judge), caller_of(request).may_write
     said = mine.get(query.id, {}), store.comments_of(wanted.judge, query.id)
     content = {
         "title": f"Judge: {query.text}",
         "query": query,
         "wanted": wanted,
-        "pool": _cards(service, query, wanted, pool, said=said),
+        "pool": _cards(service, query, wanted, pool, said=said, deadline=deadline),
         "ranks": {} if wanted.blind else pool.ranks,
         "labels": store.scale,
         "grade_keys": [(str(value), label) for value, label in store.scale.items()],
@@ -288,46 +279,57 @@ def _choose(service: ServedCollection, request: Request, wanted: JudgeFields) ->
 
 def _cards(
     service: ServedCollection, query: Query, wanted: JudgeFields, pool: JudgingPool,
-    *, said: tuple[Mapping[str, int], Mapping[str, str]],
+    *, said: tuple[Mapping[str, int], Mapping[str, str]], deadline: Deadline,
 ) -> list[Card]:  # fmt: skip
     """Return the documents of a pool in the order in which they are judged, with what the judge said."""
-    (grades, comments), index = said, service.catalogue.view(wanted.index).index
+    (grades, comments), view = said, service.catalogue.view(wanted.index)
     doc_ids = list(pool.doc_ids)
     if wanted.blind:
         doc_ids.sort(key=lambda doc: order(0, f"{query.id}\t{doc}"))
-    ranking = Ranking(tuple(doc_ids), np.zeros(len(doc_ids), np.float32))
-    asked = " ".join(content_words(index, query.text).values())
-    hits = with_snippets(index, asked, ranking).hits
+    spec = service.catalogue.system(usual_system(wanted.system), view.name)
+    finder = PassageFinder(service.catalogue, view, spec, query.text, deadline=deadline)
+    documents = view.index.documents.fetch(doc_ids)
+
+    def mark(text: str) -> Marks:
+        return tuple((a, b) for a, b, term in finder.analyzer.spans(text) if term in finder.weights)
+
+    def card_text(document: Document, best: Span | None, around: Span) -> CardText:
+        first, end = _around(document, best, around)
+        shown = sections(document, (first, end), best, links=False, mark=mark)
+        return CardText(list(shown), first > 0, end < len(document.text))
+
     cards = []
-    for hit, document in zip(hits, index.documents.fetch(doc_ids), strict=True):
-        whole = parts_of(document.text[:LONGEST_TEXT], hit)
-        is_long = len(document.text) > _WHOLE
+    for document, found in zip(documents, finder.find(documents), strict=True):
+        best, doc = next(iter(found.spans), None), document.id
+        start, end = best or ("", "")
+        shown = card_text(document, best, _SHOWN)
+        is_cut = shown.begins_within or shown.ends_within
         cards.append(
             Card(
-                hit,
-                shown=whole.around(_BEFORE, _AFTER) if is_long else whole,
-                whole=whole if is_long else None,
+                doc,
+                document.title,
+                shown,
+                more=card_text(document, best, _MORE) if is_cut else None,
+                address=address("/document", doc=doc, index=view.name, start=start, end=end)
+                + "#here" * (best is not None),
                 length=len(document.text.split()),
-                grade=grades.get(hit.doc_id),
-                comment=comments.get(hit.doc_id, ""),
+                grade=grades.get(doc),
+                comment=comments.get(doc, ""),
             )
         )
     return cards
 
 
-def parts_of(text: str, hit: Hit) -> CardText:
-    """Cut a text around its best passage, that of a hit; one without a word of the question has none."""
-    begin = 2 * hit.text.startswith("… ")
-    passage = hit.text[begin:].removesuffix(" …")
-    place = re.search(r"\s+".join(map(re.escape, passage.split())), text) if hit.marks else None
-    if place is None:
-        return CardText("", "", (), text)
-    # The text has line breaks where the passage has single spaces; all other characters are the same.
-    there = [at for at, character in enumerate(place[0]) if not character.isspace()]
-    before = [0, *accumulate(not character.isspace() for character in passage)]
-    spans = ((before[start - begin], before[end - begin]) for start, end in hit.marks)
-    marks = tuple((there[first], there[end - 1] + 1) for first, end in spans)
-    return CardText(text[: place.start()], place[0], marks, text[place.end() :])
+def _around(document: Document, found: Span | None, around: Span) -> Span:
+    """Return which part of a text is shown: all, or its best passage and about so much before and after."""
+    text, (before, after) = document.text, around
+    if len(text) <= before + after:
+        return 0, len(text)
+    first, last = found or (0, 0)
+    low, high = max(0, first - before), min(len(text), last + after)
+    if is_markdown(document):
+        return block_start(text, low), block_end(text, high)
+    return bounds(text, low, high)
 
 
 def _following(service: ServedCollection, mine: Qrels, query: Query) -> Query | None:

@@ -81,7 +81,7 @@ def show(service: ServedCollection, request: Request, asked: QueriesFields) -> R
         target = address("/queries", **kept, order=second if asked.order == first else first)
         heads.append((name, target, ways.get(asked.order, "")))
     content = {
-        "title": "Queries",
+        "title": "Questions",
         "asked": asked,
         "shows": list(_SHOWS.items()),
         "heads": heads,
@@ -162,7 +162,7 @@ def differing_table(store: JudgementStore) -> Table | None:
         for a, b in combinations(store.judges, 2)
         for one in differences(store.qrels_of(a), store.qrels_of(b))[:_DIFFERENCES]
     ]
-    return Table(("Question", "Document", "One judge", "The other"), tuple(rows)) if rows else None
+    return Table(("Question", "Document", "First judge", "Second judge"), tuple(rows)) if rows else None
 
 
 def comments_table(store: JudgementStore) -> Table | None:

@@ -28,10 +28,10 @@ from starlette.responses import Response
 import rankhouse.explanation
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.progress import counted
-from rankhouse.core.results import Marks
 from rankhouse.page.html import environment_of
 from rankhouse.serve.contracts.requests import ANYBODY, caller_of
 from rankhouse.serve.errors import error_answer, fault_of
+from rankhouse.serve.page.extract import marked
 
 _HERE = Path(__file__).parent
 _ANSWERS = Path(rankhouse.explanation.__file__).parent / "templates"
@@ -262,18 +262,6 @@ def link(context: Context, path: str, *more: tuple[str, object], **asked: object
     return Markup("") if context["saved"] else Markup(' href="{}"').format(address(path, *more, **asked))
 
 
-def marked(text: str, marks: Marks) -> Iterator[tuple[str, bool]]:
-    """Cut a text where words are to be marked."""
-    last = 0
-    for start, end in marks:
-        if last < start:
-            yield text[last:start], False
-        yield text[start:end], True
-        last = end
-    if last < len(text):
-        yield text[last:], False
-
-
 def brief(text: str, most: int) -> str:
     """Return a text, its end cut off where it is too long."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
@@ -307,6 +295,10 @@ def wants_html(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "")
 
 
+_TITLES: Final = {400: "That did not work", 422: "That did not work", 429: "Too busy", 504: "Too slow"}
+"""Headings of pages for what went wrong, where HTTP has no words for people."""
+
+
 def fault_page(request: Request, error: Exception) -> Response:
     """Return what is wrong with a request for a page: as a page to people, as JSON to programs."""
     answer = error_answer(request, error)
@@ -316,7 +308,7 @@ def fault_page(request: Request, error: Exception) -> Response:
     came, own = request.headers.get("referer", ""), f"{request.url.scheme}://{request.url.netloc}/"
     is_elsewhere = came != str(request.url) or request.method == "POST"
     content = {
-        "title": HTTPStatus(answer.status_code).phrase.capitalize(),
+        "title": _TITLES.get(answer.status_code) or HTTPStatus(answer.status_code).phrase.capitalize(),
         "message": fault_of(error, request.url.path)[2],
         "back": came if came.startswith(own) and is_elsewhere else "",
     }

@@ -134,7 +134,8 @@ def _in_lines(words: Sequence[ShownWord], document: Document) -> Iterator[ShownW
     for number, word in enumerate(rest):
         place = text.find(word.text, at, at + _NEAR + len(word.text))
         breaks = 2 if above and not number else min(text.count("\n", at, max(at, place)), 2)
-        yield word._replace(text="\n" * breaks + word.text) if breaks else word
+        glued = place == at and number > 0
+        yield word._replace(text="\n" * breaks + word.text, glued=glued) if breaks or glued else word
         at = place + len(word.text) if place >= 0 else at
 
 

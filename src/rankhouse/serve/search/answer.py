@@ -33,7 +33,7 @@ from rankhouse.serve.errors import DeadlinePassed
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, SearchResponse
 from rankhouse.serve.search.systems import NamedSystem
-from rankhouse.systems.execution import Execution, before_ranker, with_snippets
+from rankhouse.systems.execution import Execution, before_ranker, documents_of, with_snippets
 from rankhouse.systems.first_stages import Dense, Sparse
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import see_of, split_and_pool
@@ -105,7 +105,7 @@ def _hits(view: IndexView, asked: SearchBody, ranked: Ranked) -> tuple[SearchHit
         hits = with_snippets(view.index, asked.query, top).hits
         shown = [(hit.title, hit.text, hit.marks) for hit in hits]
     else:
-        shown = [(document.title, "", ()) for document in view.index.documents.fetch(top.doc_ids)]
+        shown = [(document.title, "", ()) for document in documents_of(view.index, top.doc_ids)]
     places = {doc_id: place for place, doc_id in enumerate(before.doc_ids, 1)} if before is not None else {}
     rows = zip(top.doc_ids, top.scores.tolist(), shown, strict=True)
     return tuple(

@@ -4,7 +4,7 @@
 export const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 export const one = (selector, within = document) => within.querySelector(selector);
 
-export function say(text, milliseconds = 10000) {
+export function say(text, milliseconds = 6000) {
   const place = one(".said");
   if (!place) return;
   place.textContent = text;
@@ -94,7 +94,7 @@ function search() {
     chip.addEventListener("change", () => {
       if (all(".ask input[name=system]:checked").length > 4) {
         chip.checked = false;
-        say("Four systems stand side by side at most.");
+        say("You can compare at most four systems.");
       }
     }),
   );
@@ -128,7 +128,7 @@ function watch(strip) {
     try {
       const told = await (await fetch("/work", { headers: { accept: "application/json" } })).json();
       if (!told.sentence) {
-        strip.replaceChildren("All files are read. ", Object.assign(document.createElement("a"), { href: location.href, textContent: "Show what there is now" }));
+        strip.replaceChildren("All files have been read. ", Object.assign(document.createElement("a"), { href: location.href, textContent: "Reload" }));
         return;
       }
       one("span", strip).textContent = told.sentence;

@@ -171,8 +171,9 @@ function judging(list) {
   if (twins) {
     twins.onmessage = ({ data }) => {
       if (data.judge !== list.dataset.judge || data.query !== list.dataset.query) return;
-      one(".twin").hidden = false;
+      one(".twin").hidden = data.kind === "closed";
       if (data.kind === "opened") told("also");
+      if (data.kind === "closed") told("opened"); // a third window answers
       const card = data.kind === "said" ? cards.find((c) => c.dataset.doc === data.doc) : null;
       if (!card) return;
       versions.set(data.doc, data.version);
@@ -180,7 +181,12 @@ function judging(list) {
       comment(card, data.comment);
     };
     told("opened");
+    window.addEventListener("pagehide", () => told("closed"));
+    window.addEventListener("pageshow", (event) => event.persisted && told("opened"));
   }
+  all(".whole", list).forEach((whole) =>
+    whole.addEventListener("toggle", () => whole.open && one(".here", whole)?.scrollIntoView({ block: "center" })),
+  );
 
   if (window.matchMedia("(max-width: 63.99rem)").matches) one(".keys").open = false;
   const first = cards.findIndex(isOpen);
@@ -203,7 +209,7 @@ function follow(place) {
       all("[data-chart]", place).forEach(chart);
       all("details", place).forEach((d, i) => (d.open = open[i] ?? false));
     } catch {
-      say("The service does not answer; trying again.");
+      say("The service is not responding; trying again.");
     }
     setTimeout(look, 2000);
   };
