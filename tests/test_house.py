@@ -79,7 +79,7 @@ def test_functions_take_few_parameters():
 # export with model cards, --only, --field. adaptation and systems: 320 for systems as teachers, encoders as
 # students, and students that go on.
 BUDGETS = {
-    "cli": (4_634, 4_020),
+    "cli": (4_636, 4_020),
     "cluster": (1_605, 1_605),
     "api": (1_252, 1_100),
     "serve": (11_112, 9_110),
@@ -87,14 +87,14 @@ BUDGETS = {
     "demo": (500, 500),
     "jobs adaptation": (3_416, 2_500),
     "systems": (2_659, 1_900),
-    "training explanation stores": (12_389, 11_700),
+    "training explanation stores": (12_410, 11_700),
     "index models ranking labels evaluation": (24_450, 19_100),
     "text nn page": (7_312, 6_390),
     "io": (5_664, 3_300),
     "core": (2_521, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_070, 66_000
+MOST_ALL, PLANNED_ALL = 82_100, 66_000
 MOST_FILES, PLANNED_FILES = 452, 400
 MOST_SHARED_NAMES = 13
 

@@ -87,6 +87,7 @@ class Qdrant(FieldStore):
         self.name = f"qdrant {where}, collection {self.collection}"
         self._known_distance: str | None = None
         self._folder: Path | None = None  # of the collection, where there is no server
+        self._made: Path | None = None
         with self.explained():
             if where.startswith(("http://", "https://")):
                 secret = os.environ.get("QDRANT_API_KEY") or None
@@ -103,6 +104,7 @@ class Qdrant(FieldStore):
                 elif meta.exists():
                     read_own(meta, _Meta, _NOT_ITS_OWN, error=StoreFailed)
                 self._folder = Path(where) / "collection" / self.collection
+                self._made = clients.unmade(where)
                 # Otherwise the client opens a connection of SQLite to ask about threads, and leaves it open.
                 try:
                     self._client = qdrant.QdrantClient(path=where, force_disable_check_same_thread=True)
@@ -234,7 +236,10 @@ class Qdrant(FieldStore):
                 yield Document(self._id_of(point), text, title)
 
     def close(self) -> None:
+        unused = self._made is not None and not self._client.get_collections().collections
         self._client.close()
+        if self._made is not None and unused:
+            shutil.rmtree(self._made, ignore_errors=True)
 
 
 def sparse_of(library: Any, weights: Mapping[str, float]) -> Any:  # noqa: ANN401 - the client's, or the engine's
