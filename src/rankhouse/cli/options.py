@@ -22,8 +22,7 @@ from rankhouse.cli import console
 from rankhouse.core.arguments import Kind, OptionField, option_fields
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import quoted
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_file_target, is_stream, writing
+from rankhouse.io.outputs import check_file_target, is_stream, only_writer, writing
 from rankhouse.page.tables import CommandResult
 
 if TYPE_CHECKING:

@@ -202,13 +202,9 @@ class CheckpointModel(nn.Module):
 
 
 class PairModel(CheckpointModel):
-    """A checkpoint that reads query and passage in one sequence.
+    """A checkpoint that reads query and passage in one sequence."""
 
-    Attributes:
-        pair_reader: What turns pairs into ids.
-    """
-
-    pair_reader: PairReader
+    pair_reader: PairReader  # what turns pairs into ids
 
     def encode(self, pairs: Sequence[Pair]) -> Packed:
         """Turn the text of n pairs into ids."""

@@ -16,17 +16,11 @@ from rankhouse.models.checkpoint import SEQ2SEQ, read_config, read_json
 
 
 class Kind(NamedTuple):
-    """A kind of checkpoint.
+    """A kind of checkpoint."""
 
-    Attributes:
-        noun: As the field calls it.
-        family: That opens it; "" for none.
-        advice: What to do with it where that is not said by the family.
-    """
-
-    noun: str
-    family: str = ""
-    advice: str = ""
+    noun: str  # as the field calls it
+    family: str = ""  # that opens it; "" for none
+    advice: str = ""  # what to do with it where that is not said by the family
 
 
 _BEGIN = (

@@ -230,15 +230,10 @@ class LateInteraction(DualEncoder):
 
 
 class TokenVectors(NamedTuple):
-    """The vectors of n texts' tokens.
+    """The vectors of n texts' tokens."""
 
-    Attributes:
-        values: (t, d), text after text.
-        counts: (n,) int64, how many each text has.
-    """
-
-    values: Tensor
-    counts: Tensor
+    values: Tensor  # (t, d), text after text
+    counts: Tensor  # (n,) int64, how many each text has
 
     def rows(self) -> tuple[Tensor, ...]:
         """Return each text's own, (p, d)."""
@@ -252,19 +247,12 @@ class TokenVectors(NamedTuple):
 
 
 class TokenMatches(NamedTuple):
-    """How well the tokens of a query and of a passage match.
+    """How well the tokens of a query and of a passage match."""
 
-    Attributes:
-        values: (q, p).
-        asked: Which of all tokens of the query that were read count, q of them, bool.
-        read: The same of the passage's, p of them.
-        is_mean: Whether the score is the mean of best matches, not their sum.
-    """
-
-    values: Tensor
-    asked: Tensor
-    read: Tensor
-    is_mean: bool
+    values: Tensor  # (q, p)
+    asked: Tensor  # which of all tokens of the query that were read count, q of them, bool
+    read: Tensor  # the same of the passage's, p of them
+    is_mean: bool  # whether the score is the mean of best matches, not their sum
 
 
 def best_matches(query: Tensor, tokens: Tensor, counts: Tensor) -> Tensor:

@@ -31,8 +31,8 @@ from rankhouse.nn.layers.bert import (
 from rankhouse.nn.layers.decoder import Decoder, DecoderSizes
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.modernbert import LayerKind, ModernEncoder, ModernSizes
+from rankhouse.nn.layers.prenorm import Rotary
 from rankhouse.nn.layers.ragged import Packed, Ragged
-from rankhouse.nn.layers.rotary import Rotary
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 STATIC = "static"  # model type of word vectors

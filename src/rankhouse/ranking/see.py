@@ -37,15 +37,10 @@ def check_keep(keep: object) -> float:
 
 @dataclass(frozen=True)
 class See:
-    """Lets a ranker read a share of each query's documents.
+    """Lets a ranker read a share of each query's documents."""
 
-    Attributes:
-        keep: The share, rounded up to whole documents.
-        similarity: By which they are chosen.
-    """
-
-    keep: float
-    similarity: Similarity
+    keep: float  # the share, rounded up to whole documents
+    similarity: Similarity  # by which they are chosen
 
     def count(self, documents: int) -> int:
         """Return how many of a query's documents are read."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 from rankhouse.stores import clients
 from rankhouse.stores.store import CONTENTS, FieldStore, Hits, StoreContents, StoreRecord, read_contents
 

@@ -26,8 +26,7 @@ import msgspec
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.io.decoding import read_own
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder, writing, writing_failures
+from rankhouse.io.outputs import check_own_folder, only_writer, writing, writing_failures
 from rankhouse.stores import clients
 from rankhouse.stores.store import (
     CONTENTS,

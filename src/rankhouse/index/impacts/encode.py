@@ -30,9 +30,8 @@ from rankhouse.index.impacts.impacts import (
     Weigher,
     read_query_files,
 )
-from rankhouse.index.impacts.lists import build_lists
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import replacing
+from rankhouse.index.impacts.search import build_lists
+from rankhouse.io.outputs import only_writer, replacing
 
 if TYPE_CHECKING:
     import scipy.sparse
