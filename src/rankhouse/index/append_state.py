@@ -81,11 +81,7 @@ class LogKind(Generic[S]):
         return [name for name, column in self.columns.items() if column.zero]
 
     def load(self, path: Path) -> S:
-        """Read a manifest or progress file.
-
-        Raises:
-            BadIndex: It is damaged, or of another format or version.
-        """
+        """Read a manifest or progress file; BadIndex if it is damaged, or of another format or version."""
         readable = {field.name: field.default for field in msgspec.structs.fields(self.state)}
         try:
             state = msgspec.json.decode(unsealed(path.read_bytes(), bare=True), type=self.state)
@@ -168,11 +164,7 @@ class DataFolder(Generic[S]):
         return CheckedArray(content.view(dtype).reshape(shape), guard)
 
     def verify(self) -> None:
-        """Read every file whole and compare it with its checksum.
-
-        Raises:
-            BadIndex: One differs.
-        """
+        """Read every file whole and compare it with its checksum; BadIndex if one differs."""
         sizes = self.state.sizes()
         for name, size in sizes.items():
             if file_sum(self.folder / name, size).crc32 != self.state.sums.get(name, 0):
@@ -235,11 +227,7 @@ class Encoded(DataFolder[E]):
         return self
 
     def require_encoder(self, encoder: _Named) -> Self:
-        """Make sure queries will be encoded by what encoded the documents.
-
-        Raises:
-            BadIndex: It is another encoder.
-        """
+        """Refuse (BadIndex) queries that another encoder encodes than the documents'."""
         if encoder.fingerprint != self.state.encoder:
             raise BadIndex(
                 f"{self.folder}: was encoded by {self.state.encoder}, the queries would be by "

@@ -94,12 +94,7 @@ class RerankJob(OfQueries, RerankOptions, ComputeOptions):
 
 
 class RerankWorker:
-    """Reranks a job's run, or the queries of a shard of it.
-
-    Attributes:
-        ranker: What scores passages, or compares them two by two.
-        total: How many passages, or comparisons, there are at most.
-    """
+    """Reranks a job's run, or a shard's queries: ``total`` passages, or comparisons, at most."""
 
     ranker: NeuralRanker | DuoT5Ranker
 

@@ -89,11 +89,7 @@ class Found(NamedTuple):
 
 
 def kind_of(folder: Path) -> Found:
-    """Tell what a checkpoint's folder holds.
-
-    Raises:
-        BadModel: Its modules.json or config.json cannot be read.
-    """
+    """Tell what a checkpoint's folder holds; BadModel if its JSON files cannot be read."""
     if (folder / "modules.json").is_file() and (found := _by_modules(folder)) is not None:
         return found
     return _by_architecture(folder)
@@ -136,7 +132,6 @@ def require(folder: Path, family: str, accepted: Sequence[str] = ()) -> Found:
     """Tell what a folder holds, if a family can open it.
 
     Args:
-        folder: The checkpoint.
         family: Name in the table of families.
         accepted: Other kinds that are good enough, as to begin a training with.
 

@@ -39,14 +39,10 @@ class LateInteraction(DualEncoder):
     """An encoder that ranks by the vectors of tokens.
 
     Args:
-        network: transformers' own encoder.
-        dense: The layers behind it.
-        tokenizer: The checkpoint's.
         policy: max_length, query_length (most tokens), query_filled (tokens that queries are filled up to; 0:
             they are not), filler (the id that does), attend (whether other tokens read it), markers (ids
             behind the first one, of queries and of passages), prompts, skipped (ids that do not count),
             skipped_sides, similarity ("maxsim" or "meanmaxsim"), normalised, dense: all JSON values.
-        config: The checkpoint's config.json as read.
     """
 
     family = "colbert"
@@ -194,11 +190,7 @@ class LateInteraction(DualEncoder):
 
     @torch.inference_mode()
     def store_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
-        """Encode n passages once, in fp32, to be matched with any query later.
-
-        Raises:
-            WrongUse: An unknown storage.
-        """
+        """Encode n passages once, in fp32, for any query; WrongUse for an unknown storage."""
         check_storage(storage)
         batch = self.encode_passages(texts)
         rows: list[Tensor] = [torch.empty(0)] * len(batch)

@@ -119,11 +119,7 @@ def _layers(
 
 
 def _read_settings(folder: Path) -> _Settings:
-    """Read a folder of any of the three forms.
-
-    Raises:
-        BadModel: A module that cannot be computed here.
-    """
+    """Read a folder of any of the three forms; BadModel for a module that is not computed here."""
     if (folder / "modules.json").is_file():
         return _of_modules(folder)
     path = folder / "artifact.metadata"

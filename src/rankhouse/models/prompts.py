@@ -178,7 +178,6 @@ class PromptReader(PairReader):
     Args:
         texts: Tokenises what holds a text.
         tokenizer: The same vocabulary.
-        segments: Of the prompt.
 
     Attributes:
         beginning: The ids that prompts begin with, of nearly all pairs.

@@ -49,10 +49,8 @@ class SparseEncoder(BiEncoder):
 
     Args:
         network: transformers' ...ForMaskedLM.
-        tokenizer: The checkpoint's.
         policy: max_length, pooling ("max" or "sum"), logarithms (1 or 2), query_table (whether a query's
             words are weighed by a table), prompts: all JSON values.
-        config: The checkpoint's config.json as read.
 
     Attributes:
         table: (v,) the weight of each word in a query, where a table says it.

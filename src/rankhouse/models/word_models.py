@@ -161,11 +161,7 @@ class WordReader:
 
     @classmethod
     def rebuild(cls, reading: WordDesign, assets: Mapping[str, bytes]) -> WordReader:
-        """Make a reader from its design and files.
-
-        Raises:
-            BadModel: The vocabulary's file is missing.
-        """
+        """Make a reader from its design and files; BadModel if the vocabulary's file is missing."""
         if VOCABULARY_FILE not in assets:
             raise BadModel(
                 f"the model has no {VOCABULARY_FILE} (it has {sorted(assets)}); copy it whole again"

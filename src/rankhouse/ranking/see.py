@@ -52,7 +52,6 @@ class See:
         """Return what chooses, once, the documents of a query that are read, in the run's order.
 
         Args:
-            texts: The queries by id.
             split: How documents are cut: what of them is compared.
             depth: Only the first so many are looked at.
         """

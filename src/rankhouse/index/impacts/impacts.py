@@ -123,7 +123,6 @@ class Impacts(Encoded[ImpactsState]):
         words: (entries,) on disk.
         weights: (entries,) on disk.
         ends: (documents + 1,) on disk.
-        ids: Id of each document by number.
     """
 
     kind, what, command = IMPACTS, "impacts", "rankhouse encode --ranker 'sparse(\"DIR\")'"

@@ -136,12 +136,7 @@ def _write(impacts: Impacts, span: _Span, folder: Path) -> None:
 
 
 class ImpactLists(TermLists):
-    """The packed postings of some documents.
-
-    Attributes:
-        first: The first document.
-        numbers: (v,) word -> number of its list, -1 for none.
-    """
+    """The packed postings of some documents; ``numbers`` (v,): word -> number of its list, -1 for none."""
 
     scores, again = True, AGAIN
 
@@ -189,11 +184,7 @@ class PackedImpacts:
         return ImpactLists(folder, _sums_of(folder), self.impacts, span)
 
     def verify(self) -> None:
-        """Read every file whole and compare it with what was written.
-
-        Raises:
-            BadIndex: One differs.
-        """
+        """Read every file whole and compare it with what was written; BadIndex if one differs."""
         for part in self.parts:
             part.verify()
 
@@ -306,12 +297,9 @@ def search_impacts(
     """Rank documents by their impacts for queries.
 
     Args:
-        searcher: What searches the impacts.
         encoder: What weighs queries: the encoder that made the impacts, or its table.
-        queries: The queries; one without text gets an empty ranking.
-        k: How many documents a query.
+        queries: One without text gets an empty ranking.
         threads: As for a search by words.
-        progress: Progress callback, in queries.
 
     Raises:
         WrongUse: k is below 1.
