@@ -18,7 +18,7 @@ from rankhouse.systems.system import FirstStage
 class Lexical(FirstStage):
     """Retrieval by words."""
 
-    model: str = "bm25"  # ``bm25(k1=0.9, b=0.4)``, ``ql``, ``jm`` ..
+    model: str = "bm25"  # ``bm25(k1=0.9, b=0.4)``, ``ql``, ``jm`` ...
     feedback: str = ""  # ``rm3(terms=10, docs=10, weight=0.5)``; "" for none
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class Dense(FirstStage):
 
     ranker: str  # the encoder: a folder, or ``biencoder("DIR")``
     name: str = "default"  # under which name its vectors were encoded
-    vectors: str = "exact"  # "exact", or a FAISS structure that was built: ``flat``, ``sq8``, ``hnsw`` ..
+    vectors: str = "exact"  # "exact", or a FAISS structure that was built: ``flat``, ``sq8``, ``hnsw`` ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ranker", canonical_ranker(self.ranker))
