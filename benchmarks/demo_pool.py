@@ -21,7 +21,7 @@ import numpy as np
 
 from rankhouse.core.nouns import Document, FloatArray, Query
 from rankhouse.core.run import Run
-from rankhouse.demo import collection
+from rankhouse.demo import run as demo
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import build
@@ -30,7 +30,7 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels
 
 DEPTH = 15
-DEMO = Path(collection.__file__).parent
+DEMO = Path(demo.__file__).parent
 LEXICAL = {
     "bm25": LexicalOptions("bm25(k1=0.9, b=0.4)"),
     "bm25+rm3": LexicalOptions("bm25(k1=0.9, b=0.4)", "rm3(terms=10, docs=10, weight=0.5)"),
@@ -99,7 +99,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, help="TSV file: question id, document id, systems and ranks")
     options.add_argument("--depth", type=int, default=DEPTH)
     asked = options.parse_args()
-    documents = list(collection.collect())
+    documents = list(demo.collect())
     queries = list(read_queries(str(DEMO / "questions.jsonl")))
     runs = {**lexical(documents, queries), "minilm": dense(documents, queries)}
     pool = pooled(runs, [q.id for q in queries], asked.depth)

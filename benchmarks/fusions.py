@@ -23,8 +23,7 @@ import rankhouse as rh
 from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.demo.collection import collect
-from rankhouse.demo.run import JUDGEMENTS, QUESTIONS
+from rankhouse.demo.run import JUDGEMENTS, QUESTIONS, collect
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.evaluation.significance import randomization_test
 from rankhouse.io.corpora import read_documents, read_queries

@@ -32,7 +32,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rankhouse.demo import collection
+from rankhouse.demo import run as demo
 from rankhouse.systems.checkpoints import minilm
 
 HERE = Path(__file__).parent
@@ -70,7 +70,7 @@ def make_checkpoint(folder: Path) -> Path:
 
 def write_requests(kind: str, file: Path) -> Path:
     """Write the bodies that clients send: a title as the query, and texts drawn at random."""
-    rng, documents = random.Random(1), list(collection.collect())
+    rng, documents = random.Random(1), list(demo.collect())
     words = [document.text.split() for document in documents]
     everything = [word for text in words for word in text]
 

@@ -826,6 +826,9 @@ def test_the_command_adapts_and_says_how_to_go_on(run, tmp_path, index):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["steps"] == 5
+    written = (tmp_path / "o" / "command.txt").read_text()
+    assert written.startswith("rankhouse adapt --index ")
+    assert "--kinds span,title" in written
     (tmp_path / "own.run").write_text("p1 Q0 d1 1 2.0 x\np1 Q0 d2 2 1.0 x\n")
     (tmp_path / "people.tsv").write_text("p1\tquartet of violins\n")
     several = ["--teacher", "own.run", "--join", "ranks", "--queries", "people.tsv", "--first-stage", "ql"]

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from rankhouse.cli.main import COMMANDS, RENAMED, wait_asleep
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 from rankhouse.io.trec import read_run
 
 

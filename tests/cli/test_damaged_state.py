@@ -161,7 +161,7 @@ def step_of_recipe(folder):
 
 
 def hashes_of_recipe(folder):
-    from rankhouse.recipes.read.file_hashes import Contents
+    from rankhouse.recipes.read.sources import Contents
 
     path = folder / "contents.json"
     contents = Contents(path)

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rankhouse.io.locks import lock_of
+from rankhouse.io.outputs import lock_of
 from rankhouse.io.scratch import try_lock
 from rankhouse.jobs.shards import load_shard
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from rankhouse.core.errors import MissingInput
-from rankhouse.demo import collection
-from rankhouse.demo.collection import collect
+from rankhouse.demo import run as demo
 from rankhouse.demo.docstrings import LEFT_OUT, Documentation
+from rankhouse.demo.run import collect
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_titles_are_signatures_and_the_text_ends_with_the_whereabouts_in_words(d
 def test_nothing_of_the_library_is_imported_into_the_process_that_collects():
     code = (
         "import sys, sysconfig; sysconfig.get_path('stdlib')\n"
-        "from rankhouse.demo.collection import collect; before = set(sys.modules)\n"
+        "from rankhouse.demo.run import collect; before = set(sys.modules)\n"
         "n = sum(1 for _ in collect())\n"
         "import json; print(json.dumps([n, sorted(set(sys.modules) - before)]))"
     )
@@ -123,7 +123,7 @@ def test_modules_whose_import_does_something_are_left_out():
 def test_a_python_without_its_library_is_refused_with_a_hint(tmp_path, monkeypatch):
     program = tmp_path / "program.py"
     program.write_text('print("{}")', encoding="utf-8")
-    monkeypatch.setattr(collection, "PROGRAM", program)
+    monkeypatch.setattr(demo, "PROGRAM", program)
     with pytest.raises(MissingInput, match=r"documents 1 names; .* libpython3-stdlib"):
         list(collect())
     program.write_text("import no_such_module", encoding="utf-8")

@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from rankhouse.demo.collection import collect
-from rankhouse.demo.run import JUDGEMENTS, QUESTIONS, SHOWN
+from rankhouse.demo.run import JUDGEMENTS, QUESTIONS, SHOWN, collect
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels
 

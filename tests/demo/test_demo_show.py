@@ -12,10 +12,16 @@ from rankhouse.cli.commands.demo import command, show_next_steps
 from rankhouse.core.errors import OutputFailed
 from rankhouse.core.nouns import Query
 from rankhouse.core.run import Run
-from rankhouse.demo.collection import collect
-from rankhouse.demo.neural import neural_runs
-from rankhouse.demo.run import JUDGEMENTS, MEASURES, SYSTEMS, run_demo
-from rankhouse.demo.why import explain_demo, most_raised
+from rankhouse.demo.run import (
+    JUDGEMENTS,
+    MEASURES,
+    SYSTEMS,
+    collect,
+    explain_demo,
+    most_raised,
+    neural_runs,
+    run_demo,
+)
 from rankhouse.evaluation.measures import evaluate
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build

@@ -105,6 +105,14 @@ def test_the_base_model_is_that_of_the_command(trained):
     assert 'base_model: "a/b"' in ModelCard().text(rh.open_ranker(trained), "mine", trained)
 
 
+def test_the_card_of_an_adapted_ranker_says_the_command(trained, run):
+    Path("mine").mkdir()
+    (trained / "ranker").rename("mine/ranker")  # as an adaptation keeps it: no settings beside the ranker
+    Path("mine/command.txt").write_text("rankhouse adapt --index i --out mine\n")
+    assert run("export", "mine", "--out", "saved").returncode == 0
+    assert "Command: `rankhouse adapt --index i --out mine`" in Path("saved/README.md").read_text()
+
+
 @pytest.mark.outside
 def test_the_folder_opens_in_sentence_transformers_with_the_same_scores(trained, run, bert):
     st = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")

@@ -34,7 +34,7 @@ from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.vectors import VECTORS, Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 from rankhouse.text.split import Words
 
 

@@ -13,8 +13,15 @@ import pytest
 from rankhouse.core.errors import OutputFailed, WrongUse
 from rankhouse.io import outputs, scratch
 from rankhouse.io.files import numbered_lines
-from rankhouse.io.locks import lock_of, only_writer, refuse_if_written
-from rankhouse.io.outputs import others, replacing, replacing_folder, writing
+from rankhouse.io.outputs import (
+    lock_of,
+    only_writer,
+    others,
+    refuse_if_written,
+    replacing,
+    replacing_folder,
+    writing,
+)
 from rankhouse.io.scratch import recover, tidy
 
 
@@ -264,7 +271,7 @@ OTHER = """
 import sys
 from pathlib import Path
 from rankhouse.core.errors import WrongUse
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 
 try:
     with only_writer(Path(sys.argv[1])):
@@ -277,7 +284,7 @@ except WrongUse as error:
 HOLDER = """
 import os, signal, sys
 from pathlib import Path
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 
 with only_writer(Path(sys.argv[1])):
     print("held", flush=True)

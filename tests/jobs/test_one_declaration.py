@@ -19,9 +19,8 @@ from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option, option_fields
 from rankhouse.jobs.calibration import CalibrateJob
 from rankhouse.jobs.encode import EncodeJob
-from rankhouse.jobs.identity import identity_of
 from rankhouse.jobs.index import IndexJob
-from rankhouse.jobs.jobs import pack
+from rankhouse.jobs.jobs import identity_of, pack
 from rankhouse.jobs.label import LabelJob
 from rankhouse.jobs.rerank import RerankJob
 from rankhouse.jobs.search import SearchJob

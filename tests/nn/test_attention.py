@@ -8,7 +8,7 @@ import torch
 from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import infer
 from rankhouse.nn.layers.attention import FusedAttention, RowLayout, SelfAttention
-from rankhouse.nn.layers.rotary import Rotary, interleaved
+from rankhouse.nn.layers.prenorm import Rotary, interleaved
 
 LENGTHS = [1, 2, 8, 9, 10, 31, 32, 33, 40, 47, 48, 100]
 

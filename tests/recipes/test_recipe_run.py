@@ -8,10 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 from rankhouse.recipes.execute import execute as work
-from rankhouse.recipes.read.parse import read_recipe
-from rankhouse.recipes.read.schema import Recipe
+from rankhouse.recipes.read.parse import Recipe, read_recipe
 
 NOTES = Path(__file__).parents[1] / "tiny" / "notes"
 RECIPE = """title = "Two rankings"

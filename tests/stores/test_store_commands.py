@@ -126,6 +126,19 @@ def test_wrong_use(files, run):
     assert "hunter2" not in secret.stderr + secret.stdout
 
 
+@pytest.mark.parametrize("kind", ["qdrant", "qdrant_edge", "lancedb", "milvus"])
+def test_a_refused_push_leaves_no_folder(files, run, kind):
+    _need(kind)
+    store = f'{kind}("store.db", {"table" if kind == "lancedb" else "collection"}="papers")'
+    refused = run("push", "--index", "my.index", "--to", store, "--impacts", "nothing")
+    assert refused.returncode == 2, refused.stderr
+    assert not (files / "store.db").exists()
+    what = ["--impacts", BM25] if kind != "lancedb" else []
+    assert run("push", "--index", "my.index", "--to", store, *what).returncode == 0
+    run("push", "--index", "my.index", "--to", store, "--impacts", "nothing")
+    assert (files / "store.db").exists()
+
+
 @pytest.mark.parametrize("kind", ["opensearch", "elasticsearch"])
 def test_a_live_search_engine(files, run, kind):
     """Against a real server: RANKHOUSE_OPENSEARCH_URL or RANKHOUSE_ELASTICSEARCH_URL names it."""

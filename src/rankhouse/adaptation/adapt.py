@@ -35,8 +35,7 @@ from rankhouse.core.nouns import TextEncoder, fingerprint_of
 from rankhouse.core.progress import say
 from rankhouse.io.content_hash import content_hash
 from rankhouse.io.decoding import read_own
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder, replacing_folder, write_json
+from rankhouse.io.outputs import check_own_folder, only_writer, replacing_folder, write_json
 from rankhouse.models.bundle import MANIFEST, read_manifest
 from rankhouse.models.families import FAMILIES
 from rankhouse.systems.checkpoints import with_default

@@ -44,9 +44,6 @@ def mine(job: Adaptation, student: Ranker, found: Questions, part: int, seconds:
     """Return the candidates of all questions, those of as many as there is time for ordered by the student.
 
     What was mined before this part already is read.
-
-    Args:
-        seconds: Of the whole training.
     """
     path = job.folder / QUESTIONS / f"mined-{part}.run"
     if (counts := read_cache(path.with_suffix(".json"), Mined)) is None:

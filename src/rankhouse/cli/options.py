@@ -22,8 +22,7 @@ from rankhouse.cli import console
 from rankhouse.core.arguments import Kind, OptionField, option_fields
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import quoted
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_file_target, is_stream
+from rankhouse.io.outputs import check_file_target, is_stream, only_writer, writing
 from rankhouse.page.tables import CommandResult
 
 if TYPE_CHECKING:
@@ -328,6 +327,12 @@ def command_line() -> str:
     context = click.get_current_context()
     words = [word for word in context.meta[_WORDS] if word != "--json"]
     return shlex.join(["rankhouse", str(context.command.name), *words])
+
+
+def record_command(file: Path) -> None:
+    """Write the command at work into a file of the folder that it made, for model cards."""
+    with writing(file) as target:
+        target.write(f"{command_line()}\n")
 
 
 def idle(reason: str, *names: str) -> None:

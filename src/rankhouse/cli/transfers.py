@@ -14,8 +14,7 @@ import click
 
 from rankhouse.core.errors import WrongUse, call_path
 from rankhouse.io import staging
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import writing_failures
+from rankhouse.io.outputs import only_writer, writing_failures
 from rankhouse.io.remote import Listing, Remote
 from rankhouse.io.remote_outputs import Output
 

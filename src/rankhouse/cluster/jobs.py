@@ -19,8 +19,7 @@ from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, ray_
 from rankhouse.cluster.worker import JobSetup, JobWorker, Made, beacon, shard_folder, write_shard
 from rankhouse.core import progress
 from rankhouse.core.errors import BadData, RankhouseError, WrongUse, name_few, warn
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import SHARD_MANIFEST, is_stream, real_path, writing_failures
+from rankhouse.io.outputs import SHARD_MANIFEST, is_stream, only_writer, real_path, writing_failures
 from rankhouse.jobs.jobs import Job, MergeOptions, Survey, manifest_of, merge, pack
 from rankhouse.jobs.shards import Shard, difference, gaps, load_shard, read_shards
 from rankhouse.page.tables import CommandResult

@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rankhouse.core.errors import RankhouseWarning, WrongUse
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import replacing_folder, writing_failures
+from rankhouse.io.outputs import only_writer, replacing_folder, writing_failures
 from rankhouse.jobs.jobs import Job, Survey, make_shard, manifest_of, unpack
 from rankhouse.jobs.shards import Shard
 

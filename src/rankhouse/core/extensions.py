@@ -19,11 +19,7 @@ T = TypeVar("T")
 
 @cache
 def entries(group: str) -> Mapping[str, EntryPoint]:
-    """Return the entry points of a group: name -> where.
-
-    Raises:
-        RankhouseError: Two packages claim a name.
-    """
+    """Return the entry points of a group, name -> where; RankhouseError if two packages claim a name."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and only for names not known
 
     found: dict[str, EntryPoint] = {}
@@ -39,11 +35,7 @@ def entries(group: str) -> Mapping[str, EntryPoint]:
 
 @cache
 def load(group: str, name: str) -> Any:  # noqa: ANN401 - what the package says
-    """Import what an entry point names.
-
-    Raises:
-        RankhouseError: It cannot be imported.
-    """
+    """Import what an entry point names; RankhouseError if it cannot be imported."""
     entry = entries(group)[name]
     try:
         return entry.load()

@@ -93,11 +93,7 @@ def _of_library() -> set[str]:
 
 
 def provider_of(measure: Measure) -> str:
-    """Name the program of the library that computes a measure.
-
-    Raises:
-        WrongUse: None of those on this machine does.
-    """
+    """Name the program that computes a measure; WrongUse if none on this machine does."""
     for name in (*PROVIDERS, OWN):
         if registry()[name].is_available() and registry()[name].supports(measure):
             return name

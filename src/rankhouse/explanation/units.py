@@ -48,11 +48,7 @@ def words_of(text: str) -> list[Unit]:
 
 
 def cut(text: str, units: Sequence[Unit], end: int) -> tuple[list[Unit], list[Unit]]:
-    """Part the units of a text where its reader stops; a unit that goes across is cut in two.
-
-    Returns:
-        What is read and what is not.
-    """
+    """Part the units of a text into what is read and what is not; one that goes across is cut in two."""
     read = [(unit.start, min(unit.end, end)) for unit in units if unit.start < end]
     rest = [(max(unit.start, end), unit.end) for unit in units if unit.end > end]
     sides = [[Unit(text[a:b].strip(), a, b) for a, b in side] for side in (read, rest)]

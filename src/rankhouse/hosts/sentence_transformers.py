@@ -32,7 +32,7 @@ with needs("sentence-transformers", "rankhouse.hosts.sentence_transformers"):
     from safetensors.torch import save_file
     from torch import Tensor, nn
 
-    from rankhouse.training.folder import SETTINGS
+    from rankhouse.training.folder import COMMAND, SETTINGS
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -175,9 +175,9 @@ def save(
 
 
 def _training(ranker: PathLike | NeuralRanker) -> Path | None:
-    """Return the folder of a training, where a ranker was named by it."""
+    """Return the folder of a training or an adaptation, where a ranker was named by it."""
     named = Path(ranker) if isinstance(ranker, str | os.PathLike) else None
-    return named if named is not None and (named / SETTINGS).is_file() else None
+    return named if named and any((named / name).is_file() for name in (SETTINGS, COMMAND)) else None
 
 
 def _write(path: Path, content: Any) -> None:  # noqa: ANN401 - JSON, or tensors by name

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse import __version__
-from rankhouse.core.errors import BadIndex, WrongUse
+from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.io.checksums import (
     BLOCK,
@@ -37,27 +37,16 @@ AGAIN: Final = "run  rankhouse encode  again"
 
 
 class LogState(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a folder's files counts; each kind of folder adds how its rows were made.
+    """How much of a folder's files counts; each kind of folder adds how its rows were made."""
 
-    Attributes:
-        documents: Documents read.
-        texts: Hash of their ids and texts, in order.
-        collection: Fingerprint of the index when they were all its documents; "" while under way.
-        sums: CRC-32 of each file as far as it counts.
-        blocks: CRC-32 of each block of each file; empty where an older version wrote it.
-        format: What kind of folder it is.
-        version: Of that format.
-        made_by: The program that wrote it, with its version.
-    """
-
-    documents: int = 0
-    texts: str = ""
-    collection: str = ""
-    sums: dict[str, int] = {}
-    blocks: dict[str, bytes] = {}
-    format: str = ""
-    version: int = 0
-    made_by: str = f"rankhouse {__version__}"
+    documents: int = 0  # documents read
+    texts: str = ""  # hash of their ids and texts, in order
+    collection: str = ""  # fingerprint of the index when they were all its documents; "" while under way
+    sums: dict[str, int] = {}  # CRC-32 of each file as far as it counts
+    blocks: dict[str, bytes] = {}  # CRC-32 of each block of each file; empty where an older version wrote it
+    format: str = ""  # what kind of folder it is
+    version: int = 0  # of that format
+    made_by: str = f"rankhouse {__version__}"  # the program that wrote it, with its version
 
     def sizes(self) -> dict[str, int]:
         """Return how many bytes of each file count."""
@@ -68,38 +57,23 @@ S = TypeVar("S", bound=LogState)
 
 
 class OffsetColumn(NamedTuple):
-    """A file whose numbers count from the beginning of their shard.
+    """A file whose numbers count from the beginning of their shard."""
 
-    Attributes:
-        dtype: numpy's name of their type.
-        before: Which count of the state says how much stands before.
-        zero: Whether the file begins with an offset of 0, which is there once only.
-    """
-
-    dtype: str
-    before: str
-    zero: bool = False
+    dtype: str  # numpy's name of their type
+    before: str  # which count of the state says how much stands before
+    zero: bool = False  # whether the file begins with an offset of 0, which is there once only
 
 
 @dataclass(frozen=True)
 class LogKind(Generic[S]):
-    """What a kind of folder is made of.
+    """What a kind of folder is made of."""
 
-    Attributes:
-        state: What its manifest holds; the defaults of ``format`` and ``version`` are what can be read.
-        named: Attributes of the state that are names of a table.
-        same: Attributes in which work that goes on, and folders that are joined, agree.
-        columns: The files whose numbers are moved on when folders are joined.
-        sums: Counts that add up then.
-        most: Counts of which the highest stays.
-    """
-
-    state: type[S]
-    named: Mapping[str, Mapping[str, object]]
-    same: Sequence[str]
-    columns: Mapping[str, OffsetColumn]
-    sums: Sequence[str]
-    most: Sequence[str]
+    state: type[S]  # what its manifest holds; the defaults of ``format`` and ``version`` are what can be read
+    named: Mapping[str, Mapping[str, object]]  # attributes of the state that are names of a table
+    same: Sequence[str]  # attributes in which work that goes on, and folders that are joined, agree
+    columns: Mapping[str, OffsetColumn]  # the files whose numbers are moved on when folders are joined
+    sums: Sequence[str]  # counts that add up then
+    most: Sequence[str]  # counts of which the highest stays
 
     @property
     def zeros(self) -> list[str]:
@@ -107,11 +81,7 @@ class LogKind(Generic[S]):
         return [name for name, column in self.columns.items() if column.zero]
 
     def load(self, path: Path) -> S:
-        """Read a manifest or progress file.
-
-        Raises:
-            BadIndex: It is damaged, or of another format or version.
-        """
+        """Read a manifest or progress file; BadIndex if it is damaged, or of another format or version."""
         readable = {field.name: field.default for field in msgspec.structs.fields(self.state)}
         try:
             state = msgspec.json.decode(unsealed(path.read_bytes(), bare=True), type=self.state)
@@ -194,12 +164,84 @@ class DataFolder(Generic[S]):
         return CheckedArray(content.view(dtype).reshape(shape), guard)
 
     def verify(self) -> None:
-        """Read every file whole and compare it with its checksum.
-
-        Raises:
-            BadIndex: One differs.
-        """
+        """Read every file whole and compare it with its checksum; BadIndex if one differs."""
         sizes = self.state.sizes()
         for name, size in sizes.items():
             if file_sum(self.folder / name, size).crc32 != self.state.sums.get(name, 0):
                 raise _damaged(self.folder / name)
+
+
+class EncodedState(LogState, frozen=True, kw_only=True):
+    """How much of the files counts, and how they were made."""
+
+    encoder: str  # fingerprint of the encoder
+    policy: str  # what else shapes the numbers: how documents were split
+
+
+E = TypeVar("E", bound=EncodedState)
+
+
+class _Named(Protocol):
+    @property
+    def fingerprint(self) -> str: ...
+
+
+class Encoded(DataFolder[E]):
+    """The work of an encoder, memory-mapped. Open it with :meth:`open`."""
+
+    kind: ClassVar[LogKind[Any]]  # what its folder is made of
+    what: ClassVar[str]  # what it is called, "vectors"
+    command: ClassVar[str]  # what makes it
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Self:
+        """Open a folder; nothing is read but the manifest.
+
+        Raises:
+            MissingInput: There is no such folder.
+            BadIndex: The encoding was never finished, or the folder is damaged.
+        """
+        folder = Path(folder)
+        if (state := cls.kind.complete(folder)) is not None:
+            return cls(folder, state)
+        if not folder.exists():
+            beside = sorted(p.name for p in folder.parent.iterdir()) if folder.parent.is_dir() else []
+            there = f"; there are: {', '.join(beside)}" if beside else ""
+            raise MissingInput(
+                f"{folder}: there are no such {cls.what}{there}; make them with  {cls.command}"
+            )
+        raise BadIndex(f"{folder}: holds no {cls.what} (it has no {MANIFEST}); {AGAIN}")
+
+    def require(self, *, documents: int, collection: str) -> Self:
+        """Make sure that all documents of an index were encoded, as it is now.
+
+        Raises:
+            BadIndex: Documents were added, changed or deleted after the encoding.
+        """
+        if self.state.collection != collection or self.state.documents != documents:
+            raise BadIndex(
+                f"{self.folder}: the {self.what} are of {self.state.documents:,} documents, the index now "
+                f"has {documents:,} (or others); {AGAIN}: only what was added will be encoded, and after "
+                "deletions, with --overwrite, all"
+            )
+        return self
+
+    def require_encoder(self, encoder: _Named) -> Self:
+        """Refuse (BadIndex) queries that another encoder encodes than the documents'."""
+        if encoder.fingerprint != self.state.encoder:
+            raise BadIndex(
+                f"{self.folder}: was encoded by {self.state.encoder}, the queries would be by "
+                f"{encoder.fingerprint}; search with the encoder that made the {self.what}, or encode again"
+            )
+        return self
+
+
+def encoded_folder(index: Path | str, what: str, name: str) -> Path:
+    """Return the folder of an index's vectors or impacts of this name.
+
+    Raises:
+        WrongUse: The name could lead out of the index.
+    """
+    if not name or name != Path(name).name or name.startswith("."):
+        raise WrongUse(f'"{name}" cannot name {what}; use letters, digits, - and _, like  minilm')
+    return Path(index) / what / name

@@ -20,8 +20,7 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.append_log import AppendLog, begin, finish, hash_document
 from rankhouse.index.append_state import MANIFEST, PROGRESS, LogKind, LogState, OffsetColumn, S
 from rankhouse.index.index import Index
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import others, real_path, replacing_folder
+from rankhouse.io.outputs import only_writer, others, real_path, replacing_folder
 from rankhouse.io.scratch import tidy_beside
 
 _BLOCK: Final = 1 << 23  # bytes copied at once

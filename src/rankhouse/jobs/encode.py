@@ -21,8 +21,7 @@ from rankhouse.index.index import Index
 from rankhouse.index.merge_logs import merge_logs
 from rankhouse.index.precomputed.read import PASSAGES, STORED, PrecomputedPassages
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
-from rankhouse.jobs.identity import computed_by, identity_of
-from rankhouse.jobs.jobs import MergeOptions, Survey
+from rankhouse.jobs.jobs import MergeOptions, Survey, computed_by, identity_of
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pool import POOLS

@@ -22,8 +22,7 @@ from rankhouse.io.corpora import Source, named_sources
 from rankhouse.io.corpus_shards import CorpusFile, CorpusShards
 from rankhouse.io.duplicate_ids import RULES, Repeats, SeenIds
 from rankhouse.io.files import SkipBad, Skips
-from rankhouse.jobs.identity import digest, identity_of
-from rankhouse.jobs.jobs import MergeOptions, Survey, read_reports
+from rankhouse.jobs.jobs import MergeOptions, Survey, digest, identity_of, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.page.tables import CommandResult
 from rankhouse.text.analyze import ANALYZERS

@@ -10,25 +10,31 @@ import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
+from rankhouse.core.arguments import option_fields
 from rankhouse.core.errors import BadData, WrongUse, as_called
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.checksums import sealed
+from rankhouse.io.content_hash import described
 from rankhouse.io.decoding import read_own
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import SHARD_MANIFEST, others, real_path, replacing_folder, write_json
+from rankhouse.io.outputs import SHARD_MANIFEST, only_writer, others, real_path, replacing_folder, write_json
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.staging import fetched
 from rankhouse.io.trec import read_run
-from rankhouse.jobs.identity import identity_of
 from rankhouse.jobs.shards import Found, Shard, ShardFolder, ShardManifest, difference, load_shard, sum_of
 from rankhouse.page.tables import CommandResult
+
+if TYPE_CHECKING:
+    from rankhouse.models.duot5 import DuoT5Ranker
+    from rankhouse.models.ranker import NeuralRanker
+
 
 JOBS: Final = {"index": "IndexJob", "encode": "EncodeJob", "label": "LabelJob", "rerank": "RerankJob"}
 """Command -> class of its job, in the module of the command's name; imported when needed."""
@@ -239,3 +245,32 @@ def read_reports(shards: Sequence[ShardFolder]) -> list[dict[str, Any]]:
     """Read how the work of all shards went, in their order."""
     advice = "remove its folder and make the shard again"
     return [read_own(shard.folder / REPORT, dict[str, Any], advice) for shard in shards]
+
+
+def identity_of(options: object, **known: str) -> dict[str, str]:
+    """Return what a result depends on: each option's value, or a hash of the files that it names.
+
+    What is neutral is left out; ``known`` stands for options in place of their values.
+    """
+    identity = {}
+    for name, _, _, option in option_fields(type(options)):
+        value = getattr(options, name)
+        if name in known or not option.neutral:
+            names_files = option.kind in ("input", "source") and value is not None
+            identity[name] = known.get(name) or (described(str(value)) if names_files else str(value))
+    return identity
+
+
+def computed_by(ranker: NeuralRanker | DuoT5Ranker) -> dict[str, str]:
+    """Return what scores depend on that is known once a ranker is open: its weights, and what computes."""
+    compute = ranker.compute
+    return {
+        "ranker's weights": ranker.fingerprint,
+        "device in use": compute.device.type,
+        "precision in use": compute.precision,
+    }
+
+
+def digest(text: str) -> str:
+    """Return 16 digits that name a text."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

@@ -17,11 +17,9 @@ from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.duplicate_ids import by_id, require_texts
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import writing
+from rankhouse.io.outputs import only_writer, writing
 from rankhouse.io.trec import write_run
-from rankhouse.jobs.identity import computed_by
-from rankhouse.jobs.jobs import MergeOptions, OfQueries, read_reports
+from rankhouse.jobs.jobs import MergeOptions, OfQueries, computed_by, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pairwise import comparisons
@@ -96,12 +94,7 @@ class RerankJob(OfQueries, RerankOptions, ComputeOptions):
 
 
 class RerankWorker:
-    """Reranks a job's run, or the queries of a shard of it.
-
-    Attributes:
-        ranker: What scores passages, or compares them two by two.
-        total: How many passages, or comparisons, there are at most.
-    """
+    """Reranks a job's run, or a shard's queries: ``total`` passages, or comparisons, at most."""
 
     ranker: NeuralRanker | DuoT5Ranker
 

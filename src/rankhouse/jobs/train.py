@@ -77,12 +77,7 @@ class TrainJob:
     def train(
         self, out: Path, settings: Mapping[str, object], progress: Progress | None = None
     ) -> TrainingOutcome:
-        """Train, or go on with a training; MissingExtra where torch is not installed.
-
-        Args:
-            out: The folder of the training.
-            settings: What differs from the family's defaults.
-        """
+        """Train, or go on with a training; MissingExtra where torch is not installed."""
         with needs("neural", "training"):
             from rankhouse.training.teaching import TrainingData, TrainOptions, begin, train_with
         options = TrainOptions(split=self.split, pool=self.pool, depth=self.depth, settings=settings)

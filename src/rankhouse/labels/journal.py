@@ -55,11 +55,7 @@ class JournalColumns(NamedTuple):
 
 
 class LabelJournal:
-    """The folder of one labelling.
-
-    Raises:
-        OutputFailed: The folder cannot be written.
-    """
+    """The folder of one labelling; OutputFailed if it cannot be written."""
 
     def __init__(self, folder: Path, plan: Mapping[str, str], sources: int = 0) -> None:
         self.folder, self.rows, self.pairs, self._sources = folder, 0, 0, sources
@@ -123,11 +119,7 @@ class LabelJournal:
             yield columns
 
     def commit(self, rows: Sequence[int] | NDArray[np.int32], votes: Votes) -> None:
-        """Append a chunk.
-
-        Raises:
-            OutputFailed: The disk is full, or the like.
-        """
+        """Append a chunk; OutputFailed if the disk is full, or the like."""
         numbers = zip((rows, *votes), _COLUMNS.values(), strict=True)
         chunk = [np.asarray(column, kind).tobytes() for column, kind in numbers]
         with writing_failures(self.folder):

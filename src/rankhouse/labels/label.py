@@ -24,7 +24,7 @@ from rankhouse.core.nouns import Document, Documents, Pair, Query
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.qrels import relevant
 from rankhouse.core.run import Run
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 from rankhouse.io.pairs import LabelledPair, write_pairs
 from rankhouse.labels.agreement import Agreement, summarise
 from rankhouse.labels.candidates import Candidates, Split, candidates

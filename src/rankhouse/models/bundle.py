@@ -94,7 +94,7 @@ def save(
         OutputFailed: It could not be written; what stood there still does.
     """
     folder = Path(folder)
-    weights, shared = _distinct(model.state_dict())
+    weights, shared = distinct(model.state_dict())
     assets = dict(model.assets())
     manifest = BundleManifest(
         format=1 if calibration is None else FORMAT,
@@ -178,8 +178,8 @@ def _checksum(fields: Mapping[str, object]) -> int:
     return zlib.crc32(msgspec.json.encode({**fields, "crc32": None}))
 
 
-def _distinct(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Store a tensor that several names share once; safetensors would refuse it."""
+def distinct(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return each tensor once, and alias -> name of those that are shared; safetensors would refuse them."""
     weights: dict[str, Tensor] = {}
     shared: dict[str, str] = {}
     seen: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
@@ -189,7 +189,9 @@ def _distinct(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str,
             shared[name] = seen[key]
         else:
             seen[key] = name
-            weights[name] = tensor.detach().cpu().contiguous()
+            whole = tensor.detach().cpu().contiguous()
+            # A view into a larger tensor would take its owner along.
+            weights[name] = whole.clone() if whole.untyped_storage().nbytes() > whole.nbytes else whole
     return weights, shared
 
 

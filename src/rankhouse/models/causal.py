@@ -53,9 +53,7 @@ class CausalRanker(PairModel):
 
     Args:
         network: transformers' ...ForCausalLM or ...ForSequenceClassification.
-        tokenizer: The checkpoint's.
         policy: max_length, prompt, targets (ids; none for a classifier), scale, head: all JSON values.
-        config: The checkpoint's config.json as read.
     """
 
     family = "causal"

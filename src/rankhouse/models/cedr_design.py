@@ -97,23 +97,14 @@ class CEDRDesign:
 
 
 class _Start(NamedTuple):
-    """An encoder to begin with.
+    """An encoder to begin with."""
 
-    Attributes:
-        network: Without a head.
-        tokenizer: Its own.
-        config: Its config.json as read.
-        meant: The length its tokenizer is meant for.
-        asks_segments: Whether it is meant to be given segment ids.
-        encoder_ranker: Notation of the ranker that it is by itself; "" where none is known.
-    """
-
-    network: nn.Module
-    tokenizer: Tokenizer
-    config: Mapping[str, Any]
-    meant: int
-    asks_segments: bool
-    encoder_ranker: str = ""
+    network: nn.Module  # without a head
+    tokenizer: Tokenizer  # its own
+    config: Mapping[str, Any]  # its config.json as read
+    meant: int  # the length its tokenizer is meant for
+    asks_segments: bool  # whether it is meant to be given segment ids
+    encoder_ranker: str = ""  # notation of the ranker that it is by itself; "" where none is known
 
 
 def _of_bundle(folder: Path) -> _Start:

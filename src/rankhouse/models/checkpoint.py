@@ -65,11 +65,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401  # whatever JSON holds
-    """Read one of a checkpoint's JSON files.
-
-    Raises:
-        BadModel: It cannot be read.
-    """
+    """Read one of a checkpoint's JSON files; BadModel if it cannot be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -89,8 +85,6 @@ def load_network(
     """Load a transformers class, in fp32 unless its own number type is kept.
 
     Args:
-        folder: The checkpoint.
-        kind: transformers' class.
         allow_pickle: Whether weights may be read from pytorch_model.bin.
         needless: Parts of the names of tensors that the file may lack.
         hint: Ends the error where others are missing.
@@ -174,8 +168,6 @@ class CheckpointModel(nn.Module):
     """What the families of published checkpoints have in common.
 
     Args:
-        network: transformers' own.
-        tokenizer: The checkpoint's.
         policy: Everything besides weights and vocabulary that changes a score: all JSON values.
         config: The checkpoint's config.json as read.
     """
@@ -202,13 +194,9 @@ class CheckpointModel(nn.Module):
 
 
 class PairModel(CheckpointModel):
-    """A checkpoint that reads query and passage in one sequence.
+    """A checkpoint that reads query and passage in one sequence."""
 
-    Attributes:
-        pair_reader: What turns pairs into ids.
-    """
-
-    pair_reader: PairReader
+    pair_reader: PairReader  # what turns pairs into ids
 
     def encode(self, pairs: Sequence[Pair]) -> Packed:
         """Turn the text of n pairs into ids."""
@@ -365,11 +353,7 @@ class T5Checkpoint(NamedTuple):
 def open_t5(
     path: str, family: str, tokenizer: str | None = None, *, allow_pickle: bool = False
 ) -> T5Checkpoint:
-    """Open a published T5 or mT5.
-
-    Raises:
-        BadModel: Not a T5 or mT5 checkpoint, or damaged, or without tokenizer.
-    """
+    """Open a published T5 or mT5; BadModel if it is none, damaged, or without tokenizer."""
     folder = find(path, allow_pickle)
     config = read_config(folder)
     if config["model_type"] not in SEQ2SEQ:

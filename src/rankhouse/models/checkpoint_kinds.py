@@ -16,17 +16,11 @@ from rankhouse.models.checkpoint import SEQ2SEQ, read_config, read_json
 
 
 class Kind(NamedTuple):
-    """A kind of checkpoint.
+    """A kind of checkpoint."""
 
-    Attributes:
-        noun: As the field calls it.
-        family: That opens it; "" for none.
-        advice: What to do with it where that is not said by the family.
-    """
-
-    noun: str
-    family: str = ""
-    advice: str = ""
+    noun: str  # as the field calls it
+    family: str = ""  # that opens it; "" for none
+    advice: str = ""  # what to do with it where that is not said by the family
 
 
 _BEGIN = (
@@ -95,11 +89,7 @@ class Found(NamedTuple):
 
 
 def kind_of(folder: Path) -> Found:
-    """Tell what a checkpoint's folder holds.
-
-    Raises:
-        BadModel: Its modules.json or config.json cannot be read.
-    """
+    """Tell what a checkpoint's folder holds; BadModel if its JSON files cannot be read."""
     if (folder / "modules.json").is_file() and (found := _by_modules(folder)) is not None:
         return found
     return _by_architecture(folder)
@@ -142,7 +132,6 @@ def require(folder: Path, family: str, accepted: Sequence[str] = ()) -> Found:
     """Tell what a folder holds, if a family can open it.
 
     Args:
-        folder: The checkpoint.
         family: Name in the table of families.
         accepted: Other kinds that are good enough, as to begin a training with.
 

@@ -39,14 +39,10 @@ class LateInteraction(DualEncoder):
     """An encoder that ranks by the vectors of tokens.
 
     Args:
-        network: transformers' own encoder.
-        dense: The layers behind it.
-        tokenizer: The checkpoint's.
         policy: max_length, query_length (most tokens), query_filled (tokens that queries are filled up to; 0:
             they are not), filler (the id that does), attend (whether other tokens read it), markers (ids
             behind the first one, of queries and of passages), prompts, skipped (ids that do not count),
             skipped_sides, similarity ("maxsim" or "meanmaxsim"), normalised, dense: all JSON values.
-        config: The checkpoint's config.json as read.
     """
 
     family = "colbert"
@@ -194,11 +190,7 @@ class LateInteraction(DualEncoder):
 
     @torch.inference_mode()
     def store_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
-        """Encode n passages once, in fp32, to be matched with any query later.
-
-        Raises:
-            WrongUse: An unknown storage.
-        """
+        """Encode n passages once, in fp32, for any query; WrongUse for an unknown storage."""
         check_storage(storage)
         batch = self.encode_passages(texts)
         rows: list[Tensor] = [torch.empty(0)] * len(batch)
@@ -230,15 +222,10 @@ class LateInteraction(DualEncoder):
 
 
 class TokenVectors(NamedTuple):
-    """The vectors of n texts' tokens.
+    """The vectors of n texts' tokens."""
 
-    Attributes:
-        values: (t, d), text after text.
-        counts: (n,) int64, how many each text has.
-    """
-
-    values: Tensor
-    counts: Tensor
+    values: Tensor  # (t, d), text after text
+    counts: Tensor  # (n,) int64, how many each text has
 
     def rows(self) -> tuple[Tensor, ...]:
         """Return each text's own, (p, d)."""
@@ -252,19 +239,12 @@ class TokenVectors(NamedTuple):
 
 
 class TokenMatches(NamedTuple):
-    """How well the tokens of a query and of a passage match.
+    """How well the tokens of a query and of a passage match."""
 
-    Attributes:
-        values: (q, p).
-        asked: Which of all tokens of the query that were read count, q of them, bool.
-        read: The same of the passage's, p of them.
-        is_mean: Whether the score is the mean of best matches, not their sum.
-    """
-
-    values: Tensor
-    asked: Tensor
-    read: Tensor
-    is_mean: bool
+    values: Tensor  # (q, p)
+    asked: Tensor  # which of all tokens of the query that were read count, q of them, bool
+    read: Tensor  # the same of the passage's, p of them
+    is_mean: bool  # whether the score is the mean of best matches, not their sum
 
 
 def best_matches(query: Tensor, tokens: Tensor, counts: Tensor) -> Tensor:

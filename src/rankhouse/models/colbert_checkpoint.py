@@ -31,38 +31,23 @@ _PUNCTUATION: Final = tuple(string.punctuation)
 
 
 class _Settings(NamedTuple):
-    """What a folder says besides weights.
+    """What a folder says besides weights."""
 
-    Attributes:
-        transformer: Folder of the transformer itself.
-        layers: Kind and folder of the layers behind it; empty where "linear.weight" stands beside its
-            weights.
-        marks: Put before queries and before passages.
-        known_marks: Whether the marks are single tokens of the vocabulary even if it does not say so.
-        query_length: Most tokens of a query; None: the tokenizer says.
-        filled: What queries are filled up to; 0: they are not.
-        attend: Whether all tokens read what fills a query up.
-        filler: The token that does; None: the mask.
-        document_length: Most tokens of a passage; None: the tokenizer says.
-        skipped: Tokens that do not count.
-        skipped_sides: "document", "query".
-        similarity: "maxsim" or "meanmaxsim".
-        normalised: Whether vectors are given length 1.
-    """
-
-    transformer: Path
+    transformer: Path  # folder of the transformer itself
+    # kind and folder of the layers behind it; empty where "linear.weight" stands beside its weights
     layers: tuple[tuple[str, Path], ...] = ()
-    marks: tuple[str, str] = ("", "")
+    marks: tuple[str, str] = ("", "")  # put before queries and before passages
+    # whether the marks are single tokens of the vocabulary even if it does not say so
     known_marks: bool = False
-    query_length: int | None = None
-    filled: int = 0
-    attend: bool = False
-    filler: str | None = None
-    document_length: int | None = None
-    skipped: Sequence[str] = ()
-    skipped_sides: Sequence[str] = ("document",)
-    similarity: str = "maxsim"
-    normalised: bool = True
+    query_length: int | None = None  # most tokens of a query; None: the tokenizer says
+    filled: int = 0  # what queries are filled up to; 0: they are not
+    attend: bool = False  # whether all tokens read what fills a query up
+    filler: str | None = None  # the token that does; None: the mask
+    document_length: int | None = None  # most tokens of a passage; None: the tokenizer says
+    skipped: Sequence[str] = ()  # tokens that do not count
+    skipped_sides: Sequence[str] = ("document",)  # "document", "query"
+    similarity: str = "maxsim"  # "maxsim" or "meanmaxsim"
+    normalised: bool = True  # whether vectors are given length 1
 
 
 def open_colbert(
@@ -134,11 +119,7 @@ def _layers(
 
 
 def _read_settings(folder: Path) -> _Settings:
-    """Read a folder of any of the three forms.
-
-    Raises:
-        BadModel: A module that cannot be computed here.
-    """
+    """Read a folder of any of the three forms; BadModel for a module that is not computed here."""
     if (folder / "modules.json").is_file():
         return _of_modules(folder)
     path = folder / "artifact.metadata"

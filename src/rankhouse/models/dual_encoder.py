@@ -21,17 +21,11 @@ from rankhouse.nn.layers.ragged import Packed
 
 @dataclass(frozen=True)
 class DualBatch:
-    """A batch of n pairs; each distinct query stands in it once.
+    """A batch of n pairs; each distinct query stands in it once."""
 
-    Attributes:
-        queries: u distinct queries.
-        which: (n,) int64, the query of each pair.
-        passages: n passages.
-    """
-
-    queries: Packed
-    which: Tensor
-    passages: Packed
+    queries: Packed  # u distinct queries
+    which: Tensor  # (n,) int64, the query of each pair
+    passages: Packed  # n passages
 
     @classmethod
     def join(cls, parts: Sequence[DualBatch]) -> DualBatch:

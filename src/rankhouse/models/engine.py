@@ -64,17 +64,11 @@ B = TypeVar("B", bound=Batch)
 
 @dataclass
 class EngineReport:
-    """What an engine has seen.
+    """What an engine has seen."""
 
-    Attributes:
-        seen: Items computed.
-        truncated: How many of them were shortened to fit the model.
-        tokens_lost: How many tokens that cost.
-    """
-
-    seen: int = 0
-    truncated: int = 0
-    tokens_lost: int = 0
+    seen: int = 0  # items computed
+    truncated: int = 0  # how many of them were shortened to fit the model
+    tokens_lost: int = 0  # how many tokens that cost
 
     def add(self, lost: Tensor) -> None:
         """Count a window, lost (n,)."""

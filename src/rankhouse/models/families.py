@@ -34,34 +34,25 @@ class Design(Protocol):
 
 @dataclass(frozen=True)
 class Family:
-    """One line of the table; a family has ``published`` or ``designed``.
+    """One line of the table; a family has ``published`` or ``designed``."""
 
-    Attributes:
-        model: Module of ``rankhouse.models`` and class.
-        published: Function that opens a published checkpoint: ``monot5("DIR")``.
-        designed: Class that describes a model to be trained: ``tk(vectors="glove.txt")``.
-        fixed: Arguments of ``designed`` that the family's name stands for.
-        works_as: Class that scores with the model.
-        settings: Training settings of its paper, where they differ from ``training.settings.Settings``; None:
-            it is not trained here.
-        explain: Module of ``rankhouse.explanation`` and function that explains a score.
-        gradients: Whether integrated gradients can explain it, too.
-        student: Notation of the model that an adaptation trains by default; "": the family's name needs
-            arguments there.
-        adaptation: Training settings of an adaptation, where they differ from ``settings``; none: margins.
-        crossed: Those that differ further where the teacher's score of any pair is at hand.
-    """
-
-    model: str
+    model: str  # module of ``rankhouse.models`` and class
+    # training settings of its paper, where they differ from ``training.settings.Settings``; None: it is not
+    # trained here
     settings: Mapping[str, Any] | None
-    published: str = ""
-    designed: str = ""
+    published: str = ""  # function that opens a published checkpoint: ``monot5("DIR")``
+    designed: str = ""  # class that describes a model to be trained: ``tk(vectors="glove.txt")``
+    # arguments of ``designed`` that the family's name stands for
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    works_as: str = "ranker.NeuralRanker"
+    works_as: str = "ranker.NeuralRanker"  # class that scores with the model
+    # module of ``rankhouse.explanation`` and function that explains a score
     explain: str = "removal.explain_removal"
-    gradients: bool = False
+    gradients: bool = False  # whether integrated gradients can explain it, too
+    # notation of the model that an adaptation trains by default; "": the family's name needs arguments there
     student: str = ""
+    # training settings of an adaptation, where they differ from ``settings``; none: margins
     adaptation: Mapping[str, Any] = field(default_factory=dict)
+    # those that differ further where the teacher's score of any pair is at hand
     crossed: Mapping[str, Any] = field(default_factory=dict)
 
     @property

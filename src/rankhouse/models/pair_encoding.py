@@ -21,17 +21,11 @@ from rankhouse.nn.layers.ragged import Packed, Ragged
 
 
 class PassageTokens(NamedTuple):
-    """Where the tokens of a passage stand in a pair's row, and in its text.
+    """Where the tokens of a passage stand in a pair's row, and in its text."""
 
-    Attributes:
-        start: Place of the first of them in the row.
-        spans: (start, end) characters of the text for each one that is read.
-        total: How many tokens the passage has, read or not.
-    """
-
-    start: int
-    spans: tuple[tuple[int, int], ...]
-    total: int
+    start: int  # place of the first of them in the row
+    spans: tuple[tuple[int, int], ...]  # (start, end) characters of the text for each one that is read
+    total: int  # how many tokens the passage has, read or not
 
     @property
     def characters_read(self) -> int | None:
@@ -41,18 +35,12 @@ class PassageTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """The fixed ids around query and passage: head, query, middle, passage, tail.
+    """The fixed ids around query and passage: head, query, middle, passage, tail."""
 
-    Attributes:
-        head: Before the query.
-        middle: Between them.
-        tail: After the passage; never cut.
-        segments: The segment id of each of the five parts; empty for models that have none.
-    """
-
-    head: tuple[int, ...]
-    middle: tuple[int, ...]
-    tail: tuple[int, ...]
+    head: tuple[int, ...]  # before the query
+    middle: tuple[int, ...]  # between them
+    tail: tuple[int, ...]  # after the passage; never cut
+    # the segment id of each of the five parts; empty for models that have none
     segments: tuple[int, ...] = ()
 
     @property

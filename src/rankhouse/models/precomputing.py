@@ -152,11 +152,7 @@ def _word_matcher(ranker: NeuralRanker) -> PrecomputingModel:
 
 
 def check_storage(storage: str) -> None:
-    """Refuse a number format that vectors are not stored in.
-
-    Raises:
-        WrongUse: An unknown storage.
-    """
+    """Refuse (WrongUse) a number format that vectors are not stored in."""
     if storage not in get_args(Storage):
         raise WrongUse(f'storage="{storage}" is not known; choose from: float16, float32, int8')
 

@@ -28,23 +28,14 @@ _PROBES = ("a", "Zebra 7", "naïve", "東京", "(x)")
 
 
 class KnownPrompt(NamedTuple):
-    """A prompt that published checkpoints were trained with.
+    """A prompt that published checkpoints were trained with."""
 
-    Attributes:
-        names: Regular expression for the last part of their hub names, in small letters.
-        segments: Of the prompt; "{instruction}" in them stands for the task.
-        targets: Words for relevant and, if the checkpoint has one, not relevant.
-        instruction: The task where none is given.
-        lead: What "{instruction}" becomes where a task is given: "{}" is the task.
-        max_length: Most tokens of the whole input.
-    """
-
-    names: str
-    segments: tuple[str, ...]
-    targets: tuple[str, ...]
-    instruction: str = ""
-    lead: str = "{}"
-    max_length: int = 8_192
+    names: str  # regular expression for the last part of their hub names, in small letters
+    segments: tuple[str, ...]  # of the prompt; "{instruction}" in them stands for the task
+    targets: tuple[str, ...]  # words for relevant and, if the checkpoint has one, not relevant
+    instruction: str = ""  # the task where none is given
+    lead: str = "{}"  # what "{instruction}" becomes where a task is given: "{}" is the task
+    max_length: int = 8_192  # most tokens of the whole input
 
     def filled(self, instruction: str | None) -> tuple[str, ...]:
         """Return the segments for a task; None: the usual one."""
@@ -170,15 +161,10 @@ def check_prompt(segments: Sequence[str]) -> None:
 
 
 class _Segment(NamedTuple):
-    """A segment with a text in it.
+    """A segment with a text in it."""
 
-    Attributes:
-        pieces: What stands before, between and behind the texts.
-        slots: "query", "document", or both in their order.
-    """
-
-    pieces: tuple[str, ...]
-    slots: tuple[str, ...]
+    pieces: tuple[str, ...]  # what stands before, between and behind the texts
+    slots: tuple[str, ...]  # "query", "document", or both in their order
 
     def filled(self, texts: dict[str, str]) -> str:
         """Put the texts in."""
@@ -192,7 +178,6 @@ class PromptReader(PairReader):
     Args:
         texts: Tokenises what holds a text.
         tokenizer: The same vocabulary.
-        segments: Of the prompt.
 
     Attributes:
         beginning: The ids that prompts begin with, of nearly all pairs.

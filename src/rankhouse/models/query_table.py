@@ -37,11 +37,7 @@ def query_files(tokenizer: bytes, table: FloatArray, policy: QueryPolicy) -> dic
 
 
 class QueryTable:
-    """Gives each word of the vocabulary that a query holds its weight in a table, once.
-
-    Attributes:
-        fingerprint: That of the encoder.
-    """
+    """Gives each word of the vocabulary that a query holds its weight in a table, once."""
 
     def __init__(
         self, tokenizer: Tokenizer, table: FloatArray, policy: QueryPolicy, fingerprint: str
@@ -52,11 +48,7 @@ class QueryTable:
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], fingerprint: str) -> Self:
-        """Read the files that :func:`query_files` made.
-
-        Raises:
-            BadModel: They cannot be read.
-        """
+        """Read the files that :func:`query_files` made; BadModel if they cannot be read."""
         try:
             tokenizer = Tokenizer.from_str(files[_TOKENIZER].decode())
             table = np.frombuffer(files[_TABLE], "<f4")

@@ -19,7 +19,6 @@ class WordSimilarity:
     """The sum over a query's tokens of the best cosine with any of a document's (SEE, "amax").
 
     Args:
-        network: transformers' own.
         texts: What cuts texts into the network's tokens; of a passage as many count as the model could read.
     """
 

@@ -49,10 +49,8 @@ class SparseEncoder(BiEncoder):
 
     Args:
         network: transformers' ...ForMaskedLM.
-        tokenizer: The checkpoint's.
         policy: max_length, pooling ("max" or "sum"), logarithms (1 or 2), query_table (whether a query's
             words are weighed by a table), prompts: all JSON values.
-        config: The checkpoint's config.json as read.
 
     Attributes:
         table: (v,) the weight of each word in a query, where a table says it.
@@ -161,15 +159,10 @@ def _in_table(batch: Packed, table: Tensor) -> Tensor:
 
 
 class _Head(NamedTuple):
-    """What makes logits of states.
+    """What makes logits of states."""
 
-    Attributes:
-        transform: (t, w) -> (t, w).
-        words: (t, w) -> (t, v).
-    """
-
-    transform: nn.Module
-    words: nn.Linear
+    transform: nn.Module  # (t, w) -> (t, w)
+    words: nn.Linear  # (t, w) -> (t, v)
 
 
 def _head(net: Any) -> _Head:  # noqa: ANN401  # transformers' networks have no common type
@@ -194,15 +187,10 @@ def _states_of(network: nn.Module, compute: Compute) -> Callable[[Packed], Tenso
 
 
 class _Settings(NamedTuple):
-    """What a folder says besides weights.
+    """What a folder says besides weights."""
 
-    Attributes:
-        network: Folder of the language model.
-        table: Folder of the query's weights; None where queries are read by the network.
-    """
-
-    network: Path
-    table: Path | None = None
+    network: Path  # folder of the language model
+    table: Path | None = None  # folder of the query's weights; None where queries are read by the network
     pooling: str = "max"
     logarithms: int = 1
     prompts: tuple[str, str] = ("", "")

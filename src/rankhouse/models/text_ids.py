@@ -21,30 +21,19 @@ _UNKNOWN = "<unk>"  # of Unigram vocabularies, which read many a character as it
 
 
 class Ids(NamedTuple):
-    """One text's ids.
+    """One text's ids."""
 
-    Attributes:
-        kept: The first of them, as many as the model could ever read.
-        total: How many there are.
-    """
-
-    kept: IdArray
-    total: int
+    kept: IdArray  # the first of them, as many as the model could ever read
+    total: int  # how many there are
 
 
 class Token(NamedTuple):
-    """A token of a text.
+    """A token of a text."""
 
-    Attributes:
-        id: Its number.
-        text: As the vocabulary writes it.
-        special: Whether it is one of the model's own.
-        span: (start, end) characters of the text that it spells; None for the model's own.
-    """
-
-    id: int
-    text: str
-    special: bool
+    id: int  # its number
+    text: str  # as the vocabulary writes it
+    special: bool  # whether it is one of the model's own
+    # (start, end) characters of the text that it spells; None for the model's own
     span: tuple[int, int] | None
 
 

@@ -31,8 +31,8 @@ from rankhouse.nn.layers.bert import (
 from rankhouse.nn.layers.decoder import Decoder, DecoderSizes
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.modernbert import LayerKind, ModernEncoder, ModernSizes
+from rankhouse.nn.layers.prenorm import Rotary
 from rankhouse.nn.layers.ragged import Packed, Ragged
-from rankhouse.nn.layers.rotary import Rotary
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 STATIC = "static"  # model type of word vectors
@@ -164,11 +164,7 @@ def first_position(config: Any) -> int:  # noqa: ANN401  # as above
 
 
 def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: ANN401  # as above
-    """Settle the most tokens of a row.
-
-    Raises:
-        WrongUse: The network has not that many positions.
-    """
+    """Settle the most tokens of a row; WrongUse if the network has not that many positions."""
     places = int(getattr(config, "max_position_embeddings", 0) or 0)
     most = places - first_position(config) if places > 0 else 1_000_000
     if asked is not None and asked > most:
@@ -280,7 +276,6 @@ class Finish:
     """Layers and length 1, behind the pooling.
 
     Args:
-        dense: The layers.
         normalised: Whether vectors are given length 1.
         compute: Where to compute with a copy of the layers; None: with the layers themselves, which learn.
     """
@@ -298,13 +293,7 @@ class Finish:
 
 
 class VectorScorer:
-    """The quickest way from ids to vectors.
-
-    Args:
-        base: The encoder, transformers' own.
-        pooling: As :func:`pool` takes it.
-        finish: What follows the pooling.
-    """
+    """The quickest way from ids to vectors."""
 
     def __init__(self, base: nn.Module, pooling: str, finish: Finish, compute: Compute) -> None:
         self._first, self._pooling = pooling == "cls", pooling

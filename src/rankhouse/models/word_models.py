@@ -38,23 +38,14 @@ _CROSSED = 4  # pairs a distinct text, from which on it pays to look for equal o
 
 @dataclass(frozen=True)
 class WordDesign:
-    """How a word-level family reads text and where its word vectors start; families add their own sizes.
+    """How a word-level family reads text and where its word vectors start; families add their own sizes."""
 
-    Attributes:
-        vectors: Source of start vectors (see ``text.vectors.start_table``); "" draws them all.
-        words: Notation of the word splitter.
-        min_count: Rarer words become the one unknown word.
-        query_length: Query tokens kept.
-        passage_length: Passage tokens kept.
-        width: d, where ``vectors`` is "".
-    """
-
-    vectors: str = ""
-    words: str = "blingfire"
-    min_count: int = 5
-    query_length: int = 30
-    passage_length: int = 200
-    width: int = 300
+    vectors: str = ""  # source of start vectors (see ``text.vectors.start_table``); "" draws them all
+    words: str = "blingfire"  # notation of the word splitter
+    min_count: int = 5  # rarer words become the one unknown word
+    query_length: int = 30  # query tokens kept
+    passage_length: int = 200  # passage tokens kept
+    width: int = 300  # d, where ``vectors`` is ""
     model: ClassVar[type[WordModel]]
 
     def __post_init__(self) -> None:
@@ -170,11 +161,7 @@ class WordReader:
 
     @classmethod
     def rebuild(cls, reading: WordDesign, assets: Mapping[str, bytes]) -> WordReader:
-        """Make a reader from its design and files.
-
-        Raises:
-            BadModel: The vocabulary's file is missing.
-        """
+        """Make a reader from its design and files; BadModel if the vocabulary's file is missing."""
         if VOCABULARY_FILE not in assets:
             raise BadModel(
                 f"the model has no {VOCABULARY_FILE} (it has {sorted(assets)}); copy it whole again"
@@ -336,27 +323,19 @@ def hinge(scores: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Why a pair got its score: what matched, what each query word gathered, what each part gave.
+    """Why a pair got its score: what matched, what each query word gathered, what each part gave."""
 
-    Attributes:
-        query_words: The q words the model saw.
-        passage_words: The p words it saw.
-        score: The pair's score.
-        matches: Name -> (q, p) similarities.
-        gathered: Name -> (q, m) what each query word gathered (kernel sums, best matches, histogram ...).
-        columns: Name -> the m column names of ``gathered``.
-        parts: Name -> number; in the order they are worth reading.
-        additive: Whether ``parts`` sum to ``score``.
-    """
-
-    query_words: tuple[str, ...]
-    passage_words: tuple[str, ...]
-    score: float
-    matches: Mapping[str, FloatArray] = field(default_factory=dict)
+    query_words: tuple[str, ...]  # the q words the model saw
+    passage_words: tuple[str, ...]  # the p words it saw
+    score: float  # the pair's score
+    matches: Mapping[str, FloatArray] = field(default_factory=dict)  # name -> (q, p) similarities
+    # name -> (q, m) what each query word gathered (kernel sums, best matches, histogram ...)
     gathered: Mapping[str, FloatArray] = field(default_factory=dict)
+    # name -> the m column names of ``gathered``
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # name -> number; in the order they are worth reading
     parts: Mapping[str, float] = field(default_factory=dict)
-    additive: bool = True
+    additive: bool = True  # whether ``parts`` sum to ``score``
 
 
 def array(tensor: Tensor) -> FloatArray:

@@ -37,15 +37,10 @@ def check_keep(keep: object) -> float:
 
 @dataclass(frozen=True)
 class See:
-    """Lets a ranker read a share of each query's documents.
+    """Lets a ranker read a share of each query's documents."""
 
-    Attributes:
-        keep: The share, rounded up to whole documents.
-        similarity: By which they are chosen.
-    """
-
-    keep: float
-    similarity: Similarity
+    keep: float  # the share, rounded up to whole documents
+    similarity: Similarity  # by which they are chosen
 
     def count(self, documents: int) -> int:
         """Return how many of a query's documents are read."""
@@ -57,7 +52,6 @@ class See:
         """Return what chooses, once, the documents of a query that are read, in the run's order.
 
         Args:
-            texts: The queries by id.
             split: How documents are cut: what of them is compared.
             depth: Only the first so many are looked at.
         """

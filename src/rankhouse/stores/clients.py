@@ -58,6 +58,11 @@ def folder_or_file(store: str, where: str, instead: str) -> str:
     return where
 
 
+def unmade(where: str) -> Path | None:
+    """Return a local folder that opening the store will make; None where it is there already."""
+    return None if Path(where).exists() else Path(where)
+
+
 def whole_numbers(doc_ids: Iterable[str]) -> list[int]:
     """Return those ids that are whole numbers, as such: another program's field may hold numbers."""
     return [int(doc_id) for doc_id in doc_ids if _WHOLE.fullmatch(doc_id)]

@@ -18,7 +18,7 @@ from typing import Any
 
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 from rankhouse.stores import clients
 from rankhouse.stores.store import CONTENTS, FieldStore, Hits, StoreContents, StoreRecord, read_contents
 
@@ -38,11 +38,13 @@ class LanceDB(FieldStore):
         rule = "a table's name has letters, digits, _, - and ."
         clients.check_name("lancedb", "table", self.table, r"[\w.-]+", accepted=rule)
         self._folder: Path | None = None  # where the table lies, if that is on this machine
+        self._made: Path | None = None
         if "://" not in where:
             clients.folder_or_file(
                 "lancedb", where, "name a folder, s3://BUCKET/FOLDER or the like, or  db://NAME"
             )
             self._folder = Path(where) / f"{self.table}.lance"
+            self._made = clients.unmade(where)
         os.environ.setdefault("LANCE_LOG", "error")  # it warns of every table that is new
         self._lance: Any = clients.library("lancedb", "lancedb", "lancedb")
         self._arrow: Any = clients.library("pyarrow", "lancedb", "lancedb")
@@ -200,3 +202,7 @@ class LanceDB(FieldStore):
         rows = found.select(columns).to_arrow().to_pylist()
         for row in rows:
             yield Document(str(row[self.key]), row.get(self.text) or "", row.get(self.title) or "")
+
+    def close(self) -> None:
+        if self._made is not None and self._made.is_dir() and not any(self._made.iterdir()):
+            self._made.rmdir()

@@ -59,6 +59,7 @@ class Milvus(FieldStore):
         self._milvus: Any = clients.library("pymilvus", "milvus", "milvus")
         self.name = f"milvus {where}, collection {self.collection}"
         self._metrics: dict[str, str] = {}
+        self._made: Path | None = None
         options: dict[str, Any] = {}
         if "://" in where:
             options = {"token": os.environ.get("MILVUS_TOKEN", ""), "timeout": 60}
@@ -69,6 +70,7 @@ class Milvus(FieldStore):
             clients.library("milvus_lite", "milvus", "milvus")
             if Path(where).is_dir():  # from version 3 on; before, it is a file
                 check_own_folder(Path(where), ("LOCK",))
+            self._made = clients.unmade(where)
             # The client pings every 10 s; on a slow machine milvus-lite took that for an attack and hung up.
             options = {"grpc_options": {"grpc.keepalive_time_ms": 2**31 - 1}, "timeout": 60}
         with self.explained():
@@ -219,4 +221,7 @@ class Milvus(FieldStore):
             yield Document(str(row[self.key]), row.get(self.text) or "", row.get(self.title) or "")
 
     def close(self) -> None:
+        unused = self._made is not None and not self._client.list_collections()
         self._client.close()
+        if self._made is not None and unused:
+            shutil.rmtree(self._made, ignore_errors=True)

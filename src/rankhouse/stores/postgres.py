@@ -26,16 +26,13 @@ _LEXED: Final = 200_000  # characters of a text that its own search reads: a tsv
 
 @dataclass(eq=False, repr=False)
 class Postgres(FieldStore):
-    """A table of PostgreSQL.
-
-    Args:
-        where: "postgresql://host/database", "host=... dbname=...", or "" for what the PG... variables say;
-            the password comes from PGPASSWORD or ~/.pgpass.
-    """
+    """A table of PostgreSQL."""
 
     holds = frozenset({"vectors", "impacts", "texts"})
     batch, batch_bytes, most = 2000, 32 << 20, 1 << 20
 
+    # "postgresql://host/database", "host=... dbname=...", or "" for what the PG... variables say; the
+    # password comes from PGPASSWORD or ~/.pgpass.
     where: str
     table: str
 

@@ -26,8 +26,7 @@ import msgspec
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.io.decoding import read_own
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder, writing, writing_failures
+from rankhouse.io.outputs import check_own_folder, only_writer, writing, writing_failures
 from rankhouse.stores import clients
 from rankhouse.stores.store import (
     CONTENTS,
@@ -87,6 +86,7 @@ class Qdrant(FieldStore):
         self.name = f"qdrant {where}, collection {self.collection}"
         self._known_distance: str | None = None
         self._folder: Path | None = None  # of the collection, where there is no server
+        self._made: Path | None = None
         with self.explained():
             if where.startswith(("http://", "https://")):
                 secret = os.environ.get("QDRANT_API_KEY") or None
@@ -103,6 +103,7 @@ class Qdrant(FieldStore):
                 elif meta.exists():
                     read_own(meta, _Meta, _NOT_ITS_OWN, error=StoreFailed)
                 self._folder = Path(where) / "collection" / self.collection
+                self._made = clients.unmade(where)
                 # Otherwise the client opens a connection of SQLite to ask about threads, and leaves it open.
                 try:
                     self._client = qdrant.QdrantClient(path=where, force_disable_check_same_thread=True)
@@ -234,7 +235,10 @@ class Qdrant(FieldStore):
                 yield Document(self._id_of(point), text, title)
 
     def close(self) -> None:
+        unused = self._made is not None and not self._client.get_collections().collections
         self._client.close()
+        if self._made is not None and unused:
+            shutil.rmtree(self._made, ignore_errors=True)
 
 
 def sparse_of(library: Any, weights: Mapping[str, float]) -> Any:  # noqa: ANN401 - the client's, or the engine's

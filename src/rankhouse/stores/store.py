@@ -134,11 +134,7 @@ def _explaining(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Store(ABC):
-    """One collection of a database or search engine.
-
-    Args:
-        vectors: "exact", or "hnsw" for the store's approximate structure: what is built and searched.
-    """
+    """One collection of a database or search engine."""
 
     holds: ClassVar[frozenset[str]]  # what it can keep and search: of "vectors", "impacts", "texts"
     hashed: ClassVar[bool] = False  # terms of impacts become numbers below 2^32, so two of them may coincide
@@ -147,6 +143,7 @@ class Store(ABC):
     batch_bytes: ClassVar[int]
     most: ClassVar[int]  # the most hits it returns for a query
 
+    # "exact", or "hnsw" for the store's approximate structure: what is built and searched
     vectors: Structure = "exact"
     name: str = field(init=False)  # what messages call it; holds no secret
     _known: StoreContents | None = field(init=False, default=None)
@@ -249,13 +246,9 @@ class Store(ABC):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FieldStore(Store):
-    """A store whose collections may be another program's, with names of fields (columns) of their own.
+    """A store whose collections may be another program's, with names of fields (columns) of their own."""
 
-    Args:
-        key: Field of the document ids; "" for the store's own ids, where it has some.
-    """
-
-    key: str = "id"
+    key: str = "id"  # field of the document ids; "" for the store's own ids, where it has some
     title: str = "title"
     text: str = "text"
     vector: str = "vector"

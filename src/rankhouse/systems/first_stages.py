@@ -16,15 +16,10 @@ from rankhouse.systems.system import FirstStage
 
 @dataclass(frozen=True, repr=False)
 class Lexical(FirstStage):
-    """Retrieval by words.
+    """Retrieval by words."""
 
-    Attributes:
-        model: ``bm25(k1=0.9, b=0.4)``, ``ql``, ``jm`` ...
-        feedback: ``rm3(terms=10, docs=10, weight=0.5)``; "" for none.
-    """
-
-    model: str = "bm25"
-    feedback: str = ""
+    model: str = "bm25"  # ``bm25(k1=0.9, b=0.4)``, ``ql``, ``jm`` ...
+    feedback: str = ""  # ``rm3(terms=10, docs=10, weight=0.5)``; "" for none
 
     def __post_init__(self) -> None:
         notation.choose(notation.parse(self.model).name, {**WEIGHTINGS, **ENCODED}, "model")
@@ -40,17 +35,11 @@ class Lexical(FirstStage):
 
 @dataclass(frozen=True, repr=False)
 class Dense(FirstStage):
-    """Retrieval by vectors that ``rankhouse encode`` made.
+    """Retrieval by vectors that ``rankhouse encode`` made."""
 
-    Attributes:
-        ranker: The encoder: a folder, or ``biencoder("DIR")``.
-        name: Under which name its vectors were encoded.
-        vectors: "exact", or a FAISS structure that was built: ``flat``, ``sq8``, ``hnsw`` ...
-    """
-
-    ranker: str
-    name: str = "default"
-    vectors: str = "exact"
+    ranker: str  # the encoder: a folder, or ``biencoder("DIR")``
+    name: str = "default"  # under which name its vectors were encoded
+    vectors: str = "exact"  # "exact", or a FAISS structure that was built: ``flat``, ``sq8``, ``hnsw`` ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ranker", canonical_ranker(self.ranker))
@@ -65,15 +54,10 @@ class Dense(FirstStage):
 
 @dataclass(frozen=True, repr=False)
 class Sparse(FirstStage):
-    """Retrieval by the impacts of a sparse encoder, which ``rankhouse encode`` made.
+    """Retrieval by the impacts of a sparse encoder, which ``rankhouse encode`` made."""
 
-    Attributes:
-        ranker: The encoder: a folder or hub name, or ``sparse("DIR", max_length=128)``.
-        name: Under which name its impacts were encoded.
-    """
-
-    ranker: str
-    name: str = "default"
+    ranker: str  # the encoder: a folder or hub name, or ``sparse("DIR", max_length=128)``
+    name: str = "default"  # under which name its impacts were encoded
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ranker", without_family(canonical_ranker(self.ranker), "sparse"))

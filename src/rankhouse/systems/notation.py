@@ -71,11 +71,7 @@ def system(text: str | System) -> System:
 
 
 def read_stage(text: str) -> Stage:
-    """Read what stands right of ``>>``: a call, or else the name of a folder.
-
-    Raises:
-        WrongUse: It cannot be read.
-    """
+    """Read what stands right of ``>>``: a call, or the name of a folder; WrongUse if it is neither."""
     if not _CALL.match(text):
         return Stage(text)
     return _Reader(text).read(_Reader.stage)
@@ -89,11 +85,7 @@ class _Reader:
         self._depth = 0
 
     def read(self, kind: Callable[[_Reader, ast.expr], T]) -> T:
-        """Parse the text and read the whole of it as one kind of thing.
-
-        Raises:
-            WrongUse: It cannot be read.
-        """
+        """Parse the text and read the whole of it as one kind of thing; WrongUse if it cannot be read."""
         text = self._text
         if len(text) > _MOST_TEXT:
             raise WrongUse(f"this system has {len(text):,} characters; {_MOST_TEXT:,} at most are read")

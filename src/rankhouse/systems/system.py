@@ -214,17 +214,11 @@ class FirstStage(System):
 
 @dataclass(frozen=True, repr=False)
 class Fused(System):
-    """Several systems whose rankings become one.
+    """Several systems whose rankings become one."""
 
-    Attributes:
-        method: In notation: ``rrf(k=60)``, ``linear("z-score")``, ``combsum``, ``combmnz``.
-        systems: Two or more; one with a weight that is still to be added to others.
-        weights: One a system; None for equal ones.
-    """
-
-    method: str
-    systems: tuple[System, ...]
-    weights: tuple[float, ...] | None = None
+    method: str  # in notation: ``rrf(k=60)``, ``linear("z-score")``, ``combsum``, ``combmnz``
+    systems: tuple[System, ...]  # two or more; one with a weight that is still to be added to others
+    weights: tuple[float, ...] | None = None  # one a system; None for equal ones
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", canonical_fusion(self.method))

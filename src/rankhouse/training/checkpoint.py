@@ -24,6 +24,7 @@ from rankhouse.core.errors import BadData, BadModel, MissingInput, OutputFailed
 from rankhouse.io.checksums import file_sum
 from rankhouse.io.decoding import UNREADABLE, read_own
 from rankhouse.io.outputs import replacing
+from rankhouse.models.bundle import distinct
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -35,18 +36,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], notes: Mapping[str, 
 
     Tensors that share memory are written once.
     """
-    first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
-    aliases: dict[str, str] = {}
-    stored: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
-        if tensor.numel() and key in first:
-            aliases[name] = first[key]
-            continue
-        first[key] = name
-        whole = tensor.detach().cpu().contiguous()
-        # A view into a larger tensor would take its owner along.
-        stored[name] = whole.clone() if whole.untyped_storage().nbytes() > whole.nbytes else whole
+    stored, aliases = distinct(tensors)
     sums = {name: _checksum(tensor) for name, tensor in stored.items()}
     note = msgspec.json.encode({"said": notes, "aliases": aliases, "sums": sums}).decode()
     with saving(path), replacing(path) as temporary:
@@ -226,11 +216,7 @@ def sums_of(folder: Path, names: Iterable[str]) -> dict[str, tuple[int, int]]:
 
 
 def load_state(path: Path, kind: type[Checkpoint[S]]) -> tuple[Checkpoint[S], dict[str, Tensor]]:
-    """Read a checkpoint and its tensors.
-
-    Raises:
-        BadModel: It, or a file beside it, is damaged, or of another version.
-    """
+    """Read a checkpoint and its tensors; BadModel if a file is damaged, or of another version."""
     tensors, notes = load_tensors(path)
     try:
         point = msgspec.convert(notes, kind)

@@ -22,8 +22,7 @@ from rankhouse.core.errors import BadModel, RankhouseWarning, WrongUse
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
 from rankhouse.io.checksums import write_checked
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder
+from rankhouse.io.outputs import check_own_folder, only_writer
 from rankhouse.io.scratch import tidy
 from rankhouse.io.trec import write_run
 from rankhouse.models.contract import HeadedModel, Model, TemperedModel

@@ -32,8 +32,7 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.sampling import generator
 from rankhouse.io.checksums import file_sum, write_checked
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder
+from rankhouse.io.outputs import check_own_folder, only_writer
 from rankhouse.io.scratch import tidy
 from rankhouse.models.bundle import fingerprint
 from rankhouse.models.monot5 import MonoT5

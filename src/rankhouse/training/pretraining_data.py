@@ -193,11 +193,7 @@ class Stream:
 
     @classmethod
     def open(cls, path: Path, tokenizer: Tokenizer, tokens: int, seed: int) -> Stream:
-        """Map a file of :func:`write_tokens` into memory.
-
-        Raises:
-            BadData: Fewer than four rows of text.
-        """
+        """Map a file of :func:`write_tokens` into memory; BadData if it has fewer than four rows of text."""
         kind = _kind(tokenizer)
         length = path.stat().st_size // kind.itemsize
         if length < 4 * tokens:

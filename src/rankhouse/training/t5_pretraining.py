@@ -86,11 +86,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def specials(tokenizer: Tokenizer) -> Specials:
-    """Find the end token and the sentinels.
-
-    Raises:
-        BadModel: It has none: no vocabulary of a T5.
-    """
+    """Find the end token and the sentinels; BadModel for a vocabulary without, which is no T5's."""
     end = tokenizer.token_to_id("</s>")
     sentinels: list[int] = []
     while (number := tokenizer.token_to_id(f"<extra_id_{len(sentinels)}>")) is not None:

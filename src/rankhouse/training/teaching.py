@@ -19,7 +19,7 @@ from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import compare
 from rankhouse.evaluation.measure_notation import graded
 from rankhouse.index.index import Index
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher
 from rankhouse.models import bundle

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.adaptation.options import AdaptJob
 from rankhouse.cli import console
-from rankhouse.cli.options import idle, read_change, verb
+from rankhouse.cli.options import idle, read_change, record_command, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import needs
 from rankhouse.core.nouns import TextEncoder
@@ -35,6 +35,7 @@ def command(
     """Teach a ranker with questions made from the documents; a teacher's scores serve as judgements."""
     with needs("neural", "training"):
         from rankhouse.adaptation.adapt import adapt_with
+        from rankhouse.training.folder import COMMAND
     settings = dict(map(read_change, job.changes))
     if job.test_queries is None:
         idle("it is for --test-queries, which are not given", "test_run")
@@ -47,6 +48,7 @@ def command(
         if all(isinstance(one, TextEncoder | SystemTeacher) for one in members_of(work.teacher)):
             idle("vectors of a bi-encoder are kept in --out, and so are a system's lists", "cache")
         result = adapt_with(work)
+    record_command(out / COMMAND)  # each time: more steps may have been given
     return CommandResult(result, lambda: _tell(result, out))
 
 

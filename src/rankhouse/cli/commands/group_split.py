@@ -20,8 +20,7 @@ from rankhouse.core.qrels import Qrels, RelevantFrom, from_grade, restrict
 from rankhouse.evaluation.folds import divide, products
 from rankhouse.io.corpora import read_documents, read_queries, write_queries
 from rankhouse.io.files import SkipBad, Skips
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder, write_lines, writing
+from rankhouse.io.outputs import check_own_folder, only_writer, write_lines, writing
 from rankhouse.io.trec import read_qrels, write_qrels
 from rankhouse.page.tables import CommandResult, Table
 from rankhouse.text.characters import WIDTHS

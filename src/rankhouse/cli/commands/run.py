@@ -15,18 +15,21 @@ from rankhouse.cli.shards import ClusterChoice
 from rankhouse.cluster.session import ClusterOptions
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import MissingInput
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import check_own_folder, real_path
+from rankhouse.io.outputs import check_own_folder, only_writer, real_path
 from rankhouse.io.scratch import tidy
 from rankhouse.page.tables import CommandResult
-from rankhouse.recipes.execute.execute import HASHES, State, carry_out, standing
-from rankhouse.recipes.execute.manifest import write_manifest
-from rankhouse.recipes.read.file_hashes import Contents
+from rankhouse.recipes.execute.execute import HASHES, State, carry_out, standing, write_manifest
 from rankhouse.recipes.read.parse import read_recipe
 from rankhouse.recipes.read.plan import RecipePlan, make_plan
-from rankhouse.recipes.read.sources import Sources
-from rankhouse.recipes.show.figures import check_figures, make_figures
-from rankhouse.recipes.show.report import Result, checks_table, record, write_results
+from rankhouse.recipes.read.sources import Contents, Sources
+from rankhouse.recipes.show.report import (
+    Result,
+    check_figures,
+    checks_table,
+    make_figures,
+    record,
+    write_results,
+)
 from rankhouse.recipes.show.tables import check_tables, make_tables
 from rankhouse.recipes.show.values import Results
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.cli import console
-from rankhouse.cli.options import command_line, idle, verb, with_changes
+from rankhouse.cli.options import idle, record_command, verb, with_changes
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
-from rankhouse.io.outputs import writing
 from rankhouse.jobs.train import TrainJob
 from rankhouse.page.tables import CommandResult
 
@@ -35,8 +34,7 @@ def command(
     from rankhouse.training.folder import COMMAND
 
     if not (out / COMMAND).exists():  # it may resume, or be finished already
-        with writing(out / COMMAND) as file:
-            file.write(f"{command_line()}\n")
+        record_command(out / COMMAND)
     return CommandResult(outcome, lambda: _tell(outcome, out))
 
 

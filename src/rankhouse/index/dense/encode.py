@@ -32,7 +32,7 @@ from rankhouse.index.dense.vectors import (
     VectorsState,
     unit_length,
 )
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 from rankhouse.text.split import Split, Whole
 
 

@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.nouns import FloatArray
-from rankhouse.index.append_state import LogKind, OffsetColumn
-from rankhouse.index.encoded import Encoded, EncodedState, encoded_folder
+from rankhouse.index.append_state import Encoded, EncodedState, LogKind, OffsetColumn, encoded_folder
 from rankhouse.index.lexical.store import Strings
 from rankhouse.io.checksums import CheckedArray
 

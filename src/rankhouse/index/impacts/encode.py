@@ -30,9 +30,8 @@ from rankhouse.index.impacts.impacts import (
     Weigher,
     read_query_files,
 )
-from rankhouse.index.impacts.lists import build_lists
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import replacing
+from rankhouse.index.impacts.search import build_lists
+from rankhouse.io.outputs import only_writer, replacing
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -49,12 +48,9 @@ def encode_impacts(
     """Weigh the words of a collection, or of what is not encoded of it yet, and pack the postings.
 
     Args:
-        encoder: What weighs words.
         documents: All documents of the collection, in index order, streamed once.
-        folder: Where the impacts are or shall be, see ``impacts.impacts_folder``.
         job: Count and split; weights are float32 always.
         source: What names the encoder wherever it lies, for searches without it.
-        progress: Progress callback; counts documents encoded earlier too.
 
     Raises:
         WrongUse: The folder holds impacts of another encoder or split, or is being written.

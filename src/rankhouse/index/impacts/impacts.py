@@ -8,7 +8,7 @@
         ends.bin         (documents + 1,) int64: where each document's entries begin, and where the last end
         ids.bin          the documents' ids, one after the other, UTF-8
         ids_at.bin       (documents + 1,) int64: where each id begins, and where the last one ends
-        structures/      the same as packed postings, see lists.py; what weighs queries, where a table does
+        structures/      the same as packed postings, see search.py; what weighs queries, where a table does
 
 Files grow as those of vectors do (``append_log.py``). A document cut into passages has of each word the
 largest weight in any passage (Nguyen, MacAvaney, Yates, "Adapting Learned Sparse Retrieval for Long
@@ -26,8 +26,7 @@ import msgspec
 import numpy as np
 
 from rankhouse.core.errors import BadIndex
-from rankhouse.index.append_state import AGAIN, LogKind, OffsetColumn
-from rankhouse.index.encoded import Encoded, EncodedState, encoded_folder
+from rankhouse.index.append_state import AGAIN, Encoded, EncodedState, LogKind, OffsetColumn, encoded_folder
 from rankhouse.index.lexical.kernel import Float32s, Int64s
 from rankhouse.index.lexical.store import Strings
 from rankhouse.io.checksums import CheckedArray
@@ -75,22 +74,14 @@ class Weigher(QueryWeigher, Protocol):
 
 
 class ImpactsState(EncodedState, frozen=True, kw_only=True):
-    """How much of the files counts, and how they were made.
+    """How much of the files counts, and how they were made."""
 
-    Attributes:
-        vocabulary: v, the number of words.
-        entries: Weights stored: one a document and word, none of them 0.
-        id_bytes: Bytes of the documents' ids.
-        without_text: Documents that have no entry.
-        source: Notation that the encoder was opened by, hashes of contents in place of folders.
-        query: CRC-32 of each file that weighs queries without the model.
-    """
-
-    vocabulary: int
-    entries: int = 0
-    id_bytes: int = 0
-    without_text: int = 0
-    source: str = ""
+    vocabulary: int  # v, the number of words
+    entries: int = 0  # weights stored: one a document and word, none of them 0
+    id_bytes: int = 0  # bytes of the documents' ids
+    without_text: int = 0  # documents that have no entry
+    source: str = ""  # notation that the encoder was opened by, hashes of contents in place of folders
+    # CRC-32 of each file that weighs queries without the model
     query: dict[str, int] = msgspec.field(default_factory=dict)
     format: str = "rankhouse-impacts"
     version: int = 1
@@ -132,7 +123,6 @@ class Impacts(Encoded[ImpactsState]):
         words: (entries,) on disk.
         weights: (entries,) on disk.
         ends: (documents + 1,) on disk.
-        ids: Id of each document by number.
     """
 
     kind, what, command = IMPACTS, "impacts", "rankhouse encode --ranker 'sparse(\"DIR\")'"

@@ -32,8 +32,14 @@ from rankhouse.index.lexical.growing import AnalysedSegment, GrowingSegments, is
 from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
 from rankhouse.index.lexical.segment import Segment
 from rankhouse.io.checksums import file_sum
-from rankhouse.io.locks import only_writer, refuse_if_written
-from rankhouse.io.outputs import others, real_path, replacing_folder, writing_failures
+from rankhouse.io.outputs import (
+    only_writer,
+    others,
+    real_path,
+    refuse_if_written,
+    replacing_folder,
+    writing_failures,
+)
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.text.analyze import ANALYZERS
 

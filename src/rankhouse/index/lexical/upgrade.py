@@ -25,8 +25,7 @@ from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
 from rankhouse.index.lexical.store import DocumentStore, StoreWriter, Strings
 from rankhouse.index.lexical.write import sums_of, write_counted
 from rankhouse.io.checksums import CheckedArray
-from rankhouse.io.locks import only_writer
-from rankhouse.io.outputs import writing_failures
+from rankhouse.io.outputs import only_writer, writing_failures
 
 _COPIED = ("store.bin", "block_rows.npy", "block_starts.npy")
 

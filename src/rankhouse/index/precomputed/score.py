@@ -18,9 +18,6 @@ _REMEMBERED: Final = 65_536
 class PrecomputedScorer:
     """Scores passages of an index by what is stored of them; a ``StoredScorer`` for ``rerank``.
 
-    Attributes:
-        scored: Passages scored so far.
-
     Raises:
         BadIndex: The store is of other documents.
     """
@@ -51,11 +48,7 @@ class PrecomputedScorer:
         return [StoredPassage(doc_id, place(row), row) for row in self.store.passages_of(number)]
 
     def find(self, passage: Passage) -> StoredPassage | None:
-        """Return what is stored of a passage; None where nothing is.
-
-        Raises:
-            KeyError: The index has no such document.
-        """
+        """Return what is stored of a passage, or None; KeyError if the index has no such document."""
         number = self._number(passage.doc_id)
         if number >= self._covered:
             return None

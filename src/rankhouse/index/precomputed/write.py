@@ -32,7 +32,7 @@ from rankhouse.index.precomputed.read import (
     PrecomputedPassages,
     PrecomputedState,
 )
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 from rankhouse.text.split import Split, Whole, dropped_words
 
 

@@ -55,8 +55,6 @@ class ShardedIndex:
     Open them with :meth:`open`, or with :meth:`reach` where they lie elsewhere.
 
     Attributes:
-        collection: Statistics of all documents.
-        documents: The documents by id.
         missing: Names of the shards that are left out since they do not answer.
 
     Raises:
@@ -86,11 +84,7 @@ class ShardedIndex:
 
     @classmethod
     def reach(cls, shards: Shards, *, partial: bool = False) -> Self:
-        """Ask shards what they are and join them.
-
-        Raises:
-            ShardFailed: A shard does not answer.
-        """
+        """Ask shards what they are and join them; ShardFailed if one does not answer."""
         asked, infos = set(range(len(shards.names))), dict[int, ShardInfo]()
         while asked:
             try:
@@ -262,11 +256,7 @@ class ShardedIndex:
         return rows
 
     def row_of(self, doc_id: str) -> int:
-        """Return the row of a document among all.
-
-        Raises:
-            WrongUse: No shard has such a document.
-        """
+        """Return the row of a document among all; WrongUse if no shard has it."""
         [row] = self.find([doc_id])
         if row < 0:
             raise WrongUse(f'"{doc_id}": no part of {self.path} has such a document; ids match exactly')
@@ -277,11 +267,7 @@ class ShardedIndex:
         return self._ask_owners(rows.tolist(), IndexShard.ids)
 
     def require(self, doc_ids: Iterable[str]) -> None:
-        """Refuse a run of another collection.
-
-        Raises:
-            BadData: No shard has one of them.
-        """
+        """Refuse a run of another collection; BadData if no shard has one of its documents."""
         wanted = list(doc_ids)
         missing = next((i for i, row in zip(wanted, self.find(wanted), strict=True) if row < 0), None)
         if missing is not None:
@@ -291,11 +277,7 @@ class ShardedIndex:
             )
 
     def distinct(self, ids: Sequence[str]) -> Sequence[str]:
-        """Return ids that several shards gave.
-
-        Raises:
-            DuplicateId: Two shards gave the same.
-        """
+        """Return ids that several shards gave; DuplicateId if two gave the same."""
         if len(left := set(ids)) < len(ids):
             for doc_id in ids:
                 if doc_id not in left:

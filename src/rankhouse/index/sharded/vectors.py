@@ -29,11 +29,7 @@ class ShardedVectors:
         self.name, self.state = name, state
 
     def require_encoder(self, encoder: Encoder) -> ShardedVectors:
-        """Make sure queries will be encoded by what encoded the documents.
-
-        Raises:
-            BadIndex: It is another encoder.
-        """
+        """Refuse (BadIndex) queries that another encoder encodes than the documents'."""
         if encoder.fingerprint != self.state.encoder:
             raise BadIndex(
                 f'the vectors "{self.name}" of the parts were encoded by {self.state.encoder}, the queries '

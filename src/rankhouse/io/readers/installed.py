@@ -26,11 +26,7 @@ def has_reader(path: Path) -> bool:
 
 
 def documents(path: Path) -> Iterator[tuple[int, Document]]:
-    """Stream (place, document) of a file.
-
-    Raises:
-        BadData: The reader failed, or gave something else.
-    """
+    """Stream (place, document) of a file; BadData if the reader fails, or gives something else."""
     ending = kind_of(path)
     try:
         for place, document in enumerate(load(GROUP, ending[1:])(path), 1):

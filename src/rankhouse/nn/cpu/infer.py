@@ -37,17 +37,11 @@ TILE = 32
 
 
 class Int8Rows(NamedTuple):
-    """Rows of activations in int8.
+    """Rows of activations in int8."""
 
-    Attributes:
-        values: (t, k) int8.
-        scales: (t,) float32, what a row's values are multiplied by.
-        sums: (t,) int32, the sum of each row's values.
-    """
-
-    values: Tensor
-    scales: Tensor
-    sums: Tensor
+    values: Tensor  # (t, k) int8
+    scales: Tensor  # (t,) float32, what a row's values are multiplied by
+    sums: Tensor  # (t,) int32, the sum of each row's values
 
     @classmethod
     def empty(cls, count: int, width: int) -> Int8Rows:

@@ -125,11 +125,7 @@ def multiplies(*factors: Tensor) -> bool:
 
 
 def require_int8_loops(device: torch.device) -> None:
-    """Refuse int8 on a machine that lacks it.
-
-    Raises:
-        WrongUse: Says what is missing.
-    """
+    """Refuse (WrongUse) int8 on a machine that lacks it, and say what is missing."""
     if device.type != "cpu":
         raise WrongUse(NO_INT8.format("it is made for processors, not for CUDA"))
     if not has_int8():

@@ -37,17 +37,11 @@ def rounded(rows: int) -> int:
 
 
 class Head(NamedTuple):
-    """How attention is cut.
+    """How attention is cut."""
 
-    Attributes:
-        ends: (n + 1,) int64, where rows begin and end in t.
-        heads: h.
-        scale: What products of queries and keys are multiplied by.
-    """
-
-    ends: Tensor
-    heads: int
-    scale: float
+    ends: Tensor  # (n + 1,) int64, where rows begin and end in t
+    heads: int  # h
+    scale: float  # what products of queries and keys are multiplied by
 
 
 class _Attend(NamedTuple):

@@ -21,15 +21,10 @@ with suppress(ImportError):  # not compiled on this machine: `train.fits` says s
 
 
 class TextRows(NamedTuple):
-    """n texts, whose words stand as rows of a table.
+    """n texts, whose words stand as rows of a table."""
 
-    Attributes:
-        at: (n, p) int64 rows of words.
-        lengths: (n,) int64, how many of them count.
-    """
-
-    at: Tensor
-    lengths: Tensor
+    at: Tensor  # (n, p) int64 rows of words
+    lengths: Tensor  # (n,) int64, how many of them count
 
     def check(self, rows: int) -> None:
         """Refuse rows that lead outside a table of so many, or texts longer than their row."""

@@ -31,15 +31,10 @@ _COLUMNS = 16  # of a panel of a product of few rows
 
 
 class ByteRows(NamedTuple):
-    """Rows of activations as bytes.
+    """Rows of activations as bytes."""
 
-    Attributes:
-        values: (t and a few more, k) uint8, 128 for 0.
-        scales: (t,) float32, what a row's values are multiplied by.
-    """
-
-    values: Tensor
-    scales: Tensor
+    values: Tensor  # (t and a few more, k) uint8, 128 for 0
+    scales: Tensor  # (t,) float32, what a row's values are multiplied by
 
     @classmethod
     def empty(cls, count: int, width: int) -> ByteRows:

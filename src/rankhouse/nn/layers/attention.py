@@ -36,17 +36,11 @@ _BLOCKS = 4  # windows that a row must hold for blocks of one to cost less than 
 
 @dataclass(frozen=True)
 class Group:
-    """Neighbouring rows of one length.
+    """Neighbouring rows of one length."""
 
-    Attributes:
-        start: Their first token.
-        rows: How many they are.
-        length: Tokens of each.
-    """
-
-    start: int
-    rows: int
-    length: int
+    start: int  # their first token
+    rows: int  # how many they are
+    length: int  # tokens of each
 
     @property
     def tokens(self) -> int:
@@ -194,13 +188,9 @@ def _by_distance(heads: int, window: int, longest: int) -> Tensor:
 
 
 class Attention(Protocol):
-    """Softmax attention of every row over itself; with a bias of its own kind, see ``t5.RelativeBias``.
+    """Softmax attention of every row over itself; with a bias of its own kind, see ``t5.RelativeBias``."""
 
-    Attributes:
-        fold: What query weights (and added biases) must be multiplied by, besides 1 / sqrt(d).
-    """
-
-    fold: float
+    fold: float  # what query weights (and added biases) must be multiplied by, besides 1 / sqrt(d)
 
     def __call__(self, qkv: Tensor, layout: RowLayout, bias: Any = None) -> Tensor:  # noqa: ANN401  # Bias, or a table
         """Attend: (t, 3 * h * d) -> (t, h * d)."""

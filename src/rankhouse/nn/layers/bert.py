@@ -27,23 +27,14 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class PostNormSizes:
-    """What the weights do not say.
+    """What the weights do not say."""
 
-    Attributes:
-        layers: How many.
-        heads: h.
-        eps: Added to variances.
-        activation: Of the feed-forward part.
-        first_position: Row of the position table that the first token takes (RoBERTa: 2).
-        furthest: Distance from which on all share a bias (MPNet); 0 for an encoder without.
-    """
-
-    layers: int
-    heads: int
-    eps: float
-    activation: Activation
-    first_position: int = 0
-    furthest: int = 0
+    layers: int  # how many
+    heads: int  # h
+    eps: float  # added to variances
+    activation: Activation  # of the feed-forward part
+    first_position: int = 0  # row of the position table that the first token takes (RoBERTa: 2)
+    furthest: int = 0  # distance from which on all share a bias (MPNet); 0 for an encoder without
 
 
 BERT_NAMES = {

@@ -19,9 +19,8 @@ from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.attention import Group, RowLayout
 from rankhouse.nn.layers.linear import Affine, linear, root_mean_square, root_mean_square_norm
-from rankhouse.nn.layers.prenorm import FeedForward, NormAffine
+from rankhouse.nn.layers.prenorm import FeedForward, NormAffine, Rotary, Turn, interleaved
 from rankhouse.nn.layers.ragged import Packed
-from rankhouse.nn.layers.rotary import Rotary, Turn, interleaved
 
 State = Mapping[str, Tensor]
 
@@ -30,27 +29,16 @@ _QUERIES = 256  # of a row that attend at once, so that memory grows with the ro
 
 @dataclass(frozen=True)
 class DecoderSizes:
-    """What the weights do not say.
+    """What the weights do not say."""
 
-    Attributes:
-        layers: How many.
-        heads: h.
-        key_heads: s.
-        eps: Added to mean squares.
-        activation: Of the feed-forward part.
-        rotary: Positions.
-        gain_from: What is added to norms' gains (Gemma: 1).
-        scale: What word vectors are multiplied by (Gemma: the root of w).
-    """
-
-    layers: int
-    heads: int
-    key_heads: int
-    eps: float
-    activation: Activation
-    rotary: Rotary
-    gain_from: float = 0.0
-    scale: float = 1.0
+    layers: int  # how many
+    heads: int  # h
+    key_heads: int  # s
+    eps: float  # added to mean squares
+    activation: Activation  # of the feed-forward part
+    rotary: Rotary  # positions
+    gain_from: float = 0.0  # what is added to norms' gains (Gemma: 1)
+    scale: float = 1.0  # what word vectors are multiplied by (Gemma: the root of w)
 
 
 KeysValues = tuple[Tensor, Tensor]

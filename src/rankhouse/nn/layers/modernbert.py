@@ -23,41 +23,36 @@ from rankhouse.nn.cpu import wide
 from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.attention import RowLayout, attention
 from rankhouse.nn.layers.linear import Affine, Rows, layer_norm, linear, root_mean_square_norm
-from rankhouse.nn.layers.prenorm import FeedForward, NormAffine, SelfAttentionHalf, centred
+from rankhouse.nn.layers.prenorm import (
+    FeedForward,
+    NormAffine,
+    Rotary,
+    SelfAttentionHalf,
+    Turn,
+    centred,
+    interleaved,
+)
 from rankhouse.nn.layers.ragged import Packed
-from rankhouse.nn.layers.rotary import Rotary, Turn, interleaved
 
 State = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class LayerKind:
-    """What layers of one kind have in common.
+    """What layers of one kind have in common."""
 
-    Attributes:
-        window: How far a token reads; None: the whole row.
-        rotary: Its positions.
-    """
-
-    window: int | None
-    rotary: Rotary
+    window: int | None  # how far a token reads; None: the whole row
+    rotary: Rotary  # its positions
 
 
 @dataclass(frozen=True)
 class ModernSizes:
-    """What the weights do not say.
+    """What the weights do not say."""
 
-    Attributes:
-        kinds: Of each layer.
-        heads: h.
-        eps: Added to variances.
-        activation: Of the feed-forward part.
-    """
-
-    kinds: tuple[LayerKind, ...]
-    heads: int
-    eps: float
-    activation: Activation
+    kinds: tuple[LayerKind, ...]  # of each layer
+    heads: int  # h
+    eps: float  # added to variances
+    activation: Activation  # of the feed-forward part
 
 
 class _Weights:

@@ -11,25 +11,68 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.layers.attention import Attention, RowLayout
 from rankhouse.nn.layers.linear import Affine, Gated, Rows, linear, root_mean_square_norm
 
+# Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, eq. 34: numbers i and
+# i + d / 2 of a head are one complex number, multiplied by exp(i place frequency). Here the two stand side by
+# side, which the weights are laid out for (:func:`interleaved`): products of queries and keys do not change.
+# Shapes: t tokens, h heads, d width of a head.
 
-class NormAffine(NamedTuple):
-    """The norm before a half of a layer.
 
-    Attributes:
-        gain: (w,).
-        shift: (w,), or None.
-        eps: Added to the mean square.
+def interleaved(rows: Tensor, heads: int) -> Tensor:
+    """Put numbers i and i + d / 2 of each head side by side: rows (h * d, ...) of a weight or bias."""
+    return rows.view(heads, 2, -1, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
+
+
+class Rotary:
+    """Turns by place.
+
+    Args:
+        frequencies: (d / 2,) float32, radians a place.
+        scale: What queries and keys are multiplied by besides (YaRN).
     """
 
-    gain: Tensor
-    shift: Tensor | None
-    eps: float
+    def __init__(self, frequencies: Tensor, scale: float = 1.0) -> None:
+        self._frequencies, self._scale = frequencies.detach().float(), scale
+
+    def at(self, places: Tensor) -> Turn:
+        """Return what turns tokens at these places (t,) of their rows."""
+        angles = places.float()[:, None] * self._frequencies.to(places.device)
+        return Turn(torch.polar(torch.full_like(angles, self._scale), angles))
+
+
+class Turn(NamedTuple):
+    """Turns the tokens of a batch."""
+
+    circle: Tensor  # (t, d / 2) complex64
+
+    def __call__(self, x: Tensor, heads: int, chosen: Tensor | None = None) -> Tensor:
+        """Turn the first ``heads`` heads of x (t, any * d), in place; return x.
+
+        Args:
+            chosen: (t,) int64, which of the batch's tokens these are; None: all.
+        """
+        circle = self.circle if chosen is None else self.circle[chosen]
+        turned = x[:, : heads * 2 * circle.shape[1]]
+        own = turned.float()
+        numbers = torch.view_as_complex(own.view(len(x), heads, circle.shape[1], 2))
+        numbers.mul_(circle[:, None])
+        if own.data_ptr() != turned.data_ptr():
+            turned.copy_(own)
+        return x
+
+
+class NormAffine(NamedTuple):
+    """The norm before a half of a layer."""
+
+    gain: Tensor  # (w,)
+    shift: Tensor | None  # (w,), or None
+    eps: float  # added to the mean square
 
     def into(self, weight: Tensor, bias: Tensor | None = None) -> Affine:
         """Return a weight (out, w) and bias with the norm's gain and shift multiplied into them."""

@@ -16,15 +16,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Ragged:
-    """n rows end to end.
+    """n rows end to end."""
 
-    Attributes:
-        values: (t,) all rows' values, row after row.
-        lengths: (n,) int64, how many of them each row has; they sum to t.
-    """
-
-    values: Tensor
-    lengths: Tensor
+    values: Tensor  # (t,) all rows' values, row after row
+    lengths: Tensor  # (n,) int64, how many of them each row has; they sum to t
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
@@ -79,19 +74,12 @@ class Ragged:
 
 @dataclass(frozen=True)
 class TwoSided:
-    """A batch of n pairs whose sides stay apart (TK, KNRM, samCNN ...).
+    """A batch of n pairs whose sides stay apart (TK, KNRM, samCNN ...)."""
 
-    Attributes:
-        query: n rows of query token ids.
-        passage: n rows of passage token ids.
-        lost: (n,) int64, tokens of either side that did not fit.
-        crossed: Whether passages come again and again, so that it pays to compute equal ones once.
-    """
-
-    query: Ragged
-    passage: Ragged
-    lost: Tensor
-    crossed: bool = False
+    query: Ragged  # n rows of query token ids
+    passage: Ragged  # n rows of passage token ids
+    lost: Tensor  # (n,) int64, tokens of either side that did not fit
+    crossed: bool = False  # whether passages come again and again, so that it pays to compute equal ones once
 
     @classmethod
     def join(cls, parts: Sequence[TwoSided]) -> TwoSided:
@@ -118,16 +106,11 @@ class TwoSided:
 
 @dataclass(frozen=True)
 class Packed:
-    """A batch of n pairs, each one row of ids: what transformers read.
+    """A batch of n pairs, each one row of ids: what transformers read."""
 
-    Attributes:
-        ids: n rows of token ids, special tokens included; no row is empty.
-        lost: (n,) int64, tokens of the text that did not fit.
-        segments: (t,) int64, 0 for query and 1 for passage tokens; None for models that do not ask.
-    """
-
-    ids: Ragged
-    lost: Tensor
+    ids: Ragged  # n rows of token ids, special tokens included; no row is empty
+    lost: Tensor  # (n,) int64, tokens of the text that did not fit
+    # (t,) int64, 0 for query and 1 for passage tokens; None for models that do not ask
     segments: Tensor | None = None
 
     @classmethod

@@ -37,25 +37,15 @@ _ENCODER_BLOCK, _DECODER_BLOCK = "encoder.block.{}.layer.", "decoder.block.{}.la
 
 @dataclass(frozen=True)
 class T5Sizes:
-    """What the weights do not say.
+    """What the weights do not say."""
 
-    Attributes:
-        encoder_layers: How many.
-        decoder_layers: How many.
-        heads: h.
-        eps: Added to mean squares.
-        activation: Of the feed-forward parts.
-        furthest: Distance from which on all positions share a bucket.
-        scaled: Whether decoder states are multiplied by w ** -0.5 before the output layer (T5 1.0).
-    """
-
-    encoder_layers: int
-    decoder_layers: int
-    heads: int
-    eps: float
-    activation: Activation
-    furthest: int
-    scaled: bool
+    encoder_layers: int  # how many
+    decoder_layers: int  # how many
+    heads: int  # h
+    eps: float  # added to mean squares
+    activation: Activation  # of the feed-forward parts
+    furthest: int  # distance from which on all positions share a bucket
+    scaled: bool  # whether decoder states are multiplied by w ** -0.5 before the output layer (T5 1.0)
 
 
 def _feed(state: State, name: str, sizes: T5Sizes, compute: Compute, few: bool = False) -> FeedForward:

@@ -71,7 +71,8 @@ class _OuterEps(torch.autograd.Function):
         x, mean, inverse, weight, bias = ctx.saved_tensors
         need = list(ctx.needs_input_grad[:3])
         back = torch.ops.aten.native_layer_norm_backward
-        return *back(gradient.contiguous(), x, x.shape[-1:], mean, inverse, weight, bias, need), None
+        given = (gradient.contiguous(), x, x.shape[-1:])
+        return *back(*given, mean=mean, rstd=inverse, weight=weight, bias=bias, output_mask=need), None
 
 
 class TKSelfAttention(nn.Module):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import platform
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,9 +22,10 @@ from rankhouse import __version__
 from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUse
 from rankhouse.io.checksums import write_checked
 from rankhouse.io.decoding import read_cache
-from rankhouse.io.outputs import replacing_folder, writing
-from rankhouse.recipes.read.file_hashes import Contents
+from rankhouse.io.outputs import replacing_folder, write_json, writing
+from rankhouse.recipes.read.parse import Recipe
 from rankhouse.recipes.read.plan import SAID, RecipePlan, Task
+from rankhouse.recipes.read.sources import Contents
 
 DONE = "step.json"
 HASHES = ".hashes.json"
@@ -196,3 +200,77 @@ def of_step(plan: RecipePlan, task: Task, error: Exception) -> Exception:
     wrong = isinstance(error, WrongUse | MissingExtra | click.ClickException)
     text = f"{where}: step {task.title}: {message}"
     return WrongUse(text) if wrong else RankhouseError(text)
+
+
+MANIFEST = "manifest.json"
+_PACKAGES = (
+    "rankhouse", "numpy", "scipy", "msgspec", "ir_measures", "torch", "transformers", "tokenizers",
+    "faiss-cpu", "ir_datasets",
+)  # fmt: skip
+
+
+class Datum(msgspec.Struct, frozen=True):
+    """A data entry, or a file in one, as it was used: by the hash of its content or by its public name."""
+
+    path: str
+    identity: str
+    absent: str = ""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``manifest.json`` holds."""
+
+    recipe: Recipe  # as it was resolved, changes laid over it
+    file: str  # where it was read from
+    smallest: bool
+    versions: dict[str, str]  # of packages and Python
+    machine: dict[str, str | int]
+    data: dict[str, Datum]  # entry -> what was used
+    steps: list[Record]  # what was done, in order; absent steps are left out
+    absent: list[str]  # steps that could not run
+
+
+def write_manifest(plan: RecipePlan, states: list[State], out: Path) -> None:
+    """Gather what is known of a run, and write ``manifest.json``."""
+    used = plan.sources.used
+    manifest = Manifest(
+        recipe=plan.file.recipe,
+        file=str(plan.file.lines.path),
+        smallest=plan.file.smallest,
+        versions=_versions(),
+        machine=_machine(),
+        data={source.name: Datum(source.word, source.identity, source.absent) for source in used},
+        steps=[state.record for state in states if state.record is not None],
+        absent=[state.task.title for state in states if state.record is None],
+    )
+    write_json(out / MANIFEST, manifest)
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _machine() -> dict[str, str | int]:
+    seen: dict[str, str | int] = {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count() or 0,
+    }
+    torch = sys.modules.get("torch")  # only if a step needed it
+    if torch is not None and torch.cuda.is_available():
+        seen["gpu"] = str(torch.cuda.get_device_name())
+    return seen
+
+
+def _processor() -> str:
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+            return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

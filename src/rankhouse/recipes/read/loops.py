@@ -8,9 +8,8 @@ from typing import Any
 
 from rankhouse.core.errors import did_you_mean
 from rankhouse.recipes.read.lines import Key
-from rankhouse.recipes.read.parse import RecipeFile, label
+from rankhouse.recipes.read.parse import Recipe, RecipeFile, label
 from rankhouse.recipes.read.references import ALL, Bindings, Reference, entry, fill, references, variables
-from rankhouse.recipes.read.schema import Recipe
 
 Pass = tuple[str, tuple[tuple[str, str], ...]]
 """A step and the labels of its loop variables: ("knrm", (("seed", "1"), ("fold", "2")))."""

@@ -14,9 +14,8 @@ from rankhouse.evaluation.significance import Interval, t_interval
 from rankhouse.evaluation.tables import differences_table, mark, records
 from rankhouse.page.tables import BETTER, WORSE, Table
 from rankhouse.recipes.read.lines import Key
-from rankhouse.recipes.read.parse import label, measure_names
+from rankhouse.recipes.read.parse import TableSpec, label, measure_names
 from rankhouse.recipes.read.plan import RecipePlan
-from rankhouse.recipes.read.schema import TableSpec
 from rankhouse.recipes.show.values import (
     Quantity,
     Results,

@@ -17,9 +17,9 @@ from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.recipes.execute.execute import State
 from rankhouse.recipes.read.lines import Key
 from rankhouse.recipes.read.loops import Pass, labels_of, said
+from rankhouse.recipes.read.parse import FigureSpec, TableSpec
 from rankhouse.recipes.read.plan import SAID, RecipePlan
 from rankhouse.recipes.read.references import ALL
-from rankhouse.recipes.read.schema import FigureSpec, TableSpec
 
 
 class Sample(NamedTuple):

@@ -27,7 +27,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.sameness import normalised
 from rankhouse.io.corpora import write_queries
-from rankhouse.io.locks import only_writer
+from rankhouse.io.outputs import only_writer
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.trec import read_qrels, write_qrels
 from rankhouse.serve.errors import Outdated
