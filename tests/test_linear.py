@@ -108,8 +108,9 @@ def time_grows_linearly(work, *made_of):
     assert much < MOST_GROWTH * max(little, 1 << 18), (
         f"{made_of}: {little:,} bytes, and {much:,} for {TIMES} times the text"
     )
-    for _ in range(6):
-        least, most = (min(processor_seconds(work, text) for _ in range(2)) for text in (short, long))
+    least = most = float("inf")
+    for _ in range(12):
+        least, most = min(least, processor_seconds(work, short)), min(most, processor_seconds(work, long))
         growth = most / max(least, 0.002)
         if growth <= MOST_GROWTH:
             return

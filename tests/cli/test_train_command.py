@@ -244,8 +244,8 @@ def test_wrong_use_is_explained(world, run):
 
 # --- killed -----------------------------------------------------------------------------------------------
 
-EVERY = 5
-"""Of the changes of the file system, every fifth is one at which a training is killed."""
+EVERY = 8
+"""Of the changes of the file system, every eighth is one at which a training is killed."""
 KILLING = Path(__file__).with_name("killing.py")
 PAGES = ("curve.svg", "validation.run", "report.html")
 LEARN = (

@@ -25,7 +25,7 @@ from rankhouse.index.lexical.search import LexicalOptions, Retriever
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.text.analyze import STOP_WORDS, Analyzer
 
-MOST_WORDS: Final = 100_000
+MOST_WORDS: Final = 30_000
 """How many words of a document are listed; the score is of all of them."""
 METHOD: Final = "term weights"
 PRIOR: Final = "document prior"  # with a space, as no term has one

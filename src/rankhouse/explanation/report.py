@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TEMPLATE = Path(__file__).parent / "templates" / "why.html.j2"
-MOST_WORDS = 100_000
+MOST_WORDS = 30_000
 MOST_PASSAGES, MOST_PARTS, MOST_COLUMNS = 30, 40, 60
 
 
