@@ -147,7 +147,7 @@ def _threshold(folder: Path, done: Outcome, pairs: list[Row], qrels: Row, runs: 
 
 def _label_stats(folder: Path, done: Outcome, pairs: list[Row], qrels: Row, runs: list[Row]) -> Verdict:
     del folder, runs
-    relevant = [named for named, pair in zip(_named(pairs), pairs, strict=True) if pair["label"] > 0]
+    relevant = {named for named, pair in zip(_named(pairs), pairs, strict=True) if pair["label"] > 0}
     right = sum(qrels.get(named, 0) > 0 for named in relevant)
     said = json.loads(done.out)
     if (said["relevant"], said["right"]) != (len(relevant), right):
