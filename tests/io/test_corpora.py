@@ -63,6 +63,12 @@ second.
 """
 
 
+def test_a_carriage_return_in_the_first_line_is_text_of_a_tsv_and_no_header_of_a_csv(tmp_path):
+    assert documents(corpus(tmp_path, b"d1\tships\rboats\n", "c.tsv"))[0].text.split() == ["ships", "boats"]
+    with pytest.raises(BadData, match="its first line has to name the columns"):
+        documents(corpus(tmp_path, b"id,te\rxt\nd1,ships\n", "c.csv"))
+
+
 def test_reads_trec_markup(tmp_path):
     assert documents(corpus(tmp_path, SGML, "ft.sgml")) == [
         Document("FT911-3", "First line second.", "A & B"),

@@ -108,7 +108,10 @@ def document_columns(line: bytes) -> tuple[str, list[str]] | None:
     None where it does not name an id and a text.
     """
     for sign in _SIGNS:
-        names = [name.strip() for name in next(csv.reader([_line(line)], delimiter=sign), [])]
+        try:
+            names = [name.strip() for name in next(csv.reader([_line(line)], delimiter=sign), [])]
+        except csv.Error:  # a carriage return within it, for one: text, and no names
+            continue
         lower = {name.lower() for name in names}
         if len(names) > 1 and not lower.isdisjoint(ID_KEYS) and not lower.isdisjoint(TEXT_KEYS):
             return sign, names
