@@ -26,7 +26,8 @@ import scipy.sparse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.dense.encode import EncodeOptions
 from rankhouse.index.impacts.encode import encode_impacts
-from rankhouse.index.impacts.search import ImpactSearcher, PackedImpacts, weigh_queries
+from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.search import ImpactSearcher, weigh_queries
 from rankhouse.index.lexical import scorer
 
 WORDS = 30_522

@@ -83,23 +83,23 @@ def test_functions_take_few_parameters():
 # serve: 130 for Markdown rendered where it is judged, by blocks and items; explanation: 30 for folded texts;
 # systems: 5 for documents without texts.
 BUDGETS = {
-    "cli": (4_649, 4_020),
+    "cli": (4_643, 4_020),
     "cluster": (1_603, 1_603),
     "api": (1_252, 1_100),
-    "serve": (11_244, 9_110),
-    "recipes": (2_620, 2_620),
+    "serve": (11_245, 9_110),
+    "recipes": (2_630, 2_620),
     "demo": (445, 445),
     "jobs adaptation": (3_391, 2_500),
-    "systems": (2_633, 1_900),
-    "training explanation stores": (12_399, 11_700),
-    "index models ranking labels evaluation": (24_280, 19_100),
-    "text nn page": (7_206, 6_390),
-    "io": (5_652, 3_300),
+    "systems": (2_634, 1_900),
+    "training explanation stores": (12_412, 11_700),
+    "index models ranking labels evaluation": (24_297, 19_100),
+    "text nn page": (7_207, 6_390),
+    "io": (5_653, 3_300),
     "core": (2_513, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 81_778, 66_000
-MOST_FILES, PLANNED_FILES = 439, 400
+MOST_ALL, PLANNED_ALL = 81_816, 66_000
+MOST_FILES, PLANNED_FILES = 441, 400
 MOST_SHARED_NAMES = 13
 
 

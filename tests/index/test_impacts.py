@@ -8,16 +8,11 @@ from rankhouse.core.errors import BadIndex, BadModel, MissingInput, RankhouseWar
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index import append_log as growing
 from rankhouse.index.dense.encode import EncodeOptions
-from rankhouse.index.impacts import search as lists
+from rankhouse.index.impacts import lists
 from rankhouse.index.impacts.encode import encode_impacts
 from rankhouse.index.impacts.impacts import Impacts, impacts_folder
-from rankhouse.index.impacts.search import (
-    ImpactSearcher,
-    PackedImpacts,
-    impact_addends,
-    search_impacts,
-    weigh_queries,
-)
+from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.search import ImpactSearcher, impact_addends, search_impacts, weigh_queries
 from rankhouse.index.lexical import kernel, scorer
 from rankhouse.text.split import Words
 

@@ -306,3 +306,14 @@ def test_a_push_goes_on_from_what_a_full_disk_kept_it_from_beginning(
         mine.unlink()
     assert push(index, store, options_of(kind)).written == len(index)
     assert pulled(kind, store)["1"].doc_ids
+
+
+@pytest.mark.parametrize("kind", ["qdrant", "qdrant_edge", "lancedb", "milvus"])
+def test_a_folder_that_opening_made_and_others_use_is_not_removed(kind, tmp_path):
+    _need(kind)
+    store = open_store(f"{kind}({str(tmp_path / 'store.db')!r}, {WORD.get(kind, 'collection')}='papers')")
+    store.exists()
+    (tmp_path / "store.db" / "notes").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "store.db" / "notes" / "mine.txt").write_text("mine")
+    store.close()
+    assert (tmp_path / "store.db" / "notes" / "mine.txt").read_text() == "mine"

@@ -1,4 +1,4 @@
-"""How much of a folder's files counts, and the files as arrays: shared by vectors and kept passages.
+"""How much of a folder's files counts, and the files as arrays: shared by vectors, impacts and kept passages.
 
 ``manifest.json`` is the last complete state, ``progress.json`` that of work under way. Each lies in an
 envelope with its checksum, and holds a checksum for every block of the data files.

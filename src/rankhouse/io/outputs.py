@@ -2,7 +2,8 @@
 
 Writers fill a temporary file beside the target and rename it, so that an interrupted or failed write leaves
 what stood there before. A file replaces a file and nothing else; a folder replaces a folder of its own kind;
-a device or a pipe (``/dev/stdout``, ``/dev/null``) and ``-`` are written to.
+a device or a pipe (``/dev/stdout``, ``/dev/null``) and ``-`` are written to. The lock of
+an output (:func:`only_writer`) stands beside it: there is one writer at a time.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -61,6 +61,24 @@ def folder_or_file(store: str, where: str, instead: str) -> str:
 def unmade(where: str) -> Path | None:
     """Return a local folder that opening the store will make; None where it is there already."""
     return None if Path(where).exists() else Path(where)
+
+
+def remove_unused(folder: Path | None, own: Sequence[str] = ()) -> None:
+    """Remove a folder that opening a store made, if all that it holds are its own files and empty folders.
+
+    To be called before the store lets go of its lock: another process may wait for it to fill the folder.
+    """
+    if folder is None or not folder.is_dir():
+        return
+    found = sorted(folder.rglob("*"), reverse=True)  # what is within a folder before it
+    folders = [path for path in found if path.is_dir() and not path.is_symlink()]
+    files = [path for path in found if path not in folders]
+    if all(str(path.relative_to(folder)) in own for path in files):
+        with suppress(OSError):
+            for file in files:
+                file.unlink()
+            for inner in (*folders, folder):
+                inner.rmdir()
 
 
 def whole_numbers(doc_ids: Iterable[str]) -> list[int]:

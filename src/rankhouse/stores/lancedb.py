@@ -204,5 +204,4 @@ class LanceDB(FieldStore):
             yield Document(str(row[self.key]), row.get(self.text) or "", row.get(self.title) or "")
 
     def close(self) -> None:
-        if self._made is not None and self._made.is_dir() and not any(self._made.iterdir()):
-            self._made.rmdir()
+        clients.remove_unused(self._made)

@@ -221,7 +221,5 @@ class Milvus(FieldStore):
             yield Document(str(row[self.key]), row.get(self.text) or "", row.get(self.title) or "")
 
     def close(self) -> None:
-        unused = self._made is not None and not self._client.list_collections()
+        clients.remove_unused(self._made, ("LOCK",))
         self._client.close()
-        if self._made is not None and unused:
-            shutil.rmtree(self._made, ignore_errors=True)

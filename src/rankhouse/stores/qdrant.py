@@ -235,10 +235,8 @@ class Qdrant(FieldStore):
                 yield Document(self._id_of(point), text, title)
 
     def close(self) -> None:
-        unused = self._made is not None and not self._client.get_collections().collections
+        clients.remove_unused(self._made, (".lock", "meta.json"))
         self._client.close()
-        if self._made is not None and unused:
-            shutil.rmtree(self._made, ignore_errors=True)
 
 
 def sparse_of(library: Any, weights: Mapping[str, float]) -> Any:  # noqa: ANN401 - the client's, or the engine's

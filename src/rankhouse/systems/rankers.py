@@ -15,7 +15,8 @@ from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.impacts.impacts import Impacts, QueryWeigher, Weigher, impacts_folder
-from rankhouse.index.impacts.search import ImpactSearcher, PackedImpacts
+from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.search import ImpactSearcher
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
 from rankhouse.io.content_hash import described

@@ -22,14 +22,8 @@ from rankhouse.recipes.execute.execute import HASHES, State, carry_out, standing
 from rankhouse.recipes.read.parse import read_recipe
 from rankhouse.recipes.read.plan import RecipePlan, make_plan
 from rankhouse.recipes.read.sources import Contents, Sources
-from rankhouse.recipes.show.report import (
-    Result,
-    check_figures,
-    checks_table,
-    make_figures,
-    record,
-    write_results,
-)
+from rankhouse.recipes.show.figures import check_figures, make_figures
+from rankhouse.recipes.show.report import Result, checks_table, record, write_results
 from rankhouse.recipes.show.tables import check_tables, make_tables
 from rankhouse.recipes.show.values import Results
 

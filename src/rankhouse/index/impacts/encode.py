@@ -30,7 +30,7 @@ from rankhouse.index.impacts.impacts import (
     Weigher,
     read_query_files,
 )
-from rankhouse.index.impacts.search import build_lists
+from rankhouse.index.impacts.lists import build_lists
 from rankhouse.io.outputs import only_writer, replacing
 
 if TYPE_CHECKING:

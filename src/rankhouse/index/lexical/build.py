@@ -205,7 +205,7 @@ def _renewed(index: Index, worn: Collection[int], first: int) -> Index:
         folder = index.path / "segments" / f"{number:06d}"
         try:
             entries[place] = without_deleted(segments[place], entries[place], folder)
-        except BadIndex:  # who reads what is damaged is told so
+        except BadIndex:  # the damage is reported when the segment is read
             shutil.rmtree(folder, ignore_errors=True)
             continue
         segments[place] = Segment(folder, entries[place].files)

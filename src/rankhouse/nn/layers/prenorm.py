@@ -2,7 +2,8 @@
 
 x stays in fp32 from layer to layer; each half reads x divided by its root mean square and adds its result to
 x. The gain of a norm is multiplied into the weights behind it. A layer norm differs from the root mean square
-by the mean that it subtracts: where all that writes to x has mean 0 (:func:`centred`), there is none.
+by the mean that it subtracts: where all that writes to x has mean 0 (:func:`centred`), there is none. Rotary
+positions, which ModernBERT and decoders turn queries and keys by, stand here too.
 Shapes: t tokens of all rows together, w width, h heads, d width of a head.
 """
 

@@ -1,4 +1,7 @@
-"""Carrying a plan out: what is done is kept, what was killed goes on, what changed is made again."""
+"""Carrying a plan out: what is done is kept, what was killed goes on, what changed is made again.
+
+``manifest.json`` says at the end how a result came to be, and what is needed to get it again.
+"""
 
 from __future__ import annotations
 

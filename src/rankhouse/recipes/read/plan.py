@@ -1,4 +1,4 @@
-"""From a recipe to tasks: every pass of every step with its command line, its key and its folder."""
+"""From a recipe to tasks: every pass of every step, its command line, key, folder, and paths it may name."""
 
 from __future__ import annotations
 

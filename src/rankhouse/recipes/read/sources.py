@@ -1,4 +1,4 @@
-"""What comes from outside: where it is, whether it is there, and what to do if it is not."""
+"""What comes from outside: where it is, whether it is there, what to do if it is not, and its hashes."""
 
 from __future__ import annotations
 

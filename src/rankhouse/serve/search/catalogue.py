@@ -19,7 +19,8 @@ from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.impacts.impacts import Impacts, QueryWeigher, impacts_folder
-from rankhouse.index.impacts.search import ImpactSearcher, PackedImpacts
+from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.search import ImpactSearcher
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.manifest import index_folders
