@@ -217,13 +217,16 @@ class Scorer:
             or self._searched(options, self._learn(queries), queries, arrays)
         ):
             return
-        for number, terms in enumerate(queries):  # tables and lists are those of one query
-            known, lists = self._tables(terms)
-            *_, priors, _, _, _, rows, scores, counts, matches = (
-                None if array is None else np.array_split(array, len(queries))[number] for array in arrays
-            )
-            mine = (None, None, None, priors, *lists, rows, scores, counts, matches)
-            assert self._searched(options, known, [terms], mine)
+        # A table holds the weight of its term: queries with equal ones are answered together.
+        asked: dict[str, tuple[float, TermCounts]] = {}
+        alike = all(asked.setdefault(t, one) == one for terms in queries for t, one in terms.items())
+        parts = [queries] if alike else [[terms] for terms in queries]
+        none = [None] * len(parts)
+        split = (none if array is None else np.array_split(array, len(parts)) for array in arrays)
+        for some, own in zip(parts, zip(*split, strict=True), strict=True):
+            known, lists = self._tables(some)
+            if not self._searched(options, known, some, (*own[:4], *lists, *own[7:])):
+                raise RuntimeError(f"the kernel does not know the terms it was given: {list(asked)}")
 
     def _searched(
         self, options: tuple[int, int, int], known: Known, queries: list[Weighted], arrays: kernel.Arrays
@@ -299,21 +302,24 @@ class Scorer:
             if isinstance(form, Ratio) or head["highest"] <= _LARGEST_RISE:
                 yield term, (one, head.tobytes() + tail)
 
-    def _tables(self, terms: Weighted) -> tuple[Known, tuple[Int64s, Int32s, Float32s]]:
-        """Make records with tables where the kernel has no formula, and score postings where none fits."""
+    def _tables(self, queries: Sequence[Weighted]) -> tuple[Known, tuple[Int64s, Int32s, Float32s]]:
+        """Make records with tables where the kernel has no formula, and score postings where none fits.
+
+        Args:
+            queries: In which each term has one weight.
+        """
         has_formula = self._model.form is not None
-        known, own = self._learn([terms]) if has_formula else {}, Known()
-        table, given, lists = self._index.look_up(terms), 0, list[int]()
+        known, own = self._learn(queries) if has_formula else {}, Known()
+        every = [(term, *one) for terms in queries for term, one in terms.items()]
+        table, given, lists = self._index.look_up(term for term, _, _ in every), 0, list[int]()
         rows, scores = [np.empty(0, np.int32)], [np.empty(0, np.float32)]
-        for place, (term, (boost, counts)) in enumerate(terms.items()):
-            slot = table.slots[term]
-            numbers, highest = table.numbers[slot], int(table.highest[slot])
+        for place, (term, boost, counts) in enumerate(every):
             if term in known:
                 own[term] = known[term]
-            elif not has_formula and highest <= LARGEST_TABLE_TF:
-                head = _HEAD.pack(0, highest) + numbers.tobytes()
-                own[term] = counts, head + bytes(-len(head) % 8) + self._table(highest, boost, counts)
-            else:
+                continue
+            slot = table.slots[term]
+            numbers, highest = table.numbers[slot], int(table.highest[slot])
+            if has_formula or highest > LARGEST_TABLE_TF:
                 own[term] = counts, _HEAD.pack(0, -1) + numbers.tobytes()
                 for position in np.flatnonzero(numbers >= 0).tolist():
                     some = self._scored(position, int(numbers[position]), boost, counts)
@@ -321,6 +327,9 @@ class Scorer:
                     given += len(some.rows)
                     rows.append(some.rows)
                     scores.append(some.values.astype(np.float32))
+            elif term not in own:
+                head = _HEAD.pack(0, highest) + numbers.tobytes()
+                own[term] = counts, head + bytes(-len(head) % 8) + self._table(highest, boost, counts)
         return own, (np.array(lists, np.int64), np.concatenate(rows), np.concatenate(scores))
 
     def _make_table(self, highest: int, boost: float, counts: TermCounts) -> bytes:
