@@ -92,14 +92,14 @@ BUDGETS = {
     "jobs adaptation": (3_391, 2_500),
     "systems": (2_634, 1_900),
     "training explanation stores": (12_412, 11_700),
-    "index models ranking labels evaluation": (24_306, 19_100),
+    "index models ranking labels evaluation": (24_320, 19_100),
     "text nn page": (7_207, 6_390),
     "io": (5_653, 3_300),
     "core": (2_513, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 81_825, 66_000
-MOST_FILES, PLANNED_FILES = 441, 400
+MOST_ALL, PLANNED_ALL = 81_839, 66_000
+MOST_FILES, PLANNED_FILES = 442, 400
 MOST_SHARED_NAMES = 13
 
 

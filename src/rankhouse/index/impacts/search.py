@@ -23,7 +23,8 @@ from rankhouse.index.impacts.impacts import QueryWeigher
 from rankhouse.index.impacts.lists import PackedImpacts
 from rankhouse.index.lexical import kernel, scorer
 from rankhouse.index.lexical.kernel import Float64s, Int32s, Int64s, TermScores
-from rankhouse.index.lexical.scorer import Hits, KnownIds
+from rankhouse.index.lexical.result_ids import KnownIds
+from rankhouse.index.lexical.scorer import Hits
 from rankhouse.index.lexical.search import in_groups, run_of, share_of
 from rankhouse.io.duplicate_ids import by_id
 

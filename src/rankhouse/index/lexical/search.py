@@ -29,7 +29,8 @@ from rankhouse.core.run import RowIds, Run
 from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
-from rankhouse.index.lexical.scorer import NO_HITS, DocumentScore, Hits, IndexIds, Scorer, Weighted
+from rankhouse.index.lexical.result_ids import IndexIds
+from rankhouse.index.lexical.scorer import NO_HITS, DocumentScore, Hits, Scorer, Weighted
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Collection, TermCounts, Weighting
 
 if TYPE_CHECKING:
