@@ -4,11 +4,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= auto
+# Tests wait for other programs part of their time: one worker more than there are cores.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(MORE)
-# Marked tests wait for other programs a third of their time: one worker more than there are cores.
-test-slow: WORKERS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 MARKED := slow or outside or kill
+# What the source looks like is asked by `make check` alone.
+CHECKS := tests/test_floors.py tests/test_house.py tests/test_cycles.py
 CLIENTS := .venv-clients/.installed
 HOSTS := .venv-hosts/.installed
 
@@ -29,7 +30,7 @@ demo: $(STAMP)
 
 # The quick tier; tests/TIERS.md.
 test: $(STAMP)
-	$(PYTEST) -m "not ($(MARKED))"
+	$(PYTEST) -m "not ($(MARKED))" $(CHECKS:%=--ignore=%)
 
 # What is marked slow, outside or kill, and nothing else.
 test-slow: $(STAMP)
@@ -72,7 +73,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks .ci
 	$(BIN)/ruff check src tests benchmarks .ci
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_floors.py tests/test_house.py
+	$(BIN)/python -m pytest $(CHECKS)
 
 # The site, as plain files under site/; a dead link stops it (--quiet would not count warnings).
 docs: $(STAMP)

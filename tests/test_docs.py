@@ -21,7 +21,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-QUICK = ("README.md", "tutorial.md")
+QUICK = ("README.md",)
 NEEDED = {
     "hosts.md": ("pyterrier", "mteb", "beir", "langchain_classic", "llama_index", "haystack"),
     "from-pyterrier.md": ("pyterrier",),

@@ -124,6 +124,7 @@ def grows_linearly(request):
     return {"counts": counts_grow_linearly, "time": time_grows_linearly}[request.param]
 
 
+@pytest.mark.quick("counts-[!t]*")
 @pytest.mark.parametrize("name", ANALYZERS)
 def test_analysers(name, grows_linearly):
     analyzer = ANALYZERS[name]()

@@ -518,6 +518,7 @@ def test_kept_questions_that_were_changed_are_refused_and_their_vectors_made_aga
         questions(job)
 
 
+@pytest.mark.slow
 def test_joined_scores_are_compared_with_a_questions_first_candidates(index, tmp_path):
     options = AdaptOptions(**OPTIONS)
     teacher = JoinedTeachers([Meaning(), Length()])

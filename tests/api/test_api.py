@@ -190,6 +190,7 @@ def test_a_checkpoint_is_opened_and_ranks_texts(index, checkpoint):
     assert by_name == rh.rerank(rh.open_ranker(f'crossencoder("{checkpoint}")'), run, QUERIES, index, depth=2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")
 def test_labels_are_made_and_learned_from(index, tmp_path):
     run = index.retrieve(QUERIES)

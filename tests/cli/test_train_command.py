@@ -59,6 +59,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_teachers_scores_are_learned_without_judgements(world, run):
     taught = run(*TRAIN, "--ranker", "knrm(min_count=1, width=16)", *SETTINGS, "--out", "teacher")
     assert taught.returncode == 0, taught.stderr

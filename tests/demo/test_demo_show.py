@@ -71,6 +71,7 @@ def test_its_table_says_what_its_files_evaluate_to(ran):
         assert [cell.split()[0] for cell in row[2:-1]] == [f"{scores.mean(m):.4f}" for m in MEASURES]
 
 
+@pytest.mark.slow
 def test_three_questions_are_answered_with_titles_and_highlighted_words(ran):
     _, _, screen = ran
     assert Text.from_ansi(screen).plain.count("?\n  1  ") == 3
@@ -78,6 +79,7 @@ def test_three_questions_are_answered_with_titles_and_highlighted_words(ran):
     assert "(answers the question)" in screen
 
 
+@pytest.mark.slow
 def test_it_says_what_to_type_next(ran):
     out, said, _ = ran
     assert "what to type next" in said
@@ -94,6 +96,7 @@ def test_a_command_that_is_not_on_the_path_is_named_as_it_was_called(monkeypatch
     assert "\n  rankhouse " not in said
 
 
+@pytest.mark.slow
 def test_it_ends_with_one_why_in_words_and_as_a_page(ran, outline_of):
     out, said, screen = ran
     words = " ".join(Text.from_ansi(screen).plain.split())
@@ -113,6 +116,7 @@ def test_the_answer_that_rose_most_is_found_or_none():
     assert most_raised(questions, {"q": {"x": 2}}, before, after) is None
 
 
+@pytest.mark.slow
 def test_judgements_about_other_pythons_are_left_out_and_counted(ran):
     out, said, _ = ran
     documents = Index.open(out / "index").documents

@@ -99,6 +99,7 @@ def test_a_planted_ranker_obeys_the_axiom_it_was_planted_for(collection):
     assert found.of("LNC1")[0].share.mean == 0.5  # all of them tied
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers_and_another_only_other_intervals(collection):
     index, queries, run = collection
     one, again, other = (
@@ -146,6 +147,7 @@ def test_few_queries_have_no_interval(tmp_path, n):
     assert count.verdict == int(n >= 5)
 
 
+@pytest.mark.slow
 def test_blocks_of_pairs_make_no_difference(collection, monkeypatch):
     index, queries, run = collection
     whole = diagnose({"BM25": run}, queries, index).to_dict()
@@ -220,6 +222,7 @@ def test_faulty_runs_are_refused_with_what_to_do(collection):
         diagnose({"run": run.top(1)}, queries, index)
 
 
+@pytest.mark.slow
 def test_pages_and_charts_have_the_same_bytes_for_the_same_numbers(collection, tmp_path):
     pytest.importorskip("matplotlib")
     index, queries, run = collection

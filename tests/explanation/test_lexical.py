@@ -214,6 +214,7 @@ def test_words_share_their_terms_addend_and_keep_their_spelling(tmp_path):
     assert coloured == pytest.approx(answer.score)
 
 
+@pytest.mark.slow
 def test_a_very_long_document_is_listed_in_part_and_scored_whole(tmp_path):
     found = made_of(tmp_path, "word " * 100_000 + "ship", "boats")
     answer = explain_lexical(found, Query("q", "ship"), "d0")

@@ -93,6 +93,7 @@ def test_scores_that_no_difference_can_be_taken_from_are_refused(pair_of, long_t
         explain_pair(Endless(), pair_of(long_text))
 
 
+@pytest.mark.slow
 def test_a_very_long_text_is_cut_into_blocks_and_says_so(pair_of, long_text):
     text = " ".join(f"Number {i} says nothing of it." for i in range(16_666)) + " Ships."
     ranker = Counting()

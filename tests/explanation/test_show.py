@@ -278,6 +278,7 @@ def test_the_signs_are_explained_below_the_texts():
     assert lines.index(show.LEGEND) < next(i for i, line in enumerate(lines) if line.startswith("method: "))
 
 
+@pytest.mark.slow
 def test_a_long_text_is_cut_and_counted(tmp_path):
     text = ReadText(0, tuple(Word(f"w{i}", 1.0) for i in range(MOST_WORDS + 7)))
     told = replace(

@@ -146,6 +146,7 @@ def check_matches(tmp_path, documents, model, asked):
             assert matching(tmp_path / "i", model, weights, 7, every=True) == (with_all[:7], len(with_all))
 
 
+@pytest.mark.quick("bm25")
 @pytest.mark.parametrize("model", ["bm25", "ql", "jm"])
 def test_documents_with_every_term_are_found_and_counted(tmp_path, model):
     documents = collection(4, 400, 40, 30)

@@ -90,6 +90,7 @@ def test_the_page_stands_alone_and_shows_everything(outline_of, done, tmp_path):
     assert not re.search(r"#0[1-5]0[1-5]0[1-5]", page)  # every placeholder became a colour of the page
 
 
+@pytest.mark.slow
 def test_the_same_labelling_gives_the_same_page(done, tmp_path):
     assert page_of(done, tmp_path / "a.html") == page_of(done, tmp_path / "b.html")
 

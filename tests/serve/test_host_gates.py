@@ -98,6 +98,7 @@ def test_writes_from_own_pages_and_programs_pass(open_to_all):
         assert open_to_all.post("/logout", b"", headers).status == 303, headers
 
 
+@pytest.mark.slow
 def test_every_path_but_the_probes_needs_the_key(guarded):
     routes = guarded.server.config.app.routes
     paths = {

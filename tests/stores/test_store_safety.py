@@ -110,6 +110,7 @@ def test_a_file_that_was_put_among_a_collections_own_is_not_deleted(index, store
     assert push(index, store, options_of(kind, overwrite=True)).written == len(index)
 
 
+@pytest.mark.slow
 def test_a_table_beside_a_foreign_one_is_not_dropped_with_it(index, store_of):
     store = store_of("postgres", name="plain")
     store._run("CREATE TABLE plain (x int)")
@@ -170,7 +171,7 @@ def test_a_push_that_is_killed_as_it_replaces_removed_records_is_not_whole(index
         pulled(kind, store)
 
 
-@pytest.mark.quick("qdrant*", "opensearch")
+@pytest.mark.quick("qdrant*")
 @pytest.mark.parametrize("kind", NEEDED)
 def test_what_an_earlier_version_pushed_is_judged_by_its_count(index, store_of, kind):
     store = store_of(kind)

@@ -28,7 +28,7 @@ def assert_same(run, own):
         np.testing.assert_allclose(run[query_id].scores, own[query_id].scores, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.quick("*qdrant*", "bm25*-opensearch")
+@pytest.mark.quick("*qdrant*")
 @pytest.mark.parametrize("kind", SPARSE)
 @pytest.mark.parametrize("model", [BM25, "ql(mu=50)"])
 def test_impacts_rank_as_the_index_does(index, store_of, kind, model):
@@ -119,7 +119,7 @@ def test_own_text_search(index, vectors, store_of, kind):
     assert not run["7"].doc_ids
 
 
-@pytest.mark.quick("qdrant*", "opensearch")
+@pytest.mark.quick("qdrant*")
 @pytest.mark.parametrize("kind", NEEDED)
 def test_pushing_again_changes_nothing_and_a_kill_is_gone_on_from(index, vectors, store_of, kind):
     what = PushOptions(impacts=BM25 if kind in SPARSE else "", vectors="cut")
@@ -225,7 +225,7 @@ def test_what_cannot_be_held_replaces_nothing(index, vectors, store_of, kind):
     assert (store.count(), store.contents().impacts) == (150, BM25)
 
 
-@pytest.mark.quick("qdrant*", "opensearch")
+@pytest.mark.quick("qdrant*")
 @pytest.mark.parametrize("kind", SPARSE)
 def test_a_collection_that_is_overwritten_by_another_kind(index, vectors, store_of, kind):
     store = store_of(kind)

@@ -26,6 +26,7 @@ def written(world, run, tmp_path):
     return call
 
 
+@pytest.mark.slow
 def test_a_system_is_the_pipeline_of_commands_byte_for_byte(world, run, written, tmp_path):
     """Every pipeline of today's options and commands, and the system that it is."""
     dense, cross, tk = (

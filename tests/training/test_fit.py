@@ -337,6 +337,7 @@ def test_short_trainings_validate_ten_times(toy, fresh, tmp_path, family):
     assert max(np.diff(steps)) <= math.ceil(outcome.steps / 10)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore::rankhouse.core.errors.RankhouseWarning"
 )  # at this rate nothing is learned

@@ -40,6 +40,7 @@ def test_one_answer_holds_what_every_client_reads(ask, path):
     assert answer["meta"]["warnings"] == []
 
 
+@pytest.mark.quick("crossencoder", "tk")
 @pytest.mark.parametrize("kind", ["crossencoder", "biencoder", "monot5", "tk"])
 def test_scores_are_those_of_reranking_offline_to_the_bit(ask, tiny, kind):
     rng = random.Random(1)

@@ -164,6 +164,7 @@ def test_what_cannot_be_asked_is_refused(service, request_, said):
         explain(service.catalogue, ExplainBody(query="ships", document="d0x"))
 
 
+@pytest.mark.slow
 def test_many_explanations_of_several_models_at_once_wait_for_none_of_each_other(service):
     """Those of one model, of another and of both together: all end, with the numbers they have alone."""
     one = first(service, "bm25")

@@ -134,6 +134,7 @@ def test_systems_of_ones_own_are_answered_or_refused(service):
     assert 40 < sum(done) < len(done)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_so_are_their_explanations(service):
     document = search(service.catalogue, SearchBody(query="high water", system="bm25")).hits[0].doc_id
