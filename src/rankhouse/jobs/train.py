@@ -16,6 +16,7 @@ from rankhouse.core.qrels import Qrels, RelevantFrom
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.inputs import PathLike, QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
+from rankhouse.systems.checkpoints import with_default
 from rankhouse.systems.teachers import Join, TeacherLike, on_index, open_teacher
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class TrainJob:
                 validation=self._validation(),
                 teacher=self._teacher(index, stack, progress or ignore) if self.teachers else None,
             )
-            model = begin(str(self.ranker or self.init), index, options.seed)
+            model = begin(with_default(str(self.ranker or self.init)), index, options.seed)
             return train_with(model, index, data, out=out, options=options, progress=progress)
 
     def _teacher(self, index: Index, stack: ExitStack, progress: Progress) -> Ranker:

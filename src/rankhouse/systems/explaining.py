@@ -227,7 +227,8 @@ class Explainer:
                 "explain it with the part that has the document"
             )
         vectors = Vectors.open(vectors_folder(index.path, system.name))
-        return explain_dense(index, vectors, self._work.encoder(system), self.query, doc_id=doc_id)
+        encoder = self._work.encoder(system)
+        return explain_dense(index, vectors, encoder, self.query, doc_id=doc_id, options=self._options)
 
     def _fused(self, system: Fused, doc_id: str) -> Explanation:
         from rankhouse.explanation.stages import explain_fused
