@@ -80,17 +80,18 @@ def test_functions_take_few_parameters():
 # io and index: 730 for CIFF in and out. stores: 75 for weights of sparse encoders. hosts and cli: 390 for
 # export with model cards, --only, --field. adaptation and systems: 320 for systems as teachers, encoders as
 # students, and students that go on.
-# serve: 130 for Markdown rendered where it is judged, by blocks and items; explanation: 30 for folded texts;
+# serve: 140 for Markdown rendered where it is judged, by blocks and items, and pages that await vectors;
+# explanation: 30 for folded texts;
 # systems: 5 for documents without texts.
 BUDGETS = {
-    "cli": (4_643, 4_020),
+    "cli": (4_645, 4_020),
     "cluster": (1_603, 1_603),
     "api": (1_252, 1_100),
-    "serve": (11_245, 9_110),
+    "serve": (11_257, 9_110),
     "recipes": (2_630, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_391, 2_500),
-    "systems": (2_634, 1_900),
+    "jobs adaptation": (3_392, 2_500),
+    "systems": (2_635, 1_900),
     "training explanation stores": (12_412, 11_700),
     "index models ranking labels evaluation": (24_320, 19_100),
     "text nn page": (7_207, 6_390),
@@ -98,7 +99,7 @@ BUDGETS = {
     "core": (2_513, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 81_839, 66_000
+MOST_ALL, PLANNED_ALL = 81_855, 66_000
 MOST_FILES, PLANNED_FILES = 442, 400
 MOST_SHARED_NAMES = 13
 

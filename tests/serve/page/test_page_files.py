@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rankhouse.core.nouns import Document
-from rankhouse.serve.folder.files import FolderProgress
+from rankhouse.serve.folder.files import LOADING, FolderProgress
 from rankhouse.serve.folder.prepare import EncoderAtHand, claimed, index_folder
 from rankhouse.serve.host import folder as host_folder
 from rankhouse.serve.host.service import open_service
@@ -52,6 +52,22 @@ def test_search_by_meaning_does_not_wait_for_a_look_at_the_files(tmp_path, monke
         host_folder.kept(place, EncoderAtHand("biencoder('x')"))(service)
     assert offered == [("minilm", "Search by meaning is starting. Until then, search is by words.")]
     assert service.standing == FolderProgress()
+
+
+def test_a_page_of_a_system_whose_encoder_is_awaited_searches_by_words(tmp_path, running):
+    (tmp_path / "note.md").write_text("Pilots steer ships.\n")
+    with claimed(tmp_path) as place:
+        index_folder(place)
+    service = open_service(ServeOptions(indexes={"mine": place.index}, contents=place.contents, port=0))
+    with running(service) as client:
+        client.wait(200)
+        asked = "/?query=ships&system=hybrid"
+        assert client.get(asked, accept="text/html").status == 404
+        service.standing = FolderProgress(LOADING)
+        found = client.get(asked, accept="text/html")
+        assert found.status == 200
+        assert b"Until then, search is by words." in found.body
+        assert client.get(f"{asked}&export=json").status == 404
 
 
 def heads(client, path, tag):

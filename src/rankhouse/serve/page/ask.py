@@ -19,6 +19,7 @@ from rankhouse.core.run import Run
 from rankhouse.index.lexical.store import NoTexts
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.engine.waiting import Deadline
+from rankhouse.serve.folder.files import ENCODING, LOADING
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run
 from rankhouse.serve.page.extract import SHOWN, Block, extract, place_of
@@ -52,7 +53,7 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
     query, k = asked.query, asked.k
     view = service.catalogue.view(asked.index)
     systems = service.catalogue.systems(view.name)
-    chosen = asked.system or [usual_system(systems)]
+    chosen = _at_hand(service, view.name, asked) or [usual_system(systems)]
     if len(chosen) > MOST_SYSTEMS:
         raise WrongUse(f"{len(chosen)} systems were chosen; choose at most {MOST_SYSTEMS}")
     content: dict[str, object] = {
@@ -88,6 +89,13 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
         "grades": service.known_grades(service.question(query).id),
     }
     return page(request, "ask.html.j2", content)
+
+
+def _at_hand(service: ServedCollection, index: str, asked: AskFields) -> list[str]:
+    """Return the systems asked for; on a page that awaits vectors, and says so, those at hand."""
+    if asked.export != "html" or service.standing.work not in (LOADING, ENCODING):
+        return asked.system
+    return [name for name in asked.system if service.catalogue.knows(name, index)]
 
 
 def usual_system(systems: Iterable[str]) -> str:

@@ -299,6 +299,10 @@ class Catalogue:
         readers = tuple(name for name, found in vectors.items() if not found)
         return usual_systems(encoded, readers) | self.own_systems
 
+    def knows(self, name: str, index: str | None = None) -> bool:
+        """Return whether a name, or an expression, is a system of an index."""
+        return name in self.systems(index) or _EXPRESSION.search(name) is not None
+
     def system(self, name: str | None = None, index: str | None = None) -> NamedSystem:
         """Return a system of an index by its name, or an expression.
 
@@ -312,7 +316,7 @@ class Catalogue:
                 first_stages, key=lambda spec: len(list(costly(spec.system)))
             )
         if name not in systems:
-            if _EXPRESSION.search(name):
+            if self.knows(name, index):
                 return asked_system(name)
             raise UnknownName("system", name, systems, "system")
         return systems[name]
