@@ -82,7 +82,7 @@ def test_functions_take_few_parameters():
 # students, and students that go on.
 # serve: 140 for Markdown rendered where it is judged, by blocks and items, and pages that await vectors;
 # explanation: 30 for folded texts;
-# systems: 5 for documents without texts.
+# systems: 5 for documents without texts. adaptation and nn: 35 for other programs on the processor.
 BUDGETS = {
     "cli": (4_645, 4_020),
     "cluster": (1_603, 1_603),
@@ -90,16 +90,16 @@ BUDGETS = {
     "serve": (11_257, 9_110),
     "recipes": (2_630, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_392, 2_500),
+    "jobs adaptation": (3_402, 2_500),
     "systems": (2_635, 1_900),
     "training explanation stores": (12_412, 11_700),
     "index models ranking labels evaluation": (24_320, 19_100),
-    "text nn page": (7_207, 6_390),
+    "text nn page": (7_236, 6_390),
     "io": (5_653, 3_300),
     "core": (2_513, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 81_855, 66_000
+MOST_ALL, PLANNED_ALL = 81_894, 66_000
 MOST_FILES, PLANNED_FILES = 442, 400
 MOST_SHARED_NAMES = 13
 

@@ -298,11 +298,14 @@ def test_a_trained_tk_goes_on_from_its_own_mixture(index, tmp_path):
 
 
 @pytest.mark.slow
-def test_minutes_bound_the_work(index, tmp_path, capsys):
+def test_minutes_bound_the_work(index, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(student.ProcessorTime, "share_of_others", lambda *_: 0.6)
     small = {"ranker": "knrm(width=8, min_count=1)", "steps": 0, "test": None}
     result = adapt(index, tmp_path / "a", minutes=0.05, **small)
     assert result.steps < 4000
-    assert " from now" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert " from now" in said
+    assert "other programs have 60% of the processor" in said
     assert result.test == {}
     result = adapt(index, tmp_path / "b", minutes=0.0001, **small)
     assert result.steps == 50

@@ -41,6 +41,7 @@ from rankhouse.models.contract import Model
 from rankhouse.models.families import FAMILIES
 from rankhouse.models.tk import TK
 from rankhouse.nn.compute import choose
+from rankhouse.nn.cpu.machine import ProcessorTime
 from rankhouse.ranking.rerank import Plan
 from rankhouse.systems.checkpoints import with_default
 from rankhouse.systems.teachers import SystemTeacher
@@ -182,6 +183,8 @@ _FEWEST: Final = {"validation": 10, "weighing": 20}
 _TIMED, _PAIRS = 12, 64
 _MEASURING: Final = 0.03
 """Of the minutes, for measuring steps; two at least are taken."""
+_CONTENTION: Final = 0.25
+"""Share of the processor that other programs have, from which on it is said."""
 _TIMING: Final = 20.0
 """Seconds for it where there are no minutes: it only says how long the steps will take."""
 
@@ -248,7 +251,14 @@ def go_on(job: Adaptation, work: Remaining, settled: Timetable) -> Timetable:
 def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
     index, options = job.index, job.options
     limited = options.minutes and not options.steps
+    before = ProcessorTime.now()
     step = _SLACK * seconds_a_step(work, 60 * _MEASURING * options.minutes if limited else _TIMING)
+    others = ProcessorTime.now().share_of_others(before)
+    if limited and others > _CONTENTION:
+        say(
+            f"warning: other programs have {others:.0%} of the processor, and minutes are the clock's: "
+            "fewer steps fit than without them; --minutes can be raised when this is finished"
+        )
     step *= 1 + MINING_SHARE * options.mine
     ranker, everyone = ranker_of(work), len(work.apart.queries)
     read, once = seconds_a_pair(ranker, work.apart, index), isinstance(ranker, TextEncoder)

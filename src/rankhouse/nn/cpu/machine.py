@@ -10,9 +10,11 @@ comparisons.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -145,6 +147,33 @@ def checked(x: Tensor, dtype: torch.dtype, width: int, rows: int | None = None) 
         count = "" if rows is None else f"{rows} "
         raise ValueError(f"{count}rows of {width} {dtype} were expected, {tuple(x.shape)} {x.dtype} came")
     return x
+
+
+class ProcessorTime(NamedTuple):
+    """Seconds of the clock, and of the processor: of all programs on this machine, of this one."""
+
+    clock: float
+    everyone: float
+    own: float
+
+    @classmethod
+    def now(cls) -> ProcessorTime:
+        """Read them; where the system counts for no one else (it is not Linux), all are this program's."""
+        own = sum(os.times()[:4])
+        try:
+            line = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
+        except OSError:
+            everyone = own
+        else:
+            user, nice, system, _idle, _waiting, *interrupts = map(int, line.split()[1:9])
+            everyone = (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+        return cls(time.monotonic(), everyone, own)
+
+    def share_of_others(self, since: ProcessorTime) -> float:
+        """Return what share of the processor, 0 to 1, other programs had since an earlier reading."""
+        had = (self.everyone - since.everyone) - (self.own - since.own)
+        there = (self.clock - since.clock) * (os.cpu_count() or 1)
+        return min(1.0, max(0.0, had / there)) if there > 0 else 0.0
 
 
 @cache
