@@ -11,9 +11,13 @@ from rankhouse.index.dense.encode import EncodeOptions
 from rankhouse.index.impacts import lists
 from rankhouse.index.impacts.encode import encode_impacts
 from rankhouse.index.impacts.impacts import Impacts, impacts_folder
-from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.lists import PackedImpacts, write_impacts
 from rankhouse.index.impacts.search import ImpactSearcher, impact_addends, search_impacts, weigh_queries
+from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel, scorer
+from rankhouse.index.lexical.build import BuildOptions
+from rankhouse.index.lexical.ciff import build_from_ciff
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.text.split import Words
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no text:rankhouse.core.errors.RankhouseWarning")
@@ -245,3 +249,39 @@ def test_weights_that_are_none_are_refused(wrong, tmp_path):
 
     with pytest.raises(BadModel, match="weights are finite and 0 or more"):
         encoded([Document("d", "1 2")], tmp_path / "i", Wrong())
+
+
+def test_exported_impacts_rank_as_their_rounded_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(lists, "MOST_ENTRIES", 500)  # several parts
+    some, scale = documents(120, seed=3), 10
+    encoded(some, tmp_path / "impacts")
+    impacts = Impacts.open(tmp_path / "impacts")
+    seen = []
+    write_impacts(
+        impacts, Weights(), tmp_path / "out.ciff.gz", scale, lambda done, of: seen.append((done, of))
+    )
+    write_impacts(impacts, Weights(), tmp_path / "again.ciff.gz", scale)
+    assert (tmp_path / "out.ciff.gz").read_bytes() == (tmp_path / "again.ciff.gz").read_bytes()
+    rounded = np.rint(
+        Weights().passage_weights([one.text for one in some]).toarray().astype(np.float64) * scale
+    )
+    assert (rounded == 0).sum() > (rounded.sum(axis=0) == 0).sum() * len(some)
+    assert seen[-1] == (np.count_nonzero(rounded.sum(axis=0)),) * 2
+    build_from_ciff(tmp_path / "out.ciff.gz", tmp_path / "index", BuildOptions(analyzer="whitespace"))
+    index = Index.open(tmp_path / "index")
+    for query in ("3 17 3", "0 1 2 50", "299"):
+        scores = sum(rounded[:, int(word)] for word in query.split())
+        [(_, found)] = retrieve(index, [Query("q", query)], LexicalOptions("impact", k=200)).items()
+        wanted = {one.id: score for one, score in zip(some, scores, strict=True) if score > 0}
+        assert dict(zip(found.doc_ids, found.scores.tolist(), strict=True)) == pytest.approx(wanted, abs=1e-3)
+
+
+def test_impacts_that_cannot_be_exported_are_refused(tmp_path):
+    encoded(documents(30), tmp_path / "impacts")
+    impacts, other = Impacts.open(tmp_path / "impacts"), Weights()
+    with pytest.raises(WrongUse, match="--scale 1e[+]12: the largest weight becomes"):
+        write_impacts(impacts, Weights(), tmp_path / "out.ciff", 1e12)
+    other.fingerprint = "another"
+    with pytest.raises(BadIndex, match="was encoded by weights-1"):
+        write_impacts(impacts, other, tmp_path / "out.ciff", 100)
+    assert not list(tmp_path.glob("out*"))

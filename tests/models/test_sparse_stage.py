@@ -1,5 +1,6 @@
 """A sparse encoder as a first stage: its impacts beside an index, searched, fused, reranked and explained."""
 
+import json
 import subprocess
 import sys
 
@@ -145,3 +146,34 @@ def test_a_store_ranks_by_pushed_weights_as_the_index_does(world, run, tmp_path)
     for query in QUERIES:
         assert pulled[query].doc_ids == own[query].doc_ids
         np.testing.assert_allclose(pulled[query].scores, own[query].scores, rtol=2e-5)
+
+
+def test_its_impacts_are_exported_for_other_engines(world, run, fp32):
+    stage = f'sparse("{world / "table"}", name="table")'
+    done = run(
+        "export", "--index", world / "index", "--impacts", stage, "--scale", "1000", "--out", "out.ciff"
+    )
+    assert done.returncode == 0, done.stderr
+    assert run("index", "--ciff", "out.ciff", "--analyzer", "whitespace", "--out", "other").returncode == 0
+    ranker = SparseRanker(open_sparse(str(world / "table")), fp32)
+    weights = ranker.passage_weights([pair.passage.text for pair in PAIRS]).toarray().astype(np.float64)
+    rounded = np.rint(weights * 1000)
+    for number in np.argsort(-rounded.sum(axis=0))[:5]:
+        hits = json.loads(run("search", "other", ranker.word(number), "--model", "impact", "--json").stdout)
+        best = sorted(rounded[:, number], reverse=True)[: len(hits)]
+        assert [hit["score"] for hit in hits] == pytest.approx(best, abs=1e-2)
+
+
+def test_impacts_are_exported_or_refused_in_words(world, run):
+    asked = "export", "--index", world / "index", "--out", "x.ciff"
+    stage = f'sparse("{world / "table"}", name="table")'
+    for more, said in (
+        (["--scale", "5"], "it is for --impacts"),
+        (["--impacts", "bm25"], "is no sparse encoder"),
+        (["--impacts", stage, "--scale", "0"], "must be a positive number"),
+        (["--impacts", stage, "--license", "mit"], "without a model card"),
+        (["--impacts", f'sparse("{world / "table"}")'], "default"),
+    ):
+        done = run(*asked, *more)
+        assert done.returncode in (1, 2)
+        assert said in done.stderr

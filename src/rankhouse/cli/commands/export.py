@@ -9,9 +9,13 @@ from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
+from rankhouse.index.impacts.lists import write_impacts
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.ciff import write_index
 from rankhouse.page.tables import CommandResult
+from rankhouse.systems.execution import Execution
+from rankhouse.systems.first_stages import Sparse
+from rankhouse.systems.notation import system
 
 
 @verb("export", "rankhouse export mine --license apache-2.0 --data 'SciFact, CC BY 4.0' --out for-others")
@@ -19,6 +23,9 @@ def command(
     *,
     ranker: Annotated[str, Option("The ranker.", "source", positional=True)] = "",
     index: Annotated[Path | None, Option("In place of RANKER: an index, whose postings are written.")] = None,
+    impacts: Annotated[
+        str, Option("In place of its terms: what a sparse encoder gave it, as 'sparse(\"DIR\")'.")
+    ] = "",
     out: Annotated[
         Path, Option("The folder to make; of an index, the file, which .gz or .zst compresses.", "local")
     ],
@@ -30,6 +37,7 @@ def command(
         str, Option("What it began with, OWNER/NAME.", default="as the training's command says")
     ] = "",
     language: Annotated[tuple[str, ...], Option("Of its texts: en; repeat for more.")] = (),
+    scale: Annotated[float, Option("Impacts are written as whole numbers: times this, rounded.")] = 100.0,
     to: Annotated[str, Option("Also upload the folder to the hub, as OWNER/NAME.")] = "",
     overwrite: Annotated[bool, Option("Add a commit where that repository is there already.")] = False,
 ) -> CommandResult:
@@ -39,18 +47,21 @@ def command(
     numbers with intervals, limits. An index (--index) becomes a CIFF file, which Anserini, PISA, Terrier and
     others import, and  rankhouse index --ciff  does, too.
     """
+    if not impacts:
+        idle("it is for --impacts, which is not given", "scale")
     if index is None:
+        idle("it is for --index, which is not given", "impacts")
         if not ranker:
             raise WrongUse("name what to export: a ranker, or an index with --index")
         if not to:
             idle("it is for --to, which is not given", "overwrite")
         said = {"license": license_id, "data": data, "base_model": base_model, "language": language}
         return _ranker_exported(ranker, out, said, to=to, overwrite=overwrite)
-    if ranker:
-        raise WrongUse(f'"{ranker}" and --index exclude each other: one of them is exported at a time')
     about = "an index becomes one file without a model card"
     idle(about, "license_id", "data", "base_model", "language", "to", "overwrite")
-    return _index_exported(index, out)
+    if ranker:
+        raise WrongUse(f'"{ranker}" and --index exclude each other: one of them is exported at a time')
+    return _impacts_exported(index, impacts, out, scale) if impacts else _index_exported(index, out)
 
 
 def _ranker_exported(
@@ -70,9 +81,24 @@ def _ranker_exported(
 
 
 def _index_exported(index: Path, out: Path) -> CommandResult:
-    """Write the postings, ids and lengths of an index; texts, vectors and impacts are not in such a file."""
+    """Write the postings, ids and lengths of an index; texts and vectors are not in such a file."""
     held = Index.open(index)
     with console.progress("exporting", held.distinct_terms(), "terms") as show:
         write_index(held, out, show)
     facts = {"out": str(out), "documents": len(held), "tokens": held.collection.tokens}
     return CommandResult(facts, f"{len(held):,} documents, {held.collection.tokens:,} terms written to {out}")
+
+
+def _impacts_exported(index: Path, asked: str, out: Path, scale: float) -> CommandResult:
+    """Write what a sparse encoder gave an index."""
+    model = system(asked)
+    if not isinstance(model, Sparse):
+        raise WrongUse(f'--impacts {asked}: is no sparse encoder; name one like  sparse("DIR")')
+    if scale <= 0:
+        raise WrongUse(f"--scale {scale:g}: must be a positive number")
+    work = Execution(index, ())
+    impacts = work.impacts(model).impacts
+    with console.progress("exporting", None, "words") as show:
+        write_impacts(impacts, work.weigher(model, impacts), out, scale, show)
+    facts = {"out": str(out), "documents": len(impacts), "entries": impacts.state.entries, "scale": scale}
+    return CommandResult(facts, f"{len(impacts):,} documents' impacts, times {scale:g}, written to {out}")

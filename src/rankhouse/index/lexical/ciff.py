@@ -26,7 +26,7 @@ from rankhouse.core.errors import BadData, DuplicateId
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, BuildReport, new_index
-from rankhouse.index.lexical.kernel import Forward, Int64s, counts_up_to, scatter
+from rankhouse.index.lexical.kernel import Forward, Int64s, Postings, counts_up_to, scatter
 from rankhouse.index.lexical.manifest import SegmentEntry
 from rankhouse.index.lexical.segment import Segment
 from rankhouse.index.lexical.write import sums_of, write_counted
@@ -207,8 +207,7 @@ def write_index(index: Index, path: Path, progress: Progress = ignore) -> None:
     with TemporaryDirectory(prefix="rankhouse.") as folder, writing_failures(Path(folder)):
         firsts = zip(index.segments, index.starts.tolist(), strict=False)
         parts = [_postings_of(segment, first, Path(folder)) for segment, first in firsts]
-        lists = _joined(heapq.merge(*parts, key=itemgetter(0, 1)), terms, progress)
-        write_ciff(path, header, lists, zip(index.documents, lengths, strict=True))
+        write_ciff(path, header, joined(parts, terms, progress), zip(index.documents, lengths, strict=True))
 
 
 _Postings = tuple[str, int, NDArray[np.int32], NDArray[Any]]
@@ -217,14 +216,17 @@ _Postings = tuple[str, int, NDArray[np.int32], NDArray[Any]]
 
 def _postings_of(segment: Segment, first: int, folder: Path) -> Iterator[_Postings]:
     """Yield the postings of a segment by sorted terms; until they are asked for, they lie on disk."""
-    starts, rows, tfs = scatter(segment.bags(np.arange(segment.documents)), len(segment.terms))
-    names = segment.terms.take(np.arange(len(segment.terms)))
-    held = np.flatnonzero(np.diff(starts)).tolist()
+    postings = scatter(segment.bags(np.arange(segment.documents)), len(segment.terms))
+    return laid_aside(postings, segment.terms.take(np.arange(len(segment.terms))), first, folder)
+
+
+def laid_aside(postings: Postings, names: Sequence[str], first: int, folder: Path) -> Iterator[_Postings]:
+    """Lay postings of documents from ``first`` on aside on disk, and return them by sorted terms."""
+    starts, held = postings.starts, np.flatnonzero(np.diff(postings.starts)).tolist()
     kept = list[NDArray[Any]]()
-    for name, array in (("rows", rows), ("tfs", tfs)):
+    for name, array in (("rows", postings.rows), ("tfs", postings.payload)):
         np.save(path := folder / f"{first}-{name}.npy", array)
         kept.append(np.load(path, mmap_mode="r"))
-    del rows, tfs
 
     def in_order() -> Iterator[_Postings]:
         for number in sorted(held, key=names.__getitem__):
@@ -234,8 +236,9 @@ def _postings_of(segment: Segment, first: int, folder: Path) -> Iterator[_Postin
     return in_order()
 
 
-def _joined(postings: Iterator[_Postings], terms: int, progress: Progress) -> Iterator[Lists]:
-    """Join the postings of segments, term after term."""
+def joined(parts: Sequence[Iterator[_Postings]], terms: int, progress: Progress) -> Iterator[Lists]:
+    """Join the postings of parts of a collection, term after term."""
+    postings = heapq.merge(*parts, key=itemgetter(0, 1))
     names, sizes, rows, counts = list[str](), list[int](), list[Int64s](), list[Int64s]()
     for done, (term, places) in enumerate(groupby(postings, itemgetter(0)), 1):
         names.append(term)
