@@ -78,11 +78,10 @@ def test_functions_take_few_parameters():
 # index: 170 for documents with every term, matches counted, models and terms kept between single queries, and
 # deletions merged away.
 # io and index: 730 for CIFF in and out. stores: 75 for weights of sparse encoders. hosts and cli: 390 for
-# export with model cards, --only, --field. index and cli: 85 for impacts as CIFF. adaptation and systems: 320 for systems as teachers, encoders as
-# students, and students that go on.
+# export with model cards, --only, --field. index and cli: 85 for impacts as CIFF. adaptation and systems: 320
+# for systems as teachers, encoders as students, and students that go on.
 # serve: 140 for Markdown rendered where it is judged, by blocks and items, and pages that await vectors;
-# explanation: 30 for folded texts;
-# systems: 5 for documents without texts. adaptation and nn: 35 for other programs on the processor.
+# explanation: 30 for folded texts; systems: 5 for documents without texts. adaptation and nn: 35 for other programs on the processor.
 BUDGETS = {
     "cli": (4_671, 4_020),
     "cluster": (1_603, 1_603),

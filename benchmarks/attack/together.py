@@ -61,7 +61,9 @@ def _both(folder: Path, scene: str, apart: float, *, other: bool) -> Verdict:
             return broken
     codes = [done.code for done in ended]
     found = contents(folder)
-    hurt = [n for n in before if not _hidden(n) and n not in found]
+    hurt = [
+        n for n in before if n in whole and not _hidden(n) and n not in found
+    ]  # whole: what one alone leaves
     if hurt:
         return Verdict("lost", ", ".join(hurt[:3]))
     wholes = [(whole, volatile)] + ([alone] if other else [])
