@@ -81,7 +81,8 @@ def test_functions_take_few_parameters():
 # export with model cards, --only, --field. index and cli: 85 for impacts as CIFF. adaptation and systems: 320
 # for systems as teachers, encoders as students, and students that go on.
 # serve: 140 for Markdown rendered where it is judged, by blocks and items, and pages that await vectors;
-# explanation: 30 for folded texts; systems: 5 for documents without texts. adaptation and nn: 35 for other programs on the processor.
+# explanation: 30 for folded texts; systems: 5 for documents without texts.
+# adaptation and nn: 35 for other programs on the processor.
 BUDGETS = {
     "cli": (4_671, 4_020),
     "cluster": (1_603, 1_603),

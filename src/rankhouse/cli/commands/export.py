@@ -99,6 +99,6 @@ def _impacts_exported(index: Path, asked: str, out: Path, scale: float) -> Comma
     work = Execution(index, ())
     impacts = work.impacts(model).impacts
     with console.progress("exporting", None, "words") as show:
-        write_impacts(impacts, work.weigher(model, impacts), out, scale, show)
+        write_impacts(impacts, work.weigher(model, impacts), out, scale=scale, progress=show)
     facts = {"out": str(out), "documents": len(impacts), "entries": impacts.state.entries, "scale": scale}
     return CommandResult(facts, f"{len(impacts):,} documents' impacts, times {scale:g}, written to {out}")
