@@ -9,9 +9,10 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.index import append_log as growing
 from rankhouse.index.dense.encode import EncodeOptions
 from rankhouse.index.impacts import lists
+from rankhouse.index.impacts.ciff import write_impacts
 from rankhouse.index.impacts.encode import encode_impacts
 from rankhouse.index.impacts.impacts import Impacts, impacts_folder
-from rankhouse.index.impacts.lists import PackedImpacts, write_impacts
+from rankhouse.index.impacts.lists import PackedImpacts
 from rankhouse.index.impacts.search import ImpactSearcher, impact_addends, search_impacts, weigh_queries
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel, scorer

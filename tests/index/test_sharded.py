@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,12 +15,16 @@ from rankhouse.explanation.lexical import LexicalExplainer
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.impacts.encode import encode_impacts
+from rankhouse.index.impacts.impacts import Impacts, impacts_folder
+from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.search import ImpactSearcher, search_impacts
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.sharded.shard import IndexShard, ShardFailed
 from rankhouse.index.sharded.sharded_index import ShardedIndex, open_index
-from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
+from rankhouse.index.sharded.vectors import ShardedImpactSearcher, ShardedSearcher, open_impacts, open_vectors
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.short_forms import short_form
 
@@ -236,6 +241,47 @@ def test_vectors_that_a_part_lacks_or_made_otherwise_are_named(documents, tmp_pa
     encoded(second)
     with pytest.raises(BadIndex, match="of part1 have encoder others"):
         open_vectors(ShardedIndex.reach(Wires(folders)), "default")
+
+
+class LetterWeigher(LetterEncoder):
+    """A small sparse encoder: the words are 26 letters, by which many documents are equally good."""
+
+    vocabulary = 26
+
+    def passage_weights(self, texts):
+        out = np.zeros((len(texts), 26), np.float32)
+        for row, text in enumerate(texts):
+            for word in text.lower().split():
+                out[row, ord(word[0]) % 26] += 0.5
+        return scipy.sparse.csr_array(np.sqrt(out))
+
+    query_weights = passage_weights
+
+    def query_files(self):
+        return {"letters.bin": b"abc"}
+
+
+@pytest.mark.filterwarnings("ignore:.*have no text")
+def test_impacts_rank_as_those_of_one_index(documents, tmp_path):
+    encoder = LetterWeigher()
+    whole, folders = cut(documents, [1, 60, 200], tmp_path)
+    for index in (whole, *map(Index.open, folders)):
+        options = EncodeOptions(len(index), index.fingerprint)
+        encode_impacts(encoder, index.documents.stream(), impacts_folder(index.path), options)
+    asked = [Query("1", "ships wind"), Query("2", "lamp"), Query("3", ""), Query("4", "stone river wind")]
+    index = ShardedIndex.reach(Wires(folders))
+    one = ImpactSearcher(PackedImpacts(Impacts.open(impacts_folder(whole.path))))
+    impacts = open_impacts(index, "default")
+    assert len(impacts) == len(whole) == impacts.state.documents
+    assert impacts.query_files() == encoder.query_files()
+    for k in (1, 13, 1000):
+        expected = search_impacts(one, encoder, asked, k)
+        same(expected, search_impacts(ShardedImpactSearcher(index, impacts), encoder, asked, k))
+    encoder.fingerprint = "others"
+    with pytest.raises(BadIndex, match='impacts "default" of the parts were encoded by letters'):
+        search_impacts(ShardedImpactSearcher(index, impacts), encoder, asked, 1)
+    with pytest.raises(MissingInput, match='has no impacts "more" of all its documents'):
+        open_impacts(index, "more")
 
 
 def test_what_a_score_is_made_of_is_the_same(both, queries):

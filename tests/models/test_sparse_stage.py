@@ -13,6 +13,8 @@ from rankhouse.jobs.encode import EncodeJob, EncodeWorker
 from rankhouse.models.query_table import QueryTable
 from rankhouse.models.sparse import open_sparse
 from rankhouse.models.sparse_ranker import SparseRanker
+from rankhouse.systems.execution import Execution
+from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.rankers import source_of
 
 from . import tiny
@@ -96,12 +98,31 @@ def test_an_encoder_is_known_by_its_content_and_others_are_refused(world, masked
     with pytest.raises(WrongUse, match="is written  sparse"):
         rh.system("sparse")
     parts = rh.Index.open_parts(world / "index", _other(tmp_path))
-    with pytest.raises(WrongUse, match="not searched as one"):
+    with pytest.raises(MissingInput, match='other: has no impacts "table" of all its documents'):
         rh.system(f'sparse("{world / "table"}", name="table")').run(QUERIES, parts)
 
 
 def _other(folder):
     return rh.Index.build([rh.Document("other", "a storm")], folder / "other").path
+
+
+@pytest.mark.parametrize("name", ["read", "table"])
+def test_several_indexes_are_searched_as_one(name, world, tmp_path):
+    parts = []
+    for number, some in enumerate((PAIRS[:25], PAIRS[25:])):
+        documents = [rh.Document(f"d{25 * number + i:02}", pair.passage.text) for i, pair in enumerate(some)]
+        parts.append(rh.Index.build(documents, tmp_path / f"part{number}"))
+        job = EncodeJob(index=str(parts[-1].path), ranker=f'sparse("{world / name}")', name=name)
+        EncodeWorker(job, parts[-1]).encode(lambda *_: None)
+    stage = rh.system(f'sparse("{world / name}", name="{name}")')
+    whole = rh.Index.open_parts(*(part.path for part in parts))
+    found = stage.run(QUERIES, whole)
+    expected = stage.run(QUERIES, rh.Index.open(world / "index"))
+    for query in QUERIES:
+        assert found[query].doc_ids == expected[query].doc_ids
+        np.testing.assert_array_equal(found[query].scores, expected[query].scores)
+    with pytest.raises(WrongUse, match="explain it with the part that has the document"):
+        ask(Execution(whole, [rh.Query("q", QUERIES["q0"])]), stage, Question(("d01",)))
 
 
 @pytest.mark.slow

@@ -27,9 +27,9 @@ from rankhouse.core.nouns import Document, Documents, FloatArray, Query, Ranker
 from rankhouse.core.run import Run
 from rankhouse.index import index as stored
 from rankhouse.index.dense.exact import Searcher
-from rankhouse.index.impacts.impacts import Impacts, QueryWeigher
-from rankhouse.index.impacts.search import ImpactSearcher
+from rankhouse.index.impacts.impacts import QueryWeigher
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
+from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
 from rankhouse.io.inputs import PathLike, as_path, wrong_kind
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.first_stages import Dense, Sparse
@@ -102,13 +102,13 @@ class _OngoingExecution(Execution):
             self._open.rankers[key] = super().ranker(stage)
         return self._open.rankers[key]
 
-    def impacts(self, stage: Sparse) -> ImpactSearcher:
+    def impacts(self, stage: Sparse) -> AnyImpactSearcher:
         """Open the impacts of a first stage, once for all executions."""
         if stage not in self._open.impacts:
             self._open.impacts[stage] = super().impacts(stage)
         return self._open.impacts[stage]
 
-    def weigher(self, stage: Sparse, impacts: Impacts) -> QueryWeigher:
+    def weigher(self, stage: Sparse, impacts: AnyImpacts) -> QueryWeigher:
         """Open what weighs queries, once for all executions."""
         if stage not in self._open.weighers:
             self._open.weighers[stage] = super().weigher(stage, impacts)
@@ -127,7 +127,7 @@ class OpenParts:
     def __init__(self) -> None:
         self.rankers: dict[Any, Any] = {}
         self.searchers: dict[Dense, Searcher] = {}
-        self.impacts: dict[Sparse, ImpactSearcher] = {}
+        self.impacts: dict[Sparse, AnyImpactSearcher] = {}
         self.weighers: dict[Sparse, QueryWeigher] = {}
 
     def run(self, system: System, queries: Sequence[Query], index: AnyIndex) -> Run:

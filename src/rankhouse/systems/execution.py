@@ -15,11 +15,12 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.results import Ranking, SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher, search
-from rankhouse.index.impacts.impacts import Impacts, QueryWeigher
-from rankhouse.index.impacts.search import ImpactSearcher, search_impacts
+from rankhouse.index.impacts.impacts import QueryWeigher
+from rankhouse.index.impacts.search import search_impacts
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.lexical.store import NoTexts
 from rankhouse.index.sharded.sharded_index import AnyIndex, open_index
+from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.rerank import Plan
 from rankhouse.systems.first_stages import Dense, Lexical, Sparse
@@ -165,11 +166,11 @@ class Execution:
         """Open the encoder of a first stage."""
         return as_encoder(self.ranker(Stage(stage.ranker)), stage.ranker)
 
-    def impacts(self, stage: Sparse) -> ImpactSearcher:
+    def impacts(self, stage: Sparse) -> AnyImpactSearcher:
         """Open the impacts of a first stage."""
         return impact_searcher(self.index, stage)
 
-    def weigher(self, stage: Sparse, impacts: Impacts) -> QueryWeigher:
+    def weigher(self, stage: Sparse, impacts: AnyImpacts) -> QueryWeigher:
         """Return what weighs queries: a table that came with the impacts, or else the encoder itself."""
         table = query_weigher(impacts, stage)
         return table or as_weigher(self.ranker(Stage(sparse_spec(stage.ranker))), stage.ranker)

@@ -28,6 +28,7 @@ from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.explanation.placeholder import METHOD, placeholder
 from rankhouse.index.lexical.search import LexicalOptions
 from rankhouse.index.sharded.sharded_index import ShardedIndex
+from rankhouse.index.sharded.vectors import ShardedImpactSearcher
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.first_stages import Dense, Lexical, Sparse
 from rankhouse.systems.names import unknown
@@ -74,6 +75,13 @@ def ask(work: Execution, system: System, question: Question) -> Answer:
 
 def _uncut(system: System) -> System:
     return system.of if isinstance(system, Cut) else system
+
+
+def _of_one_index(system: System) -> WrongUse:
+    return WrongUse(
+        f"{system}: only the index that holds what was encoded can say what a score is made of; explain it "
+        "with the part that has the document"
+    )
 
 
 class Explainer:
@@ -208,7 +216,8 @@ class Explainer:
             case Sparse():
                 from rankhouse.explanation.stages import explain_impacts
 
-                searcher = self._work.impacts(system)
+                if isinstance(searcher := self._work.impacts(system), ShardedImpactSearcher):
+                    raise _of_one_index(system)
                 weigher = self._work.weigher(system, searcher.impacts)
                 number = self._work.index.row_of(doc_id)
                 return explain_impacts(searcher, weigher, self.query, doc_id, number=number)
@@ -222,10 +231,7 @@ class Explainer:
 
         index = self._work.index
         if isinstance(index, ShardedIndex):
-            raise WrongUse(
-                f"{system}: only the index that holds the vectors can say what a score of theirs is made of; "
-                "explain it with the part that has the document"
-            )
+            raise _of_one_index(system)
         vectors = Vectors.open(vectors_folder(index.path, system.name))
         encoder = self._work.encoder(system)
         return explain_dense(index, vectors, encoder, self.query, doc_id=doc_id, options=self._options)

@@ -18,7 +18,14 @@ from rankhouse.index.impacts.impacts import Impacts, QueryWeigher, Weigher, impa
 from rankhouse.index.impacts.lists import PackedImpacts
 from rankhouse.index.impacts.search import ImpactSearcher
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
-from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
+from rankhouse.index.sharded.vectors import (
+    AnyImpacts,
+    AnyImpactSearcher,
+    ShardedImpactSearcher,
+    ShardedSearcher,
+    open_impacts,
+    open_vectors,
+)
 from rankhouse.io.content_hash import described
 from rankhouse.io.inputs import PathLike, as_path, wrong_kind
 from rankhouse.systems.checkpoints import with_default
@@ -121,20 +128,20 @@ def source_of(ranker: str) -> str:
     return described(bundle_folder(without_family(ranker, "sparse")))
 
 
-def impact_searcher(index: AnyIndex, model: Sparse) -> ImpactSearcher:
+def impact_searcher(index: AnyIndex, model: Sparse) -> AnyImpactSearcher:
     """Open the impacts of an index.
 
     Raises MissingInput where nothing was encoded under this name, BadIndex where the impacts do not cover the
-    index as it is now, WrongUse for several indexes at once.
+    index as it is now.
     """
     if isinstance(index, ShardedIndex):
-        raise WrongUse(f"{model}: impacts of several indexes are not searched as one; merge the indexes")
+        return ShardedImpactSearcher(index, open_impacts(index, model.name))
     impacts = Impacts.open(impacts_folder(index.path, model.name))
     impacts.require(documents=len(index), collection=index.fingerprint)
     return ImpactSearcher(PackedImpacts(impacts))
 
 
-def query_weigher(impacts: Impacts, model: Sparse) -> QueryWeigher | None:
+def query_weigher(impacts: AnyImpacts, model: Sparse) -> QueryWeigher | None:
     """Return the table that came with the impacts, if it is that of the encoder named; else None.
 
     Raises MissingExtra without the package tokenizers.

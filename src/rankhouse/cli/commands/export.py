@@ -9,7 +9,8 @@ from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
-from rankhouse.index.impacts.lists import write_impacts
+from rankhouse.index.impacts.ciff import write_impacts
+from rankhouse.index.impacts.impacts import Impacts, impacts_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.ciff import write_index
 from rankhouse.page.tables import CommandResult
@@ -96,9 +97,10 @@ def _impacts_exported(index: Path, asked: str, out: Path, scale: float) -> Comma
         raise WrongUse(f'--impacts {asked}: is no sparse encoder; name one like  sparse("DIR")')
     if scale <= 0:
         raise WrongUse(f"--scale {scale:g}: must be a positive number")
-    work = Execution(index, ())
-    impacts = work.impacts(model).impacts
+    held, impacts = Index.open(index), Impacts.open(impacts_folder(index, model.name))
+    impacts.require(documents=len(held), collection=held.fingerprint)
+    encoder = Execution(held, ()).weigher(model, impacts)
     with console.progress("exporting", None, "words") as show:
-        write_impacts(impacts, work.weigher(model, impacts), out, scale=scale, progress=show)
+        write_impacts(impacts, encoder, out, scale=scale, progress=show)
     facts = {"out": str(out), "documents": len(impacts), "entries": impacts.state.entries, "scale": scale}
     return CommandResult(facts, f"{len(impacts):,} documents' impacts, times {scale:g}, written to {out}")

@@ -16,37 +16,30 @@ import shutil
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse import __version__
-from rankhouse.core.errors import BadIndex, WrongUse
-from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.errors import BadIndex
 from rankhouse.index.append_state import AGAIN
-from rankhouse.index.impacts.impacts import STRUCTURES, Impacts, QueryWeigher
+from rankhouse.index.impacts.impacts import STRUCTURES, Impacts
 from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.arrays import OPTIONAL, check_files
-from rankhouse.index.lexical.ciff import joined, laid_aside
 from rankhouse.index.lexical.kernel import Forward, Int32s, Int64s, Postings, scatter, tally
 from rankhouse.index.lexical.segment import TermLists
 from rankhouse.index.lexical.write import save_arrays, sums_of, write_id_order, write_lists
 from rankhouse.io.checksums import BadEnvelope, FileSum, sealed, unsealed
-from rankhouse.io.ciff import CiffHeader, write_ciff
 from rankhouse.io.decoding import UNREADABLE
-from rankhouse.io.outputs import replacing_folder, writing_failures
+from rankhouse.io.outputs import replacing_folder
 
 MOST_ENTRIES: Final = 1 << 26
 """Entries of a part, about: 1.5 GB while it is made."""
 _SUMS: Final = "sums.json"
-_MOST_COUNT: Final = 2**31 - 1
-"""That a CIFF file holds."""
 
 
-class _Span(NamedTuple):
+class Span(NamedTuple):
     """Documents of a part: the first, and the one behind the last."""
 
     first: int
@@ -54,16 +47,17 @@ class _Span(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The name of their folder."""
         return f"lists-{self.first}-{self.end}"
 
 
-def _spans(ends: Int64s) -> Iterator[_Span]:
+def spans_of(ends: Int64s) -> Iterator[Span]:
     """Cut documents into parts; those before the last stay the same when documents are added."""
     first, documents = 0, len(ends) - 1
     while first < documents:
         end = int(np.searchsorted(ends, ends[first] + MOST_ENTRIES, side="right")) - 1
         end = min(documents, max(end, first + 1))
-        yield _Span(first, end)
+        yield Span(first, end)
         first = end
 
 
@@ -89,7 +83,7 @@ def build_lists(impacts: Impacts) -> None:
         OutputFailed: No permission, disk full.
     """
     folder = impacts.folder / STRUCTURES
-    spans = {span.name: span for span in _spans(impacts.ends.whole())}
+    spans = {span.name: span for span in spans_of(impacts.ends.whole())}
     for name, span in spans.items():
         if not _is_sound(folder / name):
             with replacing_folder(folder / name, lambda _: ()) as temporary:
@@ -100,7 +94,7 @@ def build_lists(impacts: Impacts) -> None:
             shutil.rmtree(stale, ignore_errors=True)
 
 
-def _write(impacts: Impacts, span: _Span, folder: Path) -> None:
+def _write(impacts: Impacts, span: Span, folder: Path) -> None:
     ends = impacts.ends[span.first : span.end + 1]
     entries = slice(int(ends[0]), int(ends[-1]))
     words = impacts.words[entries].astype(np.int32)
@@ -118,58 +112,6 @@ def _write(impacts: Impacts, span: _Span, folder: Path) -> None:
     (folder / _SUMS).write_bytes(sealed(msgspec.json.encode(sums)))
 
 
-def write_impacts(
-    impacts: Impacts, encoder: QueryWeigher, path: Path, scale: float, progress: Progress = ignore
-) -> None:
-    """Write impacts into a CIFF file: each weight times ``scale``, rounded, in place of a count.
-
-    Weights that round to 0 are left out; a document's length is the sum of its counts. Memory is that of a
-    part.
-
-    Args:
-        encoder: That of the impacts, which knows the words.
-        progress: Progress callback, in words.
-
-    Raises:
-        BadIndex: The impacts are of another encoder, or damaged.
-        WrongUse: A scaled weight is beyond what the format holds.
-        OutputFailed: No permission, disk full.
-    """
-    names = [encoder.word(number) for number in range(impacts.require_encoder(encoder).state.vocabulary)]
-    lengths, held = np.zeros(len(impacts), np.int64), np.zeros(len(names), bool)
-    with TemporaryDirectory(prefix="rankhouse.") as folder, writing_failures(Path(folder)):
-        parts = list[Iterator[Any]]()
-        for span in _spans(impacts.ends.whole()):
-            bags = _quantised(impacts, span, scale)
-            sums = np.concatenate([[0], np.cumsum(bags.tfs, dtype=np.int64)])
-            lengths[span.first : span.end] = np.diff(sums[bags.ends])
-            held[bags.terms] = True
-            parts.append(laid_aside(scatter(bags, len(names)), names, span.first, Path(folder)))
-        words, with_words, tokens = int(held.sum()), int(np.count_nonzero(lengths)), int(lengths.sum())
-        header = CiffHeader(
-            *(words, len(impacts), words, len(impacts), tokens),
-            mean_length=tokens / max(1, with_words),
-            description=f"rankhouse {__version__}, impacts of {encoder.fingerprint}, times {scale:g}",
-        )
-        ids = impacts.ids.take(np.arange(len(impacts)))
-        write_ciff(path, header, joined(parts, words, progress), zip(ids, lengths.tolist(), strict=True))
-
-
-def _quantised(impacts: Impacts, span: _Span, scale: float) -> Forward:
-    """Return the rounded weights of some documents as counts of words."""
-    ends = impacts.ends[span.first : span.end + 1]
-    entries = slice(int(ends[0]), int(ends[-1]))
-    counts = np.rint(impacts.weights[entries].astype(np.float64) * scale)
-    if len(counts) and counts.max() > _MOST_COUNT:
-        raise WrongUse(
-            f"--scale {scale:g}: the largest weight becomes {counts.max():g}; {_MOST_COUNT:,} is the most"
-        )
-    kept = counts > 0
-    before = np.concatenate([[0], np.cumsum(kept)])
-    words = impacts.words[entries][kept].astype(np.int32)
-    return Forward(before[ends - ends[0]], words, counts[kept].astype(np.uint32))
-
-
 class ImpactLists(TermLists):
     """The packed postings of some documents.
 
@@ -180,7 +122,7 @@ class ImpactLists(TermLists):
 
     scores, again = True, AGAIN
 
-    def __init__(self, folder: Path, sums: dict[str, FileSum], impacts: Impacts, span: _Span) -> None:
+    def __init__(self, folder: Path, sums: dict[str, FileSum], impacts: Impacts, span: Span) -> None:
         super().__init__(folder, sums)
         self.first, self.rows, self._impacts = span.first, span.end - span.first, impacts
         self.numbers: Int32s = self._map("numbers.npy").whole()
@@ -217,9 +159,9 @@ class PackedImpacts:
 
     def __init__(self, impacts: Impacts) -> None:
         self.impacts = impacts
-        self.parts = [self._open(span) for span in _spans(impacts.ends.whole())]
+        self.parts = [self._open(span) for span in spans_of(impacts.ends.whole())]
 
-    def _open(self, span: _Span) -> ImpactLists:
+    def _open(self, span: Span) -> ImpactLists:
         folder = self.impacts.folder / STRUCTURES / span.name
         return ImpactLists(folder, _sums_of(folder), self.impacts, span)
 

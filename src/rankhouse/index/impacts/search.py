@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import numpy as np
 
@@ -39,6 +39,33 @@ _PRUNED_WORDS: Final = 8
 """Most words a query, on average, of queries that are pruned: of many, few bounds exclude anything."""
 
 
+class CoveringImpacts(Protocol):
+    """Impacts of a collection, which know their encoder."""
+
+    def __len__(self) -> int: ...
+
+    def require_encoder(self, encoder: QueryWeigher) -> Self:
+        """Refuse (BadIndex) queries that another encoder weighs than the documents'."""
+        ...
+
+
+class ImpactSource(Protocol):
+    """What finds documents by their impacts: an index, or several as one."""
+
+    @property
+    def impacts(self) -> CoveringImpacts:
+        """The impacts."""
+        ...
+
+    def best(self, weights: scipy.sparse.csr_array, k: int) -> list[Hits]:
+        """Find the best k documents for each of q queries, whose weights of words are (q, v) float32."""
+        ...
+
+    def ids_of(self, answers: Sequence[Hits]) -> KnownIds:
+        """Return the ids of all hits."""
+        ...
+
+
 class ImpactSearcher:
     """Finds the best documents by their impacts; safe to share between threads.
 
@@ -63,6 +90,11 @@ class ImpactSearcher:
         parts = [weights[start : start + 64] for start in range(0, weights.shape[0], 64)]
         find = self._found if kernel.COMPILED else self._added_up
         return list(chain.from_iterable(find(part, k) for part in parts))
+
+    def ids_of(self, answers: Sequence[Hits]) -> KnownIds:
+        """Return the ids of all hits."""
+        rows = np.concatenate([np.empty(0, np.int64), *(hits.rows for hits in answers)])
+        return KnownIds(self.impacts.ids.take(rows))
 
     def _found(self, weights: scipy.sparse.csr_array, k: int) -> list[Hits]:
         queries, n = weights.shape[0], weights.nnz
@@ -98,7 +130,7 @@ class ImpactSearcher:
 
 
 def search_impacts(
-    searcher: ImpactSearcher,
+    searcher: ImpactSource,
     encoder: QueryWeigher,
     queries: Iterable[Query],
     k: int = 1000,
@@ -130,17 +162,13 @@ def search_impacts(
         for hits in in_groups(find, range(len(some)), share_of, threads):
             answers += hits
             tell(len(answers), len(asked))
-    return run_of(asked, answers, KnownIds(impacts.ids.take(_rows_of(answers))))
+    return run_of(asked, answers, searcher.ids_of(answers))
 
 
 def _best_of(
-    searcher: ImpactSearcher, weights: scipy.sparse.csr_array, k: int, rows: Sequence[int]
+    searcher: ImpactSource, weights: scipy.sparse.csr_array, k: int, rows: Sequence[int]
 ) -> list[Hits]:
     return searcher.best(weights[rows[0] : rows[-1] + 1], k)
-
-
-def _rows_of(answers: Sequence[Hits]) -> Int64s:
-    return np.concatenate([np.empty(0, np.int64), *(hits.rows for hits in answers)])
 
 
 def weigh_queries(encoder: QueryWeigher, queries: Sequence[Query]) -> scipy.sparse.csr_array:

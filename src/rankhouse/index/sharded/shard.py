@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -22,23 +23,31 @@ from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.dense.exact import Neighbours, Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, VectorsState, vectors_folder
+from rankhouse.index.impacts.impacts import Impacts, ImpactsState, impacts_folder
+from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.search import ImpactSearcher
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.lexical.scorer import DocumentScore, Hits, Scorer, Weighted
 from rankhouse.index.lexical.search import terms_of
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Collection, TermCounts
 
+if TYPE_CHECKING:
+    import scipy.sparse
+
+_EncodedT = TypeVar("_EncodedT", bound=Vectors | Impacts)
 _SCORERS: Final = 16
 """Models, each with its statistics, whose tables are kept."""
 
 
 class ShardInfo(NamedTuple):
-    """What a shard is; ``vectors`` are those that cover all its documents, by name."""
+    """What a shard is; ``vectors`` and ``impacts`` are those that cover all its documents, by name."""
 
     fingerprint: str
     analyzer: str
     collection: Collection
     vectors: Mapping[str, VectorsState]
+    impacts: Mapping[str, ImpactsState]
 
 
 class IndexShard:
@@ -51,6 +60,7 @@ class IndexShard:
         self.index = index
         self._scorer = lru_cache(maxsize=_SCORERS)(self._make_scorer)
         self._searchers: dict[tuple[str, str], Searcher] = {}
+        self._impacts: dict[str, ImpactSearcher] = {}
         self._lock = threading.Lock()
 
     def _make_scorer(self, model: str, collection: Collection) -> Scorer:
@@ -60,28 +70,35 @@ class IndexShard:
         """Return what searches the vectors of this name: "exact", or a structure that was built over them."""
         with self._lock:
             if (name, structure) not in self._searchers:
-                vectors = Vectors.open(vectors_folder(self.index.path, name))
-                vectors.require(documents=len(self.index), collection=self.index.fingerprint)
+                vectors = self._whole(Vectors.open(vectors_folder(self.index.path, name)))
                 self._searchers[name, structure] = searcher_of(vectors, structure)
             return self._searchers[name, structure]
 
-    def _vectors(self) -> dict[str, VectorsState]:
-        """Return the states of the vectors that cover all documents, by name."""
-        states = dict[str, VectorsState]()
-        for folder in sorted((self.index.path / "vectors").glob("*/")):
-            try:
-                vectors = Vectors.open(folder)
-                states[folder.name] = vectors.require(
-                    documents=len(self.index), collection=self.index.fingerprint
-                ).state
-            except RankhouseError:  # being made, or damaged: asking for them by name gives the error
-                continue
+    def _impact_searcher(self, name: str) -> ImpactSearcher:
+        with self._lock:
+            if name not in self._impacts:
+                impacts = self._whole(Impacts.open(impacts_folder(self.index.path, name)))
+                self._impacts[name] = ImpactSearcher(PackedImpacts(impacts))
+            return self._impacts[name]
+
+    def _whole(self, encoded: _EncodedT) -> _EncodedT:
+        """Refuse (BadIndex) what does not cover all documents."""
+        encoded.require(documents=len(self.index), collection=self.index.fingerprint)
+        return encoded
+
+    def _states(self, what: str, kind: type[Vectors] | type[Impacts]) -> dict[str, Any]:
+        """Return the states of the vectors, or impacts, that cover all documents, by name."""
+        states = dict[str, Any]()
+        for folder in sorted((self.index.path / what).glob("*/")):
+            with suppress(RankhouseError):  # being made, or damaged: asking for them by name gives the error
+                states[folder.name] = self._whole(kind.open(folder)).state
         return states
 
     def about(self) -> ShardInfo:
         """Say what the shard is."""
-        index = self.index
-        return ShardInfo(index.fingerprint, index.manifest.analyzer, index.collection, self._vectors())
+        index, encoded = self.index, {"vectors": Vectors, "impacts": Impacts}
+        states = {what: self._states(what, kind) for what, kind in encoded.items()}
+        return ShardInfo(index.fingerprint, index.manifest.analyzer, index.collection, **states)
 
     def count(self, terms: Sequence[str]) -> list[TermCounts]:
         """Count how often terms occur, in their order."""
@@ -91,7 +108,17 @@ class IndexShard:
     def rank(self, model: str, collection: Collection, queries: Sequence[Weighted], k: int) -> list[Hits]:
         """Find the best k documents of each query, with their ids, by the statistics of all shards."""
         scorer = self._scorer(model, collection)
-        found = scorer.hits(queries, k)
+        return self._with_ids(scorer.hits(queries, k))
+
+    def weigh(self, impacts: str, weights: scipy.sparse.csr_array, k: int) -> list[Hits]:
+        """Find the best k documents, with their ids, for queries whose words weigh (q, v) float32."""
+        return self._with_ids(self._impact_searcher(impacts).best(weights, k))
+
+    def query_files(self, impacts: str) -> dict[str, bytes]:
+        """Read what weighs queries without the encoder of impacts; none where it has no table."""
+        return self._impact_searcher(impacts).impacts.query_files()
+
+    def _with_ids(self, found: Sequence[Hits]) -> list[Hits]:
         return [hits._replace(ids=tuple(self.index.ids(hits.rows))) for hits in found]
 
     def score(self, model: str, collection: Collection, terms: Weighted, row: int) -> DocumentScore:

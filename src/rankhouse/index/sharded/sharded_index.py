@@ -207,6 +207,10 @@ class ShardedIndex:
         request = partial(
             IndexShard.rank, model=model.notation, collection=self.collection, queries=tuple(queries), k=k
         )
+        return self.best_of_all(request, k)
+
+    def best_of_all(self, request: Request, k: int) -> list[Hits]:
+        """Ask every shard for its best k documents of some queries, and return the best k of all for each."""
         answers = self.ask_all(request).values()
         shifted = [
             [hits._replace(rows=hits.rows + start) for hits in answer]

@@ -1,25 +1,35 @@
-"""The vectors of several indexes, searched as one.
+"""The vectors, or the impacts, of several indexes, searched as one.
 
 Exact search gives what one index gives: a score depends on nothing but query and document. Of an approximate
-structure each shard searches its own, so that together they find at least as much as any one of them.
+structure each shard searches its own, so that together they find at least as much as any one of them. A
+search of impacts is always exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import numpy as np
 
 from rankhouse.core.errors import BadIndex, MissingInput
 from rankhouse.core.nouns import Encoder, FloatArray
-from rankhouse.index.append_state import AGAIN
+from rankhouse.index.append_state import AGAIN, EncodedState, LogKind
 from rankhouse.index.dense.exact import Neighbours
 from rankhouse.index.dense.vectors import VECTORS, VectorsState
+from rankhouse.index.impacts.impacts import IMPACTS, Impacts, ImpactsState, QueryWeigher
+from rankhouse.index.impacts.search import ImpactSearcher
+from rankhouse.index.lexical.scorer import Hits
 from rankhouse.index.sharded.shard import IndexShard
 from rankhouse.index.sharded.sharded_index import ShardedIndex, best_of_shards
+
+if TYPE_CHECKING:
+    import scipy.sparse
+
+_StateT = TypeVar("_StateT", VectorsState, ImpactsState)
 
 
 class ShardedVectors:
@@ -30,12 +40,16 @@ class ShardedVectors:
 
     def require_encoder(self, encoder: Encoder) -> ShardedVectors:
         """Refuse (BadIndex) queries that another encoder encodes than the documents'."""
-        if encoder.fingerprint != self.state.encoder:
-            raise BadIndex(
-                f'the vectors "{self.name}" of the parts were encoded by {self.state.encoder}, the queries '
-                f"would be by {encoder.fingerprint}; search with the encoder that made them, or encode again"
-            )
+        _require(encoder.fingerprint, self.state, f'vectors "{self.name}"')
         return self
+
+
+def _require(fingerprint: str, state: EncodedState, what: str) -> None:
+    if fingerprint != state.encoder:
+        raise BadIndex(
+            f"the {what} of the parts were encoded by {state.encoder}, the queries would be by "
+            f"{fingerprint}; search with the encoder that made them, or encode again"
+        )
 
 
 class ShardedSearcher:
@@ -65,19 +79,77 @@ def open_vectors(index: ShardedIndex, name: str) -> ShardedVectors:
         MissingInput: A shard has none that cover its documents.
         BadIndex: They were not made alike.
     """
-    states = {shard: info.vectors[name] for shard, info in index.infos.items() if name in info.vectors}
-    if lacking := [shard for shard in index.infos if shard not in states]:
+    states = _alike({shard: info.vectors.get(name) for shard, info in index.infos.items()}, VECTORS, name)
+    counted = {key: sum(getattr(s, key) for s in states) for key in ("documents", "rows")}
+    dimension = max(state.dimension for state in states)
+    return ShardedVectors(name, msgspec.structs.replace(states[0], dimension=dimension, **counted))
+
+
+def _alike(given: Mapping[str, _StateT | None], kind: LogKind[_StateT], name: str) -> list[_StateT]:
+    """Return what all shards have of a name; MissingInput where one has none, BadIndex where they differ."""
+    what = f'{"vectors" if kind is VECTORS else "impacts"} "{name}"'
+    states = {shard: state for shard, state in given.items() if state is not None}
+    if lacking := [shard for shard in given if shard not in states]:
         raise MissingInput(
-            f'{" and ".join(lacking)}: has no vectors "{name}" of all its documents; {AGAIN}, for each part'
+            f"{' and '.join(lacking)}: has no {what} of all its documents; {AGAIN}, for each part"
         )
     (first, one), *others = states.items()
     for shard, state in others:
-        for field in VECTORS.same:
+        for field in kind.same:
             if getattr(state, field) != getattr(one, field):
                 raise BadIndex(
-                    f'the vectors "{name}" of {shard} have {field} {getattr(state, field)}, those of {first} '
+                    f"the {what} of {shard} have {field} {getattr(state, field)}, those of {first} "
                     f"{getattr(one, field)}; encode all parts alike"
                 )
-    counted = {key: sum(getattr(s, key) for s in states.values()) for key in ("documents", "rows")}
-    dimension = max(state.dimension for state in states.values())
-    return ShardedVectors(name, msgspec.structs.replace(one, dimension=dimension, **counted))
+    return list(states.values())
+
+
+# --- impacts ----------------------------------------------------------------------------------------------
+
+
+class ShardedImpacts:
+    """The impacts of this name of all shards. Open them with :func:`open_impacts`."""
+
+    def __init__(self, index: ShardedIndex, name: str, state: ImpactsState) -> None:
+        self._index, self.name, self.state = index, name, state
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def require_encoder(self, encoder: QueryWeigher) -> ShardedImpacts:
+        """Refuse (BadIndex) queries that another encoder weighs than the documents'."""
+        _require(encoder.fingerprint, self.state, f'impacts "{self.name}"')
+        return self
+
+    def query_files(self) -> dict[str, bytes]:
+        """Read the files that weigh queries without the model; none where it has no table."""
+        request = partial(IndexShard.query_files, impacts=self.name)
+        return next(iter(self._index.ask_all(request).values()))
+
+
+class ShardedImpactSearcher:
+    """Finds the best documents of all shards by their impacts."""
+
+    def __init__(self, index: ShardedIndex, impacts: ShardedImpacts) -> None:
+        self._index, self.impacts, self.ids_of = index, impacts, index.ids_of
+
+    def best(self, weights: scipy.sparse.csr_array, k: int) -> list[Hits]:
+        """Find the best k documents for each of q queries, whose weights of words are (q, v) float32."""
+        request = partial(IndexShard.weigh, impacts=self.impacts.name, weights=weights, k=k)
+        return self._index.best_of_all(request, k)
+
+
+def open_impacts(index: ShardedIndex, name: str) -> ShardedImpacts:
+    """Return the impacts of this name that all shards have.
+
+    Raises:
+        MissingInput: A shard has none that cover its documents.
+        BadIndex: They were not made alike.
+    """
+    states = _alike({shard: info.impacts.get(name) for shard, info in index.infos.items()}, IMPACTS, name)
+    documents = sum(state.documents for state in states)
+    return ShardedImpacts(index, name, msgspec.structs.replace(states[0], documents=documents))
+
+
+AnyImpacts = Impacts | ShardedImpacts
+AnyImpactSearcher = ImpactSearcher | ShardedImpactSearcher

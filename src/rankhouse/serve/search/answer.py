@@ -21,10 +21,10 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher
-from rankhouse.index.impacts.impacts import Impacts, QueryWeigher
-from rankhouse.index.impacts.search import ImpactSearcher
+from rankhouse.index.impacts.impacts import QueryWeigher
 from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.index.sharded.sharded_index import ShardedIndex
+from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
 from rankhouse.ranking.fuse import rrf
 from rankhouse.ranking.rerank import Plan, StoredScorer
 from rankhouse.serve.engine.choice import asked_split
@@ -173,13 +173,13 @@ class ServedExecution(Execution):
         """Return an encoder of the service. Args: as for :meth:`Execution.encoder`."""
         return self.ranker(Stage(stage.ranker))
 
-    def impacts(self, stage: Sparse) -> ImpactSearcher:
+    def impacts(self, stage: Sparse) -> AnyImpactSearcher:
         """Return impacts of the index. Args: as for :meth:`Execution.impacts`."""
         searcher, warning = self._view.impacts(stage)
         self.warnings += filter(None, [warning])
         return searcher
 
-    def weigher(self, stage: Sparse, impacts: Impacts) -> QueryWeigher:
+    def weigher(self, stage: Sparse, impacts: AnyImpacts) -> QueryWeigher:
         """Return the table of an encoder of the service, or the encoder. Args: as for the base class."""
         served = self._catalogue.ranker(stage.ranker)
         table = self._view.table(impacts, replace(stage, ranker=served.spec))

@@ -26,7 +26,7 @@ from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.precomputed.score import PrecomputedScorer
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
-from rankhouse.index.sharded.vectors import ShardedSearcher, open_vectors
+from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher, ShardedSearcher, open_vectors
 from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.systems import NamedSystem, asked_system, usual_systems
@@ -86,7 +86,7 @@ class IndexView:
         self._lock = threading.Lock()
         self._encoded: dict[str, str] = {}
         self._searchers: dict[tuple[str, str], tuple[Searcher, str]] = {}
-        self._impacts: dict[str, tuple[ImpactSearcher, str]] = {}
+        self._impacts: dict[str, tuple[AnyImpactSearcher, str]] = {}
         self._tables: dict[Sparse, QueryWeigher | None] = {}
         self._stored: LRUCache[tuple[str, str], PrecomputedScorer | None] = LRUCache(_SPLITS)
         self._over: dict[tuple[str, ...], IndexView] = {}
@@ -145,7 +145,7 @@ class IndexView:
         vectors = Vectors.open(vectors_folder(index.path, model.name))
         return searcher_of(vectors, model.vectors), self._lacking(index, vectors)
 
-    def impacts(self, model: Sparse) -> tuple[ImpactSearcher, str]:
+    def impacts(self, model: Sparse) -> tuple[AnyImpactSearcher, str]:
         """Open impacts of the index, and return a warning of what they lack, as :meth:`searcher` does."""
         with self._lock:
             if model.name not in self._impacts:
@@ -157,7 +157,7 @@ class IndexView:
                 self._impacts[model.name] = ImpactSearcher(PackedImpacts(impacts)), warning
             return self._impacts[model.name]
 
-    def table(self, impacts: Impacts, model: Sparse) -> QueryWeigher | None:
+    def table(self, impacts: AnyImpacts, model: Sparse) -> QueryWeigher | None:
         """Return the table that weighs queries, see :func:`query_weigher`; files are read once."""
         with self._lock:
             if model not in self._tables:
