@@ -78,28 +78,28 @@ def test_functions_take_few_parameters():
 # index: 170 for documents with every term, matches counted, models and terms kept between single queries, and
 # deletions merged away.
 # io and index: 730 for CIFF in and out. stores: 75 for weights of sparse encoders. hosts and cli: 390 for
-# export with model cards, --only, --field. index and cli: 200 for impacts as CIFF and of shards. adaptation
+# export with model cards, --only, --field. index and cli: 260 for impacts as CIFF and of shards. adaptation
 # and systems: 320 for systems as teachers, encoders as students, and students that go on.
 # serve: 140 for Markdown rendered where it is judged, by blocks and items, and pages that await vectors;
 # explanation: 30 for folded texts; systems: 5 for documents without texts.
 # adaptation and nn: 35 for other programs on the processor.
 BUDGETS = {
-    "cli": (4_673, 4_020),
+    "cli": (4_678, 4_020),
     "cluster": (1_603, 1_603),
     "api": (1_252, 1_100),
     "serve": (11_257, 9_110),
     "recipes": (2_630, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_402, 2_500),
+    "jobs adaptation": (3_400, 2_500),
     "systems": (2_649, 1_900),
     "training explanation stores": (12_412, 11_700),
-    "index models ranking labels evaluation": (24_530, 19_100),
-    "text nn page": (7_236, 6_390),
+    "index models ranking labels evaluation": (24_572, 19_100),
+    "text nn page": (7_241, 6_390),
     "io": (5_653, 3_300),
     "core": (2_513, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_146, 66_000
+MOST_ALL, PLANNED_ALL = 82_196, 66_000
 MOST_FILES, PLANNED_FILES = 443, 400
 MOST_SHARED_NAMES = 13
 

@@ -261,12 +261,13 @@ def test_exported_impacts_rank_as_their_rounded_weights(tmp_path, monkeypatch):
     write_impacts(
         impacts, Weights(), tmp_path / "out.ciff.gz", scale, lambda done, of: seen.append((done, of))
     )
-    write_impacts(impacts, Weights(), tmp_path / "again.ciff.gz", scale)
+    written = write_impacts(impacts, Weights(), tmp_path / "again.ciff.gz", scale)
     assert (tmp_path / "out.ciff.gz").read_bytes() == (tmp_path / "again.ciff.gz").read_bytes()
-    rounded = np.rint(
-        Weights().passage_weights([one.text for one in some]).toarray().astype(np.float64) * scale
-    )
-    assert (rounded == 0).sum() > (rounded.sum(axis=0) == 0).sum() * len(some)
+    weights = Weights().passage_weights([one.text for one in some]).toarray().astype(np.float64)
+    rounded = np.rint(weights * scale)
+    assert written == np.count_nonzero(rounded) == impacts.state.entries
+    fewer = write_impacts(impacts, Weights(), tmp_path / "fewer.ciff", 0.9)  # the lightest become 0
+    assert fewer == np.count_nonzero(np.rint(weights * 0.9)) < written
     assert seen[-1] == (np.count_nonzero(rounded.sum(axis=0)),) * 2
     build_from_ciff(tmp_path / "out.ciff.gz", tmp_path / "index", BuildOptions(analyzer="whitespace"))
     index = Index.open(tmp_path / "index")
@@ -279,10 +280,12 @@ def test_exported_impacts_rank_as_their_rounded_weights(tmp_path, monkeypatch):
 
 def test_impacts_that_cannot_be_exported_are_refused(tmp_path):
     encoded(documents(30), tmp_path / "impacts")
-    impacts, other = Impacts.open(tmp_path / "impacts"), Weights()
-    with pytest.raises(WrongUse, match="--scale 1e[+]12: the largest weight becomes"):
-        write_impacts(impacts, Weights(), tmp_path / "out.ciff", 1e12)
-    other.fingerprint = "another"
-    with pytest.raises(BadIndex, match="was encoded by weights-1"):
-        write_impacts(impacts, other, tmp_path / "out.ciff", 100)
+    impacts = Impacts.open(tmp_path / "impacts")
+    for scale, said in (
+        (1e12, "the largest weight becomes"),
+        (6e8, "a document's weights add up to"),
+        (1e-9, "every weight rounds to 0"),
+    ):
+        with pytest.raises(WrongUse, match=said):
+            write_impacts(impacts, Weights(), tmp_path / "out.ciff", scale)
     assert not list(tmp_path.glob("out*"))

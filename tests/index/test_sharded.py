@@ -237,8 +237,16 @@ def test_vectors_that_a_part_lacks_or_made_otherwise_are_named(documents, tmp_pa
     encoded(first)
     with pytest.raises(MissingInput, match='part1: has no vectors "default"'):
         open_vectors(ShardedIndex.reach(Wires(folders)), "default")
+    encoded(second)
+    index = ShardedIndex.reach(Wires(folders))
+    searcher = ShardedSearcher(index, open_vectors(index, "default"), "exact")
     encoder.fingerprint = "others"
     encoded(second)
+    encoder.fingerprint = "letters"
+    with pytest.raises(
+        BadIndex, match='vectors "default": are of others now, of letters when they were opened'
+    ):
+        search(searcher, encoder, [Query("1", "ships")], 3)
     with pytest.raises(BadIndex, match="of part1 have encoder others"):
         open_vectors(ShardedIndex.reach(Wires(folders)), "default")
 
@@ -277,6 +285,21 @@ def test_impacts_rank_as_those_of_one_index(documents, tmp_path):
     for k in (1, 13, 1000):
         expected = search_impacts(one, encoder, asked, k)
         same(expected, search_impacts(ShardedImpactSearcher(index, impacts), encoder, asked, k))
+    part = Index.open(folders[1])
+    encoder.fingerprint = "others"
+    reached = ShardedIndex.reach(Wires(folders))
+    before = ShardedImpactSearcher(reached, open_impacts(reached, "default"))
+    encode_impacts(
+        encoder,
+        part.documents.stream(),
+        impacts_folder(part.path),
+        EncodeOptions(len(part), part.fingerprint, overwrite=True),
+    )
+    encoder.fingerprint = "letters"
+    with pytest.raises(
+        BadIndex, match='impacts "default": are of others now, of letters when they were opened'
+    ):
+        search_impacts(before, encoder, asked, 1)
     encoder.fingerprint = "others"
     with pytest.raises(BadIndex, match='impacts "default" of the parts were encoded by letters'):
         search_impacts(ShardedImpactSearcher(index, impacts), encoder, asked, 1)

@@ -191,6 +191,9 @@ def test_impacts_are_exported_or_refused_in_words(world, run):
     for more, said in (
         (["--scale", "5"], "it is for --impacts"),
         (["--impacts", "bm25"], "is no sparse encoder"),
+        (["--impacts", ""], "expected a first stage"),
+        (["--impacts", f'sparse("{world / "read"}", name="table")'], "was encoded by"),
+        (["--impacts", stage, "--out", world / "index" / "manifest.json"], "lies in the index itself"),
         (["--impacts", stage, "--scale", "0"], "must be a positive number"),
         (["--impacts", stage, "--license", "mit"], "without a model card"),
         (["--impacts", f'sparse("{world / "table"}")'], "default"),

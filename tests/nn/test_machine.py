@@ -1,29 +1,33 @@
 """What the processor is, and who uses it."""
 
 import os
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
+from rankhouse.nn.cpu import machine
 from rankhouse.nn.cpu.machine import ProcessorTime
 
 
 def test_the_share_of_others_is_theirs_of_all_cores(monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(machine, "_cores", lambda: 4)
     before, after = ProcessorTime(100.0, 50.0, 10.0), ProcessorTime(110.0, 80.0, 14.0)
     assert after.share_of_others(before) == pytest.approx((30 - 4) / 40)
     assert before.share_of_others(before) == 0
     assert ProcessorTime(110.0, 53.0, 15.0).share_of_others(before) == 0  # clocks of different steps
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts for everyone")
-def test_another_program_is_counted_for_everyone():
+def test_what_everyone_had_is_what_the_system_counts_without_idling(monkeypatch):
+    counts = "cpu  100 20 30 4000 500 6 7 80 9 1\ncpu0 1 2 3 4 5 6 7 8 9 1\n"
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: counts)
+    assert ProcessorTime.now().everyone == (100 + 20 + 30 + 6 + 7) / os.sysconf("SC_CLK_TCK")
+
+
+def test_where_the_system_counts_for_no_one_else_nobody_is_seen(monkeypatch):
+    def missing(*_, **__):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", missing)
     before = ProcessorTime.now()
-    code = "import os\nwhile sum(os.times()[:2]) < 0.5: pass"
-    other = subprocess.Popen([sys.executable, "-c", code])
-    while other.poll() is None and ProcessorTime.now().everyone - before.everyone < 0.3:
-        pass
-    other.kill()
-    other.wait()
-    assert ProcessorTime.now().everyone - before.everyone >= 0.3
+    assert before.everyone == before.own
+    assert ProcessorTime.now().share_of_others(before) == 0

@@ -251,14 +251,7 @@ def go_on(job: Adaptation, work: Remaining, settled: Timetable) -> Timetable:
 def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
     index, options = job.index, job.options
     limited = options.minutes and not options.steps
-    before = ProcessorTime.now()
     step = _SLACK * seconds_a_step(work, 60 * _MEASURING * options.minutes if limited else _TIMING)
-    others = ProcessorTime.now().share_of_others(before)
-    if limited and others > _CONTENTION:
-        say(
-            f"warning: other programs have {others:.0%} of the processor, and minutes are the clock's: "
-            "fewer steps fit than without them; --minutes can be raised when this is finished"
-        )
     step *= 1 + MINING_SHARE * options.mine
     ranker, everyone = ranker_of(work), len(work.apart.queries)
     read, once = seconds_a_pair(ranker, work.apart, index), isinstance(ranker, TextEncoder)
@@ -311,7 +304,7 @@ def ranker_of(work: Remaining) -> Ranker:
 
 def seconds_a_step(work: Remaining, most: float) -> float:
     """Measure a step, the first ones left out, in ``most`` seconds; weights are put back."""
-    network = cast(nn.Module, work.model)
+    network, began = cast(nn.Module, work.model), ProcessorTime.now()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     stepper = Stepper(work.model, work.settings)
     batches = batches_for(work.examples, work.model.objective, work.settings)
@@ -324,6 +317,11 @@ def seconds_a_step(work: Remaining, most: float) -> float:
             break
     network.load_state_dict(before)
     network.zero_grad(set_to_none=True)
+    if (others := ProcessorTime.now().share_of_others(began)) >= _CONTENTION:
+        say(
+            f"warning: other programs have {others:.0%} of the processor, so that steps take longer than "
+            "without them; --minutes counts the clock, and can be raised when this is finished"
+        )
     timed = times[-(-len(times) // 3) :] or times
     return sum(timed) / max(1, len(timed))
 

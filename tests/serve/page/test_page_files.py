@@ -68,6 +68,7 @@ def test_a_page_of_a_system_whose_encoder_is_awaited_searches_by_words(tmp_path,
         assert found.status == 200
         assert b"Until then, search is by words." in found.body
         assert client.get(f"{asked}&export=json").status == 404
+        assert client.get("/?query=ships&system=nonsense", accept="text/html").status == 404
 
 
 def heads(client, path, tag):

@@ -133,7 +133,7 @@ def _refuse_idle(given: ExplainChoices) -> None:
         idle("--top explains the whole ranking", "against", "before")
     if given.ranker is None and given.system is None:
         idle("it is for a --ranker", "first_stage", "depth", "split", "pool")
-        if not any(model.startswith("dense") for model in given.models):
+        if not any(model.strip().startswith("dense") for model in given.models):
             idle("it is for a --ranker, or for the encoder of a dense --model", "method", "unit", "passes")
         if len(given.models) < 2:
             idle("it says how several --model, or a --ranker with them, are joined", "fusion", "weights")

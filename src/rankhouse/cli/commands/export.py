@@ -17,6 +17,7 @@ from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.first_stages import Sparse
 from rankhouse.systems.notation import system
+from rankhouse.systems.rankers import source_of
 
 
 @verb("export", "rankhouse export mine --license apache-2.0 --data 'SciFact, CC BY 4.0' --out for-others")
@@ -25,8 +26,8 @@ def command(
     ranker: Annotated[str, Option("The ranker.", "source", positional=True)] = "",
     index: Annotated[Path | None, Option("In place of RANKER: an index, whose postings are written.")] = None,
     impacts: Annotated[
-        str, Option("In place of its terms: what a sparse encoder gave it, as 'sparse(\"DIR\")'.")
-    ] = "",
+        str | None, Option("In place of its terms: what a sparse encoder gave it, as 'sparse(\"DIR\")'.")
+    ] = None,
     out: Annotated[
         Path, Option("The folder to make; of an index, the file, which .gz or .zst compresses.", "local")
     ],
@@ -48,7 +49,7 @@ def command(
     numbers with intervals, limits. An index (--index) becomes a CIFF file, which Anserini, PISA, Terrier and
     others import, and  rankhouse index --ciff  does, too.
     """
-    if not impacts:
+    if impacts is None:
         idle("it is for --impacts, which is not given", "scale")
     if index is None:
         idle("it is for --index, which is not given", "impacts")
@@ -62,7 +63,9 @@ def command(
     idle(about, "license_id", "data", "base_model", "language", "to", "overwrite")
     if ranker:
         raise WrongUse(f'"{ranker}" and --index exclude each other: one of them is exported at a time')
-    return _impacts_exported(index, impacts, out, scale) if impacts else _index_exported(index, out)
+    if out.resolve().is_relative_to(index.resolve()):
+        raise WrongUse(f"--out {out}: lies in the index itself; write the file elsewhere")
+    return _index_exported(index, out) if impacts is None else _impacts_exported(index, impacts, out, scale)
 
 
 def _ranker_exported(
@@ -100,7 +103,9 @@ def _impacts_exported(index: Path, asked: str, out: Path, scale: float) -> Comma
     held, impacts = Index.open(index), Impacts.open(impacts_folder(index, model.name))
     impacts.require(documents=len(held), collection=held.fingerprint)
     encoder = Execution(held, ()).weigher(model, impacts)
+    if impacts.state.source != source_of(model.ranker):  # equal: only the precision may differ
+        impacts.require_encoder(encoder)
     with console.progress("exporting", None, "words") as show:
-        write_impacts(impacts, encoder, out, scale=scale, progress=show)
-    facts = {"out": str(out), "documents": len(impacts), "entries": impacts.state.entries, "scale": scale}
+        written = write_impacts(impacts, encoder, out, scale=scale, progress=show)
+    facts = {"out": str(out), "documents": len(impacts), "entries": written, "scale": scale}
     return CommandResult(facts, f"{len(impacts):,} documents' impacts, times {scale:g}, written to {out}")

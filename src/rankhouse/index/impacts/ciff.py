@@ -15,32 +15,37 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.impacts.impacts import Impacts, QueryWeigher
 from rankhouse.index.impacts.lists import Span, spans_of
 from rankhouse.index.lexical.ciff import joined, laid_aside
-from rankhouse.index.lexical.kernel import Forward, scatter
+from rankhouse.index.lexical.kernel import Forward, Int64s, scatter
 from rankhouse.io.ciff import CiffHeader, write_ciff
 from rankhouse.io.outputs import writing_failures
 
 _MOST_COUNT: Final = 2**31 - 1
-"""That a CIFF file holds."""
+_MOST: Final = f"a CIFF file holds {_MOST_COUNT:,} at most"
+_AT_ONCE: Final = 10_000
 
 
 def write_impacts(
     impacts: Impacts, encoder: QueryWeigher, path: Path, scale: float, progress: Progress = ignore
-) -> None:
+) -> int:
     """Write impacts into a CIFF file: each weight times ``scale``, rounded, in place of a count.
 
     Weights that round to 0 are left out; a document's length is the sum of its counts. Memory is that of a
     part.
 
     Args:
-        encoder: That of the impacts, which knows the words.
+        encoder: That of the impacts, in any precision: it knows the words.
         progress: Progress callback, in words.
 
+    Returns:
+        How many weights were written.
+
     Raises:
-        BadIndex: The impacts are of another encoder, or damaged.
-        WrongUse: A scaled weight is beyond what the format holds.
+        BadIndex: The impacts are damaged.
+        WrongUse: A count, or a document's sum, is beyond what the format holds; or no weight is left.
         OutputFailed: No permission, disk full.
     """
-    names = [encoder.word(number) for number in range(impacts.require_encoder(encoder).state.vocabulary)]
+    names = [encoder.word(number) for number in range(impacts.state.vocabulary)]
+    written = 0
     lengths, held = np.zeros(len(impacts), np.int64), np.zeros(len(names), bool)
     with TemporaryDirectory(prefix="rankhouse.") as folder, writing_failures(Path(folder)):
         parts = list[Iterator[Any]]()
@@ -49,15 +54,27 @@ def write_impacts(
             sums = np.concatenate([[0], np.cumsum(bags.tfs, dtype=np.int64)])
             lengths[span.first : span.end] = np.diff(sums[bags.ends])
             held[bags.terms] = True
+            written += len(bags.terms)
             parts.append(laid_aside(scatter(bags, len(names)), names, span.first, Path(folder)))
+        if not written:
+            raise WrongUse(f"--scale {scale:g}: every weight rounds to 0; give a larger one")
+        if (longest := int(lengths.max())) > _MOST_COUNT:
+            raise WrongUse(f"--scale {scale:g}: a document's weights add up to {longest:,}; {_MOST}")
         words, with_words, tokens = int(held.sum()), int(np.count_nonzero(lengths)), int(lengths.sum())
         header = CiffHeader(
             *(words, len(impacts), words, len(impacts), tokens),
             mean_length=tokens / max(1, with_words),
             description=f"rankhouse {__version__}, impacts of {encoder.fingerprint}, times {scale:g}",
         )
-        ids = impacts.ids.take(np.arange(len(impacts)))
-        write_ciff(path, header, joined(parts, words, progress), zip(ids, lengths.tolist(), strict=True))
+        write_ciff(path, header, joined(parts, words, progress), _documents(impacts, lengths))
+    return written
+
+
+def _documents(impacts: Impacts, lengths: Int64s) -> Iterator[tuple[str, int]]:
+    """Yield the id and the length of every document."""
+    for start in range(0, len(lengths), _AT_ONCE):
+        some = lengths[start : start + _AT_ONCE].tolist()
+        yield from zip(impacts.ids.take(np.arange(start, start + len(some))), some, strict=True)
 
 
 def _quantised(impacts: Impacts, span: Span, scale: float) -> Forward:
@@ -66,9 +83,7 @@ def _quantised(impacts: Impacts, span: Span, scale: float) -> Forward:
     entries = slice(int(ends[0]), int(ends[-1]))
     counts = np.rint(impacts.weights[entries].astype(np.float64) * scale)
     if len(counts) and counts.max() > _MOST_COUNT:
-        raise WrongUse(
-            f"--scale {scale:g}: the largest weight becomes {counts.max():g}; {_MOST_COUNT:,} is the most"
-        )
+        raise WrongUse(f"--scale {scale:g}: the largest weight becomes {counts.max():g}; {_MOST}")
     kept = counts > 0
     before = np.concatenate([[0], np.cumsum(kept)])
     words = impacts.words[entries][kept].astype(np.int32)

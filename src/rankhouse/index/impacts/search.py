@@ -65,6 +65,10 @@ class ImpactSource(Protocol):
         """Return the ids of all hits."""
         ...
 
+    def together(self, queries: int, threads: int) -> int:
+        """Return how many of so many queries each of so many threads best asks at once."""
+        ...
+
 
 class ImpactSearcher:
     """Finds the best documents by their impacts; safe to share between threads.
@@ -73,6 +77,8 @@ class ImpactSearcher:
         postings: How many postings the words of the queries so far have, and how many were unpacked; counted
             by the compiled kernel.
     """
+
+    together = staticmethod(share_of)
 
     def __init__(self, packed: PackedImpacts) -> None:
         self.packed, self.impacts = packed, packed.impacts
@@ -159,7 +165,7 @@ def search_impacts(
     for start in range(0, len(asked), _WEIGHED_AT_ONCE):
         some = asked[start : start + _WEIGHED_AT_ONCE]
         find = partial(_best_of, searcher, weigh_queries(encoder, some), k)
-        for hits in in_groups(find, range(len(some)), share_of, threads):
+        for hits in in_groups(find, range(len(some)), searcher.together, threads):
             answers += hits
             tell(len(answers), len(asked))
     return run_of(asked, answers, searcher.ids_of(answers))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVa
 import numpy as np
 
 from rankhouse.core import notation
-from rankhouse.core.errors import RankhouseError
+from rankhouse.core.errors import BadIndex, RankhouseError
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.dense.exact import Neighbours, Searcher
 from rankhouse.index.dense.faiss import searcher_of
@@ -66,20 +66,24 @@ class IndexShard:
     def _make_scorer(self, model: str, collection: Collection) -> Scorer:
         return Scorer(self.index, notation.make(model, WEIGHTINGS, "model"), collection)
 
-    def _searcher(self, name: str, structure: str) -> Searcher:
+    def _searcher(self, name: str, structure: str, encoder: str) -> Searcher:
         """Return what searches the vectors of this name: "exact", or a structure that was built over them."""
         with self._lock:
             if (name, structure) not in self._searchers:
                 vectors = self._whole(Vectors.open(vectors_folder(self.index.path, name)))
                 self._searchers[name, structure] = searcher_of(vectors, structure)
-            return self._searchers[name, structure]
+            searcher = self._searchers[name, structure]
+        _check_encoder(f'vectors "{name}"', searcher.vectors.state.encoder, encoder)
+        return searcher
 
-    def _impact_searcher(self, name: str) -> ImpactSearcher:
+    def _impact_searcher(self, name: str, encoder: str) -> ImpactSearcher:
         with self._lock:
             if name not in self._impacts:
                 impacts = self._whole(Impacts.open(impacts_folder(self.index.path, name)))
                 self._impacts[name] = ImpactSearcher(PackedImpacts(impacts))
-            return self._impacts[name]
+            searcher = self._impacts[name]
+        _check_encoder(f'impacts "{name}"', searcher.impacts.state.encoder, encoder)
+        return searcher
 
     def _whole(self, encoded: _EncodedT) -> _EncodedT:
         """Refuse (BadIndex) what does not cover all documents."""
@@ -90,7 +94,7 @@ class IndexShard:
         """Return the states of the vectors, or impacts, that cover all documents, by name."""
         states = dict[str, Any]()
         for folder in sorted((self.index.path / what).glob("*/")):
-            with suppress(RankhouseError):  # being made, or damaged: asking for them by name gives the error
+            with suppress(RankhouseError):  # being made, or damaged
                 states[folder.name] = self._whole(kind.open(folder)).state
         return states
 
@@ -110,13 +114,13 @@ class IndexShard:
         scorer = self._scorer(model, collection)
         return self._with_ids(scorer.hits(queries, k))
 
-    def weigh(self, impacts: str, weights: scipy.sparse.csr_array, k: int) -> list[Hits]:
+    def weigh(self, impacts: str, encoder: str, weights: scipy.sparse.csr_array, k: int) -> list[Hits]:
         """Find the best k documents, with their ids, for queries whose words weigh (q, v) float32."""
-        return self._with_ids(self._impact_searcher(impacts).best(weights, k))
+        return self._with_ids(self._impact_searcher(impacts, encoder).best(weights, k))
 
-    def query_files(self, impacts: str) -> dict[str, bytes]:
+    def query_files(self, impacts: str, encoder: str) -> dict[str, bytes]:
         """Read what weighs queries without the encoder of impacts; none where it has no table."""
-        return self._impact_searcher(impacts).impacts.query_files()
+        return self._impact_searcher(impacts, encoder).impacts.query_files()
 
     def _with_ids(self, found: Sequence[Hits]) -> list[Hits]:
         return [hits._replace(ids=tuple(self.index.ids(hits.rows))) for hits in found]
@@ -144,9 +148,17 @@ class IndexShard:
         """List the ids of documents by rows of the shard."""
         return self.index.ids(np.array(rows, np.int64))
 
-    def nearest(self, vectors: str, structure: str, points: FloatArray, k: int) -> list[Neighbours]:
+    def nearest(
+        self, vectors: str, structure: str, encoder: str, points: FloatArray, k: int
+    ) -> list[Neighbours]:
         """Find the k documents nearest to each of q points (q, d) float32."""
-        return self._searcher(vectors, structure).best(points, k)
+        return self._searcher(vectors, structure, encoder).best(points, k)
+
+
+def _check_encoder(what: str, found: str, expected: str) -> None:
+    """Refuse (BadIndex) what another encoder encoded again since the parts were asked what they are."""
+    if found != expected:
+        raise BadIndex(f"{what}: are of {found} now, of {expected} when they were opened; open them again")
 
 
 Request = Callable[[IndexShard], Any]

@@ -160,6 +160,11 @@ class ShardedIndex:
         """Ask every shard the same: number -> answer."""
         return self.shards.ask(dict.fromkeys(self._infos, request))
 
+    def ask_one(self, request: Request) -> Any:  # noqa: ANN401 - as of ask_all
+        """Ask the first shard."""
+        number = next(iter(self._infos))
+        return self.shards.ask({number: request})[number]
+
     def _ask_owners(self, rows: Sequence[int], method: Callable[..., Any]) -> list[Any]:
         """Ask the shards that hold documents about them: an answer a row."""
         numbers = list(self._infos)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -60,8 +60,10 @@ class ShardedSearcher:
 
     def best(self, points: FloatArray, k: int) -> list[Neighbours]:
         """Find ids and scores for each of q points (q, d)."""
-        name, structure = self.vectors.name, self._structure
-        request = partial(IndexShard.nearest, vectors=name, structure=structure, points=points, k=k)
+        name, encoder = self.vectors.name, self.vectors.state.encoder
+        request = partial(
+            IndexShard.nearest, vectors=name, encoder=encoder, structure=self._structure, points=points, k=k
+        )
         columns = zip(*self._index.ask_all(request).values(), strict=True)
         return [self._joined(column, k) for column in columns]
 
@@ -123,19 +125,21 @@ class ShardedImpacts:
 
     def query_files(self) -> dict[str, bytes]:
         """Read the files that weigh queries without the model; none where it has no table."""
-        request = partial(IndexShard.query_files, impacts=self.name)
-        return next(iter(self._index.ask_all(request).values()))
+        request = partial(IndexShard.query_files, impacts=self.name, encoder=self.state.encoder)
+        return cast(dict[str, bytes], self._index.ask_one(request))
 
 
 class ShardedImpactSearcher:
     """Finds the best documents of all shards by their impacts."""
 
     def __init__(self, index: ShardedIndex, impacts: ShardedImpacts) -> None:
-        self._index, self.impacts, self.ids_of = index, impacts, index.ids_of
+        self._index, self.impacts = index, impacts
+        self.ids_of, self.together = index.ids_of, index.together
 
     def best(self, weights: scipy.sparse.csr_array, k: int) -> list[Hits]:
         """Find the best k documents for each of q queries, whose weights of words are (q, v) float32."""
-        request = partial(IndexShard.weigh, impacts=self.impacts.name, weights=weights, k=k)
+        name, encoder = self.impacts.name, self.impacts.state.encoder
+        request = partial(IndexShard.weigh, impacts=name, encoder=encoder, weights=weights, k=k)
         return self._index.best_of_all(request, k)
 
 

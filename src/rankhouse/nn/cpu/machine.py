@@ -149,6 +149,11 @@ def checked(x: Tensor, dtype: torch.dtype, width: int, rows: int | None = None) 
     return x
 
 
+def _cores() -> int:
+    """Return how many cores this program may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class ProcessorTime(NamedTuple):
     """Seconds of the clock, and of the processor: of all programs on this machine, of this one."""
 
@@ -165,14 +170,14 @@ class ProcessorTime(NamedTuple):
         except OSError:
             everyone = own
         else:
-            user, nice, system, _idle, _waiting, *interrupts = map(int, line.split()[1:9])
+            user, nice, system, _idle, _waiting, *interrupts = map(int, line.split()[1:8])
             everyone = (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
         return cls(time.monotonic(), everyone, own)
 
     def share_of_others(self, since: ProcessorTime) -> float:
         """Return what share of the processor, 0 to 1, other programs had since an earlier reading."""
         had = (self.everyone - since.everyone) - (self.own - since.own)
-        there = (self.clock - since.clock) * (os.cpu_count() or 1)
+        there = (self.clock - since.clock) * _cores()
         return min(1.0, max(0.0, had / there)) if there > 0 else 0.0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
@@ -27,6 +27,7 @@ from rankhouse.serve.page.render import Line, address, csv_of, download, fault_p
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.passages import FoundPassages, PassageFinder, words_nowhere
 from rankhouse.serve.search.shapes import SearchBody, SearchResponse
+from rankhouse.serve.search.systems import usual_systems
 
 MOST_SYSTEMS = 4
 DEPTHS = (10, 20, 50, 100)
@@ -36,6 +37,8 @@ _EXAMPLES = 8
 _BRIEF = 110
 """Characters of a document's further passages."""
 _NOTHING = "nothing was found"
+_OF_VECTORS = frozenset(usual_systems((("encoder", "default"),), ())) - usual_systems((), ()).keys()
+"""Systems that are there when a folder's vectors are."""
 
 
 class AskFields(Struct):
@@ -53,9 +56,9 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
     query, k = asked.query, asked.k
     view = service.catalogue.view(asked.index)
     systems = service.catalogue.systems(view.name)
-    chosen = _at_hand(service, view.name, asked) or [usual_system(systems)]
-    if len(chosen) > MOST_SYSTEMS:
-        raise WrongUse(f"{len(chosen)} systems were chosen; choose at most {MOST_SYSTEMS}")
+    if len(asked.system) > MOST_SYSTEMS:
+        raise WrongUse(f"{len(asked.system)} systems were chosen; choose at most {MOST_SYSTEMS}")
+    chosen = _at_hand(service, asked, systems) or [usual_system(systems)]
     content: dict[str, object] = {
         "title": query or "Ask your collection",
         "query": query,
@@ -91,11 +94,11 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
     return page(request, "ask.html.j2", content)
 
 
-def _at_hand(service: ServedCollection, index: str, asked: AskFields) -> list[str]:
-    """Return the systems asked for; on a page that awaits vectors, and says so, those at hand."""
+def _at_hand(service: ServedCollection, asked: AskFields, systems: Container[str]) -> list[str]:
+    """Return the systems asked for; on a page that awaits vectors, and says so, not those that need them."""
     if asked.export != "html" or service.standing.work not in (LOADING, ENCODING):
         return asked.system
-    return [name for name in asked.system if service.catalogue.knows(name, index)]
+    return [name for name in asked.system if name in systems or name not in _OF_VECTORS]
 
 
 def usual_system(systems: Iterable[str]) -> str:

@@ -227,11 +227,12 @@ class ServedIndex:
 
 
 def _state_of(path: Path) -> tuple[object, ...]:
-    """Return what changes whenever an index, its vectors or its stored passages do."""
+    """Return what changes whenever an index, its vectors, impacts or stored passages do."""
     files = list[Path]()
     for folder in index_folders([path]):
-        files += [folder / manifest.FILE, *folder.glob("vectors/*/manifest.json")]
-        files += folder.glob("kept/*/manifest.json")
+        files.append(folder / manifest.FILE)
+        for what in ("vectors", "impacts", "kept"):
+            files += folder.glob(f"{what}/*/manifest.json")
     states: list[object] = []
     for file in files:
         try:
@@ -299,10 +300,6 @@ class Catalogue:
         readers = tuple(name for name, found in vectors.items() if not found)
         return usual_systems(encoded, readers) | self.own_systems
 
-    def knows(self, name: str, index: str | None = None) -> bool:
-        """Return whether a name, or an expression, is a system of an index."""
-        return name in self.systems(index) or _EXPRESSION.search(name) is not None
-
     def system(self, name: str | None = None, index: str | None = None) -> NamedSystem:
         """Return a system of an index by its name, or an expression.
 
@@ -316,7 +313,7 @@ class Catalogue:
                 first_stages, key=lambda spec: len(list(costly(spec.system)))
             )
         if name not in systems:
-            if self.knows(name, index):
+            if _EXPRESSION.search(name):
                 return asked_system(name)
             raise UnknownName("system", name, systems, "system")
         return systems[name]
