@@ -93,13 +93,13 @@ BUDGETS = {
     "jobs adaptation": (3_400, 2_500),
     "systems": (2_649, 1_900),
     "training explanation stores": (12_412, 11_700),
-    "index models ranking labels evaluation": (24_572, 19_100),
+    "index models ranking labels evaluation": (24_579, 19_100),
     "text nn page": (7_241, 6_390),
     "io": (5_653, 3_300),
     "core": (2_513, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_196, 66_000
+MOST_ALL, PLANNED_ALL = 82_203, 66_000
 MOST_FILES, PLANNED_FILES = 443, 400
 MOST_SHARED_NAMES = 13
 

@@ -100,7 +100,8 @@ def _expected(notes: Path) -> dict[str, str]:
             if name.startswith(".") or path.is_symlink() or not path.is_file():
                 continue
             with suppress(UnicodeDecodeError):
-                if path.suffix in (".txt", ".md") and "\0" not in (text := path.read_text()):
+                text = path.read_text() if path.suffix in (".txt", ".md") else ""
+                if text.strip() and "\0" not in text:  # an empty file is no document
                     found[id_of(path, notes)] = text.strip()
     return found
 

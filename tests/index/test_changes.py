@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from rankhouse.core.errors import BadIndex, DuplicateId, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.index import Index
-from rankhouse.index.lexical import growing, manifest
+from rankhouse.index.lexical import growing, manifest, segment
 from rankhouse.index.lexical.build import BuildOptions, append, build, delete
 from rankhouse.index.lexical.manifest import IndexManifest
 from rankhouse.index.lexical.merge import merge
@@ -351,3 +351,19 @@ def test_a_damaged_one_is_refused_and_stays(older):
         with pytest.raises(BadIndex, match="forward_terms.npy: does not"):
             upgrade(older)
     assert files_of(older) == before
+
+
+def test_an_index_replaced_while_it_is_opened_is_no_mixture(tmp_path, monkeypatch):
+    """Files were compared first and mapped afterwards: in between another process put other ones there."""
+    build([Document(f"d{i}", "ships steer" * i) for i in range(9)], tmp_path / "index", OPTIONS)
+    build([Document(f"e{i}", "locks lift") for i in range(8)], tmp_path / "other", OPTIONS)
+    compare = segment.check_files
+
+    def replaced(folder, *rest, **more):
+        compare(folder, *rest, **more)
+        shutil.rmtree(folder)
+        shutil.copytree(tmp_path / "other" / "segments" / folder.name, folder)
+
+    monkeypatch.setattr(segment, "check_files", replaced)
+    with pytest.raises(BadIndex, match="is damaged, build the index again"):
+        Index.open(tmp_path / "index")

@@ -145,3 +145,13 @@ def test_what_the_index_stores_for_a_ranker_is_used_as_rerank_uses_it(
     with busy(own.catalogue.ranker(ranker)):
         answer = search(own.catalogue, SearchBody(query="high water", system=ranker, deadline_s=0.1))
     assert answer.degraded.startswith(f"{ranker} did not answer in time")
+
+
+@pytest.mark.parametrize("what", ["vectors", "impacts", "kept"])
+def test_what_is_made_beside_an_open_index_opens_it_again(own, tmp_path, what):
+    before = own.catalogue.view("harbour")
+    assert own.catalogue.view("harbour") is before
+    made = tmp_path / "my.index" / what / "more"
+    made.mkdir(parents=True)
+    (made / "manifest.json").write_text("{}")
+    assert own.catalogue.view("harbour") is not before

@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +36,13 @@ REBUILD: Final = "build the index again"
 def map_file(path: Path, expected: FileSum | None, again: str = REBUILD) -> CheckedArray[Any]:
     """Map a file of a segment; where it is large, with the guard that compares its blocks.
 
+    What is mapped is compared as well: another process may have replaced a file that was compared before.
+
     Args:
         again: What is to be done about a damaged file.
 
     Raises:
-        BadIndex: It is not named, missing, or no array of its kind.
+        BadIndex: It is not named, missing, no array of its kind, or not what was written.
     """
     if expected is None:
         raise BadIndex(f"{path}: is not named in the manifest; {again}")
@@ -47,10 +50,14 @@ def map_file(path: Path, expected: FileSum | None, again: str = REBUILD) -> Chec
         content: NDArray[np.uint8] = (
             np.asarray(np.memmap(path, np.uint8, "r")) if expected.bytes else np.empty(0, np.uint8)
         )
+        is_small = expected.bytes <= CHECKED_AT_OPEN
+        found = FileSum(len(content), crc32(content) if is_small else expected.crc32)
+        if what := differs(found, expected):
+            raise BadIndex(f"{path}: {what}; it is damaged, {again}")
         array, offset = _array_in(path.name, content)
     except (OSError, ValueError, EOFError) as error:
         raise BadIndex(f"{path}: cannot be opened as an array ({error}); {again}") from error
-    if expected.bytes <= CHECKED_AT_OPEN:
+    if is_small:
         return CheckedArray(array)
     return CheckedArray(array, Guard(content, expected, lambda: _damaged(path, again)), offset)
 
