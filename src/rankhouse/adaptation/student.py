@@ -319,8 +319,8 @@ def seconds_a_step(work: Remaining, most: float) -> float:
     network.zero_grad(set_to_none=True)
     if (others := ProcessorTime.now().share_of_others(began)) >= _CONTENTION:
         say(
-            f"warning: other programs have {others:.0%} of the processor: steps take longer than without them, "
-            "and fewer fit into --minutes"
+            f"warning: other programs have {others:.0%} of the processor: steps take longer than without "
+            "them, and fewer fit into --minutes"
         )
     timed = times[-(-len(times) // 3) :] or times
     return sum(timed) / max(1, len(timed))
