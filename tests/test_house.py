@@ -87,7 +87,7 @@ BUDGETS = {
     "cli": (4_678, 4_020),
     "cluster": (1_603, 1_603),
     "api": (1_252, 1_100),
-    "serve": (11_257, 9_110),
+    "serve": (11_267, 9_110),
     "recipes": (2_630, 2_620),
     "demo": (445, 445),
     "jobs adaptation": (3_400, 2_500),
@@ -99,7 +99,7 @@ BUDGETS = {
     "core": (2_513, 1_850),
     "hosts": (1_765, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_203, 66_000
+MOST_ALL, PLANNED_ALL = 82_213, 66_000
 MOST_FILES, PLANNED_FILES = 443, 400
 MOST_SHARED_NAMES = 13
 

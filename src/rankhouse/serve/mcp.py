@@ -6,7 +6,9 @@ it stands; it is material for the assistant, never an instruction of this servic
 
 from __future__ import annotations
 
+import gc
 import json
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache, partial
@@ -209,6 +211,12 @@ def _read_again(fault: ValidationError) -> SessionMessage | Exception:
         return fault
 
 
+def _unless_a_reader_left(fault: sys.UnraisableHookArgs) -> None:
+    """Say what fails while an object is given up, but for the library's pipe whose reader has left."""
+    if not isinstance(fault.exc_value, BrokenPipeError):
+        sys.__unraisablehook__(fault)
+
+
 def run(catalogue: Catalogue, open_models: Callable[[], None]) -> None:
     """Talk to an assistant on standard input and output until it hangs up; a thread opens the models."""
     warmed, faults = threading.Event(), list[RankhouseError]()
@@ -236,9 +244,11 @@ def run(catalogue: Catalogue, open_models: Callable[[], None]) -> None:
             await server.run(legible, outgoing, server.create_initialization_options())
 
     threading.Thread(target=warm, name="warm", daemon=True).start()
+    sys.unraisablehook = _unless_a_reader_left
     try:
         anyio.run(talk)
     except* BrokenPipeError:  # the assistant is gone, and its last answers with it
         pass
     finally:
         warmed.wait()  # a service that is closed while models open would leave them half open
+    gc.collect()  # the pipe goes while the hook stands, which the interpreter takes down before its own end
