@@ -263,3 +263,10 @@ def test_vectors_are_explained_by_their_passage_and_fused_with_words(files, run,
     both = json.loads(run(*dense, "--model", "bm25", "--fusion", "rrf", "--doc", "d1", "--json").stdout)
     assert len(both["parts"]) == 2
     assert abs(both["gap"]) < 1e-6
+
+
+@pytest.mark.parametrize("asked", [["--model", "bm25"], ["--system", "bm25 % 10"]])
+def test_options_of_rankers_are_refused_where_none_reads(files, run, asked):
+    done = run(*LEXICAL, "--doc", "d1", *asked, "--unit", "word")
+    assert done.returncode == 2
+    assert "--unit would change nothing here: no ranker and no encoder reads a text" in done.stderr

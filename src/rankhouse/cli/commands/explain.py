@@ -20,13 +20,14 @@ from rankhouse.index.index import Index
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.explaining import Question, ask
+from rankhouse.systems.first_stages import Dense
 from rankhouse.systems.names import find_query
 from rankhouse.systems.notation import system
 from rankhouse.systems.on_record import OnRecord, read_record
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.short_forms import SystemText, asked_form
 from rankhouse.systems.stage import as_stage
-from rankhouse.systems.system import System
+from rankhouse.systems.system import Reranked, System
 
 _SHORT = (
     "models", "feedback", "ranker", "fusion", "weights", "first_stage", "k", "depth", "split", "pool",
@@ -96,6 +97,8 @@ def command(*, given: ExplainChoices) -> CommandResult:
     work = Execution(Index.open(given.index), [query], given)
     run, first, earlier = (None if path is None else read_record(path) for path in runs)
     whole = _system(given, first) if given.system is None else system(given.system)
+    if not any(isinstance(part, Reranked | Dense) for part in whole.walk()):
+        idle("no ranker and no encoder reads a text", "method", "unit", "passes")
     found = before_ranker(whole)
     if earlier is not None and found is not None and first is None and (given.models or given.system):
         earlier = earlier.made_by(found)
@@ -133,8 +136,6 @@ def _refuse_idle(given: ExplainChoices) -> None:
         idle("--top explains the whole ranking", "against", "before")
     if given.ranker is None and given.system is None:
         idle("it is for a --ranker", "first_stage", "depth", "split", "pool")
-        if not any(model.strip().startswith("dense") for model in given.models):
-            idle("it is for a --ranker, or for the encoder of a dense --model", "method", "unit", "passes")
         if len(given.models) < 2:
             idle("it says how several --model, or a --ranker with them, are joined", "fusion", "weights")
 

@@ -47,7 +47,7 @@ def command(
 
     A cross-encoder, bi-encoder or monoT5 keeps its scores there; README.md is its model card: data, command,
     numbers with intervals, limits. An index (--index) becomes a CIFF file, which Anserini, PISA, Terrier and
-    others import, and  rankhouse index --ciff  does, too.
+    others import, and  rankhouse index --ciff  does, too; with --impacts, one of a sparse encoder's weights.
     """
     if impacts is None:
         idle("it is for --impacts, which is not given", "scale")
