@@ -51,6 +51,7 @@ def train(
     join: str = "z-score",
     loss: str = "",
     validation: tuple[QueriesLike, QrelsLike, RunLike] | None = None,
+    validation_sets: Sequence[PathLike] | PathLike = (),
     split: str = "whole",
     pool: str = "max",
     depth: int = 100,
@@ -82,6 +83,8 @@ def train(
         loss: What learns from scores: ``margin-mse`` (what a teacher brings), ``listwise-kl``,
             ``pointwise``; without a teacher, from those of PAIRS files. "": the family's own, on labels.
         validation: (queries, qrels, run) by which the best is chosen.
+        validation_sets: Instead, collections with documents, queries and judgements of their own, whose mean
+            chooses: folders in BEIR's layout, ``ir_datasets:nano-beir/scifact``; BM25's first are re-ranked.
         split: How documents are cut for validation and use.
         pool: What makes one score of the passages.
         depth: How deep validation re-ranks.
@@ -95,6 +98,8 @@ def train(
         WrongUse: Neither judgements nor pairs, or both; the folder holds another training.
         BadData: Nothing to learn from.
     """
+    if validation is not None and validation_sets:
+        raise WrongUse("validation and validation_sets both say what to validate on; give one")
     judged = (None, None, None) if validation is None else _judged(validation, "validation", _VALIDATION, 3)
     job = TrainJob(
         ranker=str(as_path(ranker, "ranker")),
@@ -102,12 +107,13 @@ def train(
         queries=queries,
         qrels=qrels,
         run=run,
-        pairs=_pair_files(pairs),
+        pairs=tuple(_paths(pairs, "pairs", "PAIRS files")),
         teachers=() if teacher is None else _teachers(teacher),
         join=join,
         valid_queries=judged[0],
         valid_qrels=judged[1],
         valid_run=judged[2],
+        valid_sets=tuple(map(str, _paths(validation_sets, "validation_sets", "folders of collections"))),
         depth=depth,
         split=split,
         pool=pool,
@@ -240,9 +246,9 @@ def _changes(settings: Mapping[str, object] | None) -> dict[str, object]:
     return dict(settings or {})
 
 
-def _pair_files(pairs: Sequence[PathLike] | PathLike) -> tuple[Path, ...]:
-    files = [pairs] if isinstance(pairs, str | os.PathLike) else as_list(pairs, "pairs", "PAIRS files")
-    return tuple(as_path(file, "pairs") for file in files)
+def _paths(given: Sequence[PathLike] | PathLike, name: str, wanted: str) -> list[Path]:
+    several = [given] if isinstance(given, str | os.PathLike) else as_list(given, name, wanted)
+    return [as_path(one, name) for one in several]
 
 
 def _judged(given: Sequence[Any], name: str, form: str, least: int) -> tuple[Any, Any, Any]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import needs
-from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.nouns import Ranker
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.core.qrels import Qrels, RelevantFrom
-from rankhouse.core.run import Run
+from rankhouse.core.qrels import RelevantFrom
 from rankhouse.index.index import Index
 from rankhouse.io.inputs import PathLike, QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
 from rankhouse.systems.checkpoints import with_default
@@ -21,6 +21,7 @@ from rankhouse.systems.teachers import Join, TeacherLike, on_index, open_teacher
 
 if TYPE_CHECKING:
     from rankhouse.training.folder import TrainingOutcome
+    from rankhouse.training.validation import ValidationData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,15 @@ class TrainJob:
     valid_run: Annotated[
         RunLike | None, Option("Their first-stage run, reranked at every validation.", "input")
     ] = None
+    valid_sets: Annotated[
+        tuple[str, ...],
+        Option(
+            "Instead, a collection with queries and judgements of its own, whose first documents by BM25 are "
+            "reranked: a folder in BEIR's layout, ir_datasets:nano-beir/nq. Repeat for more: their mean.",
+            "source",
+            flag="--valid-set",
+        ),
+    ] = ()
     depth: Annotated[int, Option("Documents reranked per validation query.", least=1)] = 100
     split: Annotated[str, Option('How validation splits documents: "words(100)" ...')] = "whole"
     pool: Annotated[str, Option("How validation pools the scores of passages.")] = "max"
@@ -90,7 +100,7 @@ class TrainJob:
                 run=None if self.run is None else as_run(self.run),
                 pairs=self.pairs,
                 relevant_from=self.relevant_from,
-                validation=self._validation(),
+                validation=self._validation(stack),
                 teacher=self._teacher(index, stack, progress or ignore) if self.teachers else None,
             )
             model = begin(with_default(str(self.ranker or self.init)), index, options.seed)
@@ -103,7 +113,14 @@ class TrainJob:
             return teacher
         return on_index(teacher, as_queries(self.queries), index, progress)
 
-    def _validation(self) -> tuple[Sequence[Query], Qrels, Run] | None:
+    def _validation(self, stack: ExitStack) -> ValidationData | None:
+        from rankhouse.training.validation import ValidationData, validation_sets
+
+        if self.valid_sets:
+            folder = stack.enter_context(TemporaryDirectory(prefix="rankhouse."))
+            return validation_sets(self.valid_sets, Path(folder), self.depth)
         if self.valid_queries is None or self.valid_qrels is None or self.valid_run is None:
             return None
-        return as_queries(self.valid_queries), as_qrels(self.valid_qrels), as_run(self.valid_run)
+        return ValidationData(
+            as_queries(self.valid_queries), as_qrels(self.valid_qrels), as_run(self.valid_run)
+        )

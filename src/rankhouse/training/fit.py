@@ -214,7 +214,8 @@ class _TrainingLoop:
         if collapsed and state.step:
             diagnostics.say_collapsed(state.step, self.remarks)
         measure, first_stage = self.settings.measure, validator.first_stage
-        self._write_line(state.epoch, measure=measure, value=value, first_stage=first_stage)
+        sets = {"sets": validator.by_set(run)} if self._writes and validator.validation.sets else {}
+        self._write_line(state.epoch, measure=measure, value=value, first_stage=first_stage, **sets)
         if better:
             self._keep()
         elif 0 < self.settings.patience <= state.waited:

@@ -35,13 +35,13 @@ from rankhouse.training.fit import fit
 from rankhouse.training.log import read_log, write_curve
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.tuning import interpolated
-from rankhouse.training.validation import Validation
+from rankhouse.training.validation import Validation, ValidationData
 
 if TYPE_CHECKING:
     from rankhouse.models.contract import Model
 
 
-def write_pages(out: Path, index: Index, validation: Validation | None, measure: str) -> None:
+def write_pages(out: Path, validation: Validation | None, measure: str) -> None:
     """Draw the learning curve and compare the kept model with what was there before, where missing."""
     try:
         if not (out / folder.CURVE).exists() and (
@@ -49,14 +49,14 @@ def write_pages(out: Path, index: Index, validation: Validation | None, measure:
         ):
             write_curve(log, out / folder.CURVE)
         if validation is not None:
-            trained = _validation_run(out, index, validation)
+            trained = _validation_run(out, validation)
             if not (out / folder.REPORT).exists():
                 _compare(out, validation, trained, measure)
     except MissingExtra as missing:
         say(f"no {folder.CURVE} and no {folder.REPORT}: {missing}")
 
 
-def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
+def _validation_run(out: Path, validation: Validation) -> Run:
     """Return the validation run re-ranked by what was kept."""
     if (out / folder.VALIDATION_RUN).exists():
         return read_run(out / folder.VALIDATION_RUN)
@@ -66,7 +66,7 @@ def _validation_run(out: Path, index: Index, validation: Validation) -> Run:
             ranker,
             validation.run,
             list(validation.queries),
-            index.documents,
+            validation.documents,
             plan=validation.plan,
             progress=show,
         )
@@ -102,8 +102,7 @@ class TrainingData:
     run: Run | None = None  # a first stage, for negatives
     pairs: tuple[Path, ...] = ()  # PAIRS files in place of the three
     relevant_from: int = 1  # the lowest grade or label that means relevant
-    # (queries, qrels, run); None keeps the last model
-    validation: tuple[Sequence[Query], Qrels, Run] | None = None
+    validation: ValidationData | None = None  # None keeps the last model
     # whose scores are learned; it scores the pairs that have none, a run or several teachers all of them,
     # before the training. Judgements are not needed then.
     teacher: Ranker | None = None
@@ -201,17 +200,20 @@ def train_with(
     """
     settings, validation = settings_of(model.family, data, options), None
     if data.validation is not None:
-        queries, qrels, run = data.validation
-        ids = {query.id for query in queries}
-        run = run.restrict([query_id for query_id in run if query_id in ids])
-        validation = Validation(run, queries, qrels, index.documents, plan=options.plan)
+        given = data.validation
+        ids = {query.id for query in given.queries}
+        run = given.run.restrict([query_id for query_id in given.run if query_id in ids])
+        documents = index.documents if given.documents is None else given.documents
+        validation = Validation(
+            run, given.queries, given.qrels, documents, plan=options.plan, sets=given.sets
+        )
     use = {"split": options.split, "pool": options.pool}
     first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
     with only_writer(out) if first else nullcontext():
         examples = examples_of(data, index, progress)
         outcome = fit(model, examples, settings, out, validation=validation, use=use, progress=progress)
         if first:
-            write_pages(out, index, validation, settings.measure)
+            write_pages(out, validation, settings.measure)
     return outcome
 
 

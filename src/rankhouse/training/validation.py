@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,8 +17,16 @@ from rankhouse.core.errors import RankhouseWarning, name_few
 from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Documents, Query, Ranker
 from rankhouse.core.qrels import Qrels, restrict
+from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.evaluation.measures import scorer
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import BuildOptions, build
+from rankhouse.index.lexical.search import LexicalOptions, retrieve
+from rankhouse.index.sharded.sharded_index import ShardedIndex
+from rankhouse.io.corpora import named_sources, read_queries, read_sources
+from rankhouse.io.files import Skips
+from rankhouse.io.trec import read_qrels
 from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.training.settings import Settings
 
@@ -26,6 +37,7 @@ class Validation:
 
     Attributes:
         run: The first stage.
+        sets: The collections whose mean is the value: ids begin with a name and a colon; one set without.
     """
 
     run: Run
@@ -33,6 +45,7 @@ class Validation:
     qrels: Qrels
     documents: Documents
     plan: Plan = field(default_factory=lambda: Plan(depth=100))
+    sets: Sequence[str] = ()
 
     @property
     def rows(self) -> int:
@@ -43,12 +56,52 @@ class Validation:
     @cached_property
     def fingerprint(self) -> str:
         """Name of run, queries, judgements and plan, 16 hexadecimal digits: the choice depends on them."""
-        plan = [name_of(self.plan.split), name_of(self.plan.pool), str(self.plan.depth)]
+        plan = [name_of(self.plan.split), name_of(self.plan.pool), str(self.plan.depth), *self.sets]
         digest = sha256(msgspec.json.encode([plan, self.queries, self.qrels], order="deterministic"))
         for query_id in self.run:
             ranking = self.run[query_id]
             digest.update(msgspec.json.encode([query_id, ranking.doc_ids]) + ranking.scores.tobytes())
         return digest.hexdigest()[:16]
+
+
+class ValidationData(NamedTuple):
+    """What to validate on, but for how; ``documents`` None: those of the training."""
+
+    queries: Sequence[Query]
+    qrels: Qrels
+    run: Run
+    documents: Documents | None = None
+    sets: Sequence[str] = ()
+
+
+def validation_sets(collections: Sequence[str], folder: Path, depth: int) -> ValidationData:
+    """Join collections with documents, queries and judgements of their own, BM25's first ``depth`` of each.
+
+    Args:
+        collections: Folders in BEIR's layout and ``ir_datasets:NAME``, or NAME=PATH.
+        folder: Where their indexes are made; it has to outlast the validation.
+
+    Raises:
+        WrongUse: Two have one name.
+    """
+    queries, qrels = list[Query](), dict[str, Mapping[str, int]]()
+    rankings, folders = dict[str, Ranking](), list[Path]()
+    for source in named_sources(collections):
+        path, name = source.path, f"{source.prefix}:"
+        folders.append(folder / source.prefix)
+        build(read_sources([source], Skips()), folders[-1], BuildOptions(workers=1))
+        judged = {
+            name + query_id: {name + doc_id: grade for doc_id, grade in grades.items()}
+            for query_id, grades in read_qrels(path).items()
+        }
+        asked = [Query(name + query.id, query.text) for query in read_queries(path)]
+        asked = [query for query in asked if query.id in judged]
+        run = retrieve(Index.open(folders[-1]), asked, LexicalOptions(k=depth))
+        rankings |= {query_id: run[query_id] for query_id in run}
+        queries += asked
+        qrels |= judged
+    documents, names = ShardedIndex.open(folders).documents, [place.name for place in folders]
+    return ValidationData(queries, qrels, Run.from_rankings(rankings), documents, sets=names)
 
 
 def interval(settings: Settings, steps: int, validation: Validation) -> int:
@@ -91,7 +144,7 @@ class Validator:
     """Validates again and again with judgements made ready once.
 
     The mean is over the judged queries that are asked, as of ``evaluate`` with their judgements; those that
-    the run lacks count as 0.
+    the run lacks count as 0. Of several sets it is the mean of each set's.
 
     Attributes:
         first_stage: What the run is worth as it is.
@@ -106,7 +159,9 @@ class Validator:
         self.validation = validation
         asked = restrict(validation.qrels, [query.id for query in validation.queries])
         self.remark = _remark(validation, asked) if asked else ""
-        self._value_of = scorer(asked or validation.qrels, measure)
+        parts = {name: {q: asked[q] for q in asked if q.startswith(f"{name}:")} for name in validation.sets}
+        self._scorers = {name: scorer(qrels, measure) for name, qrels in parts.items()}
+        self._scorers = self._scorers or {"": scorer(asked or validation.qrels, measure)}
         self.first_stage = self._value_of(validation.run)
         self._again = False
 
@@ -120,3 +175,10 @@ class Validator:
             run = rerank(ranker, given.run, queries, given.documents, plan=given.plan)
         self._again = True
         return self._value_of(run), run
+
+    def by_set(self, run: Run) -> dict[str, float]:
+        """Measure a run on each set; "" is the name of one without."""
+        return {name: value_of(run) for name, value_of in self._scorers.items()}
+
+    def _value_of(self, run: Run) -> float:
+        return fmean(self.by_set(run).values())

@@ -53,6 +53,12 @@ def _check(job: TrainJob) -> None:
     if not job.pairs and job.teachers and (job.queries is None or job.run is None):
         raise WrongUse("a --teacher scores what a first stage found: give --queries and --run, or --pairs")
     validation = (job.valid_queries, job.valid_qrels, job.valid_run)
+    if job.valid_sets and any(validation):
+        raise WrongUse(
+            "--valid-set brings its own queries, judgements and run; leave out the other --valid-*"
+        )
+    if job.valid_sets:
+        return
     if not any(validation):
         idle("it says how validation reranks, and there is none", "depth")
         console.warn("no validation was given, so the last model is kept, good or bad")
