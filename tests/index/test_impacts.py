@@ -9,7 +9,7 @@ from rankhouse.core.nouns import Document, Query
 from rankhouse.index import append_log as growing
 from rankhouse.index.dense.encode import EncodeOptions
 from rankhouse.index.impacts import lists
-from rankhouse.index.impacts.ciff import write_impacts
+from rankhouse.index.impacts.ciff import query_terms, write_impacts
 from rankhouse.index.impacts.encode import encode_impacts
 from rankhouse.index.impacts.impacts import Impacts, impacts_folder
 from rankhouse.index.impacts.lists import PackedImpacts
@@ -276,6 +276,37 @@ def test_exported_impacts_rank_as_their_rounded_weights(tmp_path, monkeypatch):
         [(_, found)] = retrieve(index, [Query("q", query)], LexicalOptions("impact", k=200)).items()
         wanted = {one.id: score for one, score in zip(some, scores, strict=True) if score > 0}
         assert dict(zip(found.doc_ids, found.scores.tolist(), strict=True)) == pytest.approx(wanted, abs=1e-3)
+
+
+def test_exported_queries_rank_exported_impacts_as_integer_arithmetic_does(tmp_path):
+    some, asked = documents(90, seed=5), [Query(f"q{i}", text) for i, text in enumerate(texts(40, seed=6))]
+    asked.append(Query("blank", " "))
+    encoded(some, tmp_path / "impacts")
+    write_impacts(Impacts.open(tmp_path / "impacts"), Weights(), tmp_path / "out.ciff", 50)
+    build_from_ciff(tmp_path / "out.ciff", tmp_path / "index", BuildOptions(analyzer="whitespace"))
+    terms = list(query_terms(Weights(), asked, 20))
+    assert [query.id for query in terms] == [query.id for query in asked]
+    found = retrieve(Index.open(tmp_path / "index"), terms, LexicalOptions("impact", k=90))
+    theirs = np.rint(Weights().passage_weights([one.text for one in some]).toarray().astype(float) * 50)
+    ours = np.rint(Weights().query_weights([query.text for query in asked]).toarray().astype(float) * 20)
+    scores = ours.astype(np.int64) @ theirs.astype(np.int64).T
+    assert scores.max() < 1 << 24  # whole numbers that float32 holds
+    for query, row in zip(asked, scores.tolist(), strict=True):
+        best = sorted((-score, one.id) for score, one in zip(row, some, strict=True) if score > 0)
+        assert found[query.id].doc_ids == tuple(doc_id for _, doc_id in best)
+        assert np.rint(found[query.id].scores).tolist() == [-score for score, _ in best]
+
+
+def test_queries_that_cannot_be_terms_are_refused():
+    with pytest.raises(WrongUse, match='--scale 1e[+]07: query "q" becomes 2,623,643 terms'):
+        list(query_terms(Weights(), [Query("q", "1")], 1e7))
+
+    class Divided(Weights):
+        def word(self, number):
+            return "two words"
+
+    with pytest.raises(WrongUse, match="'two words' of the encoder has white space"):
+        list(query_terms(Divided(), [Query("q", "1")], 10))
 
 
 def test_impacts_that_cannot_be_exported_are_refused(tmp_path):

@@ -185,11 +185,35 @@ def test_its_impacts_are_exported_for_other_engines(world, run, fp32):
         assert [hit["score"] for hit in hits] == pytest.approx(best, abs=1e-2)
 
 
+@pytest.mark.parametrize("name", [pytest.param("read", marks=pytest.mark.slow), "table"])
+def test_its_queries_are_exported_for_other_engines(name, world, run, tmp_path):
+    asked = "export", "--index", world / "index", "--impacts", f'sparse("{world / name}", name="{name}")'
+    (tmp_path / "queries.tsv").write_text(
+        "".join(f"{q}\t{text}\n" for q, text in QUERIES.items()) + "none\t\n"
+    )
+    assert run(*asked, "--scale", 1000, "--out", "out.ciff.gz").returncode == 0
+    done = run(*asked, "--scale", 1000, "--queries", "queries.tsv", "--out", "terms.tsv.gz")
+    assert done.returncode == 0, done.stderr
+    assert "1 queries are left out" in done.stderr
+    whitespace = "--analyzer", "whitespace", "--out", "other"
+    assert run("index", "--ciff", "out.ciff.gz", *whitespace).returncode == 0
+    found = rh.Index.open("other").retrieve("terms.tsv.gz", "impact", k=5)
+    exact = rh.system(asked[4]).run(QUERIES, rh.Index.open(world / "index"))
+    for query in QUERIES:
+        assert found[query].scores[:5] / 1e6 == pytest.approx(exact[query].scores[:5], rel=0.05)
+        assert found[query].doc_ids[0] in exact[query].doc_ids[:3]
+    done = run(*asked, "--scale", "1e-9", "--queries", "queries.tsv", "--out", "never.tsv")
+    assert done.returncode == 2
+    assert "every weight rounds to 0; give a larger one" in done.stderr
+    assert not (tmp_path / "never.tsv").exists()
+
+
 def test_impacts_are_exported_or_refused_in_words(world, run):
     asked = "export", "--index", world / "index", "--out", "x.ciff"
     stage = f'sparse("{world / "table"}", name="table")'
     for more, said in (
         (["--scale", "5"], "it is for --impacts"),
+        (["--queries", "q.tsv"], "it is for --impacts"),
         (["--impacts", "bm25"], "is no sparse encoder"),
         (["--impacts", ""], "expected a first stage"),
         (["--impacts", f'sparse("{world / "read"}", name="table")'], "was encoded by"),

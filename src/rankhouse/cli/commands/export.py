@@ -9,10 +9,13 @@ from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
-from rankhouse.index.impacts.ciff import write_impacts
-from rankhouse.index.impacts.impacts import Impacts, impacts_folder
+from rankhouse.core.nouns import Query
+from rankhouse.index.impacts.ciff import query_terms, write_impacts
+from rankhouse.index.impacts.impacts import Impacts, QueryWeigher, impacts_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.ciff import write_index
+from rankhouse.io.corpora import read_queries
+from rankhouse.io.outputs import writing
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.first_stages import Sparse
@@ -27,6 +30,9 @@ def command(
     index: Annotated[Path | None, Option("In place of RANKER: an index, whose postings are written.")] = None,
     impacts: Annotated[
         str | None, Option("In place of its terms: what a sparse encoder gave it, as 'sparse(\"DIR\")'.")
+    ] = None,
+    queries: Annotated[
+        str | None, Option("Write these queries as terms in place of the impacts, id <tab> terms.", "source")
     ] = None,
     out: Annotated[
         Path, Option("The folder to make; of an index, the file, which .gz or .zst compresses.", "local")
@@ -47,10 +53,11 @@ def command(
 
     A cross-encoder, bi-encoder or monoT5 keeps its scores there; README.md is its model card: data, command,
     numbers with intervals, limits. An index (--index) becomes a CIFF file, which Anserini, PISA, Terrier and
-    others import, and  rankhouse index --ciff  does, too; with --impacts, one of a sparse encoder's weights.
+    others import, and  rankhouse index --ciff  does, too; with --impacts, one of a sparse encoder's weights,
+    and with --queries what it makes of these: each term as often as its weight says.
     """
     if impacts is None:
-        idle("it is for --impacts, which is not given", "scale")
+        idle("it is for --impacts, which is not given", "scale", "queries")
     if index is None:
         idle("it is for --index, which is not given", "impacts")
         if not ranker:
@@ -65,7 +72,17 @@ def command(
         raise WrongUse(f'"{ranker}" and --index exclude each other: one of them is exported at a time')
     if out.resolve().is_relative_to(index.resolve()):
         raise WrongUse(f"--out {out}: lies in the index itself; write the file elsewhere")
-    return _index_exported(index, out) if impacts is None else _impacts_exported(index, impacts, out, scale)
+    if impacts is None:
+        return _index_exported(index, out)
+    if scale <= 0:
+        raise WrongUse(f"--scale {scale:g}: must be a positive number")
+    held, encoder = _impacts_of(index, impacts)
+    if queries is not None:
+        return _queries_exported(read_queries(queries), encoder, out, scale)
+    with console.progress("exporting", None, "words") as show:
+        written = write_impacts(held, encoder, out, scale=scale, progress=show)
+    facts = {"out": str(out), "documents": len(held), "entries": written, "scale": scale}
+    return CommandResult(facts, f"{len(held):,} documents' impacts, times {scale:g}, written to {out}")
 
 
 def _ranker_exported(
@@ -93,19 +110,33 @@ def _index_exported(index: Path, out: Path) -> CommandResult:
     return CommandResult(facts, f"{len(held):,} documents, {held.collection.tokens:,} terms written to {out}")
 
 
-def _impacts_exported(index: Path, asked: str, out: Path, scale: float) -> CommandResult:
-    """Write what a sparse encoder gave an index."""
+def _impacts_of(index: Path, asked: str) -> tuple[Impacts, QueryWeigher]:
+    """Open what a sparse encoder gave an index, and the encoder."""
     model = system(asked)
     if not isinstance(model, Sparse):
         raise WrongUse(f'--impacts {asked}: is no sparse encoder; name one like  sparse("DIR")')
-    if scale <= 0:
-        raise WrongUse(f"--scale {scale:g}: must be a positive number")
     held, impacts = Index.open(index), Impacts.open(impacts_folder(index, model.name))
     impacts.require(documents=len(held), collection=held.fingerprint)
     encoder = Execution(held, ()).weigher(model, impacts)
     if impacts.state.source != source_of(model.ranker):  # equal: only the precision may differ
         impacts.require_encoder(encoder)
-    with console.progress("exporting", None, "words") as show:
-        written = write_impacts(impacts, encoder, out, scale=scale, progress=show)
-    facts = {"out": str(out), "documents": len(impacts), "entries": written, "scale": scale}
-    return CommandResult(facts, f"{len(impacts):,} documents' impacts, times {scale:g}, written to {out}")
+    return impacts, encoder
+
+
+def _queries_exported(queries: list[Query], encoder: QueryWeigher, out: Path, scale: float) -> CommandResult:
+    """Write queries as terms, but those of which none is left."""
+    with console.progress("exporting", len(queries), "queries") as show, writing(out) as file:
+        terms, left = 0, 0
+        for done, (query_id, text) in enumerate(query_terms(encoder, queries, scale), 1):
+            if text:
+                file.write(f"{query_id}\t{text}\n")
+                terms, left = terms + text.count(" ") + 1, left + 1
+            show(done)
+        if not left:
+            raise WrongUse(f"--scale {scale:g}: every weight rounds to 0; give a larger one")
+    if lost := len(queries) - left:
+        console.note(f"{lost:,} queries are left out: they have no text, or every weight rounds to 0")
+    facts = {"out": str(out), "queries": left, "terms": terms, "scale": scale}
+    return CommandResult(
+        facts, f"{left:,} queries as {terms:,} terms, weights times {scale:g}, written to {out}"
+    )

@@ -1,8 +1,9 @@
-"""Impacts -> CIFF file (``io/ciff.py``), quantised: what engines of other people search."""
+"""Impacts -> CIFF file (``io/ciff.py``), queries -> terms, quantised: for engines of other people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -11,9 +12,11 @@ import numpy as np
 
 from rankhouse import __version__
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.impacts.impacts import Impacts, QueryWeigher
 from rankhouse.index.impacts.lists import Span, spans_of
+from rankhouse.index.impacts.search import weigh_queries
 from rankhouse.index.lexical.ciff import joined, laid_aside
 from rankhouse.index.lexical.kernel import Forward, Int64s, scatter
 from rankhouse.io.ciff import CiffHeader, write_ciff
@@ -22,6 +25,7 @@ from rankhouse.io.outputs import writing_failures
 _MOST_COUNT: Final = 2**31 - 1
 _MOST: Final = f"a CIFF file holds {_MOST_COUNT:,} at most"
 _AT_ONCE: Final = 10_000
+_MOST_TERMS: Final = 1_000_000
 
 
 def write_impacts(
@@ -88,3 +92,34 @@ def _quantised(impacts: Impacts, span: Span, scale: float) -> Forward:
     before = np.concatenate([[0], np.cumsum(kept)])
     words = impacts.words[entries][kept].astype(np.int32)
     return Forward(before[ends - ends[0]], words, counts[kept].astype(np.uint32))
+
+
+def query_terms(encoder: QueryWeigher, queries: Sequence[Query], scale: float) -> Iterator[Query]:
+    """Yield queries as terms, each repeated as often as its weight times ``scale``, rounded, is.
+
+    So do Anserini's pre-encoded topics give weights. One whose every weight rounds to 0 has no text.
+
+    Args:
+        encoder: That of the impacts.
+
+    Raises:
+        WrongUse: A query has too many terms, or a word that white space would divide.
+    """
+    for start in range(0, len(queries), _AT_ONCE):
+        some = queries[start : start + _AT_ONCE]
+        weights = weigh_queries(encoder, some)
+        counts = np.rint(weights.data.astype(np.float64) * scale)
+        for query, first, end in zip(some, weights.indptr, weights.indptr[1:], strict=False):
+            own = counts[first:end]
+            if (terms := own.sum()) > _MOST_TERMS:
+                raise WrongUse(
+                    f'--scale {scale:g}: query "{query.id}" becomes {terms:,.0f} terms, more than '
+                    f"{_MOST_TERMS:,}; give a smaller one"
+                )
+            words = [encoder.word(number) for number in weights.indices[first:end][own > 0].tolist()]
+            if divided := [word for word in words if word.split() != [word]]:
+                raise WrongUse(
+                    f"the word {divided[0]!r} of the encoder has white space, which separates terms"
+                )
+            often = map(repeat, words, own[own > 0].astype(int).tolist())
+            yield Query(query.id, " ".join(chain.from_iterable(often)))
