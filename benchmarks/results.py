@@ -46,8 +46,8 @@ The table that it prints shows the expected number, the number found and whether
 tolerance. Rows whose data are not there are skipped, with the reason. "Never run here" means that the
 expected number is published, but nobody of this project has compared it with rankhouse yet.
 
-There is no row for NanoBEIR and none for MTEB's reranking of the first 100: the numbers found for
-NanoBEIR come from another BM25, and none was looked up for MTEB.
+Rows without a published number that was measured likewise are not on this page, though their recipe prints
+them: rerankers on NanoBEIR and on MTEB, single collections of NanoBEIR ([why](recipes.md#nanobeir-and-mteb)).
 """
 
 

@@ -156,6 +156,21 @@ equal = ["rows"]
 """
 
 
+def test_a_number_expected_of_all_passes_is_not_compared_with_fewer(tmp_path, run):
+    expected = """
+[[table.expect]]
+passes = 2
+within = 1000
+rows.BM25 = { AP = 0.5 }
+"""
+    text = RECIPE[: RECIPE.index('[[table]]\nname = "Rows said"')] + expected
+    (tmp_path / "r.toml").write_text(text.replace("k1 = [0.2, 0.9, 3.0]", "k1 = [0.9]"))
+    for more, status in (([], "reproduced"), (["--only", "0.8"], "data absent")):
+        assert run("run", "r.toml", *more).returncode == 0
+        first = json.loads((tmp_path / "r.out" / "results.json").read_text())["tables"][0]
+        assert [check["status"] for check in first["expected"]] == [status]
+
+
 def test_rows_that_should_be_equal_and_are_not_are_said_and_warned_of(tmp_path, run, result):
     assert not any(table["remarks"] for table in result[0]["tables"][1:])
     (tmp_path / "u.toml").write_text(UNEQUAL.replace("NOTES", str(NOTES)))

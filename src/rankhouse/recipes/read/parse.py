@@ -40,6 +40,7 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str = ""  # where the numbers are from
     when: dict[str, str | int | float] = {}  # loop variable -> value, for a table made once a value
     smallest: bool = False  # holds for the smallest size, and only there
+    passes: int = 0  # holds for a mean over so many passes of the loop; 0 for any
 
 
 class TableSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
