@@ -37,7 +37,7 @@ class Validation:
 
     Attributes:
         run: The first stage.
-        sets: Collections whose mean is the value; ids begin with a name and a colon. None: ids are as they are.
+        sets: Collections whose mean is the value; ids begin with a name and a colon. Or none.
     """
 
     run: Run
