@@ -5,6 +5,7 @@
     python benchmarks/taught.py adapt WORK MINILM [--data dl20 nfcorpus ...] [--steps 2000] [--name taught]
     python benchmarks/taught.py table WORK MINILM [--data ...] [--name taught]
     python benchmarks/taught.py encoder ../shared/data WORK [--data cacm ...] [--steps 100] [--extra ...]
+    python benchmarks/taught.py parts ../shared/data WORK [--data dl20 ...] [--minutes 20]
 
 ``dl20`` prepares TREC DL 2020 passages: the given BM25 run is reranked, and grades from 2 up count for AP.
 ``adapt`` runs the command a person would type; test questions are kept apart, and their judgements serve
@@ -15,6 +16,9 @@ BM25 by the weight that ``adapt`` chose, and tests against BM25 (randomization, 
 ``encoder`` teaches all-MiniLM (``default``) what the sum of BM25 and all-MiniLM finds, encodes the documents
 again, and searches the whole index: BM25, the encoder untaught and taught, and the sum with either; tested
 against the untaught encoder and against the untaught sum. Test questions and judgements serve the table only.
+
+``parts`` teaches a TK from all-MiniLM within so many minutes and says what each part of it took, in seconds
+of the clock and of the processor.
 """
 
 from __future__ import annotations
@@ -23,11 +27,17 @@ import argparse
 import shlex
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
 import rankhouse as rh
+from rankhouse.adaptation.adapt import adapt_with
+from rankhouse.adaptation.options import AdaptJob
+from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
@@ -97,7 +107,7 @@ def table(work: Path, teacher: str, chosen: argparse.Namespace) -> None:
 
 
 WORDS = "bm25(k1=0.9, b=0.4)"
-PLACES = {"nfcorpus": ".dev", "scifact": ".dev"}
+PLACES = {"nfcorpus": ".dev", "scifact": ".dev", "trecqa": ".test", "wikiqa": ".test"}
 """Collections whose test is a part of their questions -> what the names of its files have."""
 
 
@@ -138,6 +148,28 @@ def encoder(given: Path, work: Path, chosen: argparse.Namespace) -> None:
             print(f"\n{data}, {len(asked)} questions, against {baseline}\n{table.to_markdown()}", flush=True)
 
 
+def parts(given: Path, work: Path, chosen: argparse.Namespace) -> None:
+    for data in chosen.data:
+        index, out = work / data / "index", work / chosen.name / data
+        if not index.exists():
+            command("index", given / data / "corpus.jsonl.gz", "--out", index)
+        began: list[tuple[str, float, float]] = []
+
+        def show(name: str, began: list[tuple[str, float, float]] = began) -> Progress:
+            began.append((name, time.monotonic(), time.process_time()))
+            return ignore
+
+        job = AdaptJob(index=index, teachers=("default",), minutes=chosen.minutes)
+        show("opening")
+        with ExitStack() as stack:
+            result = adapt_with(job.adaptation(out, {}, show, stack))
+        show("end")
+        print(f"\n{data}: {result.questions:,} questions, {result.steps:,} steps\n")
+        print("| part | seconds | of the processor |\n|---|---:|---:|")
+        for (name, clock, own), (_, clock_after, own_after) in pairwise(began):
+            print(f"| {name} | {clock_after - clock:.0f} | {own_after - own:.0f} |")
+
+
 def command(*words: object) -> None:
     said = ["rankhouse", *map(str, words)]
     print("$", shlex.join(said), flush=True)
@@ -146,19 +178,20 @@ def command(*words: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("dl20", "adapt", "table", "encoder"))
+    parser.add_argument("what", choices=("dl20", "adapt", "table", "encoder", "parts"))
     parser.add_argument("first", type=Path)
     parser.add_argument("second")
     parser.add_argument("--data", nargs="+", default=DATA)
     parser.add_argument("--steps", type=int, default=2000, help="Minutes would depend on the machine's load.")
+    parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--name", default="taught")
     parser.add_argument("--extra", nargs=argparse.REMAINDER, help="Further options of rankhouse adapt.")
     chosen = parser.parse_args()
     if chosen.what == "dl20":
         prepare_dl20(chosen.first, Path(chosen.second))
         return
-    if chosen.what == "encoder":
-        encoder(chosen.first, Path(chosen.second), chosen)
+    if chosen.what in ("encoder", "parts"):
+        (encoder if chosen.what == "encoder" else parts)(chosen.first, Path(chosen.second), chosen)
         return
     teacher = f"biencoder({str(chosen.second)!r})"
     (adapt if chosen.what == "adapt" else table)(chosen.first, teacher, chosen)

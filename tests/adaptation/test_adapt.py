@@ -18,17 +18,27 @@ pytest.importorskip("blingfire")
 from tests.models import tiny
 
 import rankhouse as rh
+from rankhouse.adaptation import questions as adapt_questions
 from rankhouse.adaptation import student
 from rankhouse.adaptation.adapt import adapt_with
 from rankhouse.adaptation.options import Adaptation, AdaptOptions, JudgedQuestions
 from rankhouse.adaptation.questions import ask_documents, asking, questions
 from rankhouse.adaptation.student import begin_student, examples_of, held_out, settings_of
-from rankhouse.adaptation.teacher import VectorTeacher, by_quantile, similarities, write_word_vectors
+from rankhouse.adaptation.teacher import (
+    VectorTeacher,
+    by_quantile,
+    similarities,
+    vector_teacher,
+    write_word_vectors,
+)
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
+from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 from rankhouse.models.doc2query import open_doc2query
+from rankhouse.nn.cpu import machine
+from rankhouse.nn.cpu.machine import has_int8
 from rankhouse.systems.teachers import SystemTeacher
 
 TOPICS = {
@@ -504,6 +514,79 @@ def test_several_teachers_with_vectors_teach_as_one(index, tmp_path):
     assert again.teachers[0].encoded < first.teachers[0].encoded / 2  # the test's pairs only
     with pytest.raises(rh.RankhouseError, match="another adaptation; not as it was: teacher;"):
         adapt(index, tmp_path / "a", JoinedTeachers(pair().teachers, "ranks"), ranker="tk", steps=8)
+
+
+def test_vectors_of_the_teacher_that_an_index_has_are_not_made_again(index, tmp_path):
+    other = tmp_path / "i"
+    shutil.copytree(index.path, other)
+    own, first = rh.Index.open(other), Meaning()
+    job = EncodeOptions(len(own), own.fingerprint)
+    encode(first, own.documents.stream(), vectors_folder(other, "theirs"), job)
+    encode(Meaning("meaning-2"), own.documents.stream(), vectors_folder(other), job)
+    teacher, out = Meaning(), tmp_path / "a"
+    found = questions(Adaptation(own, teacher, out, AdaptOptions(**OPTIONS), lambda _: ignore))
+    without = Meaning()
+    same = questions(Adaptation(index, without, tmp_path / "b", AdaptOptions(**OPTIONS), lambda _: ignore))
+    assert without.encoded - teacher.encoded == len(index)
+    assert not (out / "questions" / "documents").exists()
+    assert found.queries == same.queries
+    pairs = [rh.Pair(query, rh.Passage("d3", 0, "")) for query in found.queries]
+    np.testing.assert_allclose(found.teacher.score(pairs), same.teacher.score(pairs), atol=2e-3)
+    own.append([{"id": "new", "text": "ships sail"}])  # they lack a document now
+    late = tmp_path / "c"
+    questions(Adaptation(rh.Index.open(other), teacher, late, AdaptOptions(**OPTIONS), lambda _: ignore))
+    assert (late / "questions" / "documents").exists()
+
+
+def test_as_many_questions_are_encoded_as_a_third_of_the_minutes_has_time_for(
+    index, tmp_path, monkeypatch, capsys
+):
+    clock = SimpleNamespace(now=0.0)
+
+    class Slow(Meaning):
+        def encode_queries(self, texts):
+            clock.now += len(texts)  # a second each
+            return super().encode_queries(texts)
+
+    monkeypatch.setattr(adapt_questions.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(adapt_questions.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(adapt_questions, "_ASKED_AT_LEAST", 30)
+    monkeypatch.setattr(adapt_questions, "_ENCODED", 16)
+
+    def job(folder, minutes):
+        options = AdaptOptions(**OPTIONS | {"minutes": minutes})
+        return Adaptation(index, Slow(), tmp_path / folder, options, lambda _: ignore)
+
+    everyone = questions(job("all", 0.0)).queries
+    few = questions(job("few", 5.0)).queries  # 100 seconds, less 18 of the trial
+    assert "the teacher encodes 82 of" in capsys.readouterr().err
+    assert len(few) <= 82 < len(everyone)
+    assert {query.text for query in few} <= {query.text for query in everyone}
+    questions(job("least", 0.1))
+    assert "the teacher encodes 30 of" in capsys.readouterr().err
+
+
+def test_a_teacher_encodes_documents_in_int8_where_the_processor_can(index, tmp_path, bert, monkeypatch):
+    def opened(name, **changes):
+        return rh.open_ranker(f"biencoder({str(bert(name, **changes))!r})", precision="fp32", device="cpu")
+
+    encoder, asked = opened("BertModel", hidden_size=64, intermediate_size=128), [rh.Query("q1", "ships")]
+
+    def made(folder, quick, encoder=encoder):
+        monkeypatch.setattr(machine, "has_int8", lambda: quick)
+        job = Adaptation(index, encoder, tmp_path, AdaptOptions(**OPTIONS), lambda _: ignore)
+        vector_teacher(encoder, job, asked, tmp_path / folder / "queries.npy")
+        return Vectors.open(tmp_path / folder / "documents").state.encoder
+
+    for folder in "abc":
+        (tmp_path / folder).mkdir()
+    assert made("a", quick=False) == encoder.fingerprint
+    if not has_int8():
+        pytest.skip("this processor computes nothing in int8")
+    assert made("b", quick=True) == encoder.fingerprint.replace("fp32", "int8")
+    assert made("a", quick=True) == encoder.fingerprint  # goes on as it was begun
+    narrow = opened("BertModel", hidden_size=24, num_attention_heads=2, intermediate_size=40)
+    assert made("c", quick=True, encoder=narrow) == narrow.fingerprint
 
 
 def test_kept_questions_that_were_changed_are_refused_and_their_vectors_made_again(index, tmp_path, capsys):

@@ -86,7 +86,7 @@ def mined(folder):
 
 
 def written_questions(folder):
-    from rankhouse.adaptation.questions import KeptWriter
+    from rankhouse.adaptation.written import KeptWriter
 
     path = folder / "written.jsonl"
     lines = [{"documents": 3, "of": 9, "seed": 1}, {"id": "d1", "questions": ["who steers ships?"]}]

@@ -37,6 +37,9 @@ _LIMITS: Final = Round(first=60, best=20)
 STEPS: Final = 4000
 """Steps where neither steps nor minutes are given."""
 
+TEACHERS_SHARE: Final = 0.25
+"""Of the minutes, for what a teacher reads or ranks before the training, and for writing questions."""
+
 _OWN: Final = {
     "steps": "give steps (--steps), or minutes (--minutes)",
     "epochs": "give steps (--steps), or minutes (--minutes); epochs follow from them",

@@ -5,32 +5,30 @@ Documents ask by rules; a model besides writes questions for as many documents a
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
-import msgspec
 import numpy as np
 
-from rankhouse.adaptation.options import ELSEWHERE, QUESTIONS, Adaptation, AdaptOptions
+from rankhouse.adaptation.options import ELSEWHERE, QUESTIONS, TEACHERS_SHARE, Adaptation, AdaptOptions
 from rankhouse.adaptation.teacher import (
     LIST,
     VectorTeacher,
     by_quantile,
+    document_vectors,
     listed,
     needs_texts,
     vector_teacher,
     write_list,
 )
-from rankhouse.core import notation
+from rankhouse.adaptation.written import writer_of
 from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.nouns import Document, Documents, Encoder, Pair, Passage, Query, Ranker, TextEncoder
-from rankhouse.core.progress import Progress, clock, say
+from rankhouse.core.progress import clock, say
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
@@ -38,12 +36,11 @@ from rankhouse.core.sampling import order, short_lot
 from rankhouse.index.index import Index
 from rankhouse.io.checksums import write_checked
 from rankhouse.io.corpora import read_queries, write_queries
-from rankhouse.io.decoding import decode_own, read_own, read_own_bytes
+from rankhouse.io.decoding import read_own
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
 from rankhouse.labels.pseudo_queries import WRITTEN, PseudoQueries, PseudoQuery, WordCounts, ask
 from rankhouse.labels.round_trip import PseudoReport, Round, round_trip, write_pseudo_report
 from rankhouse.labels.soft_scores import JoinedTeachers, Reference, RunTeacher, members_of
-from rankhouse.models.doc2query import open_doc2query
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.short_forms import short_form
 from rankhouse.systems.system import System
@@ -57,8 +54,10 @@ _READ: Final = 4_000
 """Questions whose candidates a teacher without vectors reads on the round trip, unless there are minutes."""
 _RANKED: Final = 20_000
 """Questions for which a system that teaches ranks the documents, unless there are minutes."""
-_SHARE: Final = 0.25
-"""Of the minutes, for that reading or ranking, and for writing."""
+_PREPARED: Final = 1 / 3
+"""Of the minutes, for encoding documents and questions; the rest is for steps."""
+_ENCODED, _ASKED_AT_LEAST = 512, 5_000
+"""Questions that are timed, and those that are encoded even where they take longer."""
 _FEWEST: Final = 5
 """One question in so many is held out, up to the number wanted."""
 
@@ -157,13 +156,15 @@ def pairs_of(query: Query, doc_ids: Iterable[str], documents: Documents) -> list
 
 def _make(job: Adaptation, folder: Path) -> None:
     index, options, people, show = job.index, job.options, list(job.people), job.show
-    system = _first_stage(job)
+    system, began = _first_stage(job), time.monotonic()
     systems = [one for one in members_of(job.teacher) if isinstance(one, SystemTeacher)]
     asked = ask_documents(job)
     numbered = [(f"pq{number}", query) for number, query in enumerate(asked.queries)]
     chosen = sorted(numbered, key=lambda entry: order(options.seed, entry[0]))[: 2 * options.questions]
     if systems:
         chosen = chosen[: _answerable(job, systems, chosen)]
+    if options.minutes:
+        chosen = chosen[: _encodable(job, chosen, folder / ASKED, began)]
     texts = [Query(query_id, query.text) for query_id, query in chosen] + people
     first = Execution(index, texts, progress=show("retrieving candidates")).run(system)
     reader = _at_work(job, texts, first, folder / ASKED)
@@ -258,10 +259,31 @@ def _answerable(
     return most
 
 
+def _encodable(job: Adaptation, asked: Sequence[tuple[str, PseudoQuery]], path: Path, began: float) -> int:
+    """Return for how many questions there is time to encode them after the documents; say how long."""
+    each, texts = 0.0, [question.text for _, question in asked[:_ENCODED]]
+    for one, vectors in zip(members_of(job.teacher), _vectors(job.teacher, path), strict=True):
+        if isinstance(one, TextEncoder):
+            vectors.parent.mkdir(exist_ok=True)
+            _, encoder = document_vectors(cast(Encoder, one), job, vectors.parent / "documents")
+            encoder.encode_queries(texts[: _ENCODED // 8])  # the first call starts things
+            started = time.perf_counter()
+            encoder.encode_queries(texts)
+            each += (time.perf_counter() - started) / max(1, len(texts))
+    left = 60 * _PREPARED * job.options.minutes - (time.monotonic() - began)
+    if not each or (most := max(_ASKED_AT_LEAST, int(left / each))) >= len(asked):
+        return len(asked)
+    say(
+        f"the teacher encodes {most:,} of {len(asked):,} pseudo-queries: about {clock(most * each)}; for "
+        "more of them give more --minutes"
+    )
+    return most
+
+
 def _fitting(options: AdaptOptions, each: float, most: int, asked: int) -> int:
     """Return how many questions of so many seconds each fit into a teacher's share of the minutes."""
     if options.minutes:
-        most = max(options.held_out, int(60 * _SHARE * options.minutes / each))
+        most = max(options.held_out, int(60 * TEACHERS_SHARE * options.minutes / each))
     return min(most, asked)
 
 
@@ -306,87 +328,3 @@ def _joined(first: Run, more: Run) -> Run:
         doc_ids = list(dict.fromkeys(doc_id for some in found for doc_id in some))
         rankings[query_id] = Ranking(tuple(doc_ids), -np.arange(len(doc_ids), dtype=np.float32))
     return Run.from_rankings(rankings)
-
-
-_DOCUMENTS: Final = 2_000
-"""Documents that are written about, unless there are minutes."""
-_TIMED: Final = 3
-
-
-class _Drawn(msgspec.Struct):
-    documents: int
-    of: Annotated[int, msgspec.Meta(ge=1)]
-    seed: int
-
-
-class _Asked(msgspec.Struct):
-    id: str
-    questions: list[str]
-
-
-class KeptWriter:
-    """Writes about the documents that are drawn, each once; what is written is kept in a file.
-
-    Its lines are JSON: how many documents are drawn of how many, then id and questions of each.
-    """
-
-    def __init__(self, write: Callable[[Document], Sequence[str]], path: Path, progress: Progress) -> None:
-        self._write, self._path, self._progress = write, path, progress
-        advice = "remove the file, and the questions are written again"
-        raw = read_own_bytes(path, advice)
-        head, *lines = raw[: raw.rfind(b"\n") + 1].splitlines() or [b""]
-        drawn = decode_own(head, _Drawn, f"{path}, line 1:", advice)
-        named = ((f"{path}, line {number}:", line) for number, line in enumerate(lines, 2))
-        kept = [decode_own(line, _Asked, name, advice) for name, line in named]
-        os.truncate(path, raw.rfind(b"\n") + 1)  # without what a kill cut off
-        self._most, self._of, self._seed = drawn.documents, drawn.of, drawn.seed
-        self._kept = {record.id: record.questions for record in kept}
-        self._done = 0
-        progress(len(self._kept), self._most)
-
-    def __call__(self, document: Document) -> Sequence[str]:
-        """Return the questions about a document; none if it is not drawn."""
-        if short_lot(self._seed, "writes", document.id) >= self._most / self._of * 2**64:
-            return ()
-        if document.id not in self._kept:
-            self._kept[document.id] = list(self._write(document))
-            record = {"id": document.id, "questions": self._kept[document.id]}
-            with self._path.open("ab") as out:
-                out.write(msgspec.json.encode(record) + b"\n")
-        self._done += 1
-        self._progress(min(self._done, self._most), self._most)
-        questions: Sequence[str] = self._kept[document.id]
-        return questions
-
-
-def writer_of(job: Adaptation, path: Path) -> KeptWriter:
-    """Open the model that writes, and settle how many documents it writes about, once."""
-    given, seed = job.options.doc2query, job.options.seed
-    if not (given.lstrip().startswith("doc2query") and "(" in given):  # a folder or a hub name alone
-        given = f"doc2query({given!r})"
-    ask = notation.make(given, {"doc2query": open_doc2query}, "model that asks")
-
-    def write(document: Document) -> Sequence[str]:
-        return ask(document, seed)
-
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        asking = min(len(job.index), job.options.questions)  # about so many documents ask at all
-        record = {"documents": _writable(job, write, asking), "of": asking, "seed": seed}
-        path.write_bytes(msgspec.json.encode(record) + b"\n")
-    return KeptWriter(write, path, job.show("writing questions"))
-
-
-def _writable(job: Adaptation, write: Callable[[Document], Sequence[str]], asking: int) -> int:
-    """Return about how many documents there is time to write about; say how long it takes."""
-    documents, minutes = job.index.documents, job.options.minutes
-    some = list(islice(documents.stream(), _TIMED + 1))
-    write(some[0])  # the first call starts things
-    began = time.perf_counter()
-    for document in some[1:]:
-        write(document)
-    each = (time.perf_counter() - began) / max(1, len(some) - 1)
-    most = max(1, int(60 * _SHARE * minutes / each)) if each and minutes else _DOCUMENTS
-    most = min(most, asking)
-    say(f"questions are written about {most:,} of {len(documents):,} documents: about {clock(most * each)}")
-    return most

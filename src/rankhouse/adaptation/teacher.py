@@ -10,18 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.adaptation.options import Adaptation
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query, Ranker, TextEncoder
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher
-from rankhouse.index.dense.vectors import Vectors, unit_length
+from rankhouse.index.dense.vectors import VECTORS, Vectors, unit_length, vectors_folder
 from rankhouse.io.checksums import write_checked
 from rankhouse.io.decoding import read_cache
 from rankhouse.io.outputs import replacing
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.labels.soft_scores import RunTeacher, members_of
+from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.nn.cpu import machine
 from rankhouse.systems.rankers import as_ranker
 from rankhouse.systems.teachers import SystemTeacher, system_run
 
@@ -102,10 +105,8 @@ def vector_teacher(
 
     ``asked`` is the file of the questions' vectors; those of the documents stand beside it.
     """
-    index, show = adaptation.index, adaptation.show
-    job = EncodeOptions(len(index), index.fingerprint, dtype="float16")
-    progress = index.by_text(show("encoding documents"))
-    stored = encode(encoder, index.documents.stream(), asked.parent / "documents", job=job, progress=progress)
+    show = adaptation.show
+    stored, encoder = document_vectors(encoder, adaptation, asked.parent / "documents")
     if not _is_sound(asked):
         progress, parts = show("encoding questions"), list[FloatArray]()
         for start in range(0, len(queries), _PORTION):
@@ -115,6 +116,40 @@ def vector_teacher(
         _write(np.concatenate(parts), asked)
     by_id = {query.id: row for query, row in zip(queries, np.load(asked), strict=True)}
     return VectorTeacher(by_id, stored)
+
+
+def document_vectors(encoder: Encoder, adaptation: Adaptation, folder: Path) -> tuple[Vectors, Encoder]:
+    """Return vectors of whole documents, and what encodes questions to be compared with them.
+
+    They are the index's own if it has such vectors of this encoder, else computed in int8 where the processor
+    can: what the teacher prefers hardly changes, and it is what takes longest.
+    """
+    index = adaptation.index
+    job = EncodeOptions(len(index), index.fingerprint, dtype="float16")
+    begun, quick = VECTORS.begun(folder), _in_int8(encoder)
+    if begun is None:
+        for manifest in sorted(vectors_folder(index.path).parent.glob("*/manifest.json")):
+            there = Vectors.open(manifest.parent)
+            made = there.state.encoder, there.state.policy, there.state.documents, there.state.collection
+            if made == (encoder.fingerprint, job.way, len(index), index.fingerprint):
+                return there, encoder
+    elif begun.encoder == encoder.fingerprint:  # by an earlier version
+        quick = encoder
+    progress = index.by_text(adaptation.show("encoding documents"))
+    return encode(quick, index.documents.stream(), folder, job=job, progress=progress), quick
+
+
+def _in_int8(encoder: Encoder) -> Encoder:
+    """Return an encoder that computes in fp32 in int8, where the processor can; any other as it is."""
+    if not isinstance(encoder, DenseRanker) or encoder.compute.precision != "fp32":
+        return encoder
+    try:
+        machine.require_int8_loops(encoder.compute.device)
+        quick = type(encoder)(encoder.model, encoder.compute._replace(precision="int8"))
+        quick.encode_queries([""])  # refused here where the encoder's widths do not fit
+    except WrongUse:
+        return encoder
+    return quick
 
 
 def listed(teacher: SystemTeacher, job: Adaptation, queries: Sequence[Query], asked: Path) -> RunTeacher:

@@ -168,10 +168,8 @@ def begin(folder: Path, asked: S, kind: LogKind[S], *, overwrite: bool = False) 
                 (folder / name).unlink(missing_ok=True)
             shutil.rmtree(folder / "structures", ignore_errors=True)
         return asked
-    there = next((folder / name for name in (PROGRESS, MANIFEST) if (folder / name).exists()), None)
-    if there is None:
+    if (state := kind.begun(folder)) is None:
         return asked
-    state = kind.load(there)
     for name in kind.same:
         if (old := getattr(state, name)) != (new := getattr(asked, name)):
             raise WrongUse(

@@ -100,6 +100,11 @@ class LogKind(Generic[S]):
             )
         return state
 
+    def begun(self, folder: Path) -> S | None:
+        """Return where work in a folder stands, finished or not; None where nothing was ever written."""
+        there = next((folder / name for name in (PROGRESS, MANIFEST) if (folder / name).exists()), None)
+        return None if there is None else self.load(there)
+
     def complete(self, folder: Path) -> S | None:
         """Return the state of a folder that is complete; None where nothing was ever written.
 
