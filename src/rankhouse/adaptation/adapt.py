@@ -135,7 +135,7 @@ def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetabl
 
     Returns the steps taken, and what was mined.
     """
-    validation = work.apart.few(settled.validation).validation(job.index)
+    validation = work.apart.few(settled.validation).validation(job.index, own=settled.own)
     parts = min(job.options.mine + 1, settled.steps)
     if parts <= job.options.mine:
         say(f"the {settled.steps:,} steps that fit leave room for {parts - 1:,} choices by the student")

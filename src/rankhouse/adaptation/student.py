@@ -80,10 +80,18 @@ class HeldOut(NamedTuple):
         own, taught = ({query_id: qrels[query_id] for query_id in ids} for qrels in (self.own, self.taught))
         return HeldOut(queries, self.first.restrict(ids), own, taught)
 
-    def validation(self, index: Index) -> Validation:
-        """Return what a student is validated on: the teacher's order of what the first stage finds."""
+    def validation(self, index: Index, *, own: bool = True) -> Validation:
+        """Return what a student is validated on, among what the first stage finds.
+
+        That is the teacher's best, and, if ``own``, the question's own document: an encoder that learns to
+        find it may keep the teacher's order as it was, and the other way round.
+        """
         plan = Plan(depth=min(50, max(len(ranking.doc_ids) for ranking in self.first.values())))
-        return Validation(self.first, self.queries, self.taught, index.documents, plan=plan)
+        grades = {query_id: dict(best) for query_id, best in self.taught.items()}
+        for query_id, doc_ids in self.own.items() if own else ():
+            for doc_id in doc_ids:
+                grades[query_id][doc_id] = grades[query_id].get(doc_id, 0) + _BEST
+        return Validation(self.first, self.queries, grades, index.documents, plan=plan)
 
 
 def held_out(job: Adaptation, found: Questions) -> HeldOut:
@@ -198,6 +206,7 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
     weighing: int  # held-out questions that the student's weight is chosen on
     afterwards: float  # seconds of all that is no step
     minutes: float = 0.0  # that all of it is planned for; 0 without a limit
+    own: bool = False  # whether validations count the questions' own documents; not in earlier versions
     added: list[int] = []  # steps of the trainings that go on from there, one after the other
 
     @property
@@ -287,6 +296,7 @@ def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
         weighing=asked["weighing"],
         afterwards=round(afterwards, 1),
         minutes=limit,
+        own=True,
     )
 
 
