@@ -135,7 +135,9 @@ def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetabl
 
     Returns the steps taken, and what was mined.
     """
-    validation = work.apart.few(settled.validation).validation(job.index, own=settled.own)
+    # What an encoder has to tell apart, once it searches all documents, is more than what has the same words.
+    among = found.candidates if settled.own and isinstance(ranker_of(work), TextEncoder) else None
+    validation = work.apart.few(settled.validation).validation(job.index, among, own=settled.own)
     parts = min(job.options.mine + 1, settled.steps)
     if parts <= job.options.mine:
         say(f"the {settled.steps:,} steps that fit leave room for {parts - 1:,} choices by the student")

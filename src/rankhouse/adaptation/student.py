@@ -80,18 +80,19 @@ class HeldOut(NamedTuple):
         own, taught = ({query_id: qrels[query_id] for query_id in ids} for qrels in (self.own, self.taught))
         return HeldOut(queries, self.first.restrict(ids), own, taught)
 
-    def validation(self, index: Index, *, own: bool = True) -> Validation:
-        """Return what a student is validated on, among what the first stage finds.
+    def validation(self, index: Index, among: Run | None = None, *, own: bool = True) -> Validation:
+        """Return what a student is validated on, among what the first stage finds, or other candidates.
 
         That is the teacher's best, and, if ``own``, the question's own document: an encoder that learns to
         find it may keep the teacher's order as it was, and the other way round.
         """
-        plan = Plan(depth=min(50, max(len(ranking.doc_ids) for ranking in self.first.values())))
+        run = self.first if among is None else among.restrict([query.id for query in self.queries])
+        plan = Plan(depth=min(50, max(len(ranking.doc_ids) for ranking in run.values())))
         grades = {query_id: dict(best) for query_id, best in self.taught.items()}
         for query_id, doc_ids in self.own.items() if own else ():
             for doc_id in doc_ids:
                 grades[query_id][doc_id] = grades[query_id].get(doc_id, 0) + _BEST
-        return Validation(self.first, self.queries, grades, index.documents, plan=plan)
+        return Validation(run, self.queries, grades, index.documents, plan=plan)
 
 
 def held_out(job: Adaptation, found: Questions) -> HeldOut:
