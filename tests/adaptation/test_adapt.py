@@ -715,6 +715,9 @@ def test_an_encoder_learns_what_a_system_finds_and_is_never_kept_below_the_untau
     assert settings.items() >= expected.items()
     assert outcome["validations"][0] == [0, outcome["untaught"]]
     assert outcome["best"] == max(value for _, value in outcome["validations"])
+    ordered = rh.read_run(tmp_path / "a" / "training" / "untaught.run")  # not only what has the same words
+    candidates = rh.read_run(tmp_path / "a" / "questions" / "candidates.run.zst").top(50)
+    assert all(set(ordered[q].doc_ids) == set(candidates[q].doc_ids) for q in ordered)
     kept = rh.open_ranker(tmp_path / "a")
     if outcome["best_step"] == 0:
         untaught = rh.open_ranker(small["ranker"])
