@@ -855,7 +855,7 @@ def test_a_model_writes_questions_and_what_it_wrote_is_kept(index, tmp_path, t5,
         ask = model(*given, **options)
         return lambda document, seed: before.append(document.id) or ask(document, seed)
 
-    monkeypatch.setattr("rankhouse.adaptation.questions.open_doc2query", counting)
+    monkeypatch.setattr("rankhouse.adaptation.written.open_doc2query", counting)
     again, _ = asked("a")
     assert again.queries == whole.queries
     assert path.read_text().splitlines() == lines
