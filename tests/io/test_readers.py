@@ -94,6 +94,53 @@ def test_notebooks_have_cells(tmp_path):
         parts(path)
 
 
+PAGE = r""".\" t
+.ie n \{\
+.ds Aq \(aq
+.\}
+.TH GRPCK 8
+.SH "BEZEICHNUNG"
+.IX Header "BEZEICHNUNG"
+grpck \- pr\(:uft l\*(Aqordre
+.SH "SYNOPSIS"
+.HP \w'\fBgrpck\fR\ 'u
+\fBgrpck\fR [opts]
+.RS 4
+.ie n \{\
+\h'-04'\(bu\h'+03'\c
+.\}
+.el \{\
+.sp -1
+.IP \(bu 2.3
+.\}
+eins
+.RE
+.TP 8
+.B \-h
+Hilfe, gro\(ss
+"""
+
+
+def test_manual_pages_show_what_a_terminal_shows(tmp_path):
+    """Measures, bullets twice and escapes were text; accents were lost; only English pages had a title."""
+    (tmp_path / "grpck.8").write_text(PAGE)
+    [part] = parts(tmp_path / "grpck.8")
+    assert part.title == "grpck - prüft l'ordre"
+    assert part.text == "SYNOPSIS\ngrpck [opts]\n• eins\n-h\nHilfe, groß"
+    (tmp_path / "rules.5").write_text(".TH RULES 5\n.SH Rules\nKeep to the left.\n.SH More\nStop.\n")
+    assert parts(tmp_path / "rules.5")[0].text == "Rules\nKeep to the left.\n\nMore\nStop."
+
+
+def test_wrapped_prose_is_no_title(tmp_path):
+    (tmp_path / "old_options.txt").write_text(
+        "The following is a list of options that are deprecated. All\nof them will go away, some of them "
+        "soon, others late.\n"
+    )
+    assert parts(tmp_path / "old_options.txt")[0].title == ""
+    (tmp_path / "plan.txt").write_text("Where to go next year\nwe have not decided, but it will be warm.\n")
+    assert parts(tmp_path / "plan.txt")[0].title == "Where to go next year"
+
+
 MAIL = b"""From: =?utf-8?q?J=C3=BCrgen?= <j@example.org>
 To: anna@example.org
 Subject: The

@@ -54,21 +54,29 @@ def test_search_by_meaning_does_not_wait_for_a_look_at_the_files(tmp_path, monke
     assert service.standing == FolderProgress()
 
 
-def test_a_page_of_a_system_whose_encoder_is_awaited_searches_by_words(tmp_path, running):
+def test_pages_of_systems_whose_encoder_is_awaited_answer_by_words(tmp_path, running):
     (tmp_path / "note.md").write_text("Pilots steer ships.\n")
     with claimed(tmp_path) as place:
         index_folder(place)
     service = open_service(ServeOptions(indexes={"mine": place.index}, contents=place.contents, port=0))
+    pages = (
+        "/?query=ships&system={}", "/document?query=ships&system={}&doc=note.md",
+        "/why?query=ships&system={}&doc=note.md", "/why?query=ships&system=bm25&before={}&doc=note.md",
+        "/why?query=ships&system={}&top=1",
+    )  # fmt: skip
     with running(service) as client:
         client.wait(200)
-        asked = "/?query=ships&system=hybrid"
-        assert client.get(asked, accept="text/html").status == 404
-        service.standing = FolderProgress(LOADING)
-        found = client.get(asked, accept="text/html")
-        assert found.status == 200
-        assert b"Until then, search is by words." in found.body
-        assert client.get(f"{asked}&export=json").status == 404
-        assert client.get("/?query=ships&system=nonsense", accept="text/html").status == 404
+        for asked in pages:
+            service.standing = FolderProgress()
+            assert client.get(asked.format("hybrid"), accept="text/html").status == 404
+            service.standing = FolderProgress(LOADING)
+            found = client.get(asked.format("hybrid"), accept="text/html")
+            assert found.status == 200
+            assert b"Until then, search is by words." in found.body
+            assert b"steer" in found.body
+            assert client.get(asked.format("nonsense"), accept="text/html").status == 404
+            if not asked.startswith("/document"):
+                assert client.get(asked.format("hybrid") + "&export=json").status == 404
 
 
 def heads(client, path, tag):
