@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import zipfile
+from email.message import EmailMessage
 
 import pytest
 
@@ -176,6 +177,29 @@ def test_mail_has_subject_sender_text_and_the_names_of_attachments(tmp_path):
             ("Message 2", "message 2", "message=2"),
         ]
     assert parts(tmp_path / "Inbox")[1].text == "From here on\nno From there"
+
+
+def test_mail_whose_plain_text_is_a_line_in_place_of_its_html_shows_that(tmp_path):
+    for plain, shown_text in (
+        ("Your program shows no HTML.", "Counter 6"),
+        ("I come at nine. " * 30, "I come"),
+    ):
+        message = EmailMessage()
+        message["Subject"] = "Visa"
+        message.set_content(plain)
+        page = "<p>Counter 6, and bring two photographs that are not older than half a year.</p>" * 3
+        message.add_alternative(page, subtype="html")
+        (tmp_path / "a.eml").write_bytes(bytes(message))
+        assert parts(tmp_path / "a.eml")[0].text.startswith(shown_text)
+
+
+def test_ligatures_of_pdf_are_letters(tmp_path, monkeypatch):
+    pypdf = pytest.importorskip("pypdf")
+    make_pdf(tmp_path / "a.pdf", [["x"]])
+    monkeypatch.setattr(
+        pypdf.PageObject, "extract_text", lambda _: "The \ufb02ame of an e\ufb03cient lamp, 10 m²"
+    )
+    assert parts(tmp_path / "a.pdf")[0].text == "The flame of an efficient lamp, 10 m²"
 
 
 def test_files_without_an_ending_are_told_by_their_content(tmp_path):

@@ -45,12 +45,14 @@ def test_search_by_meaning_does_not_wait_for_a_look_at_the_files(tmp_path, monke
         raise Started(list(offered))
 
     monkeypatch.setattr(host_folder, "started", start)
-    monkeypatch.setattr(host_folder, "_is_ready", lambda *_: True)
+    looked = []
+    monkeypatch.setattr(host_folder, "_is_ready", lambda *_: looked.append(service.standing.work) or True)
     service = SimpleNamespace(standing=FolderProgress())
     service.add_ranker = lambda name, _: offered.append((name, service.standing.sentence(by_meaning=False)))
     with claimed(tmp_path) as place, pytest.raises(Started, match="minilm"):
         host_folder.kept(place, EncoderAtHand("biencoder('x')"))(service)
     assert offered == [("minilm", "Search by meaning is starting. Until then, search is by words.")]
+    assert looked == [LOADING]
     assert service.standing == FolderProgress()
 
 
@@ -117,7 +119,7 @@ def test_the_list_of_files_says_what_is_indexed_and_what_is_not(client):
     answer = client.get("/files", accept="text/html,*/*")
     text = answer.body.decode()
     for said in (
-        "mine: 4 documents from 3 files, 136 Bytes",
+        "mine: 4 documents from 3 files, 136 bytes",
         ".jpg: format not supported <span",
         "Hidden files and folders <span",
         "<bdi>broken&lt;b&gt;.txt.gz</bdi>",
@@ -137,5 +139,7 @@ def test_a_service_without_a_folder_has_no_such_list(client, running):
     with running(open_service(served)) as other:
         other.wait(200)
         assert b'href="/files"' not in other.get("/", accept="text/html").body
+        for one, name in ((client, b"in box.mbox#message=1"), (other, b"in%20box.mbox#message=1")):
+            assert b"<bdi>%s</bdi>" % name in one.get("/?query=water", accept="text/html").body
         answer = other.get("/files")
         assert (answer.status, answer.json["message"][:26]) == (404, "no folder is served here; ")
