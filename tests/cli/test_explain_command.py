@@ -270,3 +270,35 @@ def test_options_of_rankers_are_refused_where_none_reads(files, run, asked):
     done = run(*LEXICAL, "--doc", "d1", *asked, "--unit", "word")
     assert done.returncode == 2
     assert "--unit would change nothing here: no ranker and no encoder reads a text" in done.stderr
+
+
+def test_several_indexes_and_shards_are_explained_as_one(files, run):
+    (files / "more.jsonl").write_text(
+        '{"id": "d8", "text": "Pilots and ships."}\n{"id": "d9", "text": "Gulls."}\n'
+    )
+    for number in (1, 2):
+        assert (
+            run("index", "more.jsonl", "--out", f"shards/{number}", "--shard", f"{number}/2").returncode == 0
+        )
+    assert run("index", "more.jsonl", "--out", "other.index").returncode == 0
+    assert run("merge", "shards", "--out", "whole.index").returncode == 0
+    asked = ["--query", QUESTION, "--doc", "d8", "--json"]
+    both = json.loads(run("explain", "--index", "my.index", "--index", "other.index", *asked).stdout)
+    found = run("search", "--index", "my.index", "--index", "other.index", "--query", QUESTION, "--json")
+    scores = {hit["id"]: hit["score"] for hit in json.loads(found.stdout)}
+    assert both["score"] == pytest.approx(scores["d8"], abs=1e-6)
+    assert (
+        run("explain", "--index", "shards", *asked).stdout
+        == run("explain", "--index", "whole.index", *asked).stdout
+    )
+
+
+def test_one_index_is_refused_where_several_are_named(files, run):
+    """Of two, the last was exported; of a folder of shards, "has no manifest.json" was said."""
+    twice = run("export", "--index", "my.index", "--index", "other.index", "--out", "x.ciff")
+    assert twice.returncode == 2
+    assert "--index is given 2 times; export takes one" in twice.stderr
+    assert run("index", "corpus.jsonl", "--out", "shards/1", "--shard", "1/2").returncode == 0
+    shards = run("export", "--index", "shards", "--out", "x.ciff")
+    assert "shards: holds shards, and an index of one piece is needed" in shards.stderr
+    assert "rankhouse merge shards --out INDEX" in shards.stderr

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import zipfile
+from email.message import EmailMessage
 
 import pytest
 
@@ -94,6 +95,53 @@ def test_notebooks_have_cells(tmp_path):
         parts(path)
 
 
+PAGE = r""".\" t
+.ie n \{\
+.ds Aq \(aq
+.\}
+.TH GRPCK 8
+.SH "BEZEICHNUNG"
+.IX Header "BEZEICHNUNG"
+grpck \- pr\(:uft l\*(Aqordre
+.SH "SYNOPSIS"
+.HP \w'\fBgrpck\fR\ 'u
+\fBgrpck\fR [opts]
+.RS 4
+.ie n \{\
+\h'-04'\(bu\h'+03'\c
+.\}
+.el \{\
+.sp -1
+.IP \(bu 2.3
+.\}
+eins
+.RE
+.TP 8
+.B \-h
+Hilfe, gro\(ss
+"""
+
+
+def test_manual_pages_show_what_a_terminal_shows(tmp_path):
+    """Measures, bullets twice and escapes were text; accents were lost; only English pages had a title."""
+    (tmp_path / "grpck.8").write_text(PAGE)
+    [part] = parts(tmp_path / "grpck.8")
+    assert part.title == "grpck - prüft l'ordre"
+    assert part.text == "SYNOPSIS\ngrpck [opts]\n• eins\n-h\nHilfe, groß"
+    (tmp_path / "rules.5").write_text(".TH RULES 5\n.SH Rules\nKeep to the left.\n.SH More\nStop.\n")
+    assert parts(tmp_path / "rules.5")[0].text == "Rules\nKeep to the left.\n\nMore\nStop."
+
+
+def test_wrapped_prose_is_no_title(tmp_path):
+    (tmp_path / "old_options.txt").write_text(
+        "The following is a list of options that are deprecated. All\nof them will go away, some of them "
+        "soon, others late.\n"
+    )
+    assert parts(tmp_path / "old_options.txt")[0].title == ""
+    (tmp_path / "plan.txt").write_text("Where to go next year\nwe have not decided, but it will be warm.\n")
+    assert parts(tmp_path / "plan.txt")[0].title == "Where to go next year"
+
+
 MAIL = b"""From: =?utf-8?q?J=C3=BCrgen?= <j@example.org>
 To: anna@example.org
 Subject: The
@@ -129,6 +177,29 @@ def test_mail_has_subject_sender_text_and_the_names_of_attachments(tmp_path):
             ("Message 2", "message 2", "message=2"),
         ]
     assert parts(tmp_path / "Inbox")[1].text == "From here on\nno From there"
+
+
+def test_mail_whose_plain_text_is_a_line_in_place_of_its_html_shows_that(tmp_path):
+    for plain, shown_text in (
+        ("Your program shows no HTML.", "Counter 6"),
+        ("I come at nine. " * 30, "I come"),
+    ):
+        message = EmailMessage()
+        message["Subject"] = "Visa"
+        message.set_content(plain)
+        page = "<p>Counter 6, and bring two photographs that are not older than half a year.</p>" * 3
+        message.add_alternative(page, subtype="html")
+        (tmp_path / "a.eml").write_bytes(bytes(message))
+        assert parts(tmp_path / "a.eml")[0].text.startswith(shown_text)
+
+
+def test_ligatures_of_pdf_are_letters(tmp_path, monkeypatch):
+    pypdf = pytest.importorskip("pypdf")
+    make_pdf(tmp_path / "a.pdf", [["x"]])
+    monkeypatch.setattr(
+        pypdf.PageObject, "extract_text", lambda _: "The \ufb02ame of an e\ufb03cient lamp, 10 m²"
+    )
+    assert parts(tmp_path / "a.pdf")[0].text == "The flame of an efficient lamp, 10 m²"
 
 
 def test_files_without_an_ending_are_told_by_their_content(tmp_path):

@@ -1,6 +1,8 @@
 """What the processor is, and who uses it."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ def test_the_share_of_others_is_theirs_of_all_cores(monkeypatch):
 def test_what_everyone_had_is_what_the_system_counts_without_idling(monkeypatch):
     counts = "cpu  100 20 30 4000 500 6 7 80 9 1\ncpu0 1 2 3 4 5 6 7 8 9 1\n"
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: counts)
+    monkeypatch.setattr(machine, "_children_seconds", lambda: 0.0)
     assert ProcessorTime.now().everyone == (100 + 20 + 30 + 6 + 7) / os.sysconf("SC_CLK_TCK")
 
 
@@ -31,3 +34,16 @@ def test_where_the_system_counts_for_no_one_else_nobody_is_seen(monkeypatch):
     before = ProcessorTime.now()
     assert before.everyone == before.own
     assert ProcessorTime.now().share_of_others(before) == 0
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="counted on Linux")
+def test_what_children_use_while_they_live_is_this_programs_own():
+    busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
+    before = ProcessorTime.now()
+    asked = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(["sh", "-c", f"{sys.executable} -c '{busy}'; true"], **asked) as shell:
+        shell.stdout.readline()
+        while_it_lives = ProcessorTime.now()
+        shell.communicate(b"\n")
+    assert while_it_lives.own - before.own > 0.25
+    assert ProcessorTime.now().own >= while_it_lives.own - 0.02  # counted once, in whole ticks

@@ -181,8 +181,14 @@ class FileCommand(click.Command):
     """A command that reads or writes files: none may be both, and each may be remote."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words of the command line, for :func:`command_line`."""
+        """Keep the words of the command line, for :func:`command_line`; WrongUse for a second file."""
         ctx.meta[_WORDS] = tuple(args)
+        given = self.make_parser(ctx).parse_args(list(args))[2]
+        for one in given:  # click takes the last value
+            names_files = isinstance(one.type, _Path) or one.type in (SOURCE, OUTPUT_FILE)
+            if names_files and isinstance(one, click.Option) and not one.multiple and given.count(one) > 1:
+                times = f"{one.opts[-1]} is given {given.count(one)} times"
+                raise WrongUse(f"{times}; {self.name} takes one: leave out the others")
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - as in click

@@ -74,6 +74,11 @@ def test_markdown_is_read_without_its_signs_and_code_stays():
     assert (blocks[2].text, blocks[2].is_code) == ("beacon --light\n    --bright <now>", True)
     assert [one.text for one in plain_blocks("one\ntwo\n\n>>> f(1)\n2\n")] == ["one\ntwo", ">>> f(1)\n2"]
     assert [is_code(one) for one in (">>> f(1)\n2", "a\n    b\n    c", "one\ntwo")] == [True, True, False]
+    prose = (
+        "\tThe lantern has to be lit before the sun\n\tgoes down; otherwise, ships will not find the way.\n"
+    )
+    table = "    when   who    what\n    dusk   Anna   lights it and goes home"
+    assert [is_code(one) for one in (prose, table)] == [False, True]  # indented, as in old FAQs
 
 
 def shown(document, start, end, most=300):

@@ -45,30 +45,40 @@ def test_search_by_meaning_does_not_wait_for_a_look_at_the_files(tmp_path, monke
         raise Started(list(offered))
 
     monkeypatch.setattr(host_folder, "started", start)
-    monkeypatch.setattr(host_folder, "_is_ready", lambda *_: True)
+    looked = []
+    monkeypatch.setattr(host_folder, "_is_ready", lambda *_: looked.append(service.standing.work) or True)
     service = SimpleNamespace(standing=FolderProgress())
     service.add_ranker = lambda name, _: offered.append((name, service.standing.sentence(by_meaning=False)))
     with claimed(tmp_path) as place, pytest.raises(Started, match="minilm"):
         host_folder.kept(place, EncoderAtHand("biencoder('x')"))(service)
     assert offered == [("minilm", "Search by meaning is starting. Until then, search is by words.")]
+    assert looked == [LOADING]
     assert service.standing == FolderProgress()
 
 
-def test_a_page_of_a_system_whose_encoder_is_awaited_searches_by_words(tmp_path, running):
+def test_pages_of_systems_whose_encoder_is_awaited_answer_by_words(tmp_path, running):
     (tmp_path / "note.md").write_text("Pilots steer ships.\n")
     with claimed(tmp_path) as place:
         index_folder(place)
     service = open_service(ServeOptions(indexes={"mine": place.index}, contents=place.contents, port=0))
+    pages = (
+        "/?query=ships&system={}", "/document?query=ships&system={}&doc=note.md",
+        "/why?query=ships&system={}&doc=note.md", "/why?query=ships&system=bm25&before={}&doc=note.md",
+        "/why?query=ships&system={}&top=1",
+    )  # fmt: skip
     with running(service) as client:
         client.wait(200)
-        asked = "/?query=ships&system=hybrid"
-        assert client.get(asked, accept="text/html").status == 404
-        service.standing = FolderProgress(LOADING)
-        found = client.get(asked, accept="text/html")
-        assert found.status == 200
-        assert b"Until then, search is by words." in found.body
-        assert client.get(f"{asked}&export=json").status == 404
-        assert client.get("/?query=ships&system=nonsense", accept="text/html").status == 404
+        for asked in pages:
+            service.standing = FolderProgress()
+            assert client.get(asked.format("hybrid"), accept="text/html").status == 404
+            service.standing = FolderProgress(LOADING)
+            found = client.get(asked.format("hybrid"), accept="text/html")
+            assert found.status == 200
+            assert b"Until then, search is by words." in found.body
+            assert b"steer" in found.body
+            assert client.get(asked.format("nonsense"), accept="text/html").status == 404
+            if not asked.startswith("/document"):
+                assert client.get(asked.format("hybrid") + "&export=json").status == 404
 
 
 def heads(client, path, tag):
@@ -109,7 +119,7 @@ def test_the_list_of_files_says_what_is_indexed_and_what_is_not(client):
     answer = client.get("/files", accept="text/html,*/*")
     text = answer.body.decode()
     for said in (
-        "mine: 4 documents from 3 files, 136 Bytes",
+        "mine: 4 documents from 3 files, 136 bytes",
         ".jpg: format not supported <span",
         "Hidden files and folders <span",
         "<bdi>broken&lt;b&gt;.txt.gz</bdi>",
@@ -129,5 +139,7 @@ def test_a_service_without_a_folder_has_no_such_list(client, running):
     with running(open_service(served)) as other:
         other.wait(200)
         assert b'href="/files"' not in other.get("/", accept="text/html").body
+        for one, name in ((client, b"in box.mbox#message=1"), (other, b"in%20box.mbox#message=1")):
+            assert b"<bdi>%s</bdi>" % name in one.get("/?query=water", accept="text/html").body
         answer = other.get("/files")
         assert (answer.status, answer.json["message"][:26]) == (404, "no folder is served here; ")

@@ -16,7 +16,7 @@ from rankhouse.explanation import report
 from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.show import LEGEND, MarkedText, TitledTable, blocks
-from rankhouse.index.index import Index
+from rankhouse.index.sharded.sharded_index import open_index
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.explaining import Question, ask
@@ -39,7 +39,9 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
 class ExplainChoices(ComputeOptions):
     """The options of ``rankhouse explain``."""
 
-    index: Annotated[Path, Option("The index that holds the documents.")]
+    index: Annotated[
+        tuple[Path, ...], Option("The index folder; several, or a folder of shards, are explained as one.")
+    ]
     query: Annotated[str, Option("The query's text; with --queries, its id.", metavar="TEXT|ID")]
     queries: Annotated[str | None, Option("A file of queries, of which --query names one.", "source")] = None
     field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
@@ -94,7 +96,7 @@ def command(*, given: ExplainChoices) -> CommandResult:
         report.check_target(given.out)
     runs = (given.run, given.first_stage, given.before)
     query = find_query(given.query, given.queries, given.field, runs=runs)
-    work = Execution(Index.open(given.index), [query], given)
+    work = Execution(open_index(given.index), [query], given)
     run, first, earlier = (None if path is None else read_record(path) for path in runs)
     whole = _system(given, first) if given.system is None else system(given.system)
     if not any(isinstance(part, Reranked | Dense) for part in whole.walk()):

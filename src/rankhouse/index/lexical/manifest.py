@@ -131,6 +131,11 @@ def load(folder: Path, *, older: bool = False) -> IndexManifest:
             )
         return msgspec.json.decode(raw, type=IndexManifest)
     except FileNotFoundError:
+        if _indexes_in(folder):
+            raise BadIndex(
+                f"{folder}: holds shards, and an index of one piece is needed here; make it with  "
+                f"rankhouse merge {folder} --out INDEX"
+            ) from None
         raise BadIndex(
             f"{folder}: is no rankhouse index (it has no {FILE}); name the folder that was given to --out"
         ) from None

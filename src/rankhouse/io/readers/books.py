@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 from zipfile import ZipFile
@@ -30,6 +31,7 @@ from rankhouse.io.readers.text import decoded
 if TYPE_CHECKING:
     from pypdf import PdfReader
 
+_LIGATURE = re.compile("[\ufb00-\ufb06]")  # "ﬂ", which nobody types
 _LEAST = 15  # words of a page that stands alone
 _MADE = re.compile(
     r"^(?:untitled|microsoft |powerpoint |slide 1|.*\.(?:docx?|pptx?|xlsx?|dvi|tex|indd|qxd|ps)$)",
@@ -51,7 +53,7 @@ def pdf(path: Path) -> Iterator[FilePart]:
             if read.is_encrypted and not read.decrypt(""):
                 raise BadData("is encrypted; save it again without a password", path)
             for page in read.pages:
-                pages.append(page.extract_text())
+                pages.append(_LIGATURE.sub(lambda sign: normalize("NFKC", sign[0]), page.extract_text()))
                 yield ALIVE
             title = _pdf_title(read)
         except pypdf.errors.DependencyError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from email import policy
-from email.message import EmailMessage
+from email.message import EmailMessage, MIMEPart
 from email.parser import BytesParser
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from rankhouse.io.readers.html import html_part
 from rankhouse.io.readers.parts import FilePart, squeezed
 
 _LARGEST = 64 << 20  # bytes of a message; what is beyond, of its last attachment, is not read
+_STAND_IN = 200
+"""Characters of "Your program does not show HTML", at most."""
 _SHOWN = ("From", "To", "Cc", "Date")
 _parser = BytesParser(EmailMessage, policy=policy.default)
 
@@ -71,18 +73,21 @@ def _file_name(part: EmailMessage) -> str:
 
 
 def _body(read: EmailMessage) -> str:
-    """Return the text of a message, that of its HTML where there is no other."""
-    body = read.get_body(("plain", "html"))
-    if body is None:
-        return ""
+    """Return the text of a message: that of its HTML where the other is none, or a line in its place."""
+    plain, html = (read.get_body((kind,)) for kind in ("plain", "html"))
+    text = _content(plain).strip() if plain is not None else ""
+    if html is None or len(text) > _STAND_IN:
+        return text
     try:
-        text = str(body.get_content())
+        found = html_part(_content(html)).text
+    except MissingExtra:
+        return text
+    return found if len(found) > 2 * len(text) else text
+
+
+def _content(body: MIMEPart) -> str:
+    try:
+        return str(body.get_content())
     except (LookupError, ValueError, AttributeError):  # a coding that nobody knows
         payload = body.get_payload(decode=True)
-        text = payload.decode("cp1252", "replace") if isinstance(payload, bytes) else ""
-    if body.get_content_subtype() != "html":
-        return text.strip()
-    try:
-        return html_part(text).text
-    except MissingExtra:
-        return ""
+        return payload.decode("cp1252", "replace") if isinstance(payload, bytes) else ""

@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from unicodedata import normalize
 
 from rankhouse.core.errors import BadData
 from rankhouse.io.files import read_whole
@@ -32,6 +33,9 @@ _explicit = re.compile(
 )
 _rst_comment = re.compile(r"^\.\.[ \t]+(?!\[|_|\||[\w:+-]+::)[^\n]*(?:\n[ \t]+[^\n]*)*\n?", re.MULTILINE)
 _role = re.compile(r":[\w:+.-]{1,60}:`(?P<inner>[^`<]*)(?:<[^`]*>)?`|``(?P<literal>[^`]+)``")
+_sentence_end = re.compile(r"[^\W\d_]{3,}[.?!] +[A-Z]")
+_WRAPPED = 50
+"""Characters of a line, from which prose is wrapped."""
 
 
 def decoded(raw: bytes, path: Path) -> str:
@@ -58,12 +62,13 @@ def _titled(text: str) -> FilePart:
         return FilePart(text[match.end() :].strip() or title, title)
     first, _, rest = text.partition("\n")
     below, first = rest.partition("\n")[0].strip(), first.strip()
+    goes_on = _sentence_end.search(first) or (len(first) > _WRAPPED and below[:1].islower())
     looks_like_one = (
         len(first) <= LONGEST_TITLE
         and (first[:1].isupper() or first[:1].isdigit() or (first[:1].isalpha() and not first.isascii()))
         and not first.endswith((",", ";", ".", "{", "\\"))
         and sum(map(str.isalpha, first)) > len(first) / 2
-        and (not below or len(below) > len(first))
+        and (not below or (len(below) > len(first) and not goes_on))
     )
     return FilePart(rest.strip(), first) if looks_like_one and rest.strip() else FilePart(text)
 
@@ -136,50 +141,101 @@ def marked_up(path: Path) -> Iterator[FilePart]:
 
 # --- manual pages ------------------------------------------------------------------------------------------
 
-_roff_escape = re.compile(r"\\(?:f(?:\[[^\]]*\]|\(..|.)|s[+-]?\d+|[&|^/,:c%]|m\[[^\]]*\])")
-_roff_signs = {r"\-": "-", r"\(bu": "•", r"\(co": "©", r"\(em": "—", r"\(en": "–", r"\(aq": "'", r"\(dq": '"'}
-_roff_signs |= {r"\(lq": "“", r"\(rq": "”", r"\*(lq": "“", r"\*(rq": "”", r"\e": "\\", r"\~": " ", r"\ ": " "}
+_roff_escape = re.compile(
+    r"\\(?:f(?:\[[^\]]*\]|\(..|.)|s[+-]?\d+|[&|^/,:c%{}]|m\[[^\]]*\]|[bDhHlLNoRSvwxXZ]'[^']*')"
+)
+_roff_signs = {
+    r"\-": "-",
+    r"\(bu": "•",
+    r"\(co": "©",
+    r"\(em": "—",
+    r"\(en": "–",
+    r"\e": "\\",
+    r"\~": " ",
+    r"\ ": " ",
+}
+_roff_signs |= {
+    r"\(lq": "“",
+    r"\(rq": "”",
+    r"\*(lq": "“",
+    r"\*(rq": "”",
+    r"\(oq": "‘",
+    r"\(cq": "’",
+    r"\(aq": "'",
+}
+_roff_signs |= {
+    r"\(dq": '"',
+    r"\*(Aq": "'",
+    r"\(ss": "ß",
+    r"\(ae": "æ",
+    r"\(AE": "Æ",
+    r"\(/o": "ø",
+    r"\(oa": "å",
+}
+_roff_accents = {":": "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303", ",": "\u0327"}
+_roff_accent = re.compile(r"\\(?:\(|\[)(?P<accent>[:'`^~,])(?P<letter>[A-Za-z])\]?")
 _roff_sign = re.compile("|".join(map(re.escape, sorted(_roff_signs, key=len, reverse=True))))
 # Requests whose arguments are settings, not text.
 _ROFF_SET = frozenset(
     "TH Dd Dt Os de ds nr if ie el ig so ft nh ad hy ta ti in ll ne ps rm rr tr de1 am als".split()  # noqa: SIM905 - read more easily
-)
+) | {"RS", "RE", "HP", "TP", "PD", "IX", "Bl", "sp"}
+_on_paper = re.compile(r"[.'][ \t]*(?:el|i[ef][ \t]+t)\b[^{]*\\\{")
+_name_line = re.compile(r"^\S.{0,80}? [-–—] ")
 _request = re.compile(r"[ \t]*(\w*)[ \t]*(.*)")
 _roff_word = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|\S+')
 
 
 def manual(path: Path) -> Iterator[FilePart]:
-    """Read a manual page: the title is its name line, "ls - list directory contents"."""
-    lines, named, section = list[str](), list[str](), ""
+    """Read a manual page: the title is its name line, "ls - list directory contents".
+
+    That is the first section, whatever it is called in the page's language.
+    """
+    lines, named, headings = list[str](), list[str](), list[str]()
     for request, given in _requests(decoded(read_whole(path), path)):
         if request in {"SH", "Sh"}:
-            section = given.upper()
+            headings.append(given)
             lines.append("")
-        if section != "NAME":
+        if len(headings) != 1:
             if given or (lines and lines[-1]):
                 lines.append(given or named[0].partition(" - ")[0] if request == "Nm" and named else given)
         elif given and request not in {"SH", "Sh"}:
             named.append(f"- {given}" if request == "Nd" else given)
     title = squeezed(" ".join(named)) if len(named) < 8 else named[0]
+    if headings and headings[0].upper() != "NAME" and not _name_line.search(title):
+        title, lines = "", [headings[0], *named, *lines[1:]]
     yield FilePart("\n".join(lines).strip() or title, title)
 
 
 def _requests(text: str) -> Iterator[tuple[str, str]]:
     """Yield the lines of a manual page as requests, "" for plain text, and what they show."""
     is_macro = False
-    for line in text.split("\n"):
+    for line in "\n".join(_on_terminal(text)).replace("\\c\n", " ").split("\n"):
         if is_macro:
             is_macro = not line.startswith("..")
         elif line.startswith((".", "'")) and not line.startswith("..."):
             request, given = _request.findall(line[1:])[0]
             is_macro = request in {"de", "ig", "am", "de1"}
             if request and request not in _ROFF_SET:
-                words = (match["quoted"] or match[0].strip('"') for match in _roff_word.finditer(given))
-                yield request, _unescaped(" ".join(words))
+                words = [match["quoted"] or match[0].strip('"') for match in _roff_word.finditer(given)]
+                yield request, _unescaped(" ".join(words[:1] if request == "IP" else words))
         else:
             yield "", _unescaped(line)
 
 
+def _on_terminal(text: str) -> Iterator[str]:
+    """Yield the lines that a terminal shows: of two forms, one is for paper (``.el``, ``.if t``)."""
+    depth = 0
+    for line in text.split("\n"):
+        if depth or _on_paper.match(line):
+            depth += line.count("\\{") - line.count("\\}")
+        elif line.strip() != ".\\}":
+            yield line
+
+
 def _unescaped(line: str) -> str:
-    plain = _roff_sign.sub(lambda sign: _roff_signs[sign[0]], _roff_escape.sub("", line.partition('\\"')[0]))
-    return re.sub(r"\\[(*]..|\\\[[^\]]*\]", "", plain).strip()
+    shown = _roff_escape.sub("", line.partition('\\"')[0])
+    shown = _roff_accent.sub(
+        lambda one: normalize("NFC", one["letter"] + _roff_accents[one["accent"]]), shown
+    )
+    plain = _roff_sign.sub(lambda sign: _roff_signs[sign[0]], shown)
+    return re.sub(r"\\\*?(?:\(..|\[[^\]]*\])|\\\*.", "", plain).strip()

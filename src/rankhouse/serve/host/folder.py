@@ -33,6 +33,7 @@ def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], Non
     offered = at_hand is None
 
     def beside(service: Service) -> None:
+        service.standing = FolderProgress("" if offered else LOADING)  # before what is stored is looked at
         while True:
             try:
                 once(service)
@@ -58,7 +59,8 @@ def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], Non
         nonlocal offered
         if offered or at_hand is None or not _is_ready(place, at_hand):
             return
-        offered, before = True, service.standing
+        offered = True
+        before = FolderProgress() if service.standing.work == LOADING else service.standing
         service.standing = FolderProgress(LOADING)
         try:
             service.add_ranker(ENCODER, at_hand.spec)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
@@ -19,7 +19,6 @@ from rankhouse.core.run import Run
 from rankhouse.index.lexical.store import NoTexts
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.engine.waiting import Deadline
-from rankhouse.serve.folder.files import ENCODING, LOADING
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run
 from rankhouse.serve.page.extract import SHOWN, Block, extract, place_of
@@ -27,7 +26,6 @@ from rankhouse.serve.page.render import Line, address, csv_of, download, fault_p
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.passages import FoundPassages, PassageFinder, words_nowhere
 from rankhouse.serve.search.shapes import SearchBody, SearchResponse
-from rankhouse.serve.search.systems import usual_systems
 
 MOST_SYSTEMS = 4
 DEPTHS = (10, 20, 50, 100)
@@ -37,8 +35,6 @@ _EXAMPLES = 8
 _BRIEF = 110
 """Characters of a document's further passages."""
 _NOTHING = "nothing was found"
-_OF_VECTORS = frozenset(usual_systems((("encoder", "default"),), ())) - usual_systems((), ()).keys()
-"""Systems that are there when a folder's vectors are."""
 
 
 class AskFields(Struct):
@@ -58,7 +54,7 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
     systems = service.catalogue.systems(view.name)
     if len(asked.system) > MOST_SYSTEMS:
         raise WrongUse(f"{len(asked.system)} systems were chosen; choose at most {MOST_SYSTEMS}")
-    chosen = _at_hand(service, asked, systems) or [usual_system(systems)]
+    chosen = asked.system or [usual_system(systems)]
     content: dict[str, object] = {
         "title": query or "Ask your collection",
         "query": query,
@@ -92,13 +88,6 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
         "grades": service.known_grades(service.question(query).id),
     }
     return page(request, "ask.html.j2", content)
-
-
-def _at_hand(service: ServedCollection, asked: AskFields, systems: Container[str]) -> list[str]:
-    """Return the systems asked for; on a page that awaits vectors, and says so, not those that need them."""
-    if asked.export != "html" or service.standing.work not in (LOADING, ENCODING):
-        return asked.system
-    return [name for name in asked.system if name in systems or name not in _OF_VECTORS]
 
 
 def usual_system(systems: Iterable[str]) -> str:

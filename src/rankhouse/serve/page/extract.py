@@ -51,6 +51,8 @@ _PARTS: Final = {"list_item_open": 1, "tr_open": 2}
 """Parts of lists and tables -> their depth where the list or table is in nothing else."""
 _LINE_END = re.compile(r"\r\n?|\n")
 _CODE_LINE = re.compile(r"(?: {4,}|\t|>>> |\.\.\. |\$ )\S")
+_DRAWN = re.compile(r"\s*([-=_*~#+.])\1{2,}\s*")
+_PROSE_LINE = re.compile(r"\s*(?:[(\"'\w][\w'’-]*[.,;:?!)\"']{0,2} {1,2}){5,}\S{1,40}\s*")
 _WEB: Final = ("https://", "http://", "mailto:")
 
 
@@ -143,17 +145,21 @@ def _with_dots(found: list[Block], *, begins: bool, ends: bool) -> list[Block]:
 
 
 def plain_blocks(text: str) -> Iterator[Block]:
-    """Cut a plain text into paragraphs and code, which is what is indented or comes after a prompt."""
+    """Cut a plain text into paragraphs and code, which is what is indented or comes after a prompt.
+
+    Lines that are drawn are left out.
+    """
     for part in _BLANK_LINE.split(text):
-        lines = [line for line in part.split("\n") if line.strip()]
+        lines = [line for line in part.split("\n") if line.strip() and not _DRAWN.fullmatch(line)]
         if lines:
             yield Block("\n".join(lines), is_code(part))
 
 
 def is_code(text: str) -> bool:
-    """Return whether most lines of a text are indented or come after a prompt."""
+    """Return whether most lines of a text are indented, and no prose, or come after a prompt."""
     lines = [line for line in text.split("\n") if line.strip()]
-    return bool(lines) and 2 * sum(bool(_CODE_LINE.match(line)) for line in lines) >= len(lines)
+    indented = bool(lines) and 2 * sum(bool(_CODE_LINE.match(line)) for line in lines) >= len(lines)
+    return indented and 2 * sum(bool(_PROSE_LINE.fullmatch(line)) for line in lines) <= len(lines)
 
 
 def _markdown_within(text: str, start: int, end: int) -> Iterator[Block]:

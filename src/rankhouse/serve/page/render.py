@@ -15,7 +15,7 @@ from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, unquote
 
 from jinja2 import Environment, pass_context
 from jinja2.runtime import Context
@@ -200,7 +200,13 @@ async def send_static(request: Request) -> Response:
 def _environment() -> Environment:
     made = environment_of(_HERE / "templates", _HERE / "static", _ANSWERS)
     made.finalize = visible
-    made.filters |= {"marked": marked, "brief": brief, "counted": counted, "minus": minus}
+    made.filters |= {
+        "marked": marked,
+        "brief": brief,
+        "counted": counted,
+        "minus": minus,
+        "file_name": file_name,
+    }
     made.globals |= {
         "address": address, "link": link, "sheets": sheets, "exports": exports, "static": static,
     }  # fmt: skip
@@ -265,6 +271,12 @@ def link(context: Context, path: str, *more: tuple[str, object], **asked: object
 def brief(text: str, most: int) -> str:
     """Return a text, its end cut off where it is too long."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+@pass_context
+def file_name(context: Context, doc_id: str) -> str:
+    """Return a document's id; in a folder of files, the path as it is called there, without %20."""
+    return unquote(doc_id) if context["has_files"] else doc_id
 
 
 def minus(text: object) -> str:

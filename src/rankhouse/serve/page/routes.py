@@ -7,17 +7,23 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
+from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from rankhouse.core.errors import RankhouseError
 from rankhouse.serve.contracts.requests import Threads, answer, from_query
+from rankhouse.serve.folder.files import ENCODING, LOADING
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page import ask, collection, document, files, judge, queries, runs, train, why
 from rankhouse.serve.page.render import fault_page, page, read_form, send_static, trimmed
+from rankhouse.serve.search.systems import usual_systems
 
+Parameters = ImmutableMultiDict[str, str]
 Work = Callable[[ServedCollection, Request, Any], Response]
+_OF_VECTORS = frozenset(usual_systems((("encoder", "default"),), ())) - usual_systems((), ()).keys()
+"""Systems that are there when a folder's vectors are."""
 
 
 def routes(service: ServedCollection) -> list[BaseRoute]:
@@ -34,7 +40,7 @@ def routes(service: ServedCollection) -> list[BaseRoute]:
                 if write is not None and request.method == "POST":
                     posted = from_query(await read_form(request), form)
                     return await threads.call(write, service, request, posted)
-                asked = from_query(trimmed(request.query_params), fields)
+                asked = from_query(_at_hand(service, trimmed(request.query_params)), fields)
                 if not service.catalogue.indexes:
                     content = {"title": "Reranking", "rankers": list(service.catalogue.rankers)}
                     return page(request, "rerank_only.html.j2", content)
@@ -58,6 +64,15 @@ def routes(service: ServedCollection) -> list[BaseRoute]:
         Route("/work", partial(_work, service)),
         Route("/static/{name}", send_static),
     ]
+
+
+def _at_hand(service: ServedCollection, asked: Parameters) -> Parameters:
+    """Leave out systems that need vectors on a page that awaits them, and says so."""
+    if asked.get("export", "html") != "html" or service.standing.work not in (LOADING, ENCODING):
+        return asked
+    awaited = _OF_VECTORS.difference(service.catalogue.systems(asked.get("index")))
+    kept = [one for one in asked.multi_items() if one[0] not in ("system", "before") or one[1] not in awaited]
+    return ImmutableMultiDict(kept)
 
 
 async def _work(service: ServedCollection, _request: Request) -> Response:
