@@ -223,20 +223,22 @@ def flashrank_int8(s: Setting) -> Peer:
     return Peer("FlashRank int8", score)
 
 
-def ct2_bert(s: Setting) -> Peer:
+def ct2_bert(s: Setting, precision: str = "int8") -> Peer:
     import ctranslate2
     from tokenizers import Tokenizer
     from transformers import AutoModelForSequenceClassification
 
-    folder = s.path.parent / f"{s.path.name}-ctranslate2"
+    folder = s.path.parent / f"{s.path.name}-ctranslate2-{precision}"
     if not folder.exists():
-        ctranslate2.converters.TransformersConverter(str(s.path)).convert(str(folder), quantization="int8")
+        ctranslate2.converters.TransformersConverter(str(s.path)).convert(str(folder), quantization=precision)
     head = AutoModelForSequenceClassification.from_pretrained(s.path).classifier
     tokenizer = Tokenizer.from_file(str(s.path / "tokenizer.json"))
+    tokenizer.enable_truncation(512, strategy="only_second")
+    tokenizer.no_padding()
 
     def way(workers: int) -> Callable[[int], Score]:
         encoder = ctranslate2.Encoder(
-            str(folder), compute_type="int8", intra_threads=s.threads // workers, inter_threads=workers
+            str(folder), compute_type=precision, intra_threads=s.threads // workers, inter_threads=workers
         )
         pool = ThreadPoolExecutor(workers)
 
@@ -261,7 +263,7 @@ def ct2_bert(s: Setting) -> Peer:
 
         return make
 
-    return best_way("CTranslate2 int8", way, s)
+    return best_way(f"CTranslate2 {precision}", way, s)
 
 
 def ct2_t5(s: Setting) -> Peer:
