@@ -4,17 +4,18 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from rankhouse.nn.cpu import machine, train
+from rankhouse.nn.cpu import machine, train, train_words
 from rankhouse.nn.cpu.train_words import TextRows
-from rankhouse.nn.layers import compiled
+from rankhouse.nn.layers import compiled, kernel_pooling
 from rankhouse.nn.layers.convolve import WideFilters
 from rankhouse.nn.layers.kernel_pooling import Kernels
-from rankhouse.nn.layers.linear import affine, multiplies
+from rankhouse.nn.layers.linear import affine, multiplies, products
 from rankhouse.nn.layers.match import NORM_EPS, unit
 from rankhouse.nn.layers.tk_encoder import OuterEpsNorm
 
@@ -29,7 +30,7 @@ def instructions(request):
     """Run every test with each set of loops that this processor has."""
     if machine.TRAIN_LOOPS:
         assert train._train.choose(request.param == "AVX-512") == request.param
-    yield
+    yield request.param
     if machine.TRAIN_LOOPS:
         train._train.choose(machine.TRAIN_SET == "AVX-512")
 
@@ -110,6 +111,33 @@ def test_matches_by_rows_equal_products_though_both_sides_share_words(q, d):
     (found * weights).sum().backward()
     (expected * weights).sum().backward()
     near(table.grad, wide.grad)
+
+
+@needs_loops
+@pytest.mark.parametrize(("q", "t", "d"), [(1, 1, 1), (6, 9, 300), (16, 8, 50), (17, 23, 33)])
+def test_products_of_many_rows_with_few_equal_onednns(q, t, d, instructions):
+    torch.manual_seed(0)
+    few, rows, out = torch.randn(q, d), torch.randn(t, d), torch.full((q, t + 2), 7.0)
+    train_words.meet_few(few, rows, out[:, 1:-1])
+    assert (out[:, 0] == 7).all()
+    assert (out[:, -1] == 7).all()
+    with torch.no_grad():
+        expected = products(rows, few).T
+    if instructions == "AVX2":
+        assert torch.equal(out[:, 1:-1], expected)
+    near(out[:, 1:-1], expected)
+
+
+def test_stored_passages_are_counted_part_by_part(monkeypatch):
+    rng, lengths = np.random.default_rng(0), np.array([3, 0, 40, 1, 1, 0, 9, 25, 0])
+    offsets = np.concatenate([[0], lengths.cumsum()])
+    vectors = rng.normal(size=(offsets[-1], 20)).astype(np.float16) / 4
+    stored = torch.randn(5, 20), vectors, np.empty(0, np.float32), offsets, Kernels.usual()
+    whole = kernel_pooling.ragged_counts(*stored)
+    assert not whole[lengths == 0].any()
+    monkeypatch.setattr(kernel_pooling, "_ROWS", 7)
+    monkeypatch.setattr(kernel_pooling, "_BLOCK", 16)
+    assert torch.equal(kernel_pooling.ragged_counts(*stored), whole)
 
 
 @needs_loops
@@ -259,6 +287,8 @@ def test_what_the_loops_would_misread_is_refused():
         compiled.match(words, text, TextRows(text.at[:, :5], text.lengths))
     with pytest.raises(ValueError, match="2 lengths of int64"):
         compiled.pool(torch.ones(2, 3, 4), torch.tensor([1.0, 2.0]), tuple(Kernels.usual()))
+    with pytest.raises(ValueError, match=r"\(1, 4\) float32 were expected, \(1, 3\)"):
+        train_words.meet_few(words[:1], words, torch.ones(1, 3))
     with pytest.raises(ValueError, match="rows end at 9"):
         train.attend(torch.ones(4, 6), train.Head(torch.tensor([0, 9]), 1, 1.0))
     with pytest.raises(ValueError, match="float64 came"):

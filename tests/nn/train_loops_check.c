@@ -48,6 +48,10 @@ static void run_words(int64_t d, const int64_t *index) {
                .gradient = numbers(cells), .to_table = calloc(WORDS * (size_t)d, sizeof(float))};
     RUN.match(&m), RUN.match_back(&m);
     show(m.out, cells), show(m.to_table, WORDS * d);
+    Meeting few = {.rows = m.table, .few = numbers(PANEL * d), .count = WORDS, .q = 7, .d = d, .stride = WORDS,
+                   .out = numbers(7 * WORDS)};
+    RUN.meet_few(&few);
+    show(few.out, 7 * WORDS);
     const float centres[3] = {1, 0.5f, -0.3f}, steepness[3] = {-70, -72, -300};
     Pool p = {.match = numbers(cells), .lengths = lengths, .texts = TEXTS, .rows = 7, .places = PLACES, .kernels = 3,
               .centres = centres, .steepness = steepness, .counts = numbers(TEXTS * 7 * 3),

@@ -101,7 +101,7 @@ class PACRR(WordModel):
         maps = [match]
         for size, square in enumerate(self.squares, 2):
             wide = nn.functional.pad(match[:, None], (0, size - 1, 0, size - 1))
-            maps.append(over_matrices(cast(nn.Conv2d, square), wide).relu().amax(1))
+            maps.append(over_matrices(cast(nn.Conv2d, square), wide).amax(1).relu())
         best = [self._best(each, passage_mask) for each in maps]
         idf = cast(Tensor, self.idf)[batch.query.pad(at_least=1)]
         return torch.cat([*best, shares(idf, query_mask).unsqueeze(2)], dim=2) * query_mask.unsqueeze(2)

@@ -4,6 +4,7 @@
  * attend      self-attention of narrow heads over rows of tokens end to end
  * norm        layer norm of rows
  * match       products of the rows of two texts' words
+ * meet_few    products of many rows with few
  * pool        kernel sums over rows of a match matrix
  * sweep       sums of neighbouring products and their maximum; going back, only what won is touched
  * grams       sums of following products, ReLU, scaled to length 1
@@ -58,6 +59,15 @@ typedef struct {
     float *to_table;                         /* zeros beforehand */
 } Match;
 
+#define TALL 8   /* rows whose sums are computed together */
+#define PANEL 16 /* the few rows lie in panels of so many columns */
+
+typedef struct {
+    const float *rows, *few;  /* (count, d); (panels, d, PANEL), zeros behind the last */
+    int64_t count, q, d, stride;
+    float *out;               /* (q, count), rows `stride` apart */
+} Meeting;
+
 #define NOTHING -115.4156f /* log2 of e^-80: less becomes an exact zero, as in kernel_pooling.py */
 
 typedef struct {
@@ -101,6 +111,7 @@ typedef struct {
     void (*norm)(const Norm *);
     int (*norm_back)(const Norm *);
     void (*match)(const Match *), (*match_back)(const Match *);
+    void (*meet_few)(const Meeting *);
     void (*pool)(const Pool *), (*pool_back)(const Pool *);
     void (*sweep)(const Sweeps *);
     int (*sweep_back)(const Sweeps *);
@@ -221,6 +232,21 @@ static PyObject *match(PyObject *self, PyObject *args) {
     return finished(1);
 }
 
+PyDoc_STRVAR(meet_few_doc, "meet_few(rows, few, count, q, d, stride, out)");
+
+static PyObject *meet_few(PyObject *self, PyObject *args) {
+    Meeting m;
+    Address rows, few, out;
+    if (!PyArg_ParseTuple(args, "KKLLLLK", &rows, &few, &m.count, &m.q, &m.d, &m.stride, &out)) return NULL;
+    m.rows = AT(float, rows);
+    m.few = AT(float, few);
+    m.out = AT(float, out);
+    Py_BEGIN_ALLOW_THREADS;
+    chosen->meet_few(&m);
+    Py_END_ALLOW_THREADS;
+    return finished(1);
+}
+
 PyDoc_STRVAR(pool_doc,
              "pool(back, match, lengths, texts, rows, places, centres, steepness, kernels, counts, gradient, to_match)");
 
@@ -326,6 +352,7 @@ static PyMethodDef methods[] = {{"choose", choose, METH_VARARGS, choose_doc},
                                 {"attend", attend, METH_VARARGS, attend_doc},
                                 {"norm", norm, METH_VARARGS, norm_doc},
                                 {"match", match, METH_VARARGS, match_doc},
+                                {"meet_few", meet_few, METH_VARARGS, meet_few_doc},
                                 {"pool", pool, METH_VARARGS, pool_doc},
                                 {"sweep", sweep, METH_VARARGS, sweep_doc},
                                 {"sweep_back", sweep_backwards, METH_VARARGS, sweep_back_doc},

@@ -49,6 +49,7 @@
 #define norm_rows_back NAMED(norm_rows_back)
 #define match_texts NAMED(match_texts)
 #define match_texts_back NAMED(match_texts_back)
+#define meet_few_rows NAMED(meet_few_rows)
 #define pool_rows NAMED(pool_rows)
 #define pool_rows_back NAMED(pool_rows_back)
 #define sweep_texts NAMED(sweep_texts)
@@ -336,6 +337,29 @@ FOR_LANES static void match_texts_back(const Match *m) {
     }
 }
 
+/* -------- products of many rows with few: every sum is made in the order of its numbers, as oneDNN makes it */
+
+FOR_LANES static void meet_few_rows(const Meeting *m) {
+    for (int64_t row = 0; row < m->count; row += TALL) {
+        int64_t tall = m->count - row < TALL ? m->count - row : TALL;
+        const float *own[TALL];
+        UNROLL for (int r = 0; r < TALL; r++) own[r] = m->rows + (row + (r < tall ? r : tall - 1)) * m->d;
+        for (int64_t column = 0; column < m->q; column += LANES) {
+            const float *few = m->few + column / PANEL * PANEL * m->d + column % PANEL;
+            floats sums[TALL];
+            float each[TALL][LANES];
+            UNROLL for (int r = 0; r < TALL; r++) sums[r] = all(0);
+            for (int64_t i = 0; i < m->d; i++) {
+                floats other = load(few + i * PANEL, LANES);
+                UNROLL for (int r = 0; r < TALL; r++) sums[r] = fused(all(own[r][i]), other, sums[r]);
+            }
+            UNROLL for (int r = 0; r < TALL; r++) store(each[r], LANES, sums[r]);
+            for (int64_t j = 0; j < LANES && column + j < m->q; j++)
+                for (int64_t r = 0; r < tall; r++) m->out[(column + j) * m->stride + row + r] = each[r][j];
+        }
+    }
+}
+
 /* -------- kernels: sum over a row's first `length` similarities of exp(-(similarity - centre)^2 / 2 width^2) */
 
 VECTOR floats kernel(floats off, float steepness, mask there) {
@@ -532,5 +556,6 @@ FOR_LANES static void gram_texts_back(const Grams *g) {
             for (int64_t at = 0; at < g->places; at++) gram_back(g, text, m, at);
 }
 
-static const Loops loops = {attend_rows, attend_rows_back, norm_rows,   norm_rows_back,   match_texts, match_texts_back,
-                            pool_rows,   pool_rows_back,   sweep_texts, sweep_texts_back, gram_texts,  gram_texts_back};
+static const Loops loops = {attend_rows,      attend_rows_back, norm_rows,        norm_rows_back, match_texts,
+                            match_texts_back, meet_few_rows,    pool_rows,        pool_rows_back, sweep_texts,
+                            sweep_texts_back, gram_texts,       gram_texts_back};

@@ -1,7 +1,8 @@
 """Compiled loops in float32 over the words of texts: a typed function for each.
 
-match: all products of two texts' words. pool: kernel sums over a row of similarities. sweep: convolution and
-maximum. grams: unit vectors of n-grams. :func:`rankhouse.nn.cpu.train.fits` says what can use them.
+match: all products of two texts' words. meet_few: products of many rows with few. pool: kernel sums over
+a row of similarities. sweep: convolution and maximum. grams: unit vectors of n-grams.
+:func:`rankhouse.nn.cpu.train.fits` says what can use them.
 Shapes: n texts, q and p places, d width, k kernels or filter length, f filters, m n-gram lengths, u words, s
 sweeps of a text.
 """
@@ -13,11 +14,15 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from rankhouse.nn.cpu import machine
+from rankhouse.nn.cpu.machine import checked
 
 with suppress(ImportError):  # not compiled on this machine: `train.fits` says so
     from rankhouse.nn.cpu import _train
+
+_PANEL = 16  # columns that _train.c lays the few rows out in
 
 
 class TextRows(NamedTuple):
@@ -94,6 +99,32 @@ def _matching(words: Tensor, query: TextRows, passage: TextRows) -> _Match:
         p=passage.at.shape[1],
         d=words.shape[1],
     )
+
+
+class _Meeting(NamedTuple):
+    """Arguments of the loop ``meet_few``."""
+
+    rows: Tensor
+    few: Tensor
+    count: int
+    q: int
+    d: int
+    stride: int
+    out: Tensor
+
+
+def meet_few(few: Tensor, rows: Tensor, out: Tensor) -> None:
+    """Fill ``out`` (q, t), whose rows may stand apart, with the products of few rows (q, d) and many (t, d).
+
+    With AVX2 they have the bits of oneDNN's product, which is made for many columns.
+    """
+    (q, d), t = few.shape, len(rows)
+    checked(rows, torch.float32, d)
+    if out.shape != (q, t) or out.dtype is not torch.float32 or out.stride(1) != 1:
+        raise ValueError(f"({q}, {t}) float32 were expected, {tuple(out.shape)} {out.dtype} came")
+    panels = F.pad(few, (0, 0, 0, -q % _PANEL)).view(-1, _PANEL, d).transpose(1, 2).contiguous()
+    stride = out.stride(0)
+    machine.call(_train.meet_few, _Meeting(rows, few=panels, count=t, q=q, d=d, stride=stride, out=out))
 
 
 class Gaussians(NamedTuple):

@@ -7,7 +7,9 @@ the size of the match matrix. Shapes: n pairs, q query tokens, p passage tokens,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rankhouse.nn.cpu import train
+from rankhouse.nn.cpu import train, train_words
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.linear import products, query_sums, row_sums
 
@@ -25,7 +27,8 @@ COUNT_FLOOR = 1e-10
 
 _FAR = 1e4
 _NOTHING = -80.0
-_BLOCK = 1024
+_ROWS = 1024  # vectors that become float32 at once
+_BLOCK = 16_384  # tokens whose kernels are computed at once
 
 
 class Kernels(NamedTuple):
@@ -88,7 +91,9 @@ def _kernel(match: Tensor, centre: float, width: float, out: Tensor) -> Tensor:
     """
     torch.sub(match, centre, out=out)
     out.square_().mul_(-0.5 / width**2)
-    return torch.threshold_(out, _NOTHING, -torch.inf).exp_()
+    # MKL takes four times as long for the exponential of minus infinity as for that of a number.
+    torch.threshold_(out, _NOTHING, _NOTHING - 5).exp_()
+    return torch.threshold_(out, math.exp(_NOTHING) / 2, 0.0)
 
 
 def _window_sums(values: Tensor, size: int, add: Callable[[Tensor], Tensor]) -> Tensor:
@@ -148,34 +153,38 @@ def ragged_counts(
         scales: (t,) factor of each row of int8 vectors; empty for floats.
         offsets: (n + 1,) where each passage begins; an empty passage counts nothing.
     """
-    match = _stored_match(query, torch.from_numpy(vectors), torch.from_numpy(scales))  # (q, t)
     filled = np.flatnonzero(np.diff(offsets))
+    sums = np.empty((len(kernels), len(query), len(filled)), np.float32)
+    for part in _parts(offsets[filled], offsets[filled + 1]) if len(query) else ():
+        begin, end = int(offsets[filled[part][0]]), int(offsets[filled[part][-1] + 1])
+        own = torch.from_numpy(vectors[begin:end]), torch.from_numpy(scales[begin:end])
+        match = _stored_match(query, *own)
+        buffer = torch.empty_like(match)
+        for k, (centre, width) in enumerate(zip(*kernels, strict=True)):
+            values = _kernel(match, centre, width, buffer).numpy()
+            sums[k, :, part] = np.add.reduceat(values, offsets[filled[part]] - begin, axis=1)
     counts = torch.zeros(len(offsets) - 1, len(query), len(kernels))
-    if not filled.size or not len(query):
-        return counts
-    sums = np.empty((len(filled), len(query), len(kernels)), np.float32)
-    buffer = torch.empty_like(match)
-    for k, (centre, width) in enumerate(zip(*kernels, strict=True)):
-        values = _kernel(match, centre, width, buffer).numpy()
-        sums[:, :, k] = np.add.reduceat(values, offsets[filled], axis=1).T
-    counts[torch.from_numpy(filled)] = torch.from_numpy(sums)
+    counts[torch.from_numpy(filled)] = torch.from_numpy(sums).permute(2, 1, 0)
     return counts
+
+
+def _parts(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[slice]:
+    """Cut passages, none empty, into parts whose tokens stay near the processor."""
+    _, firsts = np.unique((ends - 1) // _BLOCK, return_index=True)
+    return (slice(first, last) for first, last in pairwise([*firsts.tolist(), len(starts)]))
 
 
 def _stored_match(query: Tensor, vectors: Tensor, scales: Tensor) -> Tensor:
     """(q, d), (t, d) -> (q, t); other types become float32 a cache-sized block at a time."""
-    t, d = vectors.shape
-    out = torch.empty(t, len(query))
-    if vectors.dtype == torch.float32:
-        out = products(vectors, query)
-    else:
-        block = torch.empty(min(_BLOCK, t), d)
-        for start in range(0, t, _BLOCK):
-            part = vectors[start : start + _BLOCK]
-            out[start : start + len(part)] = products(block[: len(part)].copy_(part), query)
-    if len(scales):
-        out.mul_(scales[:, None])
-    return out.T.contiguous()
+    out = query.new_empty(len(query), len(vectors))
+    for start in range(0, len(vectors), _ROWS):
+        rows = vectors[start : start + _ROWS].float()
+        part = out[:, start : start + _ROWS]
+        if train.fits(query, rows):
+            train_words.meet_few(query, rows.contiguous(), part)
+        else:
+            part.copy_(products(rows, query).T)
+    return out.mul_(scales) if len(scales) else out
 
 
 def log_counts(counts: Tensor, query_mask: Tensor, base: float | None = None) -> Tensor:
