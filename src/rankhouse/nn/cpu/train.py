@@ -23,7 +23,7 @@ with suppress(ImportError):  # not compiled on this machine: `fits` says so
 DEEPEST = 64
 """Most columns of a head that :func:`attend` takes."""
 
-_FEW_ROWS, _PART_ROWS = 32, 256
+_PART_ROWS = 256
 
 
 def fits(*tensors: Tensor) -> bool:
@@ -32,13 +32,8 @@ def fits(*tensors: Tensor) -> bool:
 
 
 def rounded(rows: int) -> int:
-    """Return the next number of rows that comes again: products are laid out again for each new one.
-
-    A multiple of 256; of 32 where few rows are scored, as one query's.
-    """
-    is_few = rows <= _PART_ROWS and not torch.is_grad_enabled()
-    step = _FEW_ROWS if is_few else _PART_ROWS
-    return -(-rows // step) * step
+    """Return the next multiple of 256: products are laid out again for each new number of rows."""
+    return -(-rows // _PART_ROWS) * _PART_ROWS
 
 
 class Head(NamedTuple):

@@ -106,7 +106,7 @@ class _Meeting(NamedTuple):
 
     rows: Tensor
     few: Tensor
-    count: int
+    t: int
     q: int
     d: int
     stride: int
@@ -124,7 +124,7 @@ def meet_few(few: Tensor, rows: Tensor, out: Tensor) -> None:
         raise ValueError(f"({q}, {t}) float32 were expected, {tuple(out.shape)} {out.dtype} came")
     panels = F.pad(few, (0, 0, 0, -q % _PANEL)).view(-1, _PANEL, d).transpose(1, 2).contiguous()
     stride = out.stride(0)
-    machine.call(_train.meet_few, _Meeting(rows, few=panels, count=t, q=q, d=d, stride=stride, out=out))
+    machine.call(_train.meet_few, _Meeting(rows, few=panels, t=t, q=q, d=d, stride=stride, out=out))
 
 
 class Gaussians(NamedTuple):

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from rankhouse.nn.cpu import machine, train, train_words
+from rankhouse.nn.cpu import machine, train
 from rankhouse.nn.cpu.machine import multiplies
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.linear import multiply, products, query_sums
 
-_FEW = 16  # columns up to which the compiled loop is quicker than oneDNN
 NORM_EPS = 1e-13
 """Added to a vector's length before dividing; a zero vector then matches nothing, with similarity 0."""
 
@@ -150,17 +149,8 @@ def word_cosines(
     passage_words, passage_at = torch.unique(passage, return_inverse=True)
     if len(query_words) * len(passage_words) > 2 * query.shape[1] * passage.numel():
         return _cosines_by_query(words, query, passage, dtype)
-    known = _by_few(unit(words(query_words).to(dtype)), unit(words(passage_words).to(dtype)))
+    known = products(unit(words(passage_words).to(dtype)), unit(words(query_words).to(dtype))).T
     return known[query_at[:, :, None], passage_at[:, None, :]]
-
-
-def _by_few(few: Tensor, rows: Tensor) -> Tensor:
-    """Return the products of few rows (q, d), as a query has words, and many (t, d): (q, t)."""
-    if len(few) > _FEW or not train.fits(few, rows):
-        return products(rows, few).T
-    out = rows.new_empty(len(few), len(rows))
-    train_words.meet_few(few, rows, out)
-    return out
 
 
 def _cosines_by_query(words: nn.Embedding, query: Tensor, passage: Tensor, dtype: torch.dtype) -> Tensor:
