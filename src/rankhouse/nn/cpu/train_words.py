@@ -116,7 +116,7 @@ class _Meeting(NamedTuple):
 def meet_few(few: Tensor, rows: Tensor, out: Tensor) -> None:
     """Fill ``out`` (q, t), whose rows may stand apart, with the products of few rows (q, d) and many (t, d).
 
-    With AVX2 they have the bits of oneDNN's product, which is made for many columns.
+    oneDNN's product is made for many columns, and takes twice as long for few.
     """
     (q, d), t = few.shape, len(rows)
     checked(rows, torch.float32, d)
