@@ -1,5 +1,6 @@
 """rankhouse adapt: from documents and a teacher to a ranker, resumed where it was killed."""
 
+import itertools
 import json
 import random
 import shutil
@@ -9,6 +10,7 @@ from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -18,6 +20,7 @@ pytest.importorskip("blingfire")
 from tests.models import tiny
 
 import rankhouse as rh
+from rankhouse.adaptation import adapt as adapting
 from rankhouse.adaptation import questions as adapt_questions
 from rankhouse.adaptation import student
 from rankhouse.adaptation.adapt import adapt_with
@@ -34,12 +37,15 @@ from rankhouse.adaptation.teacher import (
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.io.checksums import write_checked
+from rankhouse.io.decoding import read_own
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 from rankhouse.models.doc2query import open_doc2query
 from rankhouse.nn.cpu import machine
 from rankhouse.nn.cpu.machine import has_int8
 from rankhouse.systems.teachers import SystemTeacher
+from rankhouse.training import fit as fit_module
 
 TOPICS = {
     "harbour": ["pilots", "steer", "ships", "into", "the", "harbour", "at", "high", "water"],
@@ -728,6 +734,42 @@ def test_an_encoder_learns_what_a_system_finds_and_is_never_kept_below_the_untau
     index.encode(tmp_path / "a", name="a")
     dense = f"dense({str(tmp_path / 'a')!r}, name='a')"
     assert len(rh.system(dense).rank("ships harbour", index).doc_ids) == 80
+
+
+@pytest.mark.slow
+def test_half_of_the_weights_stay_those_of_an_encoder_that_knew_something(index, tmp_path, bert, monkeypatch):
+    import torch
+
+    from rankhouse.models.bundle import load
+
+    small = {"ranker": f"biencoder({str(bert('BertModel'))!r})", "steps": 2, "test": None}
+    teacher, settings = SystemTeacher(rh.system(HYBRID)), {"rate": 1e-3, "validate_every": 2}
+
+    def taught(name, knew):
+        monkeypatch.setattr(adapting, "_KNEW", knew)
+        adapt(index, tmp_path / name, teacher, settings=settings, **small)
+        folder = tmp_path / name
+        return [load(folder / part / "ranker").state_dict() for part in (".", "training")]
+
+    began = rh.open_ranker(small["ranker"]).model.state_dict()
+    monkeypatch.setattr(fit_module.Validator, "__call__", rising(fit_module.Validator.__call__))
+    kept, best = taught("a", 0.0)
+    assert any(not torch.equal(best[name], began[name]) for name in began)
+    for name, tensor in kept.items():
+        torch.testing.assert_close(tensor, (best[name] + began[name]) / 2)
+    kept, best = taught("b", 1.1)  # as one that knew nothing
+    assert all(torch.equal(tensor, best[name]) for name, tensor in kept.items())
+    steps = tmp_path / "a" / student.STEPS_FILE
+    earlier = msgspec.structs.replace(read_own(steps, student.Timetable, ""), untaught=0.0)
+    write_checked(steps, earlier)
+    kept, best = taught("a", 0.0)  # of an earlier version: goes on as it began
+    assert all(torch.equal(tensor, best[name]) for name, tensor in kept.items())
+
+
+def rising(validate):
+    """Return a validation whose values rise, so that the last weights are the best."""
+    values = itertools.count(1)
+    return lambda self, ranker: (float(next(values)), validate(self, ranker)[1])
 
 
 @pytest.mark.slow

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
 import msgspec
+import torch
+from torch import Tensor, nn
 
 from rankhouse.adaptation.mining import Mined, mine
 from rankhouse.adaptation.options import ELSEWHERE, Adaptation, design_of
@@ -36,11 +39,13 @@ from rankhouse.core.progress import say
 from rankhouse.io.content_hash import content_hash
 from rankhouse.io.decoding import read_own
 from rankhouse.io.outputs import check_own_folder, only_writer, replacing_folder, write_json
-from rankhouse.models.bundle import MANIFEST, read_manifest
+from rankhouse.models.bundle import MANIFEST, read_manifest, save
 from rankhouse.models.families import FAMILIES
 from rankhouse.systems.checkpoints import with_default
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
+_KNEW: Final = 0.75
+"""Share of the best validation that an untaught encoder reaches where what it knows is worth keeping."""
 PLAN, TRAINING, RANKER, RESULT = "plan.json", "training", "ranker", "adapted.json"
 
 
@@ -138,6 +143,9 @@ def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetabl
     # What an encoder has to tell apart, once it searches all documents, is more than what has the same words.
     among = found.candidates if settled.own and isinstance(ranker_of(work), TextEncoder) else None
     validation = work.apart.few(settled.validation).validation(job.index, among, own=settled.own)
+    network = cast(nn.Module, work.model)
+    untaught = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    known = 0.0
     parts = min(job.options.mine + 1, settled.steps)
     if parts <= job.options.mine:
         say(f"the {settled.steps:,} steps that fit leave room for {parts - 1:,} choices by the student")
@@ -154,11 +162,26 @@ def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetabl
             examples = examples_of(found._replace(candidates=run), job.index)
         settings = work.settings.but(steps=max(1, steps))
         told = job.show("teaching")
-        taken += teach(
-            work.model, examples, settings, folder=folder, validation=validation, progress=told
-        ).steps
+        outcome = teach(work.model, examples, settings, folder=folder, validation=validation, progress=told)
+        taken, known = taken + outcome.steps, known if part else outcome.untaught
+    if settled.untaught and known >= _KNEW * outcome.best:
+        _blend(network, untaught, settled.untaught)
+        save(work.model, job.folder / RANKER, read_manifest(folder / RANKER).use)
+        return taken, mined
     ranker = job.folder / RANKER
     if not ranker.exists() or content_hash(ranker) != content_hash(folder / RANKER):
         with replacing_folder(ranker, lambda _: ()) as temporary:
             shutil.copytree(folder / RANKER, temporary)
     return taken, mined
+
+
+def _blend(network: nn.Module, untaught: Mapping[str, Tensor], share: float) -> None:
+    """Move the weights back to those before the training, by this share of the way.
+
+    After Wortsman et al., "Robust fine-tuning of zero-shot models" (2022): what was known is not lost to what
+    documents ask, which are not the questions of people.
+    """
+    with torch.no_grad():
+        for name, tensor in network.state_dict().items():
+            if tensor.is_floating_point():
+                tensor.lerp_(untaught[name], share)

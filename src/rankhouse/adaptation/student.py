@@ -192,6 +192,8 @@ _FEWEST: Final = {"validation": 10, "weighing": 20}
 _TIMED, _PAIRS = 12, 64
 _MEASURING: Final = 0.03
 """Of the minutes, for measuring steps; two at least are taken."""
+_UNTAUGHT: Final = 0.5
+"""Share of the weights that an encoder began with in what is kept."""
 _CONTENTION: Final = 0.25
 """Share of the processor that other programs have, from which on it is said."""
 _TIMING: Final = 20.0
@@ -208,6 +210,7 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
     afterwards: float  # seconds of all that is no step
     minutes: float = 0.0  # that all of it is planned for; 0 without a limit
     own: bool = False  # whether validations count the questions' own documents; not in earlier versions
+    untaught: float = 0.0  # share of its own weights that an encoder keeps if it knew something; 0 earlier
     added: list[int] = []  # steps of the trainings that go on from there, one after the other
 
     @property
@@ -298,6 +301,7 @@ def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
         afterwards=round(afterwards, 1),
         minutes=limit,
         own=True,
+        untaught=_UNTAUGHT if once else 0.0,
     )
 
 
