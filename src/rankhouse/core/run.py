@@ -91,8 +91,10 @@ class Run(Mapping[str, Ranking]):
             scores: Of every row, strictly falling within a query.
             ids: Of every row.
         """
-        run = cls(queries, offsets, np.empty(0, object), np.empty(0, np.int32), scores=scores)
+        run = cls.__new__(cls)
+        run._queries, run._offsets, run._scores = dict(queries), offsets, scores
         run._read, run._ids = None, ids
+        offsets.flags.writeable = scores.flags.writeable = False
         return run
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -205,8 +205,10 @@ class Index:
 
     def among_all(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return rows of the whole index with those of deleted documents counted in."""
+        if not len(self._dead):
+            return rows
         before = self._dead - np.arange(len(self._dead))  # documents alive before each deleted one
-        return rows + np.searchsorted(before, rows, side="right") if len(self._dead) else rows
+        return rows + np.searchsorted(before, rows, side="right")
 
     def look_up(self, terms: Iterable[str]) -> Mapping[str, Term]:
         """Return a table that has terms, found now where they were not before."""

@@ -12,8 +12,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "../../text/_words.h"
 #include "_rank.h"
-#include "_words.h"
 
 /* The largest count of a term in one document. seen_at and counts are scratch, one a term. */
 static uint32_t highest_count(const int32_t *tokens, const int32_t *lengths, int64_t n_rows, int64_t *seen_at,
@@ -1196,6 +1196,32 @@ static PyObject *unpack_forward(PyObject *self, PyObject *args) {
     }
     give_back(&buffers);
     return result;
+}
+
+/* Words are found by their 64-bit hash in a table of open addresses, looked at a few words later, when the processor has
+ * fetched its place. */
+/* Both halves of a product, folded. */
+static uint64_t folded(uint64_t a, uint64_t b) {
+#ifdef __SIZEOF_INT128__
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+#else
+    uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
+    uint64_t low = a0 * b0, mid = a1 * b0 + (low >> 32), more = a0 * b1 + (uint32_t)mid;
+    return ((more << 32) | (uint32_t)low) ^ (a1 * b1 + (mid >> 32) + (more >> 32));
+#endif
+}
+
+static int64_t hash_of(const uint16_t *units, int64_t n, uint64_t seed) {
+    uint64_t hash = seed ^ (uint64_t)n, four;
+    for (; n > 4; n -= 4, units += 4) {
+        memcpy(&four, units, 8);
+        hash = folded(hash ^ four, 0x9E3779B97F4A7C15ull);
+    }
+    four = 0;
+    memcpy(&four, units, 2 * (size_t)n);
+    hash = folded(hash ^ four, 0xD6E8FEB86659FD93ull);
+    return (int64_t)folded(hash ^ seed, 0xA0761D6478BD642Full);
 }
 
 #define EMPTY (-2) /* number of a free slot in a table of words */

@@ -229,41 +229,36 @@ class Scorer:
     def _learn(self, queries: Asked) -> Known:
         """Return what is known of terms, of which those that are new are looked up all at once."""
         known = self._known if len(self._known) <= KNOWN_TERMS else {}
-        own = {t: None for terms in queries if isinstance(terms, list) for t in terms if t not in known}
+        own = [t for terms in queries if isinstance(terms, list) for t in terms if t not in known]
         table = self._index.look_up(own)
         fresh = {term: table[term].counts for term in own}
         for terms in queries:
             if not isinstance(terms, list):
                 fresh |= {t: counts for t, (_, counts) in terms.items() if known.get(t, (None,))[0] != counts}
-        if fresh:
-            known.update(self._records(fresh))
+        known.update(self._records(fresh))
         self._known = known
         return known
 
-    def _records(self, fresh: Mapping[str, TermCounts]) -> Iterator[tuple[str, tuple[TermCounts, bytes]]]:
-        """Yield the records of terms, but for those whose scores the kernel has no formula for."""
+    def _records(self, fresh: Mapping[str, TermCounts]) -> Known:
+        """Return the records of terms, but for those whose scores the kernel has no formula for."""
         form, collection, table = self._model.form, self._collection, self._index.look_up(fresh)
-        rises = self._rises(fresh) if isinstance(form, Sum) else {}
-        for term, counts in fresh.items():
-            highest, packed = table[term].highest, table[term].packed
-            if not counts.documents:
-                yield term, (counts, b"")
-            elif isinstance(form, Ratio):
-                yield term, (counts, _HEAD.pack(form.fact(counts, collection), highest) + packed)
-            elif term in rises:
-                yield term, (counts, _padded(_HEAD.pack(0, highest) + packed) + rises[term])
-
-    def _rises(self, fresh: Mapping[str, TermCounts]) -> dict[str, bytes]:
-        """Return what rises with the count, for every count up to the highest, of terms that have no very high ones."""
-        form, table = self._model.form, self._index.look_up(fresh)
-        assert isinstance(form, Sum)
-        held = {t: c for t, c in fresh.items() if c.documents and table[t].highest <= _LARGEST_RISE}
-        sizes = np.array([table[term].highest + 1 for term in held], np.int64)
-        ends = np.cumsum(sizes)
-        tf = np.arange(sizes.sum()) - np.repeat(ends - sizes, sizes)
-        p = np.repeat([form.probability(counts, self._collection) for counts in held.values()], sizes)
-        rises = np.split(np.asarray(form.rise(tf, p), np.float64), ends[:-1])
-        return {term: rise.tobytes() for term, rise in zip(held, rises, strict=False)}
+        records = {term: (counts, b"") for term, counts in fresh.items() if not counts.documents}
+        held = {term: counts for term, counts in fresh.items() if counts.documents}
+        if isinstance(form, Ratio):
+            for term, counts in held.items():
+                _, highest, packed = table[term]
+                records[term] = counts, _HEAD.pack(form.fact(counts, collection), highest) + packed
+        elif isinstance(form, Sum):
+            held = {term: counts for term, counts in held.items() if table[term].highest <= _LARGEST_RISE}
+            sizes = np.array([table[term].highest + 1 for term in held], np.int64)
+            ends = np.cumsum(sizes)
+            tf = np.arange(sizes.sum()) - np.repeat(ends - sizes, sizes)
+            p = np.repeat([form.probability(counts, collection) for counts in held.values()], sizes)
+            rises = np.asarray(form.rise(tf, p), np.float64)
+            for (term, counts), n, end in zip(held.items(), sizes, ends, strict=True):
+                head = _HEAD.pack(0, table[term].highest) + table[term].packed
+                records[term] = counts, _padded(head) + rises[end - n : end].tobytes()
+        return records
 
     def _tables(self, queries: Sequence[Weighted]) -> tuple[Known, tuple[Int64s, Int32s, Float32s]]:
         """Make records with tables where the kernel has no formula, and score postings where none fits.
