@@ -262,7 +262,7 @@ def put(keys: Int64s, values: Int32s, table: Table) -> None:
 
 
 class Vocabulary(NamedTuple):
-    """The terms of a segment: blob and offsets, their order by name, empty where they are sorted; a column each."""
+    """The terms of a segment, as ``_kernel.find_terms`` takes them; the order is empty for sorted ones."""
 
     blob: Bytes
     offsets: Int64s

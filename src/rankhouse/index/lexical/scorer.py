@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -91,7 +91,7 @@ class DocumentScore(NamedTuple):
 
 
 Known = dict[str, tuple[TermCounts, bytes]]
-"""Terms with their counts and records, as the kernel takes them; the record empty where no document holds one."""
+"""Terms with their counts and records, as the kernel takes them; empty where no document holds the term."""
 _HEAD = struct.Struct("<di")  # a record before the numbers
 
 
@@ -129,7 +129,7 @@ class Scorer:
         return self._rank(list(queries), k, every=every)
 
     def best(self, queries: list[Counted], k: int) -> list[Hits] | None:
-        """Find the best k documents for each query by the index's own counts; None where weights are needed."""
+        """Find the best k documents for each query by the index's counts; None where weights are needed."""
         model = self._model
         if not kernel.COMPILED or model.form is None or model.prior or model.mean or model.asked:
             return None

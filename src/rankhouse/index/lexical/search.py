@@ -117,7 +117,7 @@ class IndexSource:
         return self.scorer(model).hits(queries, k)
 
     def best(self, model: Weighting, queries: list[Counted], k: int) -> list[Hits] | None:
-        """Find the same for terms that weigh as they are counted, where the kernel has the model's formula."""
+        """Find the same for terms that weigh as they are counted; None where that takes more."""
         return self.scorer(model).best(queries, k)
 
     def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
