@@ -226,9 +226,15 @@ def test_heads_of_strings_are_ordered_as_the_strings(strings):
 def test_strings_are_found_by_bisection(strings, wanted):
     packed = packed_strings(strings)
     order = np.array(sorted(range(len(strings)), key=strings.__getitem__), np.int32)
-    given = packed.blob.unchecked, packed.offsets.unchecked, order, wanted
-    found = [strings.index(one) if one in strings else -1 for one in wanted]
-    assert kernel.places(*given).tolist() == plainly(kernel.places, *given).tolist() == found
+    counts = np.arange(len(strings), dtype=np.uint8)
+    one = kernel.Vocabulary(
+        packed.blob.unchecked, packed.offsets.unchecked, order, counts + 1, counts, counts * 2
+    )
+    none = kernel.Vocabulary(*(column[:0] for column in one))._replace(offsets=np.zeros(1, np.int64))
+    places = [strings.index(one) if one in strings else -1 for one in wanted]
+    found = [(2 * (p + 1), 2 * max(p, 0), max(1, 2 * p), struct.pack("iii", p, -1, p)) for p in places]
+    for find in (kernel.find_terms, lambda *given: plainly(kernel.find_terms, *given)):
+        assert find([one, none, one], wanted) == found
 
 
 def test_the_kernel_can_be_switched_off():

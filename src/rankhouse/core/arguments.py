@@ -139,8 +139,7 @@ def fault(
     For example ``k1='x', but it takes a finite number``. Raises TypeError where the signature itself does not
     take the arguments. ``written``: all of them stood in a notation, literals, and texts that may name files.
     """
-    signature = inspect.signature(factory)
-    hints = _hints(factory)
+    signature, hints = _signature(factory), _hints(factory)
     for name, value in signature.bind(*args, **kwargs).arguments.items():
         several = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
         for one in value if several else (value,):
@@ -149,6 +148,9 @@ def fault(
             if not _is(one, hints[name]) or (written and _has_null(one)):
                 return f"{name.rstrip('_')}={_short(one)}, but it takes {_said(hints[name])}"
     return ""
+
+
+_signature = cache(inspect.signature)
 
 
 @cache

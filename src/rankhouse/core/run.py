@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IntArray = NDArray[np.int64]
+_NO_TABLE, _NO_CODES = np.empty(0, object), np.empty(0, np.int32)
 INFINITE_FROM: Final = 2.0**128 - 2.0**103  # what 32 bits round to infinity
 TOO_LARGE: Final = "is beyond 3.4e+38, the largest of 32 bits; divide all scores by the same number"
 
@@ -91,7 +92,7 @@ class Run(Mapping[str, Ranking]):
             scores: Of every row, strictly falling within a query.
             ids: Of every row.
         """
-        run = cls(queries, offsets, np.empty(0, object), np.empty(0, np.int32), scores=scores)
+        run = cls(queries, offsets, _NO_TABLE, _NO_CODES, scores=scores)
         run._read, run._ids = None, ids
         return run
 

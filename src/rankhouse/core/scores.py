@@ -197,7 +197,7 @@ def strictly_falling(scores: FloatArray, offsets: Ordinals | None = None) -> Flo
     if offsets is not None:
         starts = offsets[1:-1]
         rises[starts[(starts > 0) & (starts < len(scores))] - 1] = False
-    if not rises.any():
+    if not np.count_nonzero(rises):  # several times quicker than any() for a single query
         return scores
     # Far below all of the ranking before, none is held down by it.
     below = 0 if offsets is None else np.repeat(np.arange(len(offsets) - 1) << 33, np.diff(offsets))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,48 +93,23 @@ class IndexDocuments(Mapping[str, Document]):
         return [document for document in fetched if document is not None]
 
 
-class TermTable:
-    """Terms of an index that were looked up: a slot each, its number in every segment, its counts.
+class Term(NamedTuple):
+    """What an index knows of a term.
 
     Attributes:
-        slots: Term -> place in the columns below.
-        counts: In the whole index, by slot.
-        numbers: In every segment, -1 where it does not occur, (slots or more, segments) int32.
-        highest: Largest count in one document, (slots or more,) int32.
+        counts: In the whole index.
+        highest: Largest count in one document, deleted ones included; 1 at least.
+        packed: Its number in every segment, -1 where it does not occur: int32, as the kernel takes them.
     """
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        self._segments, self._lock = segments, threading.Lock()
-        self.slots: dict[str, int] = {}
-        self.counts: list[TermCounts] = []
-        self.numbers = np.full((256, len(segments)), -1, np.int32)
-        self.highest = np.ones(256, np.int32)
+    counts: TermCounts
+    highest: int
+    packed: bytes
 
-    def look_up(self, terms: Iterable[str]) -> None:
-        """Find terms, all at once those that were not looked up before."""
-        if fresh := [term for term in dict.fromkeys(terms) if term not in self.slots]:
-            with self._lock:
-                self._add([term for term in fresh if term not in self.slots])
-
-    def _add(self, fresh: list[str]) -> None:
-        start, end = len(self.counts), len(self.counts) + len(fresh)
-        if end > len(self.highest):
-            # New arrays: a search in another thread goes on with those that it has.
-            more = 2 * end - len(self.highest)
-            self.numbers = np.pad(self.numbers, ((0, more), (0, 0)), constant_values=-1)
-            self.highest = np.pad(self.highest, (0, more), constant_values=1)
-        documents, occurrences = np.zeros((2, len(fresh)), np.int64)
-        for column, segment in enumerate(self._segments):
-            numbers = segment.find(fresh)
-            self.numbers[start:end, column] = numbers
-            held = np.flatnonzero(numbers >= 0)
-            some = numbers[held]
-            in_segment, often = segment.counts(some)
-            documents[held] += in_segment
-            occurrences[held] += often
-            self.highest[start + held] = np.maximum(self.highest[start + held], segment.highest_tf(some))
-        self.counts += map(TermCounts, documents.tolist(), occurrences.tolist())
-        self.slots.update(zip(fresh, range(start, end), strict=True))
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Its number in every segment."""
+        return memoryview(self.packed).cast("i")
 
 
 class Index:
@@ -160,7 +134,7 @@ class Index:
             sum(entry.tokens for entry in manifest.segments),
         )
         self.starts: NDArray[np.int64] = np.cumsum([0, *(segment.documents for segment in segments)])
-        self._terms = TermTable(segments)
+        self._terms: dict[str, Term] = {}
         self._asked, self._ids_checked = 0, False
         self.source: object = None
 
@@ -231,23 +205,31 @@ class Index:
 
     def among_all(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return rows of the whole index with those of deleted documents counted in."""
+        if not len(self._dead):
+            return rows
         before = self._dead - np.arange(len(self._dead))  # documents alive before each deleted one
-        return rows + np.searchsorted(before, rows, side="right") if len(self._dead) else rows
+        return rows + np.searchsorted(before, rows, side="right")
 
-    def look_up(self, terms: Iterable[str]) -> TermTable:
-        """Return a table that has terms, found now where they were not before: some microseconds each."""
-        table = self._terms
-        if len(table.counts) > KNOWN_TERMS:
-            table = self._terms = TermTable(self.segments)
-        table.look_up(terms)
+    def look_up(self, terms: Iterable[str]) -> Mapping[str, Term]:
+        """Return a table that has terms, found now where they were not before."""
+        table, asked = self._terms, dict.fromkeys(terms)
+        if fresh := [term for term in asked if term not in table]:
+            if len(table) > KNOWN_TERMS:  # a new one: a search in another thread goes on with what it has
+                fresh, table = list(asked), {}
+            found = kernel.find_terms([segment.vocabulary for segment in self.segments], fresh)
+            if not all(segment.is_checked for segment in self.segments):
+                packed = np.frombuffer(b"".join(numbers for *_, numbers in found), np.int32)
+                for segment, numbers in zip(self.segments, packed.reshape(len(fresh), -1).T, strict=True):
+                    segment.check_lists(numbers)
+            for term, (documents, occurrences, highest, numbers) in zip(fresh, found, strict=True):
+                table[term] = Term(TermCounts(documents, occurrences), highest, numbers)
+            self._terms = table
         return table
 
     def counts(self, term: str) -> TermCounts:
         """Count the documents that hold a term, and its occurrences."""
-        table = self._terms
-        if term not in table.slots:
-            table = self.look_up((term,))
-        return table.counts[table.slots[term]]
+        known = self._terms.get(term)
+        return (known or self.look_up((term,))[term]).counts
 
     def row_of(self, doc_id: str) -> int:
         """Return the row of a document in the whole index.

@@ -1,11 +1,11 @@
-/* Porter's stemmer for ASCII words, as text/lucene.py has it, letter for letter; optional. M. F. Porter, "An
- * algorithm for suffix stripping", Program 14(3), 1980, with its author's later departures -bli -> -ble and
- * -logi -> -log. Only the limited C API is used.
+/* Porter's stemmer for ASCII words, as text/lucene.py has it, letter for letter, and the English analyser over it;
+ * optional. M. F. Porter, "An algorithm for suffix stripping", Program 14(3), 1980, with its author's later
+ * departures -bli -> -ble and -logi -> -log. Only the limited C API is used.
  */
 #include <Python.h>
 #include <string.h>
 
-#define LONGEST 255
+#include "_words.h"
 
 typedef struct {
     char letters[LONGEST + 2]; /* room for an e that is put back */
@@ -134,7 +134,76 @@ static PyObject *stem(PyObject *self, PyObject *object) {
     return PyUnicode_FromStringAndSize(word.letters, word.n);
 }
 
-static PyMethodDef methods[] = {{"stem", stem, METH_O, stem_doc}, {NULL, NULL, 0, NULL}};
+/* Without the possessive, in lower case; 0 where that is not ASCII. */
+static int lowered(const uint16_t *units, int64_t n, Word *word) {
+    if (n > 1 && (units[n - 1] == 's' || units[n - 1] == 'S') && (units[n - 2] == '\'' || units[n - 2] == 0x2019 || units[n - 2] == 0xFF07)) n -= 2;
+    word->n = (int)n;
+    for (int64_t i = 0; i < n; i++) {
+        if (units[i] > 127) return 0;
+        word->letters[i] = (char)(units[i] >= 'A' && units[i] <= 'Z' ? units[i] + 32 : units[i]);
+    }
+    return 1;
+}
+
+/* The term of a word; empty where it is dropped. */
+static PyObject *term_of(const uint16_t *units, int64_t n, PyObject *stopped, PyObject *other) {
+    Word word;
+    if (!lowered(units, n, &word)) {
+        PyObject *raw = PyUnicode_DecodeUTF16((const char *)units, 2 * n, "strict", NULL);
+        PyObject *term = raw ? PyObject_CallFunctionObjArgs(other, raw, NULL) : NULL;
+        Py_XDECREF(raw);
+        return term;
+    }
+    PyObject *term = PyUnicode_FromStringAndSize(word.letters, word.n);
+    int is_stopped = term ? PySet_Contains(stopped, term) : -1;
+    if (is_stopped == 0 && word.n < 3) return term;
+    Py_XDECREF(term);
+    if (is_stopped < 0) return NULL;
+    if (is_stopped) word.n = 0;
+    stem_word(&word);
+    return PyUnicode_FromStringAndSize(word.letters, word.n);
+}
+
+PyDoc_STRVAR(terms_doc,
+             "terms(text, kinds, stopped, other) -> list of str, or None\n\n"
+             "The English terms of a plain text, by kinds uint8 of all 65,536 UTF-16 units, a frozenset of words to\n"
+             "drop, and other(word) for words that are not ASCII; None for a text that is not plain.");
+
+static PyObject *terms(PyObject *self, PyObject *args) {
+    PyObject *text, *kinds, *stopped, *other, *result = NULL;
+    Py_buffer view;
+    if (!PyArg_ParseTuple(args, "UOOO", &text, &kinds, &stopped, &other)) return NULL;
+    PyObject *spelled = PyUnicode_AsUTF16String(text); /* with a byte order mark */
+    if (spelled == NULL) { /* half of a surrogate pair */
+        if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return NULL;
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    if (PyObject_GetBuffer(kinds, &view, PyBUF_SIMPLE) < 0) {
+        Py_DECREF(spelled);
+        return NULL;
+    }
+    const uint16_t *units = (const uint16_t *)PyBytes_AsString(spelled) + 1;
+    int64_t end = PyBytes_Size(spelled) / 2 - 1, at = 0, begin;
+    int found = 1;
+    if (view.len == 65536) result = PyList_New(0);
+    else PyErr_SetString(PyExc_ValueError, "kinds are of 65,536 units");
+    while (result != NULL && (found = next_word(units, end, view.buf, &at, &begin)) > 0) {
+        PyObject *term = term_of(units + begin, at - begin, stopped, other);
+        if (term == NULL || (PyUnicode_GetLength(term) && PyList_Append(result, term) < 0)) Py_CLEAR(result);
+        Py_XDECREF(term);
+    }
+    if (result != NULL && found < 0) {
+        Py_DECREF(result);
+        Py_INCREF(Py_None);
+        result = Py_None;
+    }
+    PyBuffer_Release(&view);
+    Py_DECREF(spelled);
+    return result;
+}
+
+static PyMethodDef methods[] = {{"stem", stem, METH_O, stem_doc}, {"terms", terms, METH_VARARGS, terms_doc}, {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_porter", "Porter's stemmer.", -1, methods,
                                     NULL, NULL, NULL, NULL};

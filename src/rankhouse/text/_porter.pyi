@@ -1,1 +1,8 @@
+from collections.abc import Callable
+
+from typing_extensions import Buffer
+
 def stem(word: str) -> str: ...
+def terms(
+    text: str, kinds: Buffer, stopped: frozenset[str], other: Callable[[str], str]
+) -> list[str] | None: ...

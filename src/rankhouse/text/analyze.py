@@ -57,11 +57,12 @@ class Analyzer:
         name: What manifests and command lines call it.
         split: text -> raw words, in order.
         locate: text -> (start, end, raw word), the same words with their place in the text, in characters.
-        normal: Raw word -> term, "" to drop it. All must be functions of a module, so that worker
-            processes can be handed the analyser.
+        normal: Raw word -> term, "" to drop it.
+        at_once: text -> the terms that these make of it, or None where it cannot tell. All must be functions
+            of a module, so that worker processes can be handed the analyser.
     """
 
-    __slots__ = ("_bricks", "_locate", "_split", "_terms")
+    __slots__ = ("_at_once", "_bricks", "_locate", "_split", "_terms")
 
     def __init__(
         self,
@@ -69,9 +70,10 @@ class Analyzer:
         split: Callable[[str], list[str]],
         locate: Callable[[str], Iterable[Located]],
         normal: Callable[[str], str],
+        at_once: Callable[[str], list[str] | None] | None = None,
     ) -> None:
-        self._bricks = (name, split, locate, normal)
-        self._split, self._locate, self._terms = split, locate, _Terms(normal)
+        self._bricks = (name, split, locate, normal, at_once)
+        self._split, self._locate, self._terms, self._at_once = split, locate, _Terms(normal), at_once
 
     @property
     def name(self) -> str:
@@ -98,6 +100,8 @@ class Analyzer:
 
     def __call__(self, text: str) -> list[str]:
         """Return the terms of a text, in order."""
+        if self._at_once and (terms := self._at_once(text)) is not None:
+            return terms
         return list(filter(None, map(self._terms.__getitem__, self._split(text))))
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
@@ -128,6 +132,11 @@ def english_term(word: str) -> str:
     return "" if term in STOP_WORDS else lucene.stem(term)
 
 
+def english_terms(text: str) -> list[str] | None:
+    """Return the terms of a plain English text by the compiled reader; None for other texts."""
+    return lucene.plain_terms(text, STOP_WORDS, english_term)
+
+
 def locate_words(text: str) -> list[Located]:
     """Words by Unicode's rules with their places; the words are those of ``lucene.words``."""
     return [(start, end, text[start:end]) for start, end in lucene.spans(text)]
@@ -140,7 +149,7 @@ def locate_tokens(text: str) -> list[Located]:
 
 def english() -> Analyzer:
     """English text, token for token as Lucene's EnglishAnalyzer under Anserini."""
-    return Analyzer("english", lucene.words, locate_words, english_term)
+    return Analyzer("english", lucene.words, locate_words, english_term, english_terms)
 
 
 def tweet() -> Analyzer:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 
 import numpy as np
@@ -107,12 +107,12 @@ def _not_plain() -> re.Pattern[str]:
 
 
 @cache
-def _kind_of_every_character() -> NDArray[np.uint8]:
-    kinds = np.full(0x110000, ord("x"), dtype=np.uint8)
+def _kind_of_characters(last: int = 0x10FFFF) -> NDArray[np.uint8]:
+    kinds = np.full(last + 1, ord("x"), dtype=np.uint8)
     for kind, ranges in RANGES.items():
         for part in ranges.split():
-            first, _, last = part.partition("-")
-            kinds[int(first, 16) : int(last or first, 16) + 1] = ord(kind)
+            first, _, end = part.partition("-")
+            kinds[int(first, 16) : int(end or first, 16) + 1] = ord(kind)
     kinds.flags.writeable = False
     return kinds
 
@@ -124,19 +124,29 @@ def plain_units() -> NDArray[np.uint8]:
     1 a letter, 2 a digit, 4 an underscore, 8 a mark between letters, 16 a mark between digits, 32 what makes
     a text one that is not plain.
     """
-    spelled = _kind_of_every_character()[: 1 << 16]
-    bits = np.zeros(1 << 16, np.uint8)
+    of_kind = np.zeros(128, np.uint8)
     for bit, members in ((1, "a"), (2, "d"), (4, "_"), (8, ":.'"), (16, ",.'"), (32, "ihKJHtumzcvVe")):
-        bits[np.isin(spelled, np.frombuffer(members.encode(), np.uint8))] |= bit
+        of_kind[list(members.encode())] |= bit
+    bits = of_kind[_kind_of_characters(0xFFFF)]
     bits[0xD800:0xE000] = 32
     bits.flags.writeable = False
     return bits
 
 
+def plain_terms(text: str, stopped: frozenset[str], other: Callable[[str], str]) -> list[str] | None:
+    """Return the English terms of a plain text, compiled; None for other texts, or without a compiler.
+
+    Args:
+        stopped: Words to drop.
+        other: Word -> term, for words that are not ASCII.
+    """
+    return _porter.terms(text, plain_units(), stopped, other) if _porter else None
+
+
 def kinds(text: str) -> str:
     """Spell a text as kinds of characters: a string of the same length."""
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
-    spelled: bytes = _kind_of_every_character()[points].tobytes()
+    spelled: bytes = _kind_of_characters()[points].tobytes()
     return spelled.decode("ascii")
 
 

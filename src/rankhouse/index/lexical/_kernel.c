@@ -9,10 +9,11 @@
  * this file only looks up, adds in double precision and keeps the best. kernel.py holds the same in numpy,
  * bit for bit; this file is optional. Only the limited C API is used.
  */
+#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "../../text/_words.h"
 #include "_rank.h"
-#include "_words.h"
 
 /* The largest count of a term in one document. seen_at and counts are scratch, one a term. */
 static uint32_t highest_count(const int32_t *tokens, const int32_t *lengths, int64_t n_rows, int64_t *seen_at,
@@ -75,21 +76,26 @@ static void *take(Buffers *buffers, PyObject *object, int writable, Py_ssize_t i
     return view->buf != NULL ? view->buf : (void *)"";
 }
 
-/* Take a run of bytes and its offsets, which are of the type that numpy gave them. */
+/* Take a column of numbers, which are of the type that numpy gave them. */
+static int take_column(Buffers *buffers, PyObject *object, Offsets *column) {
+    Py_buffer *view = &buffers->views[buffers->taken];
+    if (PyObject_GetBuffer(object, view, PyBUF_ND) < 0) return 0;
+    buffers->taken++;
+    column->at = view->buf;
+    column->width = view->itemsize;
+    column->n = view->len / view->itemsize;
+    if (column->width == 1 || column->width == 2 || column->width == 4 || column->width == 8) return 1;
+    PyErr_SetString(PyExc_ValueError, "a column is of numbers of one, two, four or eight bytes");
+    return 0;
+}
+
+/* Take a run of bytes and its offsets, of four or eight bytes each. */
 static const uint8_t *take_run(Buffers *buffers, PyObject *blob, PyObject *at, Offsets *offsets) {
     const uint8_t *run = take(buffers, blob, 0, 1, &offsets->bytes);
-    if (run == NULL) return NULL;
-    Py_buffer *view = &buffers->views[buffers->taken];
-    if (PyObject_GetBuffer(at, view, PyBUF_ND) < 0) return NULL;
-    buffers->taken++;
-    offsets->at = view->buf;
-    offsets->width = view->itemsize;
-    offsets->n = view->len / view->itemsize;
-    if (offsets->width != 4 && offsets->width != 8) {
-        PyErr_SetString(PyExc_ValueError, "offsets are numbers of four or eight bytes");
-        return NULL;
-    }
-    return run;
+    if (run == NULL || !take_column(buffers, at, offsets)) return NULL;
+    if (offsets->width >= 4) return run;
+    PyErr_SetString(PyExc_ValueError, "offsets are numbers of four or eight bytes");
+    return NULL;
 }
 
 static void give_back(Buffers *buffers) {
@@ -665,66 +671,98 @@ static int terms_of_arrays(Arrays *a, const OpenedModel *model, Scratch *s) {
     return records != NULL;
 }
 
-/* A term's record, if it is known with these counts; else NULL, perhaps with an error set. */
-static const uint8_t *known_record(PyObject *known, PyObject *term, PyObject *asked, const OpenedModel *model, Py_ssize_t *size, double *weight) {
-    PyObject *held = PyDict_GetItemWithError(known, term), *counts, *text;
-    if (held == NULL) return NULL;
-    if (!PyTuple_Check(held) || !PyTuple_Check(asked) || PyTuple_Size(held) != 2 || PyTuple_Size(asked) != 2 ||
-        !PyBytes_Check(text = PyTuple_GetItem(held, 1))) {
-        PyErr_SetString(PyExc_TypeError, "a term is asked for as (weight, counts) and known as (counts, record)");
-        return NULL;
+/* Terms of queries as they are taken from Python. */
+typedef struct {
+    PyObject *known;
+    const OpenedModel *model;
+    Scratch *scratch;
+    int64_t *ends, *starts; /* starts: of their records in the scratch */
+    double *weights;
+    Py_ssize_t terms, filled;
+} Taken;
+
+/* Take a term and its record, which is copied: others may forget it meanwhile. Returns 0 where it is not known, or not
+ * with these counts, or with an error set. A term with an empty record is left out: no document holds it. */
+static int take_term(Taken *taken, PyObject *term, PyObject *counts, double weight) {
+    PyObject *held = PyDict_GetItemWithError(taken->known, term), *record;
+    if (held == NULL) return 0;
+    if (!PyTuple_Check(held) || PyTuple_Size(held) != 2 || !PyBytes_Check(record = PyTuple_GetItem(held, 1))) {
+        PyErr_SetString(PyExc_TypeError, "a term is known as (counts, record)");
+        return 0;
     }
-    counts = PyTuple_GetItem(held, 0);
-    if (counts != PyTuple_GetItem(asked, 1) && PyObject_RichCompareBool(counts, PyTuple_GetItem(asked, 1), Py_EQ) != 1) return NULL;
-    *weight = PyFloat_AsDouble(PyTuple_GetItem(asked, 0));
-    const uint8_t *record = (const uint8_t *)PyBytes_AsString(text);
-    *size = PyBytes_Size(text);
-    if (PyErr_Occurred()) return NULL;
-    if (is_record(record, *size, model->opened, &model->model)) return record;
-    PyErr_SetString(PyExc_ValueError, "the record of a term does not fit the model");
-    return NULL;
+    if (counts != NULL && counts != PyTuple_GetItem(held, 0) && PyObject_RichCompareBool(counts, PyTuple_GetItem(held, 0), Py_EQ) != 1) return 0;
+    Py_ssize_t size = PyBytes_Size(record);
+    if (size == 0) return 1;
+    const uint8_t *content = (const uint8_t *)PyBytes_AsString(record);
+    if (!is_record(content, size, taken->model->opened, &taken->model->model)) {
+        PyErr_SetString(PyExc_ValueError, "the record of a term does not fit the model");
+        return 0;
+    }
+    uint8_t *records = grow(taken->scratch, &taken->scratch->records, (size_t)(taken->filled + size + 8));
+    if (records == NULL) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    memcpy(records + taken->filled, content, (size_t)size);
+    taken->starts[taken->terms] = taken->filled;
+    taken->weights[taken->terms++] = weight;
+    taken->filled += (size + 7) / 8 * 8;
+    return 1;
 }
 
-/* Take terms and weights from dicts; 0 where a term is not known, or with an error set. Records are copied: others may
- * forget them meanwhile. */
-static int terms_of_dicts(Arrays *a, const OpenedModel *model, PyObject *known, PyObject *queries, Scratch *s) {
-    Py_ssize_t n = PyList_Size(queries), terms = 0, place = 0, filled = 0;
-    for (Py_ssize_t q = 0; q < n; q++) {
-        if (!PyDict_Check(PyList_GetItem(queries, q))) {
-            PyErr_SetString(PyExc_TypeError, "a query is a dict");
+/* Take the terms of a dict: (weight, counts) each. */
+static int take_weighted(Taken *taken, PyObject *query) {
+    PyObject *term, *asked;
+    for (Py_ssize_t at = 0; PyDict_Next(query, &at, &term, &asked);) {
+        if (!PyTuple_Check(asked) || PyTuple_Size(asked) != 2) {
+            PyErr_SetString(PyExc_TypeError, "a term is asked for as (weight, counts)");
             return 0;
         }
-        terms += PyDict_Size(PyList_GetItem(queries, q));
+        double weight = PyFloat_AsDouble(PyTuple_GetItem(asked, 0));
+        if (PyErr_Occurred() || !take_term(taken, term, PyTuple_GetItem(asked, 1), weight)) return 0;
+    }
+    return 1;
+}
+
+/* Take the terms of a sorted list, in which each weighs as much as it is often. */
+static int take_counted(Taken *taken, PyObject *query) {
+    Py_ssize_t n = PyList_Size(query);
+    for (Py_ssize_t at = 0, next; at < n; at = next) {
+        PyObject *term = PyList_GetItem(query, at);
+        for (next = at + 1; next < n && PyObject_RichCompareBool(PyList_GetItem(query, next), term, Py_EQ) == 1;) next++;
+        if (!take_term(taken, term, NULL, (double)(next - at))) return 0;
+    }
+    return 1;
+}
+
+/* Take the terms of all queries; 0 where a term is not known, or with an error set. */
+static int terms_of_queries(Arrays *a, const OpenedModel *model, PyObject *known, PyObject *queries, Scratch *s) {
+    Py_ssize_t n = PyList_Size(queries), terms = 0;
+    for (Py_ssize_t q = 0; q < n; q++) {
+        PyObject *query = PyList_GetItem(queries, q);
+        if (!PyDict_Check(query) && !PyList_Check(query)) {
+            PyErr_SetString(PyExc_TypeError, "a query is a dict or a list");
+            return 0;
+        }
+        terms += PyDict_Check(query) ? PyDict_Size(query) : PyList_Size(query);
     }
     int64_t *ends = room(s, &s->asked, sizeof(int64_t) * (size_t)(n + 3 * terms + 1));
     if (ends == NULL) {
         PyErr_NoMemory();
         return 0;
     }
-    int64_t *starts = ends + n;
-    double *weights = (double *)(starts + terms);
-    for (Py_ssize_t q = 0; q < n; ends[q++] = place) {
-        PyObject *term, *asked, *query = PyList_GetItem(queries, q);
-        for (Py_ssize_t at = 0, size; PyDict_Next(query, &at, &term, &asked) && place < terms; place++) {
-            const uint8_t *record = known_record(known, term, asked, model, &size, &weights[place]);
-            if (record == NULL) return 0;
-            uint8_t *held = grow(s, &s->records, (size_t)(filled + size + 8));
-            if (held == NULL) {
-                PyErr_NoMemory();
-                return 0;
-            }
-            memcpy(held + filled, record, (size_t)size);
-            starts[place] = filled;
-            filled += (size + 7) / 8 * 8;
-        }
+    Taken taken = {known, model, s, ends, ends + n, (double *)(ends + n + terms), 0, 0};
+    for (Py_ssize_t q = 0; q < n; ends[q++] = taken.terms) {
+        PyObject *query = PyList_GetItem(queries, q);
+        if (!(PyDict_Check(query) ? take_weighted(&taken, query) : take_counted(&taken, query))) return 0;
     }
-    const uint8_t **records = (const uint8_t **)(weights + terms);
-    for (Py_ssize_t t = 0; t < place; t++) records[t] = (const uint8_t *)s->records.at + starts[t];
+    const uint8_t **records = (const uint8_t **)(taken.weights + terms);
+    for (Py_ssize_t t = 0; t < taken.terms; t++) records[t] = (const uint8_t *)s->records.at + taken.starts[t];
     a->at[ENDS] = ends;
     a->at[RECORDS] = records;
-    a->at[WEIGHTS] = weights;
+    a->at[WEIGHTS] = taken.weights;
     a->n[ENDS] = n;
-    a->n[WEIGHTS] = place;
+    a->n[WEIGHTS] = taken.terms;
     return 1;
 }
 
@@ -765,10 +803,11 @@ static void answer(const OpenedModel *model, const Model *own, const Asked *aske
 PyDoc_STRVAR(rank_doc,
              "rank(model, pruning, k, every, known, queries, arrays) -> (postings, unpacked) or None\n\n"
              "The best k documents for each of several queries, of those with any of its terms, or with every one.\n"
-             "A query is a dict: term -> (weight, counts); known says term -> (counts, record). None: a term is not\n"
-             "known, or with other counts. Or queries is None, and the terms stand one after the other in arrays:\n"
-             "ends int64 a query, records without tables and weights float64 a term. Then priors float64 (queries,\n"
-             "2); lists of terms scored in Python: (term, segment, start, end) int64 into rows int32 and scores\n"
+             "A query is a dict, term -> (weight, counts), or a sorted list of terms, of which each weighs as much as it\n"
+             "is often; known says term -> (counts, record), the record empty where no document holds the term. None: a\n"
+             "term is not known, or with other counts. Or queries is None, and the terms stand one after the other in\n"
+             "arrays: ends int64 a query, records without tables and weights float64 a term. Then priors float64\n"
+             "(queries, 2); lists of terms scored in Python: (term, segment, start, end) int64 into rows int32 and scores\n"
              "float32; and what is filled: rows int64, scores float32 (queries, k), best first, counts int64 a\n"
              "query where k is not 0, matches int64 a query, how many documents match. None for no array.\n"
              "Returns how many postings the lists have and how many were unpacked.");
@@ -796,7 +835,7 @@ static PyObject *rank(PyObject *self, PyObject *args) {
         PyObject *object = PyTuple_GetItem(objects, i);
         if (object != Py_None && (a.at[i] = take(&buffers, object, i >= OUT_ROWS, item_bytes[i], &a.n[i])) == NULL) goto done;
     }
-    is_known = queries == Py_None ? terms_of_arrays(&a, model, s) : terms_of_dicts(&a, model, known, queries, s);
+    is_known = queries == Py_None ? terms_of_arrays(&a, model, s) : terms_of_queries(&a, model, known, queries, s);
     if (is_known && !arrays_fit(&a, &model->model, k)) PyErr_SetString(PyExc_ValueError, "the arrays of the search do not fit each other");
     if (PyErr_Occurred()) goto done;
     if (!is_known) {
@@ -928,51 +967,102 @@ static PyObject *prefixes(PyObject *self, PyObject *args) {
     return result;
 }
 
-PyDoc_STRVAR(places_doc,
-             "places(blob, offsets, order, strings, out)\n\n"
-             "Find strings among those of a blob by bisection: order (int32) lists these as they are sorted by\n"
-             "their bytes, or is empty where they are sorted. Fills out (int64) with their numbers, -1 for none.");
+/* --- terms ------------------------------------------------------------------------------------------------ */
 
-static PyObject *places(PyObject *self, PyObject *args) {
-    PyObject *objects[4], *list, *result = NULL;
+/* What an index knows of a term; its numbers in the segments lie elsewhere. */
+typedef struct {
+    int64_t documents, occurrences, highest;
+} Facts;
+
+/* One number of a column of 1, 2, 4 or 8 bytes each. */
+static int64_t entry(const Offsets *column, int64_t i) {
+    if (column->width == 1) return column->at[i];
+    return column->width == 2 ? load16(column->at + 2 * i) : offset(column, i);
+}
+
+/* The number of a string among those of a blob, by bisection; -1 for none. */
+static int64_t place_of(const uint8_t *blob, const Offsets *at, const int32_t *order, Py_ssize_t n_order, const char *wanted, int64_t size) {
+    int64_t low = 0, high = at->n - 1, start, end;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2, number = n_order ? order[middle] : middle;
+        if (!span_of(at, number, &start, &end)) break;
+        int64_t least = end - start < size ? end - start : size;
+        int compared = memcmp(blob + start, wanted, (size_t)least);
+        if (compared == 0 && end - start == size) return number;
+        if (compared < 0 || (compared == 0 && end - start < size)) low = middle + 1;
+        else high = middle;
+    }
+    return -1;
+}
+
+/* Find strings in one segment, and add up what it knows of them. */
+static int find_in(PyObject *segment, PyObject *strings, Facts *facts, int32_t *numbers, Py_ssize_t step) {
     Buffers buffers = {.taken = 0};
-    Offsets offsets;
-    Py_ssize_t n_order, n_out;
-    if (!PyArg_ParseTuple(args, "OOOOO", &objects[0], &objects[1], &objects[2], &list, &objects[3])) return NULL;
-    const uint8_t *blob = take_run(&buffers, objects[0], objects[1], &offsets);
-    const int32_t *order = blob ? take(&buffers, objects[2], 0, 4, &n_order) : NULL;
-    int64_t *out = order ? take(&buffers, objects[3], 1, 8, &n_out) : NULL;
-    if (out == NULL) goto done;
-    if (!PyList_Check(list) || PyList_Size(list) != n_out || offsets.n < 1 || (n_order && n_order != offsets.n - 1)) {
-        PyErr_SetString(PyExc_ValueError, "the strings, their order and the output do not fit each other");
+    Offsets at, columns[3];
+    Py_ssize_t n_order, n = PyList_Size(strings);
+    int done = 0;
+    if (!PyTuple_Check(segment) || PyTuple_Size(segment) != 6) {
+        PyErr_SetString(PyExc_TypeError, "the terms of a segment are a tuple of 6 arrays");
+        return 0;
+    }
+    const uint8_t *blob = take_run(&buffers, PyTuple_GetItem(segment, 0), PyTuple_GetItem(segment, 1), &at);
+    const int32_t *order = blob ? take(&buffers, PyTuple_GetItem(segment, 2), 0, 4, &n_order) : NULL;
+    for (int c = 0; order != NULL && c < 3; c++)
+        if (!take_column(&buffers, PyTuple_GetItem(segment, 3 + c), &columns[c])) order = NULL;
+    if (order == NULL) goto done;
+    if (at.n < 1 || (n_order && n_order != at.n - 1) || columns[0].n != at.n - 1 || columns[1].n != at.n - 1 || columns[2].n != at.n - 1) {
+        PyErr_SetString(PyExc_ValueError, "the strings, their order and their columns do not fit each other");
         goto done;
     }
-    for (Py_ssize_t i = 0; i < n_out; i++) {
+    for (Py_ssize_t i = 0; i < n; i++) {
         Py_ssize_t size;
-        const char *wanted = PyUnicode_AsUTF8AndSize(PyList_GetItem(list, i), &size);
-        out[i] = -1;
+        const char *wanted = PyUnicode_AsUTF8AndSize(PyList_GetItem(strings, i), &size);
+        int64_t number = wanted ? place_of(blob, &at, order, n_order, wanted, size) : -1;
         if (wanted == NULL) { /* no string of a blob holds half of a surrogate pair */
             if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) goto done;
             PyErr_Clear();
-            continue;
         }
-        int64_t low = 0, high = offsets.n - 1, start, end;
-        while (low < high) {
-            int64_t middle = low + (high - low) / 2, number = n_order ? order[middle] : middle;
-            if (!span_of(&offsets, number, &start, &end)) break;
-            int64_t least = end - start < size ? end - start : size;
-            int compared = memcmp(blob + start, wanted, (size_t)least);
-            if (compared == 0 && end - start == size) {
-                out[i] = number;
-                break;
-            }
-            if (compared < 0 || (compared == 0 && end - start < size)) low = middle + 1;
-            else high = middle;
-        }
+        numbers[i * step] = (int32_t)number;
+        if (number < 0) continue;
+        int64_t highest = entry(&columns[2], number);
+        facts[i].documents += entry(&columns[0], number);
+        facts[i].occurrences += entry(&columns[1], number);
+        if (highest > facts[i].highest) facts[i].highest = highest;
     }
-    result = none_if(1, "");
+    done = 1;
 done:
     give_back(&buffers);
+    return done;
+}
+
+PyDoc_STRVAR(find_terms_doc,
+             "find_terms(segments, strings) -> list of (documents, occurrences, highest, numbers)\n\n"
+             "Find strings among the terms of segments, of each a tuple: blob uint8, its offsets, order int32 (the\n"
+             "terms as they are sorted by their bytes; empty where they are), and unsigned numbers of any size a\n"
+             "term: documents, occurrences, largest count. The first two are added up; numbers are int32 a segment,\n"
+             "as bytes, -1 for none. A largest count is 1 at least.");
+
+static PyObject *find_terms(PyObject *self, PyObject *args) {
+    PyObject *segments, *strings, *result = NULL;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyList_Type, &segments, &PyList_Type, &strings)) return NULL;
+    Py_ssize_t n = PyList_Size(strings), n_segments = PyList_Size(segments);
+    Facts *facts = calloc((size_t)n + 1, sizeof(Facts));
+    int32_t *numbers = malloc(sizeof(int32_t) * (size_t)(n * n_segments + 1));
+    if (facts == NULL || numbers == NULL) PyErr_NoMemory();
+    for (Py_ssize_t i = 0; facts != NULL && i < n; i++) facts[i].highest = 1;
+    for (Py_ssize_t s = 0; !PyErr_Occurred() && s < n_segments; s++)
+        find_in(PyList_GetItem(segments, s), strings, facts, numbers + s, n_segments);
+    if (!PyErr_Occurred()) result = PyList_New(n);
+    for (Py_ssize_t i = 0; result != NULL && i < n; i++) {
+        PyObject *one = Py_BuildValue("LLLy#", (long long)facts[i].documents, (long long)facts[i].occurrences, (long long)facts[i].highest,
+                                      (const char *)(numbers + i * n_segments), 4 * n_segments);
+        if (one == NULL || PyList_SetItem(result, i, one) < 0) {
+            Py_DECREF(result);
+            result = NULL;
+        }
+    }
+    free(facts);
+    free(numbers);
     return result;
 }
 
@@ -1106,6 +1196,32 @@ static PyObject *unpack_forward(PyObject *self, PyObject *args) {
     }
     give_back(&buffers);
     return result;
+}
+
+/* Words are found by their 64-bit hash in a table of open addresses, looked at a few words later, when the processor has
+ * fetched its place. */
+/* Both halves of a product, folded. */
+static uint64_t folded(uint64_t a, uint64_t b) {
+#ifdef __SIZEOF_INT128__
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+#else
+    uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
+    uint64_t low = a0 * b0, mid = a1 * b0 + (low >> 32), more = a0 * b1 + (uint32_t)mid;
+    return ((more << 32) | (uint32_t)low) ^ (a1 * b1 + (mid >> 32) + (more >> 32));
+#endif
+}
+
+static int64_t hash_of(const uint16_t *units, int64_t n, uint64_t seed) {
+    uint64_t hash = seed ^ (uint64_t)n, four;
+    for (; n > 4; n -= 4, units += 4) {
+        memcpy(&four, units, 8);
+        hash = folded(hash ^ four, 0x9E3779B97F4A7C15ull);
+    }
+    four = 0;
+    memcpy(&four, units, 2 * (size_t)n);
+    hash = folded(hash ^ four, 0xD6E8FEB86659FD93ull);
+    return (int64_t)folded(hash ^ seed, 0xA0761D6478BD642Full);
 }
 
 #define EMPTY (-2) /* number of a free slot in a table of words */
@@ -1274,7 +1390,7 @@ static PyMethodDef methods[] = {{"highest", highest, METH_VARARGS, highest_doc},
                                 {"invert", invert, METH_VARARGS, invert_doc},
                                 {"scatter", scatter, METH_VARARGS, scatter_doc},
                                 {"strings", strings, METH_VARARGS, strings_doc},
-                                {"places", places, METH_VARARGS, places_doc},
+                                {"find_terms", find_terms, METH_VARARGS, find_terms_doc},
                                 {"pack_forward", pack_forward, METH_VARARGS, pack_forward_doc},
                                 {"unpack_forward", unpack_forward, METH_VARARGS, unpack_forward_doc},
                                 {"split", split, METH_VARARGS, split_doc},

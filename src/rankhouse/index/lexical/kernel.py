@@ -148,7 +148,7 @@ def search(
     arrays: Arrays,
     *,
     known: Mapping[str, tuple[tuple[int, ...], bytes]],
-    queries: Sequence[Mapping[str, tuple[float, tuple[int, ...]]]] | None,
+    queries: Sequence[Mapping[str, tuple[float, tuple[int, ...]]] | list[str]] | None,
 ) -> tuple[int, int] | None:
     """Find the best documents for each of several queries, compiled only; ``_kernel.rank`` says how.
 
@@ -261,26 +261,42 @@ def put(keys: Int64s, values: Int32s, table: Table) -> None:
     _kernel.put(keys, values, table.hashes, table.numbers)
 
 
-def places(blob: Bytes, offsets: Int64s, order: Int32s, strings_: list[str]) -> Int64s:
-    """Find strings among those of a blob: their numbers, -1 for none.
+class Vocabulary(NamedTuple):
+    """The terms of a segment, as ``_kernel.find_terms`` takes them; the order is empty for sorted ones."""
 
-    Args:
-        order: Numbers as the strings are sorted by their bytes; empty where they are.
-    """
-    found = np.full(len(strings_), -1, np.int64)
+    blob: Bytes
+    offsets: Int64s
+    order: Int32s
+    documents: NDArray[np.integer[Any]]
+    occurrences: NDArray[np.integer[Any]]
+    highest: NDArray[np.integer[Any]]
+
+
+Found = tuple[int, int, int, bytes]
+"""Of a term: documents, occurrences, largest count in one, 1 at least, and int32 numbers in the segments."""
+
+
+def find_terms(vocabularies: list[Vocabulary], terms: list[str]) -> list[Found]:
+    """Find terms in segments and add up what these know of them; number -1 where a segment has none."""
     if COMPILED:
-        _kernel.places(blob, offsets, order, strings_, found)
-        return found
-    raw, at = memoryview(blob), memoryview(offsets)
-    numbers = memoryview(order) if len(order) else range(len(at) - 1)
-    for i, string in enumerate(strings_):
-        wanted = string.encode("utf-8", "surrogatepass")
-        place = bisect_left(numbers, wanted, key=lambda number: bytes(raw[at[number] : at[number + 1]]))
-        if place < len(numbers):
-            number = numbers[place]
-            if bytes(raw[at[number] : at[number + 1]]) == wanted:
-                found[i] = number
+        return _kernel.find_terms(vocabularies, terms)
+    numbers = [[_place_of(term, one) for one in vocabularies] for term in terms]
+    found = list[Found]()
+    for places in numbers:
+        held = [(one, place) for one, place in zip(vocabularies, places, strict=True) if place >= 0]
+        documents = sum(int(one.documents[place]) for one, place in held)
+        occurrences = sum(int(one.occurrences[place]) for one, place in held)
+        highest = max((int(one.highest[place]) for one, place in held), default=1)
+        found.append((documents, occurrences, max(1, highest), np.array(places, np.int32).tobytes()))
     return found
+
+
+def _place_of(term: str, among: Vocabulary) -> int:
+    raw, at, wanted = memoryview(among.blob), among.offsets, term.encode("utf-8", "surrogatepass")
+    numbers = memoryview(among.order) if len(among.order) else range(len(at) - 1)
+    place = bisect_left(numbers, wanted, key=lambda number: bytes(raw[at[number] : at[number + 1]]))
+    number = numbers[place] if place < len(numbers) else -1
+    return number if number >= 0 and bytes(raw[at[number] : at[number + 1]]) == wanted else -1
 
 
 def strings(blob: Bytes, offsets: Int64s, rows: Int64s) -> list[str]:

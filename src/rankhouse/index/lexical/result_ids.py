@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +14,22 @@ Table = NDArray[np.object_]
 Codes = NDArray[np.int32]
 
 
+_AHEAD: Final = 512
+
+
 class IndexIds:
     """The ids of documents of an index, by row; read when somebody asks for them."""
 
     def __init__(self, index: Index, rows: NDArray[np.int64]) -> None:
         self._index, self._rows = index, rows
+        self._read: tuple[int, list[str]] = (0, [])  # the first row of those read last, and their ids
 
     def names(self, start: int, stop: int) -> list[str]:
-        """Read the ids of rows [start, stop)."""
-        return self._index.ids(self._rows[start:stop])
+        """Read the ids of rows [start, stop), and some behind them, which are often asked for next."""
+        first, ids = self._read
+        if not first <= start <= stop <= first + len(ids):
+            first, ids = self._read = start, self._index.ids(self._rows[start : max(stop, start + _AHEAD)])
+        return ids[start - first : stop - first]
 
     def taken(self, places: NDArray[np.int64]) -> IndexIds:
         """Return the ids of some rows."""

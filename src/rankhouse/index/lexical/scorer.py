@@ -8,8 +8,8 @@ kernel ranks for many queries in one call; it gets numbers a term, and numbers o
 from __future__ import annotations
 
 import struct
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +25,9 @@ from rankhouse.index.lexical.weighting import Collection, Ratio, Sum, TermCounts
 
 Weighted = Mapping[str, tuple[float, TermCounts]]
 """The terms of a query in the order of the sum, with their weights as they are scored and their counts."""
+Counted = list[str]
+"""The terms of a query in the order of the sum, each as often as it occurs there, which is its weight."""
+Asked = Sequence[Weighted] | Sequence[Counted]
 
 LARGEST_TABLE_TF: Final = 255
 """Highest count up to which a term has a table of scores [tf][length code]; above, each posting is scored."""
@@ -88,8 +91,13 @@ class DocumentScore(NamedTuple):
 
 
 Known = dict[str, tuple[TermCounts, bytes]]
-"""Terms with their counts and records, as the kernel takes them."""
+"""Terms with their counts and records, as the kernel takes them; empty where no document holds the term."""
 _HEAD = struct.Struct("<di")  # a record before the numbers
+
+
+def _padded(record: bytes) -> bytes:
+    """Fill a record up to where its table begins."""
+    return record + bytes(-len(record) % 8)
 
 
 class Scorer:
@@ -105,7 +113,6 @@ class Scorer:
 
     def __init__(self, index: Index, model: Weighting, collection: Collection) -> None:
         self._index, self._model, self._collection = index, model, collection
-        self._lock = threading.Lock()
         self._known: Known = {}
         self._table = lru_cache(maxsize=4096)(self._make_table)
         self._scored = lru_cache(maxsize=256)(self._score_postings)
@@ -119,9 +126,14 @@ class Scorer:
         """
         if not kernel.COMPILED:
             return [self._rank_plainly(terms, k, every=every) for terms in queries]
-        size = max(1, _AT_ONCE // k)
-        parts = [list(queries[start : start + size]) for start in range(0, len(queries), size)]
-        return [hits for part in parts for hits in self._rank(part, k, every=every)]
+        return self._rank(list(queries), k, every=every)
+
+    def best(self, queries: list[Counted], k: int) -> list[Hits] | None:
+        """Find the best k documents for each query by the index's counts; None where weights are needed."""
+        model = self._model
+        if not kernel.COMPILED or model.form is None or model.prior or model.mean or model.asked:
+            return None
+        return self._rank(queries, k, every=False)
 
     def counted(self, terms: Weighted, k: int, *, every: bool = False) -> tuple[Hits, int]:
         """Find the best k documents for one query, k may be 0, and count all that match."""
@@ -137,10 +149,11 @@ class Scorer:
 
     # --- by the compiled kernel -----------------------------------------------------------------------------
 
-    def _rank(
-        self, queries: list[Weighted], k: int, *, every: bool, matches: Int64s | None = None
-    ) -> list[Hits]:
-        many = len(queries)
+    def _rank(self, queries: Asked, k: int, *, every: bool, matches: Int64s | None = None) -> list[Hits]:
+        many, most = len(queries), max(1, _AT_ONCE // k)
+        if many > most:
+            parts = [queries[start : start + most] for start in range(0, many, most)]
+            return [hits for part in parts for hits in self._rank(part, k, every=every)]
         rows, scores = np.empty(many * k, np.int64), np.empty(many * k, np.float32)
         counts = np.empty(many, np.int64)
         self._ask(queries, (PRUNING, k, every), (rows, scores, counts, matches))
@@ -148,7 +161,7 @@ class Scorer:
         ends = zip(range(0, many * k, k), counts.tolist(), strict=True)
         return [Hits(rows[start : start + n], scores[start : start + n]) for start, n in ends]
 
-    def _ask(self, queries: list[Weighted], options: tuple[int, int, int], found: kernel.Arrays) -> None:
+    def _ask(self, queries: Asked, options: tuple[int, int, int], found: kernel.Arrays) -> None:
         """Have the kernel answer queries."""
         arrays = (None, None, None, self._priors(queries), None, None, None, *found)
         if self._model.form is not None and (
@@ -156,6 +169,7 @@ class Scorer:
             or self._searched(options, self._learn(queries), queries, arrays)
         ):
             return
+        queries = [self._weighted(terms) if isinstance(terms, list) else terms for terms in queries]
         # A table holds the weight of its term: queries with equal ones are answered together.
         asked: dict[str, tuple[float, TermCounts]] = {}
         alike = all(asked.setdefault(t, one) == one for terms in queries for t, one in terms.items())
@@ -168,7 +182,7 @@ class Scorer:
                 raise RuntimeError(f"the kernel does not know the terms it was given: {list(asked)}")
 
     def _searched(
-        self, options: tuple[int, int, int], known: Known, queries: list[Weighted], arrays: kernel.Arrays
+        self, options: tuple[int, int, int], known: Known, queries: Asked, arrays: kernel.Arrays
     ) -> bool:
         """Return whether the kernel knows the terms, and so has filled the arrays."""
         done = kernel.search(self._opened, options, arrays, known=known, queries=queries)
@@ -206,40 +220,45 @@ class Scorer:
             prior = model.prior.norm(lengths)
         return by_length.tobytes(), by_code.tobytes(), fall.tobytes(), prior.tobytes()
 
-    def _learn(self, queries: Sequence[Weighted]) -> Known:
+    def _weighted(self, terms: Counted) -> Weighted:
+        """Return the terms that documents hold, with their weights and counts."""
+        table = self._index.look_up(terms)
+        counted = ((t, float(n), table[t].counts) for t, n in Counter(terms).items())
+        return {term: (weight, counts) for term, weight, counts in counted if counts.documents}
+
+    def _learn(self, queries: Asked) -> Known:
         """Return what is known of terms, of which those that are new are looked up all at once."""
-        with self._lock:
-            known = self._known if len(self._known) <= KNOWN_TERMS else {}
-            fresh = {
-                term: counts
-                for terms in queries
-                for term, (_, counts) in terms.items()
-                if term not in known or known[term][0] != counts
-            }
-            if fresh:
-                known.update(self._records(fresh))
-            self._known = known
+        known = self._known if len(self._known) <= KNOWN_TERMS else {}
+        own = [t for terms in queries if isinstance(terms, list) for t in terms if t not in known]
+        table = self._index.look_up(own)
+        fresh = {term: table[term].counts for term in own}
+        for terms in queries:
+            if not isinstance(terms, list):
+                fresh |= {t: counts for t, (_, counts) in terms.items() if known.get(t, (None,))[0] != counts}
+        known.update(self._records(fresh))
+        self._known = known
         return known
 
-    def _records(self, fresh: Mapping[str, TermCounts]) -> Iterator[tuple[str, tuple[TermCounts, bytes]]]:
-        """Yield the records of terms, but for those whose scores the kernel has no formula for."""
-        form, collection, counts = self._model.form, self._collection, list(fresh.values())
-        table = self._index.look_up(fresh)
-        slots = [table.slots[term] for term in fresh]
-        heads = kernel.term_records(table.numbers[slots], table.highest[slots])
-        tails = [b""] * len(fresh)
+    def _records(self, fresh: Mapping[str, TermCounts]) -> Known:
+        """Return the records of terms, but for those whose scores the kernel has no formula for."""
+        form, collection, table = self._model.form, self._collection, self._index.look_up(fresh)
+        records = {term: (counts, b"") for term, counts in fresh.items() if not counts.documents}
+        held = {term: counts for term, counts in fresh.items() if counts.documents}
         if isinstance(form, Ratio):
-            heads["fact"] = [form.fact(one, collection) for one in counts]
+            for term, counts in held.items():
+                _, highest, packed = table[term]
+                records[term] = counts, _HEAD.pack(form.fact(counts, collection), highest) + packed
         elif isinstance(form, Sum):
-            sizes = np.minimum(heads["highest"], _LARGEST_RISE).astype(np.int64) + 1
+            held = {term: counts for term, counts in held.items() if table[term].highest <= _LARGEST_RISE}
+            sizes = np.array([table[term].highest + 1 for term in held], np.int64)
             ends = np.cumsum(sizes)
-            tf = np.arange(ends[-1]) - np.repeat(ends - sizes, sizes)
-            p = np.repeat([form.probability(one, collection) for one in counts], sizes)
-            rises, pad = np.asarray(form.rise(tf, p), np.float64), bytes(-heads.itemsize % 8)
-            tails = [pad + rises[end - n : end].tobytes() for n, end in zip(sizes, ends, strict=True)]
-        for term, one, head, tail in zip(fresh, counts, heads, tails, strict=True):
-            if isinstance(form, Ratio) or head["highest"] <= _LARGEST_RISE:
-                yield term, (one, head.tobytes() + tail)
+            tf = np.arange(sizes.sum()) - np.repeat(ends - sizes, sizes)
+            p = np.repeat([form.probability(counts, collection) for counts in held.values()], sizes)
+            rises = np.asarray(form.rise(tf, p), np.float64)
+            for (term, counts), n, end in zip(held.items(), sizes, ends, strict=True):
+                head = _HEAD.pack(0, table[term].highest) + table[term].packed
+                records[term] = counts, _padded(head) + rises[end - n : end].tobytes()
+        return records
 
     def _tables(self, queries: Sequence[Weighted]) -> tuple[Known, tuple[Int64s, Int32s, Float32s]]:
         """Make records with tables where the kernel has no formula, and score postings where none fits.
@@ -256,19 +275,20 @@ class Scorer:
             if term in known:
                 own[term] = known[term]
                 continue
-            slot = table.slots[term]
-            numbers, highest = table.numbers[slot], int(table.highest[slot])
+            highest, packed = table[term].highest, table[term].packed
             if has_formula or highest > LARGEST_TABLE_TF:
-                own[term] = counts, _HEAD.pack(0, -1) + numbers.tobytes()
-                for position in np.flatnonzero(numbers >= 0).tolist():
-                    some = self._scored(position, int(numbers[position]), boost, counts)
+                own[term] = counts, _HEAD.pack(0, -1) + packed
+                for position, number in enumerate(table[term].numbers):
+                    if number < 0:
+                        continue
+                    some = self._scored(position, number, boost, counts)
                     lists += [place, position, given, given + len(some.rows)]
                     given += len(some.rows)
                     rows.append(some.rows)
                     scores.append(some.values.astype(np.float32))
             elif term not in own:
-                head = _HEAD.pack(0, highest) + numbers.tobytes()
-                own[term] = counts, head + bytes(-len(head) % 8) + self._table(highest, boost, counts)
+                head = _padded(_HEAD.pack(0, highest) + packed)
+                own[term] = counts, head + self._table(highest, boost, counts)
         return own, (np.array(lists, np.int64), np.concatenate(rows), np.concatenate(scores))
 
     def _make_table(self, highest: int, boost: float, counts: TermCounts) -> bytes:
@@ -277,7 +297,7 @@ class Scorer:
         scores = self._model.term(tf, lengths, counts, collection=self._collection, boost=boost)
         return np.asarray(scores, np.float32).tobytes()
 
-    def _priors(self, queries: Sequence[Weighted]) -> Float64s | None:
+    def _priors(self, queries: Asked) -> Float64s | None:
         """Return the two numbers of the prior of each query, (queries, 2); None without a prior."""
         if (prior := self._model.prior) is None:
             return None
@@ -299,7 +319,7 @@ class Scorer:
         table = self._index.look_up(terms)
         of_segments = list[Hits]()
         for position, segment in enumerate(self._index.segments):
-            numbers = [(t, int(table.numbers[table.slots[t], position])) for t in terms]
+            numbers = [(t, table[t].numbers[position]) for t in terms]
             scored = [self._scored(position, number, *terms[t]) for t, number in numbers if number >= 0]
             if len(scored) >= (len(numbers) if every else 1) > 0:
                 lengths = segment.lengths_among_all(exact=self._model.exact_lengths)

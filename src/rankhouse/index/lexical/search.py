@@ -30,7 +30,7 @@ from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
 from rankhouse.index.lexical.result_ids import IndexIds
-from rankhouse.index.lexical.scorer import NO_HITS, DocumentScore, Hits, Scorer, Weighted
+from rankhouse.index.lexical.scorer import NO_HITS, Counted, DocumentScore, Hits, Scorer, Weighted
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Collection, TermCounts, Weighting
 
 if TYPE_CHECKING:
@@ -69,6 +69,10 @@ class SearchSource(Protocol):
 
     def hits(self, model: Weighting, queries: Sequence[Weighted], k: int) -> list[Hits]:
         """Find the best k documents for each of several queries."""
+        ...
+
+    def best(self, model: Weighting, queries: list[Counted], k: int) -> list[Hits] | None:
+        """Find the same for queries whose terms weigh as they are counted; None where that takes more."""
         ...
 
     def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
@@ -112,6 +116,10 @@ class IndexSource:
         """Find the best k documents for each query."""
         return self.scorer(model).hits(queries, k)
 
+    def best(self, model: Weighting, queries: list[Counted], k: int) -> list[Hits] | None:
+        """Find the same for terms that weigh as they are counted; None where that takes more."""
+        return self.scorer(model).best(queries, k)
+
     def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
         """Score one document."""
         return self.scorer(model).document_score(terms, row)
@@ -122,7 +130,8 @@ class IndexSource:
 
     def ids_of(self, answers: Sequence[Hits]) -> RowIds:
         """Return the ids of all hits, which are read when somebody asks for them."""
-        return IndexIds(self._index, np.concatenate([NO_HITS.rows, *(hits.rows for hits in answers)]))
+        rows = [hits.rows for hits in answers]
+        return IndexIds(self._index, rows[0] if len(rows) == 1 else np.concatenate([NO_HITS.rows, *rows]))
 
 
 def source_of(index: Index) -> IndexSource:
@@ -295,6 +304,10 @@ class Retriever:
 
     def search_all(self, queries: Sequence[Query]) -> list[Hits]:
         """Find the best documents for each of several queries, feedback included."""
+        if self.feedback is None:
+            counted = [sorted(self.source.analyzer(query.text)) for query in queries]
+            if (found := self.source.best(self.model, counted, self.k)) is not None:
+                return found
         asked = [self.terms(query.text) for query in queries]
         if self.feedback is not None:
             after = self._after_feedback(asked, self.feedback)

@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.nouns import Document
-from rankhouse.index.lexical import kernel, packing
+from rankhouse.index.lexical import packing
 from rankhouse.index.lexical.arrays import DEAD, OPTIONAL, REBUILD, check_files, map_file
-from rankhouse.index.lexical.kernel import Bytes, Forward, Int32s, Int64s, tally
+from rankhouse.index.lexical.kernel import Bytes, Forward, Int32s, Int64s, Vocabulary, tally
 from rankhouse.index.lexical.packing import AREA
 from rankhouse.index.lexical.store import DocumentStore, NoTexts, Strings
 from rankhouse.io.checksums import CheckedArray, FileSum
@@ -85,6 +85,11 @@ class TermLists:
     def _map(self, name: str) -> CheckedArray[Any]:
         """Map a file; where it is large, with the guard that compares its blocks."""
         return map_file(self.folder / name, self._sums.get(name), self.again)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether all lists were compared, so that each may be read."""
+        return self._lists.complete and self._areas.complete
 
     def check_lists(self, numbers: NDArray[np.integer[Any]]) -> None:
         """See to it that the lists of terms may be read; -1 stands for none."""
@@ -199,12 +204,14 @@ class Segment(TermLists):
 
     # --- terms --------------------------------------------------------------------------------------------
 
-    def find(self, terms: list[str]) -> Int64s:
-        """Find the numbers of terms, -1 where there is none, and see to it that their lists may be read."""
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The terms and their counts, deleted documents left out, but for the largest count of one."""
+        documents, occurrences = self._frequencies.whole(), self._occurrences.whole()
+        if len(self.dead):
+            documents, occurrences = documents - self._gone[0], occurrences - self._gone[1]
         blob, at = self.terms.blob.whole(), self.terms.offsets.whole()
-        numbers = kernel.places(blob, at, self._order.whole(), terms)
-        self.check_lists(numbers)
-        return numbers
+        return Vocabulary(blob, at, self._order.whole(), documents, occurrences, self._highest.whole())
 
     @cached_property
     def _gone(self) -> tuple[Int64s, Int64s]:
@@ -212,26 +219,13 @@ class Segment(TermLists):
         bags, terms = self.bags_among_all(self.dead.astype(np.int64)), len(self.terms)
         return tally(bags.terms, terms), tally(bags.terms, terms, bags.tfs)
 
-    def counts(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Return how many documents hold each of some terms, and how often each occurs, (n,) each."""
-        documents = self._frequencies[numbers].astype(np.int64)
-        occurrences = self._occurrences[numbers].astype(np.int64)
-        if len(self.dead):
-            documents -= self._gone[0][numbers]
-            occurrences -= self._gone[1][numbers]
-        return documents, occurrences
-
-    def highest_tf(self, numbers: Int64s) -> Int64s:
-        """Return the largest count of each of some terms in one document, deleted ones included."""
-        return self._highest[numbers].astype(np.int64)
-
     def names(self) -> list[str]:
         """List the terms that documents hold."""
         names = list(self.terms)
         if not len(self.dead):
             return names
-        held, _ = self.counts(np.arange(len(names)))
-        return [name for name, n in zip(names, held.tolist(), strict=True) if n]
+        held = self.vocabulary.documents.tolist()
+        return [name for name, n in zip(names, held, strict=True) if n]
 
     def postings_among_alive(self, number: int) -> tuple[Int32s, NDArray[Any]]:
         """Return the rows of a term's documents, and its count in each."""

@@ -22,7 +22,7 @@ from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.lexical.result_ids import KnownIds
-from rankhouse.index.lexical.scorer import DocumentScore, Hits, Weighted
+from rankhouse.index.lexical.scorer import Counted, DocumentScore, Hits, Weighted
 from rankhouse.index.lexical.weighting import Collection, TermCounts, Weighting
 from rankhouse.index.sharded.shard import IndexShard, LocalShards, Request, ShardFailed, ShardInfo, Shards
 
@@ -213,6 +213,9 @@ class ShardedIndex:
             IndexShard.rank, model=model.notation, collection=self.collection, queries=tuple(queries), k=k
         )
         return self.best_of_all(request, k)
+
+    def best(self, model: Weighting, queries: list[Counted], k: int) -> None:
+        """Leave it to :meth:`hits`: shards rank by the counts of all."""
 
     def best_of_all(self, request: Request, k: int) -> list[Hits]:
         """Ask every shard for its best k documents of some queries, and return the best k of all for each."""
