@@ -381,5 +381,5 @@ def check_scores(scores: Iterable[object], where: str) -> None:
             continue
         if not isinstance(score, Real) or score != score:  # noqa: PLR0124 - NaN; isnan knows no long integers
             raise BadData(f"{where} is {score!r:.60} in row {place:,}; scores are numbers, never NaN")
-        if abs(score) > _LARGEST and score not in (inf, -inf):
+        if abs(cast(float, score)) > _LARGEST and score not in (inf, -inf):
             raise BadData(f"{where} is {score!r:.60} in row {place:,}; scores are numbers of 32 bits")
