@@ -83,24 +83,28 @@ def test_functions_take_few_parameters():
 # serve: 140 for Markdown rendered where it is judged, by blocks and items, and pages that await vectors;
 # explanation: 30 for folded texts; systems: 5 for documents without texts.
 # adaptation and nn: 35 for other programs on the processor.
+# cli, training: 140 for validation on other collections, and queries as terms. adaptation: 135 for vectors that are there,
+# int8, questions by the minutes, validation of encoders. io, serve: 110 for manual pages and mail. index and text: 75 for one
+# compiled call a group of terms. hosts and io: 65 for what frameworks give wrongly. nn: 60 for stored TK. cluster: 20 for a
+# full object store.
 BUDGETS = {
-    "cli": (4_679, 4_020),
-    "cluster": (1_603, 1_603),
-    "api": (1_252, 1_100),
-    "serve": (11_267, 9_110),
-    "recipes": (2_630, 2_620),
+    "cli": (4_724, 4_020),
+    "cluster": (1_623, 1_603),
+    "api": (1_258, 1_100),
+    "serve": (11_291, 9_110),
+    "recipes": (2_632, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_400, 2_500),
+    "jobs adaptation": (3_536, 2_500),
     "systems": (2_649, 1_900),
-    "training explanation stores": (12_412, 11_700),
-    "index models ranking labels evaluation": (24_579, 19_100),
-    "text nn page": (7_241, 6_390),
-    "io": (5_653, 3_300),
-    "core": (2_513, 1_850),
-    "hosts": (1_765, 1_520),
+    "training explanation stores": (12_477, 11_700),
+    "index models ranking labels evaluation": (24_665, 19_100),
+    "text nn page": (7_316, 6_390),
+    "io": (5_739, 3_300),
+    "core": (2_516, 1_850),
+    "hosts": (1_804, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_214, 66_000
-MOST_FILES, PLANNED_FILES = 443, 400
+MOST_ALL, PLANNED_ALL = 82_801, 66_000
+MOST_FILES, PLANNED_FILES = 444, 400
 MOST_SHARED_NAMES = 13
 
 

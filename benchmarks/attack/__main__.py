@@ -22,6 +22,7 @@ from . import (
     bad_words,
     changes,
     fuzz,
+    hosts,
     kills,
     markup,
     mcp,
@@ -68,6 +69,7 @@ CAMPAIGNS = {
     "pretrain": pretrain.trials,
     "up": up.trials,
     "tabs": tabs.trials,
+    "hosts": hosts.trials,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -22,7 +23,8 @@ def prepare() -> None:
     """Import what every command needs, and keep every process to one thread."""
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "COLUMNS": "110", "HF_HUB_OFFLINE": "1"}
     for name in _SMALL:
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):  # charts are not installed beside other frameworks
+            importlib.import_module(name)
     gc.freeze()
 
 

@@ -354,6 +354,22 @@ def test_ids_of_python_objects_are_checked_as_those_of_files(doc_id, tmp_path):
     assert not (tmp_path / "i").exists()
 
 
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"text": "x \ud800"}, "document \"d\" holds '\\\\ud800', half of a surrogate pair"),
+        ({"text": "x", "title": "\udfff"}, "document \"d\" holds '\\\\udfff'"),
+        ({"text": "x", "by": "\ud800"}, 'document "d" holds'),
+        ({"text": "x", "by": object()}, 'document "d" has a field that cannot be stored'),
+        ({"text": "x", "by": 10**30}, 'document "d" has a field that cannot be stored'),
+    ],
+)
+def test_texts_of_python_objects_are_checked_as_those_of_files(fields, words, tmp_path):
+    with pytest.raises(rh.RankhouseError, match=words):
+        rh.Index.build([{"id": "d", **fields}], tmp_path / "i", workers=1)
+    assert not (tmp_path / "i").exists()
+
+
 def test_a_result_is_copied_whole_and_false_when_empty(index):
     result = index.search("ships harbour")
     for again in (pickle.loads(pickle.dumps(result)), copy.copy(result), copy.deepcopy(result)):

@@ -19,7 +19,8 @@ def worker(module):
 
     def sick(self, folder, shard):
         time.sleep(told()["seconds"])
-        if any(self._job.unit_name(unit) in told()["units"] for unit in range(shard.start, shard.stop)):
+        units = told()["units"]
+        if units and any(self._job.unit_name(unit) in units for unit in range(shard.start, shard.stop)):
             os.kill(os.getpid(), signal.SIGKILL)
         return make(self, folder, shard)
 

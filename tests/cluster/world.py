@@ -21,6 +21,8 @@ SYSTEM = {
     "health_check_timeout_ms": 5000,
     "health_check_failure_threshold": 5,
 }
+SMALLEST = 75 << 20
+"""Bytes of the smallest object store that Ray starts."""
 
 
 def free_port():
@@ -39,12 +41,18 @@ def serve():
     Path(sys.argv[1], "ray").mkdir(exist_ok=True)
     from ray.cluster_utils import Cluster
 
-    port = free_port()
+    port, held = free_port(), []
     arguments = {"num_cpus": 1, "gcs_server_port": free_port(), "ray_client_server_port": port}
     arguments |= {"temp_dir": sys.argv[1], "_system_config": SYSTEM, "include_dashboard": False}
+    second = {"num_cpus": 1}
+    if len(sys.argv) > 2:
+        spilling = {"type": "filesystem", "params": {"directory_path": sys.argv[2]}}
+        config = SYSTEM | {"object_spilling_config": json.dumps(spilling)}
+        arguments |= {"num_cpus": 3, "object_store_memory": SMALLEST, "_system_config": config}
+        second = {"num_cpus": 2, "object_store_memory": SMALLEST}
     cluster = Cluster(initialize_head=True, head_node_args=arguments, shutdown_at_exit=True)
     try:
-        cluster.add_node(num_cpus=1)
+        cluster.add_node(**second)
         while True:
             nodes = [cluster.head_node, *cluster.worker_nodes]
             raylets = [one.process.pid for node in nodes for one in node.all_processes.get("raylet", [])]
@@ -56,12 +64,29 @@ def serve():
                 cluster.add_node(num_cpus=1)
             elif word == "versions":
                 call_itself(cluster, more)
+            elif word == "fill":
+                fill(cluster.address, held)
+            elif word == "empty":
+                held.clear()
             else:
                 break
     finally:
         cluster.shutdown()
         sys.stdout.flush()
         os._exit(0)  # Ray's own threads do not survive the end of Python
+
+
+def fill(address, held):
+    """Hold objects until the object store of the first node takes no more."""
+    import numpy as np
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(address, log_to_driver=False)
+    for size in (60 << 20, 1 << 20, 1 << 17):
+        with contextlib.suppress(ray.exceptions.OutOfDiskError):
+            while True:
+                held.append(ray.put(np.ones(size, np.uint8)))
 
 
 def call_itself(cluster, version):
@@ -78,9 +103,12 @@ def call_itself(cluster, version):
 
 
 class World:
-    """A cluster of two nodes, one processor each; the head is never killed."""
+    """A cluster of two nodes, one processor each; the head is never killed.
 
-    def __init__(self):
+    A ``tight`` one has three and two, the smallest object stores, and a disk of 1 MB to spill to.
+    """
+
+    def __init__(self, tight=False):
         self.temp = Path(tempfile.mkdtemp(prefix="rh-ray.", dir="/tmp"))
         shutil.copy(Path(__file__).with_name("sick_worker.py"), self.temp / "sitecustomize.py")
         self.sick_file = self.temp / "sick"
@@ -91,6 +119,10 @@ class World:
         sickly = {"RANKHOUSE_SICK": str(self.sick_file), "PYTHONPATH": os.pathsep.join(path)}
         self.nodes_environment = self.environment | sickly
         words, pipe = [sys.executable, __file__, str(self.temp)], subprocess.PIPE
+        if tight:
+            (spill := self.temp / "spill").mkdir()
+            mounted = f'mount -t tmpfs -o size=1m none {spill} && exec "$@"'
+            words = ["unshare", "--mount", "sh", "-c", mounted, "sh", *words, str(spill)]
         with (self.temp / "host.log").open("w") as log:
             self._host = subprocess.Popen(
                 words, stdin=pipe, stdout=pipe, stderr=log, env=self.nodes_environment, text=True
@@ -153,6 +185,13 @@ class World:
         with contextlib.suppress(ProcessLookupError):
             os.kill(random.choice(workers), signal.SIGKILL)
         return True
+
+    @contextlib.contextmanager
+    def full(self):
+        """Keep the first node's object store full while the block runs."""
+        self._ask("fill")
+        yield
+        self._ask("empty")
 
     @contextlib.contextmanager
     def of_version(self, ray):

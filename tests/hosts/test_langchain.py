@@ -102,6 +102,8 @@ def test_faults_are_named(folder):
         RankhouseCompressor(ranker=Overlap(), top_n=0).compress_documents([Document(page_content="x")], "x")
     with pytest.raises(WrongUse, match="-1 documents are asked for"):
         RankhouseRetriever(system="bm25", index="notes.index", k=-1).invoke("ships")
+    with pytest.raises(BadData, match="the query is blank"):
+        compressor.compress_documents([Document(page_content="x")], " ")
     with pytest.raises(BadData, match="the query is 3"):
         compressor.compress_documents([Document(page_content="x")], 3)
 

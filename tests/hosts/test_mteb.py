@@ -155,6 +155,13 @@ def test_other_faults_are_named(tmp_path):
         model.search([{"id": "q"}], top_k=3)
     with pytest.raises(WrongUse, match="0 documents are asked for"):
         model.search(ASKED, top_k=0)
+    for k in (0, -1, 2.5, "3", True):
+        with pytest.raises(WrongUse, match="documents are asked for"):
+            model.search(ASKED, top_k=k, top_ranked=CANDIDATES)
+    whole = model.search(ASKED, top_k=5, top_ranked=CANDIDATES)
+    assert model.search(ASKED, top_k=10**30, top_ranked=CANDIDATES) == whole
+    with pytest.raises(BadData, match="inputs1 has 2 texts and inputs2 has 1"):
+        RerankModel(Overlap()).predict([{"text": ["a", "b"]}], [{"text": ["b"]}])
     with pytest.raises(BadModel, match="not a number"):
         RerankModel(Broken()).predict([{"text": ["a"]}], [{"text": ["b"]}])
     with pytest.raises(WrongUse, match="without a depth"):

@@ -215,14 +215,37 @@ def test_a_faulty_query_is_named(change, words):
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize("given", [None, {"qid": ["q1"]}, [{"qid": "q1"}]])
+def test_what_is_no_frame_is_named(folder, given):
+    for transformer in (Retriever("bm25", NOTES), Reranker(Overlap()), TextLoader(NOTES)):
+        with pytest.raises(BadFrame, match=f"takes a frame of .*; this is a {type(given).__name__}"):
+            transformer.transform(given)
+
+
+def test_two_columns_of_one_name_are_named(folder):
+    frame = pd.DataFrame([["q1", "ships", "d1", "d2"]], columns=["qid", "query", "docno", "docno"])
+    for transformer in (Reranker(Overlap(), NOTES), TextLoader(NOTES)):
+        with pytest.raises(BadFrame, match='this one has two columns "docno"'):
+            transformer.transform(frame)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"docno": ["d1", "d1"]}, 'the column "docno" of qid "q1" is "d1" in rows 0 and 1'),
         ({"score": [1.0, float("nan")]}, 'the column "score" is nan in row 1'),
         ({"score": [1.0, "high"]}, "the column \"score\" is 'high' in row 1"),
-        ({"docno": ["d1", None]}, 'the column "docno" of qid "q1" is nan in row 1'),
-        ({"query": ["ships", "locks"]}, 'the column "qid" is "q1" in rows 0 and 1'),
+        ({"score": [1.0, 10**400]}, "in row 1; scores are numbers of 32 bits"),
+        ({"score": [1.0, 1e308]}, 'the column "score" is 1e+308 in row 1; scores are numbers of 32 bits'),
+        ({"score": pd.Series([1.0, None], dtype=object)}, 'the column "score" is nan in row 1'),
+        ({"docno": ["d1", None]}, 'the column "docno" is nan in row 1'),
+        (
+            {"docno": pd.Series(["d1", "\ud800"], dtype=object)},
+            """the column "docno" is '\\ud800' in row 1""",
+        ),
+        ({"docno": ["d1", ["d2"]]}, """the column "docno" is ['d2'] in row 1"""),
+        ({"query": ["ships", "locks"]}, 'the column "query" has several texts for qid "q1"'),
+        ({"query": ["ships", {}]}, 'the column "query" of qid "q1" is {}, a dict'),
         ({"text": ["a", None]}, 'the column "text" of docno "d2", qid "q1", is nan'),
     ],
 )

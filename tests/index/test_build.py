@@ -383,3 +383,12 @@ def test_a_thousand_workers_are_no_more_than_the_processors():
         Analysts("english", 999) as analysts,
     ):
         assert analysts.workers == max(2, os.cpu_count())
+
+
+def test_an_index_is_opened_without_pythons_parser(tmp_path, monkeypatch):
+    """It fails now and then where several threads parse, and one of them could not open its index."""
+    build([Document("a", "ships")], tmp_path / "i", ALONE)
+    with monkeypatch.context() as patched:
+        patched.setattr("ast.literal_eval", None)
+        documents = len(Index.open(tmp_path / "i"))
+    assert documents == 1

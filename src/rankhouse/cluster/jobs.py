@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rankhouse.cluster.actors import Fault, actor_class, received, start_actor
-from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, ray_session
+from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, full_store, ray_session
 from rankhouse.cluster.worker import JobSetup, JobWorker, Made, beacon, shard_folder, write_shard
 from rankhouse.core import progress
 from rankhouse.core.errors import BadData, RankhouseError, WrongUse, name_few, warn
@@ -177,15 +177,16 @@ class Pool:
         try:
             answer = self._ray.get(task)
         except errors.RayTaskError as error:  # a fault of the actor's own shell
-            if not isinstance(error, errors.OutOfDiskError):
+            if not (reason := full_store(error)):
                 raise RankhouseError(f"a worker failed: {first_line(error)}") from error
-            reason = "Ray's memory and the disk below it are full; free some space, what is done is kept"
-            answer = Fault("OutputFailed", reason, disk_full=True)
+            answer = Fault("OutputFailed", f"{reason}; then give the same command again", disk_full=True)
         except errors.LocalRayletDiedError as error:
             raise RankhouseError(
                 "Ray on this machine died; what is done is kept: give the same command again"
             ) from error
         except errors.RayError as error:
+            if full_store(error):  # here: no other worker could hand over what it made either
+                raise
             self._lost(worker, queue, first_line(error))
             return
         self._last_seen = time.monotonic()

@@ -18,7 +18,7 @@ import click
 
 from rankhouse.cluster.actors import Fault, actor_class, received, start_actor
 from rankhouse.cluster.jobs import TRIES
-from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, ray_session
+from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, full_store, ray_session
 from rankhouse.cluster.worker import beacon, locked, sees
 from rankhouse.core.errors import MissingInput, RankhouseError, WrongUse, warn
 from rankhouse.recipes.execute.execute import Call, State, call, conclude, of_step, standing
@@ -157,9 +157,9 @@ class _Passes:
         task = running.task
         try:
             answer = self._ray.get(ref)
-        except self._ray.exceptions.RayTaskError as error:
-            raise RankhouseError(f"{running.where}: {error}") from error
         except self._ray.exceptions.RayError as error:
+            if (reason := full_store(error)) or isinstance(error, self._ray.exceptions.RayTaskError):
+                raise RankhouseError(f"{running.where}: {reason or first_line(error)}") from error
             self._deaths[task.which] += 1
             if self._deaths[task.which] < TRIES:
                 self._left = {task.which: task} | self._left

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankhouse.cluster.actors import Fault, Opener, actor_class, received, start_actor
-from rankhouse.cluster.session import ClusterOptions, ray_session
+from rankhouse.cluster.session import ClusterOptions, full_store, ray_session
 from rankhouse.core.errors import RankhouseError
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.manifest import index_folders
@@ -87,6 +87,8 @@ class Replicas:
                     self._lost(replica, actor)
                     raise ReplicaFailed(f"no answer in {PATIENCE:.0f} s") from None
                 except Exception as error:
+                    if reason := full_store(error):
+                        raise ReplicaFailed(reason) from error
                     if not self._is_death(error):
                         raise
                     self._lost(replica, actor)

@@ -27,6 +27,7 @@ _QUIET: Final = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }
 _LOCAL_STORE: Final = 256 << 20  # bytes; shards are files, so little passes through Ray's memory
+_FULL_STORE: Final = {"OutOfDiskError", "ObjectStoreFullError"}  # of ray.exceptions
 _PATIENCE: Final = 5.0  # seconds to wait for a connection
 _FIRST_WORD: Final = 20.0  # seconds to wait for the first bytes: the cluster may be busy
 _SETTINGS: Final = bytes(3) + b"\x04" + bytes(5)  # HTTP/2's first frame, empty
@@ -88,8 +89,12 @@ def ray_session(options: ClusterOptions) -> Iterator[Any]:
             started = True
             logging.getLogger("ray").setLevel(logging.CRITICAL + 1)
             yield ray
-        except ConnectionError as error:
-            if type(error) is not ConnectionError:  # of a pipe or a socket, and not of Ray
+        except Exception as error:
+            if reason := full_store(error):
+                raise RankhouseError(
+                    f"--cluster {options.address}: {reason}; then give the same command again"
+                ) from error
+            if type(error) is not ConnectionError:  # not of a pipe or a socket
                 raise
             raise RankhouseError(
                 f"--cluster {options.address}: the connection was lost ({first_line(error)}); see that the "
@@ -208,6 +213,18 @@ def first_line(error: Exception) -> str:
     """Return what an error of Ray's says first; the rest is a trace."""
     error = getattr(error, "cause", None) or error  # what was raised there: the task's own text is all trace
     return next(iter(str(error).strip().splitlines()), "").rstrip() or type(error).__name__
+
+
+def full_store(error: BaseException) -> str:
+    """Return what to do about an error that means a full object store of Ray's; "" for any other error."""
+    if not _FULL_STORE & {kind.__name__ for kind in type(error).__mro__}:
+        return ""
+    told = re.search(r"\bip=([\w.:]+)", str(error))  # of the actor that could not store its answer
+    where = told[1] if told else "the machine that this command is connected to"
+    return (
+        f"Ray's object store on {where} and the disk below it are full; free some space (ray memory lists "
+        "what is stored), or start Ray with a larger one (ray start --object-store-memory)"
+    )
 
 
 def _uninterrupted(thread: Executor, connect: Callable[[], None]) -> None:

@@ -44,8 +44,8 @@ def escaped(text: str) -> str:
     return re.sub("[\ud800-\udfff]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
-_one_parser = threading.Lock()
-"""Python before 3.11.5 now and then fails with a SystemError where two threads parse at once."""
+ONE_PARSER = threading.Lock()
+"""Python 3.11 now and then fails with a SystemError where two threads parse at once."""
 
 
 def parsed(text: str) -> ast.expr:
@@ -61,7 +61,7 @@ def parsed(text: str) -> ast.expr:
 
 
 def _parsed(text: str) -> ast.expr:
-    with _one_parser:
+    with ONE_PARSER:
         return ast.parse(escaped(text), mode="eval").body
 
 

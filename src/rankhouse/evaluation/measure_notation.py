@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.notation import ONE_PARSER
 from rankhouse.evaluation.own_measures import OwnMeasures, own_measures
 
 EXAMPLES = "AP  P@30  nDCG@20  RR@10  R@1000  Success@1  Judged@10  AP(rel=2)"
@@ -154,7 +155,8 @@ def _split_call(text: str) -> tuple[str, dict[str, Any], float | None]:
     """Take ``Name(key=value)@at`` apart; ``at`` is None where it is not written."""
     at = None
     try:
-        node = ast.parse(text, mode="eval").body
+        with ONE_PARSER:
+            node = ast.parse(text, mode="eval").body
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             at, node = ast.literal_eval(node.right), node.left
         arguments: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from math import isnan
+from math import inf
 from numbers import Integral, Real
 from pathlib import Path
 from shutil import rmtree
@@ -44,6 +44,10 @@ RankerLike: TypeAlias = str | PathLike | Ranker | Stage
 
 _ONE_AT_A_TIME: Final = RLock()
 """Hosts call from several threads; a ranker uses them all by itself."""
+
+_NO_ID: Final = re.compile("[\0\ud800-\udfff]")
+"""What adapters put between ids, and what no encoding knows."""
+_LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 class OldHost(RankhouseError, ImportError):
@@ -168,7 +172,7 @@ class OpenSystem:
         scores = [np.arange(len(docs), 0, -1, dtype=np.float32) for docs in ids.values()]
         given = OnRecord(Run.from_columns(list(ids), list(ids.values()), scores), "candidates")
         system = self._restricted(self.system, given, queries)
-        return self._held.run(system, queries, self.index).top(k)
+        return self._held.run(system, queries, self.index).top(min(count(k), len(self.index)))
 
     def _restricted(self, system: System, given: OnRecord, queries: Sequence[Query]) -> System:
         match system:
@@ -271,6 +275,8 @@ class OpenRanker:
             k: How many of the best are returned; None for all.
         """
         asked = Query("query", checked_text(query, "the query"))
+        if documents and not query.strip():
+            raise BadData("the query is blank; give a text, by which documents can be ordered")
         places = {document.id: place for place, document in enumerate(documents)}
         falling = np.arange(len(documents), 0, -1, dtype=np.float32)
         run = Run.from_columns([asked.id], [list(places)], [falling])
@@ -342,15 +348,23 @@ def checked_ids(ids: Iterable[object], where: str) -> list[str]:
         DuplicateId: One is given twice.
     """
     seen: dict[str, int] = {}
-    for place, one in enumerate(ids):
-        if not isinstance(one, str) or not one:
-            raise BadData(f"{where} is {one!r:.60} in row {place:,}; ids are texts, and not empty")
+    for place, one in enumerate(texts_of_ids(ids, where)):
         if one in seen:
             raise DuplicateId(
                 f'{where} is "{one}" in rows {seen[one]:,} and {place:,}; give each document once'
             )
         seen[one] = place
     return list(seen)
+
+
+def texts_of_ids(ids: Iterable[object], where: str) -> list[str]:
+    """Return ids, which may repeat; BadData for one that is no text, or empty."""
+    checked = []
+    for place, one in enumerate(ids):
+        if not isinstance(one, str) or not one or _NO_ID.search(one):
+            raise BadData(f"{where} is {one!r:.60} in row {place:,}; ids are texts, and not empty")
+        checked.append(one)
+    return checked
 
 
 def own_or_numbered(ids: Sequence[object | None], where: str) -> list[str]:
@@ -361,7 +375,11 @@ def own_or_numbered(ids: Sequence[object | None], where: str) -> list[str]:
 
 
 def check_scores(scores: Iterable[object], where: str) -> None:
-    """Refuse scores of the host that are not numbers; None stands for no score."""
+    """Refuse scores of the host that are not numbers of 32 bits, or infinite; None stands for no score."""
     for place, score in enumerate(scores):
-        if score is not None and (not isinstance(score, Real) or isnan(score)):
+        if score is None:
+            continue
+        if not isinstance(score, Real) or score != score:  # noqa: PLR0124 - NaN; isnan knows no long integers
             raise BadData(f"{where} is {score!r:.60} in row {place:,}; scores are numbers, never NaN")
+        if abs(cast(float, score)) > _LARGEST and score not in (inf, -inf):
+            raise BadData(f"{where} is {score!r:.60} in row {place:,}; scores are numbers of 32 bits")

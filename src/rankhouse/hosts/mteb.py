@@ -85,6 +85,8 @@ class RerankModel:
         """Score the queries of ``inputs1`` with the texts of ``inputs2``, in batches: (n,) float32."""
         del options
         queries, texts = (_texts(batches, n) for n, batches in enumerate((inputs1, inputs2), 1))
+        if len(queries) != len(texts):
+            raise BadData(f"inputs1 has {len(queries):,} texts and inputs2 has {len(texts):,}; give pairs")
         return self._open.scores(list(zip(queries, texts, strict=True)))
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from rankhouse.hosts.adapters import (
     checked_text,
     count,
     host,
+    texts_of_ids,
 )
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.io.inputs import PathLike, as_list
@@ -89,7 +91,7 @@ class Retriever(pt.Transformer):
         """
         _require(inp, self, "queries", query_frame=["query"])
         run = self._open.run(_queries(inp))
-        ids = inp["qid"].map(as_id).to_list()
+        ids = _ids(inp, "qid")
         counts = [len(run[query_id]) for query_id in ids]
         found = inp.drop(columns=[name for name in _RANKED if name in inp]).iloc[
             np.repeat(range(len(ids)), counts)
@@ -154,9 +156,9 @@ class Reranker(pt.Transformer):
         """
         needed = ["query"] if self.index is not None else ["query", "text"]
         _require(inp, self, "ranked documents", result_frame=needed)
-        qids, docnos = inp["qid"].map(as_id).to_list(), inp["docno"].map(as_id).to_list()
+        qids, docnos = _ids(inp, "qid"), _ids(inp, "docno")
         rows = {key: row for row, key in enumerate(zip(qids, docnos, strict=True))}
-        run, queries = _as_run(inp, qids, docnos), _queries(inp.drop_duplicates(["qid", "query"]))
+        run, queries = _as_run(inp, qids, docnos), _queries(inp, repeated=True)
         if self.index is not None:
             reranked = self._open.rerank(run, queries)
         else:
@@ -193,7 +195,7 @@ class TextLoader(pt.Transformer):
             BadData: The index has no such document.
         """
         _require(inp, self, "documents", columns=["docno"])
-        docnos = inp["docno"].map(as_id).to_list()
+        docnos = _ids(inp, "docno")
         try:
             documents = self.index.documents.fetch(docnos)
         except KeyError as error:
@@ -250,13 +252,18 @@ class Indexer(pt.Indexer):
 
 def _require(inp: pd.DataFrame, of: pt.Transformer, what: str, **needed: Sequence[str]) -> None:
     """Check the columns of a frame: ``query_frame``, ``result_frame`` or ``columns`` of pt.validate."""
+    takes = f"{type(of).__name__} takes a frame of {what}"
+    if not isinstance(inp, pd.DataFrame):
+        raise BadFrame(f"{takes}; this is a {type(inp).__name__}")
+    if not inp.columns.is_unique:
+        raise BadFrame(f'{takes}; this one has two columns "{inp.columns[inp.columns.duplicated()][0]}"')
     kind, names = next(iter(needed.items()))
     try:
         with pt.validate.any(inp, context=of) as check:
             check.columns(includes=names) if kind == "columns" else getattr(check, kind)(names)
     except pt.validate.InputValidationError as error:
         mode = error.modes[0]
-        reason = f"{type(of).__name__} takes a frame of {what}; this one has "
+        reason = f"{takes}; this one has "
         if mode.missing_columns:
             reason += f'no column "{mode.missing_columns[0]}"'
         else:
@@ -266,19 +273,31 @@ def _require(inp: pd.DataFrame, of: pt.Transformer, what: str, **needed: Sequenc
         ) from None
 
 
-def _queries(inp: pd.DataFrame) -> list[Query]:
-    """Return the queries of a frame, one a row."""
-    ids = checked_ids(inp["qid"].map(as_id), 'the column "qid"')
-    return [
+def _ids(inp: pd.DataFrame, column: str) -> list[str]:
+    return texts_of_ids(map(as_id, inp[column]), f'the column "{column}"')
+
+
+def _queries(inp: pd.DataFrame, *, repeated: bool = False) -> list[Query]:
+    """Return the queries of a frame, one a row, or repeated in every row of their documents."""
+    rows = [
         Query(one, checked_text(text, f'the column "query" of qid "{one}"'))
-        for one, text in zip(ids, inp["query"], strict=True)
+        for one, text in zip(_ids(inp, "qid"), inp["query"], strict=True)
     ]
+    if not repeated:
+        checked_ids([query.id for query in rows], 'the column "qid"')
+        return rows
+    queries: dict[str, Query] = {}
+    for query in rows:
+        if queries.setdefault(query.id, query) != query:
+            raise BadData(f'the column "query" has several texts for qid "{query.id}"; a query has one')
+    return list(queries.values())
 
 
 def _as_run(inp: pd.DataFrame, qids: list[Any], docnos: list[Any]) -> Run:
     """Return the ranking of a frame: by score, else by rank, else by the order of its rows."""
     name = next((name for name in _RANKED if name in inp), None)
-    numbers = list(range(len(inp))) if name is None else inp[name].to_list()
+    given = range(len(inp)) if name is None else inp[name]
+    numbers = [nan if number is None or number is pd.NA else number for number in given]
     check_scores(numbers, f'the column "{name}"')
     sign = 1 if name == "score" else -1
     by_query: dict[str, list[int]] = {}

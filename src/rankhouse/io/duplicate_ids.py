@@ -25,8 +25,9 @@ _control = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 def checked_id(value: str, path: Path | None = None, line: int | None = None) -> str:
     """Return an id if run and judgement files can hold it: not empty, no white space, no controls."""
     if not value or value.split() != [value]:
+        shown = _control.sub(lambda sign: ascii(sign[0])[1:-1], value[:80])
         raise BadData(
-            f'the id "{value}" is empty or has white space in it, and TREC runs and qrels separate their '
+            f'the id "{shown}" is empty or has white space in it, and TREC runs and qrels separate their '
             "columns by white space; replace it, for example by underscores",
             path,
             line,

@@ -10,6 +10,8 @@ from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+import msgspec
+
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse
 from rankhouse.core.frames import as_id, columns_of
 from rankhouse.core.nouns import Document, Query
@@ -109,7 +111,7 @@ def as_documents(given: DocumentsLike) -> Iterator[Document]:
     if isinstance(first, str) and _is_text(first):
         texts: list[Any] = [first, *items]
         check_texts("documents", texts)
-        return (Document(str(place), text) for place, text in enumerate(texts))
+        return (_storable(Document(str(place), text)) for place, text in enumerate(texts))
     if isinstance(first, str | os.PathLike):
         paths: list[Any] = [first, *items]
         return read_documents([str(as_path(path, "a corpus file")) for path in paths])
@@ -155,7 +157,7 @@ def _as_document(item: object, place: int) -> Document:
         if not all(isinstance(value, str) for value in item[:3]):
             raise BadData(f"document {place:,}: id, text and title must be strings; it is {item!r:.80}")
         checked_id(item.id)
-        return item
+        return _storable(item)
     if not isinstance(item, Mapping):
         raise WrongUse(
             f"document {place:,} is a {type(item).__name__} ({item!r:.80}); give a Document or a mapping "
@@ -170,7 +172,27 @@ def _as_document(item: object, place: int) -> Document:
             f'document {place:,} has no "id" or no "text" that is a string; '
             f"it has: {', '.join(map(str, item))}"
         )
-    return Document(checked_id(doc_id), text, title, rest)
+    return _storable(Document(checked_id(doc_id), text, title, rest))
+
+
+def _storable(document: Document) -> Document:
+    """Return a document that an index can hold; BadData for halves of characters and odd fields."""
+    try:
+        if not document.text.isascii() or not document.title.isascii():
+            f"{document.title}{document.text}".encode()
+        if document.extra:
+            msgspec.msgpack.encode(dict(document.extra))
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise BadData(
+            f'document "{document.id}" holds {half!a}, half of a surrogate pair, which is no character'
+        ) from None
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise BadData(
+            f'document "{document.id}" has a field that cannot be stored ({error}); give texts, numbers, '
+            "lists and mappings"
+        ) from error
+    return document
 
 
 def as_queries(given: QueriesLike) -> list[Query]:

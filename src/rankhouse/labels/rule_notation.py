@@ -14,7 +14,7 @@ from functools import cache
 from typing import NoReturn
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.notation import choose, escaped, make, parse
+from rankhouse.core.notation import ONE_PARSER, choose, escaped, make, parse
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
@@ -89,7 +89,8 @@ def _tree(text: str) -> ast.expr:
             'the rule is empty; write one like  judged("qrels.txt") & taught("DIR", threshold=0.5)'
         )
     try:
-        return ast.parse(text, mode="eval").body
+        with ONE_PARSER:
+            return ast.parse(text, mode="eval").body
     except SyntaxError as error:
         # Where something is missing at the end, the parser points behind it, or at a line that is not there.
         column = error.offset - 1 if error.offset and error.lineno == 1 else len(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +30,11 @@ DEAD: Final = "dead-"
 BLOBS: Final = ("terms", "lists", "areas", "forward", "ids", "store")
 # Small files are compared whole when opened, large ones block by block as they are read (`verify`: whole).
 CHECKED_AT_OPEN = BLOCK
+# As np.save writes it. numpy reads it with Python's parser, which Python 3.11 may fail at in several threads.
+_HEADER: Final = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '([^']{3})', 'fortran_order': False, 'shape': \((\d+),\), \} *\n",
+    re.DOTALL,
+)
 REBUILD: Final = "build the index again"
 
 
@@ -66,15 +71,14 @@ def _array_in(name: str, content: NDArray[np.uint8]) -> tuple[NDArray[Any], int]
     """Find the array in a file's bytes, and where it begins."""
     if not name.endswith(".npy"):
         return content, 0
-    head = io.BytesIO(bytes(content[:256]))
-    version = np.lib.format.read_magic(head)
-    shape, _, kind = np.lib.format.read_array_header_1_0(head)
-    size = kind.itemsize * (shape[0] if len(shape) == 1 else -1)
-    if version != (1, 0) or kind.str not in ARRAYS[name.removesuffix(".npy").partition("-")[0]]:
-        raise ValueError(f"it holds {kind.str} in version {version}")
-    if head.tell() + size != len(content):
-        raise ValueError(f"it is of shape {shape}, which does not fill its {len(content):,} bytes")
-    return content[head.tell() :].view(kind), head.tell()
+    if (head := _HEADER.match(content[:256].tobytes())) is None:
+        raise ValueError("it holds no array of one dimension")
+    kind, length, begin = head[1].decode(), int(head[2]), head.end()
+    if kind not in ARRAYS[name.removesuffix(".npy").partition("-")[0]]:
+        raise ValueError(f"it holds {kind}")
+    if begin + np.dtype(kind).itemsize * length != len(content):
+        raise ValueError(f"it is of length {length:,}, which does not fill its {len(content):,} bytes")
+    return content[begin:].view(kind), begin
 
 
 def _damaged(path: Path, again: str) -> BadIndex:
