@@ -83,10 +83,10 @@ def test_functions_take_few_parameters():
 # serve: 140 for Markdown rendered where it is judged, by blocks and items, and pages that await vectors;
 # explanation: 30 for folded texts; systems: 5 for documents without texts.
 # adaptation and nn: 35 for other programs on the processor.
-# cli, training: 140 for validation on other collections, and queries as terms. adaptation: 135 for vectors that are
-# there, int8, questions by the minutes, validation of encoders. io, serve: 110 for manual pages and mail. index and
-# text: 75 for one compiled call a group of terms. hosts and io: 65 for what frameworks give wrongly. nn: 60 for
-# stored TK. cluster: 20 for a full object store.
+# cli, training: 140 for validation on other collections, and queries as terms. adaptation: 135 for
+# vectors that are there, int8, questions by the minutes, validation of encoders. io, serve: 110 for
+# manual pages and mail. index and text: 75 for one compiled call a group of terms. hosts and io: 65 for
+# what frameworks give wrongly. nn: 60 for stored TK. cluster: 20 for a full object store.
 BUDGETS = {
     "cli": (4_724, 4_020),
     "cluster": (1_623, 1_603),
