@@ -97,13 +97,13 @@ BUDGETS = {
     "jobs adaptation": (3_536, 2_500),
     "systems": (2_649, 1_900),
     "training explanation stores": (12_477, 11_700),
-    "index models ranking labels evaluation": (24_665, 19_100),
+    "index models ranking labels evaluation": (24_667, 19_100),
     "text nn page": (7_316, 6_390),
     "io": (5_739, 3_300),
     "core": (2_516, 1_850),
     "hosts": (1_804, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_801, 66_000
+MOST_ALL, PLANNED_ALL = 82_803, 66_000
 MOST_FILES, PLANNED_FILES = 444, 400
 MOST_SHARED_NAMES = 13
 

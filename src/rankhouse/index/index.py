@@ -219,8 +219,8 @@ class Index:
             found = kernel.find_terms([segment.vocabulary for segment in self.segments], fresh)
             if not all(segment.is_checked for segment in self.segments):
                 packed = np.frombuffer(b"".join(numbers for *_, numbers in found), np.int32)
-                for segment, numbers in zip(self.segments, packed.reshape(len(fresh), -1).T, strict=True):
-                    segment.check_lists(numbers)
+                for segment, own in zip(self.segments, packed.reshape(len(fresh), -1).T, strict=True):
+                    segment.check_lists(own)
             for term, (documents, occurrences, highest, numbers) in zip(fresh, found, strict=True):
                 table[term] = Term(TermCounts(documents, occurrences), highest, numbers)
             self._terms = table

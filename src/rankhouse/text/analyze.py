@@ -149,7 +149,7 @@ def locate_tokens(text: str) -> list[Located]:
 
 def english() -> Analyzer:
     """English text, token for token as Lucene's EnglishAnalyzer under Anserini."""
-    return Analyzer("english", lucene.words, locate_words, english_term, english_terms)
+    return Analyzer("english", lucene.words, locate_words, english_term, at_once=english_terms)
 
 
 def tweet() -> Analyzer:

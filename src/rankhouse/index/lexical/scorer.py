@@ -11,7 +11,7 @@ import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -301,7 +301,8 @@ class Scorer:
         """Return the two numbers of the prior of each query, (queries, 2); None without a prior."""
         if (prior := self._model.prior) is None:
             return None
-        parts = [prior.parts(list(terms.values()), self._collection) for terms in queries]
+        weighted = cast(Sequence[Weighted], queries)  # a model with a prior needs weights
+        parts = [prior.parts(list(terms.values()), self._collection) for terms in weighted]
         return np.array(parts, np.float64)
 
     # --- by numpy -------------------------------------------------------------------------------------------

@@ -211,7 +211,8 @@ class Segment(TermLists):
         if len(self.dead):
             documents, occurrences = documents - self._gone[0], occurrences - self._gone[1]
         blob, at = self.terms.blob.whole(), self.terms.offsets.whole()
-        return Vocabulary(blob, at, self._order.whole(), documents, occurrences, self._highest.whole())
+        counts = {"documents": documents, "occurrences": occurrences, "highest": self._highest.whole()}
+        return Vocabulary(blob, at, self._order.whole(), **counts)
 
     @cached_property
     def _gone(self) -> tuple[Int64s, Int64s]:
