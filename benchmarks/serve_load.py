@@ -1,4 +1,4 @@
-"""Clients that ask a server for reranking, in a process of their own; prints one line of JSON.
+"""Clients that ask a server for reranking or a search, in a process of their own; prints one line of JSON.
 
     python benchmarks/serve_load.py --url http://127.0.0.1:8080/rerank --clients 8 --seconds 10 requests.jsonl
 
@@ -95,7 +95,8 @@ async def client(link: Connection, bodies: Iterator[bytes], until: float, seen: 
             continue
         if status == 200:
             seen.seconds.append(time.perf_counter() - start)
-            seen.documents += len(json.loads(answer)["results"])
+            found = json.loads(answer)
+            seen.documents += len(found["hits"] if "hits" in found else found["results"])
         else:
             seen.fault(str(status))
     link.close()
