@@ -2,8 +2,8 @@
 
     python -m benchmarks.serve_search CORPUS QUERIES [--clients 16] [--seconds 10] [--rounds 3]
 
-Every client asks again as soon as it has its answer: the ten best documents, with snippets and without. Clients
-are in a process of their own, on the same machine.
+Every client asks again as soon as it has its answer: the ten best documents, with snippets and without.
+Clients are in a process of their own, on the same machine.
 """
 
 from __future__ import annotations
