@@ -257,6 +257,22 @@ def test_large_counts_and_long_documents_rank_alike(tmp_path):
             assert all(found == expected for found in ways(tmp_path / "i", options, weights, 10))
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_queries_counted_by_the_kernel_rank_as_weighted_ones(tmp_path, model):
+    """With words twice, words of no document, one in more places than the kernel's formulas go, deletions."""
+    documents = [Document("long", "w1 " * 5_000), *collection(7, 300, 20, 30)]
+    build(documents[:200], tmp_path / "i", BuildOptions("whitespace", workers=1))
+    append(documents[200:], tmp_path / "i", BuildOptions(workers=1))
+    delete({documents[5].id}, tmp_path / "i")
+    queries = [Query(str(i), text) for i, text in enumerate(("w3 w2 w3", "none w2", "none", "", "w1 w9 w1"))]
+    engine = Retriever(Index.open(tmp_path / "i"), LexicalOptions(model, k=20))
+    other = Retriever(Index.open(tmp_path / "i"), LexicalOptions(model, k=20))
+    for query, found in zip(queries, engine.search_all(queries), strict=True):
+        expected = other.hits(other.terms(query.text), 20)
+        assert found.rows.tolist() == expected.rows.tolist()
+        assert found.scores.tobytes() == expected.scores.tobytes()
+
+
 def test_a_run_reads_ids_when_somebody_looks(tmp_path):
     documents = collection(7, 300, 20, 30)
     build(documents[:200], tmp_path / "i", BuildOptions("whitespace", workers=1))

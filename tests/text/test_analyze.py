@@ -76,6 +76,13 @@ def test_stemming_comes_after_stopping():
     assert ANALYZERS["english"]()("its the ITS The it's") == ["it", "it"]
 
 
+@settings(max_examples=300)
+@given(any_text | st.text("TheiseduSr'’ .1é", max_size=40))
+def test_terms_at_once_are_those_of_each_word(text):
+    english = ANALYZERS["english"]()
+    assert english(text) == [term for word in english.words(text) if (term := english.term(word))]
+
+
 def test_whitespace_changes_nothing():
     assert ANALYZERS["whitespace"]()("  The\tC++ runs,\u00a0İ\n") == ["The", "C++", "runs,", "İ"]
 
