@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from rankhouse.text.analyze import Analyzer, Located
@@ -14,6 +15,8 @@ _BOUND = re.compile(r"(?<=[.!?])\s+|\n\s*")
 """Where a sentence or a line ends."""
 _NEAR = 160
 """Characters within which it is looked for."""
+_SHORT = 64
+"""Characters of a stretch that is remembered."""
 _SPACE = re.compile(r"\s")
 _SPACES = " \n\t\r\f\v\x1c\x1d\x1e\x1f"
 """What white space there is in ASCII."""
@@ -98,9 +101,19 @@ def _matches(text: str, weights: Mapping[str, float], analyzer: Analyzer) -> lis
     return [
         (start + a, start + b, term)
         for start, end in stretches
-        for a, b, term in analyzer.spans(text[start:end])
+        for a, b, term in _located(analyzer, text[start:end])
         if term in weights
     ]
+
+
+def _located(analyzer: Analyzer, stretch: str) -> Iterable[Located]:
+    return _remembered(analyzer, stretch) if len(stretch) <= _SHORT else analyzer.spans(stretch)
+
+
+@lru_cache(maxsize=16_384)
+def _remembered(analyzer: Analyzer, stretch: str) -> tuple[Located, ...]:
+    """Return the terms of a short stretch: the words of a query come again in every document."""
+    return tuple(analyzer.spans(stretch))
 
 
 def _stretches(text: str, weights: Mapping[str, float]) -> Iterator[Span]:
@@ -109,8 +122,11 @@ def _stretches(text: str, weights: Mapping[str, float]) -> Iterator[Span]:
     if not begins:
         return
     likely, end = re.compile(f"(?<![A-Za-z0-9])(?:{begins})", re.IGNORECASE), 0
+    spaces = [space for space in _SPACES if space in text]
     while match := likely.search(text, end):
-        start = max(end, 1 + max(text.rfind(space, end, match.start()) for space in _SPACES))
+        start = end
+        for space in spaces:
+            start = max(start, 1 + text.rfind(space, start, match.start()))
         space = _SPACE.search(text, match.end())
         end = space.start() if space else len(text)
         yield start, end
