@@ -98,12 +98,12 @@ BUDGETS = {
     "systems": (2_649, 1_900),
     "training explanation stores": (12_477, 11_700),
     "index models ranking labels evaluation": (24_667, 19_100),
-    "text nn page": (7_316, 6_390),
+    "text nn page": (7_332, 6_390),
     "io": (5_739, 3_300),
     "core": (2_516, 1_850),
     "hosts": (1_804, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_803, 66_000
+MOST_ALL, PLANNED_ALL = 82_819, 66_000
 MOST_FILES, PLANNED_FILES = 444, 400
 MOST_SHARED_NAMES = 13
 
