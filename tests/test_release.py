@@ -23,7 +23,8 @@ def wheels():
 
 def included(path, known=()):
     """Return the headers of ours that a file includes, and what these include."""
-    found = {path.parent / name for name in re.findall(r'(?m)^#include "(\w+\.h)"', path.read_text())}
+    names = re.findall(r'(?m)^#include "([\w./]+\.h)"', path.read_text())
+    found = {(path.parent / name).resolve() for name in names}
     for one in found - set(known):
         found |= included(one, {*known, *found})
     return found

@@ -39,9 +39,10 @@ def test_results_that_neither_memory_nor_disk_of_ray_can_hold_are_a_full_disk():
         except RankhouseError as error:
             faults.append(error)
     assert [str(error) for error in faults] == ["a worker failed: odd"]
-    assert "memory and the disk below it are full" in pool._full[0].message
+    assert "Ray's object store on " in pool._full[0].message
+    assert "and the disk below it are full" in pool._full[0].message
     pool._workers.clear()
-    with pytest.raises(OutputFailed, match="what is done is kept"):
+    with pytest.raises(OutputFailed, match="then give the same command again"):
         pool._start(queue)
 
 
