@@ -122,11 +122,11 @@ def _stretches(text: str, weights: Mapping[str, float]) -> Iterator[Span]:
     if not begins:
         return
     likely, end = re.compile(f"(?<![A-Za-z0-9])(?:{begins})", re.IGNORECASE), 0
-    spaces = [space for space in _SPACES if space in text]
+    spaces = [sign for sign in _SPACES if sign in text]
     while match := likely.search(text, end):
         start = end
-        for space in spaces:
-            start = max(start, 1 + text.rfind(space, start, match.start()))
+        for sign in spaces:
+            start = max(start, 1 + text.rfind(sign, start, match.start()))
         space = _SPACE.search(text, match.end())
         end = space.start() if space else len(text)
         yield start, end
