@@ -117,7 +117,7 @@ def peers(setting: Setting, exact: np.ndarray, texts: tuple[str, list[str]]) -> 
             yield peer
 
 
-def report(name: str, seconds: dict[str, list[float]], tokens: int) -> None:
+def report(name: str, seconds: dict[str, list[float]], pairs: int, tokens: int) -> None:
     """Print a table: each system beside the best peer of its precision, round by round."""
     print(f"{name}: {tokens:,} tokens a call on average")
     print(f"  {'system':52} {'calls':>5} {'p50 ms':>8} {'p99 ms':>8} {'pairs/s':>8} {'p50 to ours':>12}")
@@ -126,7 +126,8 @@ def report(name: str, seconds: dict[str, list[float]], tokens: int) -> None:
         precision = "int8" if "int8" in system else "fp32"
         ratio = np.median(np.array(taken) / np.array(seconds[f"rankhouse {precision}"]))
         print(
-            f"  {system:52} {len(taken):5} {p50:8.0f} {p99:8.0f} {1e5 / p50:8.1f} {ratio:12.2f}", flush=True
+            f"  {system:52} {len(taken):5} {p50:8.0f} {p99:8.0f} {1e3 * pairs / p50:8.1f} {ratio:12.2f}",
+            flush=True,
         )
 
 
@@ -155,7 +156,8 @@ def measure(kind: str, path: Path, given: argparse.Namespace) -> None:
             system.score(query, some)
             seconds[system.name].append(clock() - start)
     calls = len(next(iter(seconds.values())))
-    report(f"{kind}, {given.threads} threads, {given.candidates} candidates", seconds, tokens // calls)
+    name = f"{kind}, {given.threads} threads, {given.candidates} candidates"
+    report(name, seconds, given.candidates, tokens // calls)
 
 
 def main(given: argparse.Namespace) -> None:

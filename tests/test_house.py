@@ -91,19 +91,19 @@ BUDGETS = {
     "cli": (4_724, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_258, 1_100),
-    "serve": (11_291, 9_110),
+    "serve": (11_298, 9_110),
     "recipes": (2_632, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_536, 2_500),
+    "jobs adaptation": (3_538, 2_500),
     "systems": (2_649, 1_900),
-    "training explanation stores": (12_477, 11_700),
+    "training explanation stores": (12_481, 11_700),
     "index models ranking labels evaluation": (24_667, 19_100),
     "text nn page": (7_332, 6_390),
     "io": (5_739, 3_300),
     "core": (2_516, 1_850),
     "hosts": (1_804, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_819, 66_000
+MOST_ALL, PLANNED_ALL = 82_832, 66_000
 MOST_FILES, PLANNED_FILES = 444, 400
 MOST_SHARED_NAMES = 13
 

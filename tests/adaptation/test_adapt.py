@@ -10,7 +10,6 @@ from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -37,8 +36,6 @@ from rankhouse.adaptation.teacher import (
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
-from rankhouse.io.checksums import write_checked
-from rankhouse.io.decoding import read_own
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 from rankhouse.models.doc2query import open_doc2query
@@ -759,11 +756,23 @@ def test_half_of_the_weights_stay_those_of_an_encoder_that_knew_something(index,
         torch.testing.assert_close(tensor, (best[name] + began[name]) / 2)
     kept, best = taught("b", 1.1)  # as one that knew nothing
     assert all(torch.equal(tensor, best[name]) for name, tensor in kept.items())
-    steps = tmp_path / "a" / student.STEPS_FILE
-    earlier = msgspec.structs.replace(read_own(steps, student.Timetable, ""), untaught=0.0)
-    write_checked(steps, earlier)
-    kept, best = taught("a", 0.0)  # of an earlier version: goes on as it began
+    monkeypatch.setattr(student, "_UNTAUGHT", 0.0)
+    kept, best = taught("c", 0.0)  # as in adaptations of earlier versions
     assert all(torch.equal(tensor, best[name]) for name, tensor in kept.items())
+
+
+def test_weights_of_two_names_are_moved_back_once():
+    import torch
+
+    network = torch.nn.Module()
+    network.one = torch.nn.Embedding(3, 2)
+    network.other = torch.nn.Linear(2, 3, bias=False)
+    network.other.weight = network.one.weight  # as T5's
+    untaught = {name: torch.zeros_like(tensor) for name, tensor in network.state_dict().items()}
+    taught = network.one.weight.detach().clone()
+    adapting._blend(network, untaught, 0.5)
+    torch.testing.assert_close(network.one.weight, taught / 2)
+    assert network.other.weight is network.one.weight
 
 
 def rising(validate):

@@ -131,6 +131,8 @@ def test_the_command_refuses_other_validation_beside_a_set(sets, run):
 def test_sets_of_one_name_and_validation_beside_them_are_refused(sets):
     with pytest.raises(rh.RankhouseError, match='two corpora are named "few"'):
         learn(sets / "out", validation_sets=["few", "./few"])
+    with pytest.raises(rh.RankhouseError, match='"few:2": the name of a set has no colon'):
+        learn(sets / "out", validation_sets=["few", "few:2=many"])
     with pytest.raises(rh.RankhouseError, match="both say what to validate on"):
         learn(
             sets / "out", validation_sets="few", validation=({"q": "x"}, {"q": {"d": 1}}, {"q": {"d": 1.0}})

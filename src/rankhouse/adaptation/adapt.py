@@ -39,7 +39,7 @@ from rankhouse.core.progress import say
 from rankhouse.io.content_hash import content_hash
 from rankhouse.io.decoding import read_own
 from rankhouse.io.outputs import check_own_folder, only_writer, replacing_folder, write_json
-from rankhouse.models.bundle import MANIFEST, read_manifest, save
+from rankhouse.models.bundle import MANIFEST, fingerprint, read_manifest, save
 from rankhouse.models.families import FAMILIES
 from rankhouse.systems.checkpoints import with_default
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
@@ -141,11 +141,10 @@ def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetabl
     Returns the steps taken, and what was mined.
     """
     # What an encoder has to tell apart, once it searches all documents, is more than what has the same words.
-    among = found.candidates if settled.own and isinstance(ranker_of(work), TextEncoder) else None
+    among = found.candidates if settled.untaught else None
     validation = work.apart.few(settled.validation).validation(job.index, among, own=settled.own)
-    network = cast(nn.Module, work.model)
-    untaught = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    known = 0.0
+    network, known = cast(nn.Module, work.model), 0.0
+    untaught = {name: own.clone() for name, own in network.state_dict().items()} if settled.untaught else {}
     parts = min(job.options.mine + 1, settled.steps)
     if parts <= job.options.mine:
         say(f"the {settled.steps:,} steps that fit leave room for {parts - 1:,} choices by the student")
@@ -164,11 +163,12 @@ def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetabl
         told = job.show("teaching")
         outcome = teach(work.model, examples, settings, folder=folder, validation=validation, progress=told)
         taken, known = taken + outcome.steps, known if part else outcome.untaught
-    if settled.untaught and known >= _KNEW * outcome.best:
-        _blend(network, untaught, settled.untaught)
-        save(work.model, job.folder / RANKER, read_manifest(folder / RANKER).use)
-        return taken, mined
     ranker = job.folder / RANKER
+    if untaught and known >= _KNEW * outcome.best:
+        _blend(network, untaught, settled.untaught)
+        if not ranker.exists() or read_manifest(ranker).fingerprint != fingerprint(work.model):
+            save(work.model, ranker, read_manifest(folder / RANKER).use)
+        return taken, mined
     if not ranker.exists() or content_hash(ranker) != content_hash(folder / RANKER):
         with replacing_folder(ranker, lambda _: ()) as temporary:
             shutil.copytree(folder / RANKER, temporary)
@@ -181,7 +181,9 @@ def _blend(network: nn.Module, untaught: Mapping[str, Tensor], share: float) -> 
     After Wortsman et al., "Robust fine-tuning of zero-shot models" (2022): what was known is not lost to what
     documents ask, which are not the questions of people.
     """
-    with torch.no_grad():
-        for name, tensor in network.state_dict().items():
-            if tensor.is_floating_point():
-                tensor.lerp_(untaught[name], share)
+    network.load_state_dict(  # not in place: two names may stand for one tensor
+        {
+            name: torch.lerp(tensor, untaught[name], share) if tensor.is_floating_point() else tensor
+            for name, tensor in network.state_dict().items()
+        }
+    )

@@ -163,7 +163,7 @@ def _make(job: Adaptation, folder: Path) -> None:
     chosen = sorted(numbered, key=lambda entry: order(options.seed, entry[0]))[: 2 * options.questions]
     if systems:
         chosen = chosen[: _answerable(job, systems, chosen)]
-    if options.minutes:
+    if options.minutes and chosen:
         chosen = chosen[: _encodable(job, chosen, folder / ASKED, began)]
     texts = [Query(query_id, query.text) for query_id, query in chosen] + people
     first = Execution(index, texts, progress=show("retrieving candidates")).run(system)
@@ -269,7 +269,7 @@ def _encodable(job: Adaptation, asked: Sequence[tuple[str, PseudoQuery]], path: 
             encoder.encode_queries(texts[: _ENCODED // 8])  # the first call starts things
             started = time.perf_counter()
             encoder.encode_queries(texts)
-            each += (time.perf_counter() - started) / max(1, len(texts))
+            each += (time.perf_counter() - started) / len(texts)
     left = 60 * _PREPARED * job.options.minutes - (time.monotonic() - began)
     if not each or (most := max(_ASKED_AT_LEAST, int(left / each))) >= len(asked):
         return len(asked)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankhouse.core.errors import RankhouseWarning, name_few
+from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few
 from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Documents, Query, Ranker
 from rankhouse.core.qrels import Qrels, restrict
@@ -82,11 +82,15 @@ def validation_sets(collections: Sequence[str], folder: Path, depth: int) -> Val
         folder: Where their indexes are made; it has to outlast the validation.
 
     Raises:
-        WrongUse: Two have one name.
+        WrongUse: Two have one name, or one has a colon in it.
     """
     queries, qrels = list[Query](), dict[str, Mapping[str, int]]()
     rankings, folders = dict[str, Ranking](), list[Path]()
     for source in named_sources(collections):
+        if ":" in source.prefix:
+            raise WrongUse(
+                f'"{source.prefix}": the name of a set has no colon; name it, like  one={source.path}'
+            )
         path, name = source.path, f"{source.prefix}:"
         folders.append(folder / source.prefix)
         build(read_sources([source], Skips()), folders[-1], BuildOptions(workers=1))

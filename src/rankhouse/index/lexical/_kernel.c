@@ -1198,8 +1198,6 @@ static PyObject *unpack_forward(PyObject *self, PyObject *args) {
     return result;
 }
 
-/* Words are found by their 64-bit hash in a table of open addresses, looked at a few words later, when the processor has
- * fetched its place. */
 /* Both halves of a product, folded. */
 static uint64_t folded(uint64_t a, uint64_t b) {
 #ifdef __SIZEOF_INT128__
@@ -1224,6 +1222,8 @@ static int64_t hash_of(const uint16_t *units, int64_t n, uint64_t seed) {
     return (int64_t)folded(hash ^ seed, 0xA0761D6478BD642Full);
 }
 
+/* Words are found by their 64-bit hash in a table of open addresses, looked at a few words later, when the processor has
+ * fetched its place. */
 #define EMPTY (-2) /* number of a free slot in a table of words */
 #define AHEAD 128  /* words hashed, and their slots fetched from memory, before they are looked at */
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple, cast
 
@@ -128,12 +128,12 @@ class Scorer:
             return [self._rank_plainly(terms, k, every=every) for terms in queries]
         return self._rank(list(queries), k, every=every)
 
-    def best(self, queries: list[Counted], k: int) -> list[Hits] | None:
+    def best(self, queries: Iterable[Counted], k: int) -> list[Hits] | None:
         """Find the best k documents for each query by the index's counts; None where weights are needed."""
         model = self._model
         if not kernel.COMPILED or model.form is None or model.prior or model.mean or model.asked:
             return None
-        return self._rank(queries, k, every=False)
+        return self._rank(list(queries), k, every=False)
 
     def counted(self, terms: Weighted, k: int, *, every: bool = False) -> tuple[Hits, int]:
         """Find the best k documents for one query, k may be 0, and count all that match."""

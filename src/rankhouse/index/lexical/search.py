@@ -71,7 +71,7 @@ class SearchSource(Protocol):
         """Find the best k documents for each of several queries."""
         ...
 
-    def best(self, model: Weighting, queries: list[Counted], k: int) -> list[Hits] | None:
+    def best(self, model: Weighting, queries: Iterable[Counted], k: int) -> list[Hits] | None:
         """Find the same for queries whose terms weigh as they are counted; None where that takes more."""
         ...
 
@@ -116,7 +116,7 @@ class IndexSource:
         """Find the best k documents for each query."""
         return self.scorer(model).hits(queries, k)
 
-    def best(self, model: Weighting, queries: list[Counted], k: int) -> list[Hits] | None:
+    def best(self, model: Weighting, queries: Iterable[Counted], k: int) -> list[Hits] | None:
         """Find the same for terms that weigh as they are counted; None where that takes more."""
         return self.scorer(model).best(queries, k)
 
@@ -305,7 +305,7 @@ class Retriever:
     def search_all(self, queries: Sequence[Query]) -> list[Hits]:
         """Find the best documents for each of several queries, feedback included."""
         if self.feedback is None:
-            counted = [sorted(self.source.analyzer(query.text)) for query in queries]
+            counted = (sorted(self.source.analyzer(query.text)) for query in queries)  # if it can use them
             if (found := self.source.best(self.model, counted, self.k)) is not None:
                 return found
         asked = [self.terms(query.text) for query in queries]

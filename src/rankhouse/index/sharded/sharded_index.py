@@ -214,7 +214,7 @@ class ShardedIndex:
         )
         return self.best_of_all(request, k)
 
-    def best(self, model: Weighting, queries: list[Counted], k: int) -> None:
+    def best(self, model: Weighting, queries: Iterable[Counted], k: int) -> None:
         """Leave it to :meth:`hits`: shards rank by the counts of all."""
 
     def best_of_all(self, request: Request, k: int) -> list[Hits]:

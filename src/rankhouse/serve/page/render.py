@@ -18,6 +18,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
 from jinja2 import Environment, pass_context
+from jinja2.filters import do_filesizeformat
 from jinja2.runtime import Context
 from markupsafe import Markup
 from msgspec import Meta
@@ -206,6 +207,7 @@ def _environment() -> Environment:
         "counted": counted,
         "minus": minus,
         "file_name": file_name,
+        "size": size,
     }
     made.globals |= {
         "address": address, "link": link, "sheets": sheets, "exports": exports, "static": static,
@@ -271,6 +273,11 @@ def link(context: Context, path: str, *more: tuple[str, object], **asked: object
 def brief(text: str, most: int) -> str:
     """Return a text, its end cut off where it is too long."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
+
+def size(n: int) -> str:
+    """Return a number of bytes as people read it."""
+    return do_filesizeformat(n).replace("Bytes", "bytes")
 
 
 @pass_context
