@@ -1,8 +1,10 @@
 """How far the work of a call is: reports for programs, a switch for people, a training's steps."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -81,7 +83,7 @@ def test_reports_estimate_what_is_left(monkeypatch):
 def test_one_switch_shows_nothing(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_is_on", True)
     monkeypatch.setattr(progress, "_display", Bars())
-    monkeypatch.setattr(progress.Lines, "every", 0.01)
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.01)
 
     def work(seconds):
         said, ends = "", time.monotonic() + seconds
@@ -138,3 +140,37 @@ def test_a_training_tells_its_steps_and_leaves_other_queries_out(index):
     assert any(step.get("measure") and "value" in step for step in steps)
     assert {report.label for report in heard} >= {"training"}
     assert [report for report in heard if report.label == "training"][-1].seconds_left == 0
+
+
+def test_one_thread_says_the_lines_of_all_work_and_ends_when_idle(monkeypatch):
+    begun, said = [], threading.Semaphore(0)
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: (begun.append(thread), start(thread)))
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.01)
+    monkeypatch.setattr(progress, "_speaker", progress._Speaker())
+    for _ in range(2):  # after it has ended it begins again
+        with progress.Lines("outer", 2, "", lambda line: said.release()):
+            for _ in range(50):
+                with progress.Lines("inner", 1, "", lambda line: None):
+                    pass
+            for _ in range(2):
+                assert said.acquire(timeout=60)
+        begun[-1].join(60)
+        assert not begun[-1].is_alive()
+    assert len(begun) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_says_its_own_lines(monkeypatch):
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.01)
+    source, sink = os.pipe()
+    with progress.Lines("outer", 2, "", lambda line: None):
+        if not (child := os.fork()):
+            with progress.Lines("inner", 1, "", lambda line: os.write(sink, b"said")):
+                time.sleep(60)  # the parent ends it
+            os._exit(1)
+        assert os.read(source, 4) == b"said"
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    os.close(source)
+    os.close(sink)

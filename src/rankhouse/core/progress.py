@@ -87,8 +87,55 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+class _Speaker:
+    """One thread that says every :data:`LINE_EVERY` seconds how far each work is; idle that long, it ends."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin without a thread: a forked process has none of its parent's."""
+        self._turn = threading.Condition()
+        self._running: dict[Lines, float] = {}  # the time at which the next line is due
+        self._wake, self._alive = 0.0, False
+
+    def add(self, lines: Lines) -> None:
+        """Begin to say how far some work is."""
+        with self._turn:
+            self._running[lines] = due = time.monotonic() + LINE_EVERY
+            if not self._alive:
+                self._wake, self._alive = due, True
+                threading.Thread(target=self._speak, daemon=True).start()
+            elif due < self._wake:
+                self._turn.notify()
+
+    def remove(self, lines: Lines) -> None:
+        """Say nothing more of some work; a line that is being written is written first."""
+        with self._turn:
+            self._running.pop(lines, None)
+
+    def _speak(self) -> None:
+        with self._turn:
+            while True:
+                self._wake = min(self._running.values(), default=time.monotonic() + LINE_EVERY)
+                self._turn.wait(max(0.0, self._wake - time.monotonic()))
+                if not self._running:
+                    self._alive = False
+                    return
+                for lines, due in list(self._running.items()):
+                    if due <= time.monotonic():
+                        self._running[lines] = time.monotonic() + LINE_EVERY
+                        with suppress(OSError, ValueError):  # standard error that is closed
+                            lines.speak()
+
+
+_speaker = _Speaker()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_speaker.reset)
+
+
 class Lines:
-    """Says every :data:`LINE_EVERY` seconds how far the work is; one thread, which ends with the block.
+    """Says every :data:`LINE_EVERY` seconds of a block how far its work is.
 
     What the first call tells was done before: by an earlier run, if not 0. The rate is that of the rest.
 
@@ -99,22 +146,17 @@ class Lines:
         say: Writes a line.
     """
 
-    every: float | None = None  # seconds between two lines; None: LINE_EVERY
-
     def __init__(self, label: str, total: int | None, unit: str, say: Callable[[str], None]) -> None:
         self.label, self.done, self.total, self._unit, self._say = label, 0, total, unit, say
-        self._planned = total
-        self._started, self._over = time.monotonic(), threading.Event()
+        self._planned, self._started = total, time.monotonic()
         self._begin: tuple[float, float] | None = None  # done before, and after how many seconds
-        self._thread = threading.Thread(target=self._speak, daemon=True)
 
     def __enter__(self) -> Lines:
-        self._thread.start()
+        _speaker.add(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+        _speaker.remove(self)
 
     def __call__(self, done: float, total: int | None = None) -> None:
         """Take how far the work is; ``total`` where it is another than was planned."""
@@ -123,9 +165,9 @@ class Lines:
             self._begin = done, time.monotonic() - self._started
         self.done, self.total = int(done), total
 
-    def _speak(self) -> None:
-        while not self._over.wait(self.every or LINE_EVERY):
-            self._say(self.line(self.seconds))
+    def speak(self) -> None:
+        """Say how far the work is."""
+        self._say(self.line(self.seconds))
 
     def line(self, seconds: float) -> str:
         """Write how far the work is after so many seconds, and how long the rest will take at this rate."""
