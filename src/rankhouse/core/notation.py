@@ -13,6 +13,7 @@ import keyword
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from rankhouse.core.arguments import fault
@@ -44,6 +45,7 @@ def escaped(text: str) -> str:
     return re.sub("[\ud800-\udfff]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
+_SHORT = 200  # characters; trees of longer texts are not remembered
 ONE_PARSER = threading.Lock()
 """Python 3.11 now and then fails with a SystemError where two threads parse at once."""
 
@@ -55,14 +57,21 @@ def parsed(text: str) -> ast.expr:
         SyntaxError, ValueError, MemoryError, RecursionError: It is none.
     """
     try:
-        return _parsed(text)
+        return _tree(text)
     except SyntaxError:
-        return _parsed(_RESERVED.sub(r"\1_\2", text))
+        return _tree(_RESERVED.sub(r"\1_\2", text))
+
+
+def _tree(text: str) -> ast.expr:
+    return (_remembered if len(text) <= _SHORT else _parsed)(text)
 
 
 def _parsed(text: str) -> ast.expr:
     with ONE_PARSER:
         return ast.parse(escaped(text), mode="eval").body
+
+
+_remembered = lru_cache(1024)(_parsed)
 
 
 def parse(text: str) -> Spec:
@@ -178,7 +187,7 @@ def _signature(factory: Callable[..., object]) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:200]} ..."
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]} ..."
 
 
 def name_of(part: object) -> str:
