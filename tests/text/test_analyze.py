@@ -5,7 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -81,6 +81,31 @@ def test_stemming_comes_after_stopping():
 def test_terms_at_once_are_those_of_each_word(text):
     english = ANALYZERS["english"]()
     assert english(text) == [term for word in english.words(text) if (term := english.term(word))]
+
+
+def wanted_of(analyzer, text):
+    """Every other term of a text, and some that are not in it."""
+    return dict.fromkeys([*analyzer(text)[::2], "i", "dy", "absent", "café"], 1.0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(any_text | st.text("TheiseduSr'’ .1éyK", max_size=60))
+def test_matches_are_the_spans_of_the_terms_that_are_wanted(text):
+    for factory in ANALYZERS.values():
+        analyzer = factory()
+        wanted = wanted_of(analyzer, text)
+        assert analyzer.matches(text, wanted) == [one for one in analyzer.spans(text) if one[2] in wanted]
+
+
+def test_every_short_word_matches_its_term():
+    """The compiled reader passes over words by their first letters, which a stemmer may change."""
+    english = ANALYZERS["english"]()
+    words = ["".join(letters) for n in range(1, 6) for letters in product("aeisydng", repeat=n)]
+    terms = [(word, term) for word in words if (term := english.term(word))]
+    assert len(terms) > 37_000
+    assert [
+        word for word, term in terms if english.matches(word, {term: 1.0}) != [(0, len(word), term)]
+    ] == []
 
 
 def test_whitespace_changes_nothing():

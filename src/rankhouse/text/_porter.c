@@ -145,8 +145,36 @@ static int lowered(const uint16_t *units, int64_t n, Word *word) {
     return 1;
 }
 
-/* The term of a word; empty where it is dropped. */
-static PyObject *term_of(const uint16_t *units, int64_t n, PyObject *stopped, PyObject *other) {
+/* How words begin that may become a term that is wanted, a row of bits for each first letter. The stemmer keeps the
+ * first letter, and keeps the second, drops it, or makes an i of a y. Bit 0 stands for terms of one letter. */
+typedef uint8_t Heads[128][16];
+
+static int bit_of(char second) { return second == 'y' ? 'i' : second; }
+
+static int may_become(const Word *word, Heads heads) {
+    if (word->n == 0) return 0;
+    const uint8_t *row = heads[(int)word->letters[0]];
+    int second = word->n > 1 ? bit_of(word->letters[1]) : 0;
+    return (row[0] & 1) || row[second >> 3] >> (second & 7) & 1;
+}
+
+/* Note how the terms that are wanted begin; -1 with an exception. */
+static int note_heads(PyObject *wanted, Heads heads) {
+    memset(heads, 0, sizeof(Heads));
+    PyObject *term, *value;
+    Py_ssize_t at = 0, n;
+    while (PyDict_Next(wanted, &at, &term, &value)) {
+        const char *letters = PyUnicode_AsUTF8AndSize(term, &n);
+        if (letters == NULL) return -1;
+        if (n == 0 || letters[0] & 0x80 || (n > 1 && letters[1] & 0x80)) continue; /* of no ASCII word */
+        int second = n > 1 ? bit_of(letters[1]) : 0;
+        heads[(int)letters[0]][second >> 3] |= (uint8_t)(1 << (second & 7));
+    }
+    return 0;
+}
+
+/* The term of a word; empty where it is dropped, or begins like none that is wanted. */
+static PyObject *term_of(const uint16_t *units, int64_t n, PyObject *stopped, PyObject *other, uint8_t (*heads)[16]) {
     Word word;
     if (!lowered(units, n, &word)) {
         PyObject *raw = PyUnicode_DecodeUTF16((const char *)units, 2 * n, "strict", NULL);
@@ -154,7 +182,9 @@ static PyObject *term_of(const uint16_t *units, int64_t n, PyObject *stopped, Py
         Py_XDECREF(raw);
         return term;
     }
+    if (heads != NULL && !may_become(&word, heads)) word.n = 0;
     PyObject *term = PyUnicode_FromStringAndSize(word.letters, word.n);
+    if (word.n == 0) return term;
     int is_stopped = term ? PySet_Contains(stopped, term) : -1;
     if (is_stopped == 0 && word.n < 3) return term;
     Py_XDECREF(term);
@@ -164,15 +194,33 @@ static PyObject *term_of(const uint16_t *units, int64_t n, PyObject *stopped, Py
     return PyUnicode_FromStringAndSize(word.letters, word.n);
 }
 
+/* Append a term to a list, with its place where there are terms that are wanted, if it is one of them; or return -1. */
+static int append(PyObject *list, PyObject *term, PyObject *wanted, int64_t begin, int64_t end) {
+    if (term == NULL) return -1;
+    if (PyUnicode_GetLength(term) == 0) return 0;
+    if (wanted == NULL) return PyList_Append(list, term);
+    int is_wanted = PyDict_Contains(wanted, term);
+    if (is_wanted <= 0) return is_wanted;
+    PyObject *located = Py_BuildValue("LLO", (long long)begin, (long long)end, term);
+    int done = located ? PyList_Append(list, located) : -1;
+    Py_XDECREF(located);
+    return done;
+}
+
 PyDoc_STRVAR(terms_doc,
              "terms(text, kinds, stopped, other) -> list of str, or None\n\n"
              "The English terms of a plain text, by kinds uint8 of all 65,536 UTF-16 units, a frozenset of words to\n"
              "drop, and other(word) for words that are not ASCII; None for a text that is not plain.");
+PyDoc_STRVAR(matches_doc,
+             "matches(text, kinds, stopped, other, wanted) -> list of (start, end, term), or None\n\n"
+             "Those terms of a plain text that are keys of the dict wanted, with their places in it.");
 
 static PyObject *terms(PyObject *self, PyObject *args) {
-    PyObject *text, *kinds, *stopped, *other, *result = NULL;
+    PyObject *text, *kinds, *stopped, *other, *wanted = NULL, *result = NULL;
     Py_buffer view;
-    if (!PyArg_ParseTuple(args, "UOOO", &text, &kinds, &stopped, &other)) return NULL;
+    Heads heads;
+    if (!PyArg_ParseTuple(args, "UOOO|O!", &text, &kinds, &stopped, &other, &PyDict_Type, &wanted)) return NULL;
+    if (wanted != NULL && note_heads(wanted, heads) < 0) return NULL;
     PyObject *spelled = PyUnicode_AsUTF16String(text); /* with a byte order mark */
     if (spelled == NULL) { /* half of a surrogate pair */
         if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return NULL;
@@ -189,8 +237,8 @@ static PyObject *terms(PyObject *self, PyObject *args) {
     if (view.len == 65536) result = PyList_New(0);
     else PyErr_SetString(PyExc_ValueError, "kinds are of 65,536 units");
     while (result != NULL && (found = next_word(units, end, view.buf, &at, &begin)) > 0) {
-        PyObject *term = term_of(units + begin, at - begin, stopped, other);
-        if (term == NULL || (PyUnicode_GetLength(term) && PyList_Append(result, term) < 0)) Py_CLEAR(result);
+        PyObject *term = term_of(units + begin, at - begin, stopped, other, wanted ? heads : NULL);
+        if (append(result, term, wanted, begin, at) < 0) Py_CLEAR(result);
         Py_XDECREF(term);
     }
     if (result != NULL && found < 0) {
@@ -203,7 +251,10 @@ static PyObject *terms(PyObject *self, PyObject *args) {
     return result;
 }
 
-static PyMethodDef methods[] = {{"stem", stem, METH_O, stem_doc}, {"terms", terms, METH_VARARGS, terms_doc}, {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {{"stem", stem, METH_O, stem_doc},
+                                {"terms", terms, METH_VARARGS, terms_doc},
+                                {"matches", terms, METH_VARARGS, matches_doc},
+                                {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_porter", "Porter's stemmer.", -1, methods,
                                     NULL, NULL, NULL, NULL};

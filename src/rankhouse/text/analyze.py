@@ -16,7 +16,7 @@ An analyser works in two steps, so that a builder can count raw words and normal
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rankhouse.text import lucene
 from rankhouse.text.characters import as_it_is
@@ -58,11 +58,12 @@ class Analyzer:
         split: text -> raw words, in order.
         locate: text -> (start, end, raw word), the same words with their place in the text, in characters.
         normal: Raw word -> term, "" to drop it.
-        at_once: text -> the terms that these make of it, or None where it cannot tell. All must be functions
-            of a module, so that worker processes can be handed the analyser.
+        at_once: text -> the terms that these make of it, or None where it cannot tell.
+        match: text, term of a word, wanted terms -> where those are in it, or None where it cannot tell. All
+            must be functions of a module, so that worker processes can be handed the analyser.
     """
 
-    __slots__ = ("_at_once", "_bricks", "_locate", "_split", "_terms")
+    __slots__ = ("_at_once", "_bricks", "_locate", "_match", "_split", "_terms")
 
     def __init__(
         self,
@@ -71,9 +72,11 @@ class Analyzer:
         locate: Callable[[str], Iterable[Located]],
         normal: Callable[[str], str],
         at_once: Callable[[str], list[str] | None] | None = None,
+        match: Callable[[str, Callable[[str], str], dict[str, float]], list[Located] | None] | None = None,
     ) -> None:
-        self._bricks = (name, split, locate, normal, at_once)
-        self._split, self._locate, self._terms, self._at_once = split, locate, _Terms(normal), at_once
+        self._bricks = (name, split, locate, normal, at_once, match)
+        self._split, self._locate, self._terms = split, locate, _Terms(normal)
+        self._at_once, self._match = at_once, match
 
     @property
     def name(self) -> str:
@@ -110,6 +113,12 @@ class Analyzer:
             if term := self._terms[word]:
                 yield start, end, term
 
+    def matches(self, text: str, wanted: Mapping[str, float]) -> list[Located]:
+        """Return those of :meth:`spans` whose terms are wanted."""
+        if self._match and (found := self._match(text, self.term, dict(wanted))) is not None:
+            return found
+        return [one for one in self.spans(text) if one[2] in wanted]
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Analyzer) and self._bricks == other._bricks
 
@@ -137,6 +146,11 @@ def english_terms(text: str) -> list[str] | None:
     return lucene.plain_terms(text, STOP_WORDS, english_term)
 
 
+def english_matches(text: str, term: Callable[[str], str], wanted: dict[str, float]) -> list[Located] | None:
+    """Return where wanted terms are in a plain English text; None for other texts."""
+    return lucene.plain_matches(text, STOP_WORDS, term, wanted)
+
+
 def locate_words(text: str) -> list[Located]:
     """Words by Unicode's rules with their places; the words are those of ``lucene.words``."""
     return [(start, end, text[start:end]) for start, end in lucene.spans(text)]
@@ -149,7 +163,7 @@ def locate_tokens(text: str) -> list[Located]:
 
 def english() -> Analyzer:
     """English text, token for token as Lucene's EnglishAnalyzer under Anserini."""
-    return Analyzer("english", lucene.words, locate_words, english_term, at_once=english_terms)
+    return Analyzer("english", lucene.words, locate_words, english_term, english_terms, english_matches)
 
 
 def tweet() -> Analyzer:

@@ -143,6 +143,13 @@ def plain_terms(text: str, stopped: frozenset[str], other: Callable[[str], str])
     return _porter.terms(text, plain_units(), stopped, other) if _porter else None
 
 
+def plain_matches(
+    text: str, stopped: frozenset[str], other: Callable[[str], str], wanted: dict[str, float]
+) -> list[tuple[int, int, str]] | None:
+    """Return (start, end, term) of those terms of a plain text that are wanted; None as above."""
+    return _porter.matches(text, plain_units(), stopped, other, wanted) if _porter else None
+
+
 def kinds(text: str) -> str:
     """Spell a text as kinds of characters: a string of the same length."""
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rankhouse.text.analyze import Analyzer, Located
-from rankhouse.text.words import Span
 
 _BOUND = re.compile(r"(?<=[.!?])\s+|\n\s*")
 """Where a sentence or a line ends."""
 _NEAR = 160
 """Characters within which it is looked for."""
-_SHORT = 64
-"""Characters of a stretch that is remembered."""
-_SPACE = re.compile(r"\s")
-_SPACES = " \n\t\r\f\v\x1c\x1d\x1e\x1f"
-"""What white space there is in ASCII."""
 
 
 class Snippet(NamedTuple):
@@ -43,8 +35,9 @@ def snippet(text: str, weights: Mapping[str, float], analyzer: Analyzer, width: 
         analyzer: What turns words into terms.
         width: About how many characters to show.
     """
-    text = " ".join(text.split())
-    matches = _matches(text, weights, analyzer)
+    if not text.isprintable() or "  " in text or text != text.strip():  # else there is nothing to squeeze
+        text = " ".join(text.split())
+    matches = analyzer.matches(text, weights)
     best, _ = _heaviest(matches, weights, width)
     start = _word_start(text, max(0, best - width // 5)) if len(text) > width else 0
     end = _word_end(text, min(len(text), start + width))
@@ -76,7 +69,7 @@ def windows(
         width: About how many characters a window has.
         most: How many windows.
     """
-    matches = _matches(text, weights, analyzer)
+    matches = analyzer.matches(text, weights)
     found: list[Window] = []
     while matches and len(found) < most:
         begin, weight = _heaviest(matches, weights, width)
@@ -87,49 +80,6 @@ def windows(
         found.append(Window(start, end, weight))
         matches = [one for one in matches if one[1] <= start or one[0] >= end]
     return found
-
-
-def _matches(text: str, weights: Mapping[str, float], analyzer: Analyzer) -> list[Located]:
-    """Return the words of a text that match, analysing only what begins like a term where that is certain.
-
-    It is for English in ASCII: there a word begins like its term but for the term's last two letters, which
-    the stemmer may have changed, and words do not reach over white space.
-    """
-    stretches: Iterable[Span] = [(0, len(text))]
-    if analyzer.name == "english" and text.isascii() and all(map(str.isascii, weights)):
-        stretches = _stretches(text, weights)
-    return [
-        (start + a, start + b, term)
-        for start, end in stretches
-        for a, b, term in _located(analyzer, text[start:end])
-        if term in weights
-    ]
-
-
-def _located(analyzer: Analyzer, stretch: str) -> Iterable[Located]:
-    return _remembered(analyzer, stretch) if len(stretch) <= _SHORT else analyzer.spans(stretch)
-
-
-@lru_cache(maxsize=16_384)
-def _remembered(analyzer: Analyzer, stretch: str) -> tuple[Located, ...]:
-    """Return the terms of a short stretch: the words of a query come again in every document."""
-    return tuple(analyzer.spans(stretch))
-
-
-def _stretches(text: str, weights: Mapping[str, float]) -> Iterator[Span]:
-    """Yield the stretches between white space where some word may begin like a term."""
-    begins = "|".join(sorted({re.escape(term[: max(1, len(term) - 2)]) for term in weights}))
-    if not begins:
-        return
-    likely, end = re.compile(f"(?<![A-Za-z0-9])(?:{begins})", re.IGNORECASE), 0
-    spaces = [sign for sign in _SPACES if sign in text]
-    while match := likely.search(text, end):
-        start = end
-        for sign in spaces:
-            start = max(start, 1 + text.rfind(sign, start, match.start()))
-        space = _SPACE.search(text, match.end())
-        end = space.start() if space else len(text)
-        yield start, end
 
 
 def bounds(text: str, start: int, end: int) -> tuple[int, int]:
@@ -145,19 +95,24 @@ def bounds(text: str, start: int, end: int) -> tuple[int, int]:
 
 def _heaviest(matches: Sequence[Located], weights: Mapping[str, float], width: int) -> tuple[int, float]:
     """Return where the window of the greatest weight begins, the earliest of equals, and that weight."""
-    best, best_worth, best_weight = 0, -1.0, 0.0
-    last, inside = 0, Counter[str]()
+    best, best_worth, best_weight, weight = 0, -1.0, 0.0, 0.0
+    last, inside, others = 0, dict[str, int](), True  # whether there are other terms inside than before
     for first, (begin, _, term) in enumerate(matches):
         while last < len(matches) and matches[last][1] - begin <= width:
-            inside[matches[last][2]] += 1
+            met = matches[last][2]
+            inside[met] = count = inside.get(met, 0) + 1
+            others = others or count == 1
             last += 1
-        weight = sum(weights[t] for t, count in inside.items() if count)
+        if others:
+            weight = sum([weights[t] for t, count in inside.items() if count])
         # A second mention says a little more; ten of them do not outweigh another word of the query.
         worth = weight + 0.01 * (last - first)
         if worth > best_worth + 1e-9:
             best, best_worth, best_weight = begin, worth, weight
+        others = False
         if first < last:
             inside[term] -= 1
+            others = not inside[term]
         else:  # a word wider than the window is in none
             last = first + 1
     return best, best_weight

@@ -105,7 +105,7 @@ def extract(
     found: list[Block] = []
     for part, in_lines, within in parts:
         read = _to_the_left(part, within=within) if in_lines else " ".join(part.split())
-        marks = tuple((x, y) for x, y, term in analyzer.spans(read) if term in weights)
+        marks = tuple((x, y) for x, y, _ in analyzer.matches(read, weights))
         found.append(Block(read, in_lines, marks))
     is_within = not is_rendered and _in_sentence(document.text, start)
     return _with_dots(found, begins=low > 0 or is_within, ends=high < len(joined))

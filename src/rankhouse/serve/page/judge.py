@@ -291,7 +291,7 @@ def _cards(
     documents = view.index.documents.fetch(doc_ids)
 
     def mark(text: str) -> Marks:
-        return tuple((a, b) for a, b, term in finder.analyzer.spans(text) if term in finder.weights)
+        return tuple((a, b) for a, b, _ in finder.analyzer.matches(text, finder.weights))
 
     def card_text(document: Document, best: Span | None, around: Span) -> CardText:
         first, end = _around(document, best, around)
