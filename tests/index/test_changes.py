@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from rankhouse.core.errors import BadIndex, DuplicateId, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index.index import Index
-from rankhouse.index.lexical import growing, manifest, segment
+from rankhouse.index.lexical import growing, manifest, segment, store
 from rankhouse.index.lexical.build import BuildOptions, append, build, delete
 from rankhouse.index.lexical.manifest import IndexManifest
 from rankhouse.index.lexical.merge import merge
@@ -28,6 +28,7 @@ WORDS = ("ship", "ships", "lock", "harbour", "pilot", "steers", "Straße", "the"
 QUERIES = [Query("1", "ships lock"), Query("2", "the pilot steers"), Query("3", "canal canal Straße harbour")]
 MODELS = ("bm25", "ql", "jm", 'bm25(lengths="exact")')
 OPTIONS = BuildOptions(workers=1)
+decompress = zstd.decompress
 
 texts = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 
@@ -95,6 +96,31 @@ def index(tmp_path):
     build(documents[:20], tmp_path / "index", OPTIONS)
     append(documents[20:], tmp_path / "index", OPTIONS)
     return tmp_path / "index"
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+def test_documents_are_found_together_as_one_by_one(index, monkeypatch, is_checked):
+    delete(["d3", "d7", "d25"], index)
+    append([Document("d5", "another text"), Document("d50", "new")], index, OPTIONS, update=True)
+    monkeypatch.setattr(segment.Segment, "ids_are_checked", is_checked)
+    documents = Index.open(index).documents
+    names = [*reversed(list(documents)), "d50", "d5"]
+    assert [document.id for document in documents.fetch(names)] == names
+    assert documents.fetch(names) == [documents[name] for name in names]
+    for missing in ("d3", "d25", "d", "d500", "\ud800"):
+        with pytest.raises(KeyError):
+            documents.fetch(["d1", missing])
+
+
+def test_texts_that_were_read_are_kept_until_they_are_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "BLOCK_BYTES", 1)  # a block a document
+    build([Document(f"d{i}", "x" * 60) for i in range(4)], tmp_path / "index", OPTIONS)
+    documents, unpacked = Index.open(tmp_path / "index").documents, []
+    monkeypatch.setattr(store.zstd, "decompress", lambda block: unpacked.append(block) or decompress(block))
+    monkeypatch.setattr(store, "_KEPT_BYTES", 150)
+    for names, blocks in (["d0", "d1"], 2), (["d1", "d0"], 2), (["d2"], 3), (["d2", "d0"], 4), (["d0"], 4):
+        documents.fetch(names)
+        assert len(unpacked) == blocks
 
 
 def test_who_has_the_index_open_keeps_what_is_deleted(index):

@@ -84,13 +84,29 @@ class IndexDocuments(Mapping[str, Document]):
             KeyError: The index has no such document.
         """
         wanted = list(doc_ids)
-        places = [self.find(doc_id) for doc_id in wanted]
+        places = self._places(wanted)
         by_place = sorted(range(len(wanted)), key=lambda i: (str(places[i][0].folder), places[i][1]))
         fetched: list[Document | None] = [None] * len(wanted)
         for i in by_place:
             segment, row = places[i]
             fetched[i] = segment.document(row)
         return [document for document in fetched if document is not None]
+
+    def _places(self, wanted: list[str]) -> list[tuple[Segment, int]]:
+        """Find the segments and rows of documents: all at once, where that takes no further look at files."""
+        segments = self._segments
+        if not all(segment.ids_are_checked for segment in segments):
+            return [self.find(doc_id) for doc_id in wanted]
+        places = []
+        found = kernel.find_terms([segment.id_table for segment in segments], wanted)
+        for doc_id, (*_, numbers) in zip(wanted, found, strict=True):
+            for segment, row in zip(segments, memoryview(numbers).cast("i"), strict=True):
+                if row >= 0 and (living := segment.living_row(row)) >= 0:
+                    places.append((segment, living))
+                    break
+            else:
+                raise KeyError(doc_id)
+        return places
 
 
 class Term(NamedTuple):

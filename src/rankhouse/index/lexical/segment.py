@@ -247,11 +247,26 @@ class Segment(TermLists):
         if place == self.rows:
             return -1
         row = place if order is None else int(order.item(place))
-        if ids[row] != doc_id or (
-            len(self.dead) and self.dead[np.searchsorted(self.dead, row) % len(self.dead)] == row
-        ):
-            return -1
-        return row - int(np.searchsorted(self.dead, row))
+        return self.living_row(row) if ids[row] == doc_id else -1
+
+    def living_row(self, row: int) -> int:
+        """Return the row of a document, given among all, among those that were not deleted; -1 if it was."""
+        if not len(self.dead):
+            return row
+        before = int(np.searchsorted(self.dead, row))
+        return -1 if before < len(self.dead) and self.dead[before] == row else row - before
+
+    @property
+    def ids_are_checked(self) -> bool:
+        """Whether all ids, and their order, were compared, so that :attr:`id_table` costs nothing."""
+        ids = self._every_id
+        return ids.blob.complete and ids.offsets.complete and self._id_order.complete
+
+    @cached_property
+    def id_table(self) -> Vocabulary:
+        """The ids of all documents as the kernel finds strings; the counts of such strings mean nothing."""
+        blob, at, codes = self._every_id.blob.whole(), self._every_id.offsets.whole(), self._codes.whole()
+        return Vocabulary(blob, at, self._id_order.whole(), codes, codes, codes)
 
     def edges(self) -> tuple[str, str]:
         """Return the first and the last document id, in their order."""

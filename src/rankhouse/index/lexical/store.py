@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -33,6 +32,7 @@ class NoTexts(WrongUse):
 
 
 BLOCK_BYTES = 16_384
+_KEPT_BYTES = 16 << 20
 _HAS_CHECKSUM = 4  # the bit of a frame's descriptor, its fifth byte
 _FRAMES: dict[int, int] = {
     zstd.CompressionParameter.compression_level: 3,
@@ -183,13 +183,16 @@ class DocumentStore:
     ) -> None:
         self._path, self._blocks, self._ids, self._sealed = path, blocks, ids, sealed
         self._block_rows, self._block_starts = block_rows, block_starts
-        # A ranking's neighbours often share a block; a few unpacked ones are worth their 16 KiB.
-        self._unpacked = lru_cache(maxsize=32)(self._unpack)
+        self._kept: dict[int, list[Stored]] = {}  # blocks that were unpacked lately
+        self._kept_size = 0
 
     def __getitem__(self, row: int) -> Document:
         rows = self._block_rows.whole()
         block = int(np.searchsorted(rows, row, side="right")) - 1
-        title, text, extra = self._unpacked(block)[row - int(rows[block])]
+        if (texts := self._kept.get(block)) is None:
+            texts = self._unpack(block)
+            self._keep(block, texts)
+        title, text, extra = texts[row - int(rows[block])]
         if extra:
             return Document(self._ids[row], text, title, extra)
         return Document(self._ids[row], text, title)
@@ -211,6 +214,13 @@ class DocumentStore:
         for block, first in enumerate(self._block_rows.whole()[:-1].tolist()):
             packed = self._blocks.part(*self._block_starts.part(block, block + 2))
             yield PackedBlock(first, self._unpack(block), packed)
+
+    def _keep(self, block: int, texts: list[Stored]) -> None:
+        """Keep a block for those who read of it next; when there are too many, all are forgotten."""
+        if self._kept_size > _KEPT_BYTES:
+            self._kept, self._kept_size = {}, 0
+        self._kept[block] = texts
+        self._kept_size += sum(map(_size, texts))
 
     def _unpack(self, block: int) -> list[Stored]:
         packed = self._blocks.part(*self._block_starts.part(block, block + 2))

@@ -66,9 +66,10 @@ def search(catalogue: Catalogue, asked: SearchBody, deadline: Deadline | None = 
     view = catalogue.view(asked.index)
     until = deadline or Deadline.after(asked.deadline_s)
     index, partial = view.index, view.partial if asked.partial is None else asked.partial
+    spec = asked.own() or catalogue.system(asked.system, view)
     if not partial or not isinstance(index, ShardedIndex):
-        return _answered(catalogue, view, asked, until)
-    told, living = index.partial(lambda some: _answered(catalogue, view.over(some), asked, until))
+        return _answered(catalogue, view, asked, spec, until=until)
+    told, living = index.partial(lambda some: _answered(catalogue, view.over(some), asked, spec, until=until))
     if not living.missing:
         return told
     lacking = f"the documents of {' and '.join(living.missing)} are missing: no answer from there"
@@ -76,9 +77,10 @@ def search(catalogue: Catalogue, asked: SearchBody, deadline: Deadline | None = 
     return msgspec.structs.replace(told, degraded=degraded, seconds=time.monotonic() - started)
 
 
-def _answered(catalogue: Catalogue, view: IndexView, asked: SearchBody, until: Deadline) -> SearchResponse:
+def _answered(
+    catalogue: Catalogue, view: IndexView, asked: SearchBody, spec: NamedSystem, until: Deadline
+) -> SearchResponse:
     started = time.monotonic()
-    spec = asked.own() or catalogue.system(asked.system, view.name)
     ranked = rank(catalogue, view, spec, Query("query", asked.query), deadline=until)
     notes = [*ranked.warnings, *filter(None, [view.problem])]
     if not ranked.ranking.doc_ids:

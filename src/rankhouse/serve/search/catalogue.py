@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 import threading
 import time
@@ -226,22 +227,26 @@ class ServedIndex:
         return self._view
 
 
-def _state_of(path: Path) -> tuple[object, ...]:
+def _state_of(path: Path) -> list[object]:
     """Return what changes whenever an index, its vectors, impacts or stored passages do."""
-    files = list[Path]()
-    for folder in index_folders([path]):
-        files.append(folder / manifest.FILE)
-        for what in ("vectors", "impacts", "kept"):
-            files += folder.glob(f"{what}/*/manifest.json")
     states: list[object] = []
-    for file in files:
-        try:
-            stat = file.stat()
-        except OSError:
-            states.append(file)
-        else:
-            states.append((file, stat.st_mtime_ns, stat.st_size, stat.st_ino))
-    return tuple(states)
+    for folder in map(str, index_folders([path])):
+        states.append(_state_of_file(f"{folder}/{manifest.FILE}") or folder)
+        for what in ("vectors", "impacts", "kept"):
+            with suppress(OSError):  # mostly there is none
+                made = sorted(os.listdir(f"{folder}/{what}"))  # noqa: PTH208 - asked by every search
+                states += filter(
+                    None, [_state_of_file(f"{folder}/{what}/{name}/manifest.json") for name in made]
+                )
+    return states
+
+
+def _state_of_file(file: str) -> tuple[object, ...] | None:
+    try:
+        stat = os.stat(file)  # noqa: PTH116 - as above
+    except OSError:
+        return None
+    return file, stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 class Catalogue:
@@ -289,9 +294,9 @@ class Catalogue:
         if before is not None and before is not ranker:
             before.close()
 
-    def systems(self, index: str | None = None) -> dict[str, NamedSystem]:
+    def systems(self, index: str | IndexView | None = None) -> dict[str, NamedSystem]:
         """Return the systems for an index by name, first stages first."""
-        view = self.view(index)
+        view = index if isinstance(index, IndexView) else self.view(index)
         vectors = {
             name: view.vectors_of(ranker) if ranker.is_encoder else ""
             for name, ranker in self.rankers.items()
@@ -300,7 +305,7 @@ class Catalogue:
         readers = tuple(name for name, found in vectors.items() if not found)
         return usual_systems(encoded, readers) | self.own_systems
 
-    def system(self, name: str | None = None, index: str | None = None) -> NamedSystem:
+    def system(self, name: str | None = None, index: str | IndexView | None = None) -> NamedSystem:
         """Return a system of an index by its name, or an expression.
 
         The first ranker decides the default: its own where it reads documents, the hybrid one where it is an

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
@@ -32,12 +32,12 @@ class NamedSystem:
     system: System
     description: str = ""
 
-    @property
+    @cached_property
     def ranker(self) -> str:
         """Name of the ranker that reads last; "" where none does."""
         return next((str(part.stage.ranker) for part in self.system.walk() if isinstance(part, Reranked)), "")
 
-    @property
+    @cached_property
     def rankers(self) -> tuple[str, ...]:
         """Names of the rankers of the service that it needs: encoders, then those that read."""
         parts = list(self.system.walk())
