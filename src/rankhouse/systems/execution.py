@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rankhouse.core import notation
 from rankhouse.core.nouns import Document, Encoder, Query
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.core.results import Ranking, SearchResult
+from rankhouse.core.results import Marks, Ranking, SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher, search
 from rankhouse.index.impacts.impacts import QueryWeigher
@@ -251,10 +251,14 @@ def costly(system: System) -> Iterator[System]:
 
 def with_snippets(index: AnyIndex, question: str, ranking: Ranking) -> SearchResult:
     """Return a ranking with each document's title and the stretch of its text that answers best."""
+    return SearchResult(ranking, snippets_of(index, question, ranking.doc_ids))
+
+
+def snippets_of(index: AnyIndex, question: str, doc_ids: Sequence[str]) -> list[tuple[str, str, Marks]]:
+    """Return documents' titles, and the stretches of their texts that answer best, with the words in them."""
     weights = {t: 1 / (1 + index.counts(t).documents) ** 0.5 for t in dict.fromkeys(index.analyzer(question))}
-    documents = documents_of(index, ranking.doc_ids)
-    shown = ((d.title, *snippet(d.text[:LOOKED_AT], weights, index.analyzer)) for d in documents)
-    return SearchResult(ranking, list(shown))
+    documents = documents_of(index, doc_ids)
+    return [(d.title, *snippet(d.text[:LOOKED_AT], weights, index.analyzer)) for d in documents]
 
 
 def documents_of(index: AnyIndex, doc_ids: Sequence[str]) -> list[Document]:

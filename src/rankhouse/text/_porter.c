@@ -158,40 +158,38 @@ static int may_become(const Word *word, Heads heads) {
     return (row[0] & 1) || row[second >> 3] >> (second & 7) & 1;
 }
 
-/* Note how the terms that are wanted begin; -1 with an exception. */
-static int note_heads(PyObject *wanted, Heads heads) {
+/* Note how the terms that are wanted begin. */
+static void note_heads(PyObject *wanted, Heads heads) {
     memset(heads, 0, sizeof(Heads));
     PyObject *term, *value;
     Py_ssize_t at = 0, n;
     while (PyDict_Next(wanted, &at, &term, &value)) {
         const char *letters = PyUnicode_AsUTF8AndSize(term, &n);
-        if (letters == NULL) return -1;
-        if (n == 0 || letters[0] & 0x80 || (n > 1 && letters[1] & 0x80)) continue; /* of no ASCII word */
+        if (letters == NULL) PyErr_Clear(); /* no word of a text has half of a surrogate pair */
+        if (letters == NULL || n == 0 || letters[0] & 0x80 || (n > 1 && letters[1] & 0x80)) continue;
         int second = n > 1 ? bit_of(letters[1]) : 0;
         heads[(int)letters[0]][second >> 3] |= (uint8_t)(1 << (second & 7));
     }
-    return 0;
 }
 
-/* The term of a word; empty where it is dropped, or begins like none that is wanted. */
-static PyObject *term_of(const uint16_t *units, int64_t n, PyObject *stopped, PyObject *other, uint8_t (*heads)[16]) {
-    Word word;
-    if (!lowered(units, n, &word)) {
-        PyObject *raw = PyUnicode_DecodeUTF16((const char *)units, 2 * n, "strict", NULL);
-        PyObject *term = raw ? PyObject_CallFunctionObjArgs(other, raw, NULL) : NULL;
-        Py_XDECREF(raw);
-        return term;
-    }
-    if (heads != NULL && !may_become(&word, heads)) word.n = 0;
-    PyObject *term = PyUnicode_FromStringAndSize(word.letters, word.n);
-    if (word.n == 0) return term;
+/* The term of a word in lower case; empty where it is dropped. */
+static PyObject *term_of(Word *word, PyObject *stopped) {
+    PyObject *term = PyUnicode_FromStringAndSize(word->letters, word->n);
     int is_stopped = term ? PySet_Contains(stopped, term) : -1;
-    if (is_stopped == 0 && word.n < 3) return term;
+    if (is_stopped == 0 && word->n < 3) return term;
     Py_XDECREF(term);
     if (is_stopped < 0) return NULL;
-    if (is_stopped) word.n = 0;
-    stem_word(&word);
-    return PyUnicode_FromStringAndSize(word.letters, word.n);
+    if (is_stopped) word->n = 0;
+    stem_word(word);
+    return PyUnicode_FromStringAndSize(word->letters, word->n);
+}
+
+/* The term of a word that is not ASCII. */
+static PyObject *other_term(const uint16_t *units, int64_t n, PyObject *other) {
+    PyObject *raw = PyUnicode_DecodeUTF16((const char *)units, 2 * n, "strict", NULL);
+    PyObject *term = raw ? PyObject_CallFunctionObjArgs(other, raw, NULL) : NULL;
+    Py_XDECREF(raw);
+    return term;
 }
 
 /* Append a term to a list, with its place where there are terms that are wanted, if it is one of them; or return -1. */
@@ -219,8 +217,9 @@ static PyObject *terms(PyObject *self, PyObject *args) {
     PyObject *text, *kinds, *stopped, *other, *wanted = NULL, *result = NULL;
     Py_buffer view;
     Heads heads;
+    Word word;
     if (!PyArg_ParseTuple(args, "UOOO|O!", &text, &kinds, &stopped, &other, &PyDict_Type, &wanted)) return NULL;
-    if (wanted != NULL && note_heads(wanted, heads) < 0) return NULL;
+    if (wanted != NULL) note_heads(wanted, heads);
     PyObject *spelled = PyUnicode_AsUTF16String(text); /* with a byte order mark */
     if (spelled == NULL) { /* half of a surrogate pair */
         if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return NULL;
@@ -237,7 +236,9 @@ static PyObject *terms(PyObject *self, PyObject *args) {
     if (view.len == 65536) result = PyList_New(0);
     else PyErr_SetString(PyExc_ValueError, "kinds are of 65,536 units");
     while (result != NULL && (found = next_word(units, end, view.buf, &at, &begin)) > 0) {
-        PyObject *term = term_of(units + begin, at - begin, stopped, other, wanted ? heads : NULL);
+        int is_ascii = lowered(units + begin, at - begin, &word);
+        if (is_ascii && wanted != NULL && !may_become(&word, heads)) continue;
+        PyObject *term = is_ascii ? term_of(&word, stopped) : other_term(units + begin, at - begin, other);
         if (append(result, term, wanted, begin, at) < 0) Py_CLEAR(result);
         Py_XDECREF(term);
     }

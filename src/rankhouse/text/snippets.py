@@ -95,24 +95,23 @@ def bounds(text: str, start: int, end: int) -> tuple[int, int]:
 
 def _heaviest(matches: Sequence[Located], weights: Mapping[str, float], width: int) -> tuple[int, float]:
     """Return where the window of the greatest weight begins, the earliest of equals, and that weight."""
-    best, best_worth, best_weight, weight = 0, -1.0, 0.0, 0.0
-    last, inside, others = 0, dict[str, int](), True  # whether there are other terms inside than before
+    best, best_worth, best_weight = 0, -1.0, 0.0
+    last, inside, about = 0, dict[str, int](), 0.0  # about: the weight inside, but for rounding
     for first, (begin, _, term) in enumerate(matches):
         while last < len(matches) and matches[last][1] - begin <= width:
             met = matches[last][2]
             inside[met] = count = inside.get(met, 0) + 1
-            others = others or count == 1
+            about += weights[met] if count == 1 else 0.0
             last += 1
-        if others:
-            weight = sum([weights[t] for t, count in inside.items() if count])
         # A second mention says a little more; ten of them do not outweigh another word of the query.
-        worth = weight + 0.01 * (last - first)
-        if worth > best_worth + 1e-9:
-            best, best_worth, best_weight = begin, worth, weight
-        others = False
+        if about + 0.01 * (last - first) > best_worth:
+            weight = sum([weights[t] for t, count in inside.items() if count])
+            worth = weight + 0.01 * (last - first)
+            if worth > best_worth + 1e-9:
+                best, best_worth, best_weight = begin, worth, weight
         if first < last:
             inside[term] -= 1
-            others = not inside[term]
+            about -= 0.0 if inside[term] else weights[term]
         else:  # a word wider than the window is in none
             last = first + 1
     return best, best_weight

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import quote, urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -48,6 +48,7 @@ SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "private, no-cache",
 }
+_ENCODED = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 PROBES = frozenset({"/healthz", "/readyz"})
 """What may be asked without a key, under any name of the host, and while the service drains."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -187,9 +188,8 @@ class SecurityHeaders:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                own = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(one for one in _ENCODED if one[0] not in own)]
             await send(message)
 
         await self._app(scope, receive, with_headers)

@@ -33,7 +33,7 @@ from rankhouse.serve.errors import DeadlinePassed
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, SearchResponse
 from rankhouse.serve.search.systems import NamedSystem
-from rankhouse.systems.execution import Execution, before_ranker, documents_of, with_snippets
+from rankhouse.systems.execution import Execution, before_ranker, documents_of, snippets_of
 from rankhouse.systems.first_stages import Dense, Sparse
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import see_of, split_and_pool
@@ -102,17 +102,15 @@ def _answered(
 def _hits(view: IndexView, asked: SearchBody, ranked: Ranked) -> tuple[SearchHit, ...]:
     """Return the first documents with what people read of them."""
     k, before = asked.k or 10, ranked.before
-    top = ranked.ranking[:k]
+    doc_ids, scores = ranked.ranking.doc_ids[:k], ranked.ranking.scores[:k].tolist()
     if asked.snippets is not False:
-        hits = with_snippets(view.index, asked.query, top).hits
-        shown = [(hit.title, hit.text, hit.marks) for hit in hits]
+        shown = snippets_of(view.index, asked.query, doc_ids)
     else:
-        shown = [(document.title, "", ()) for document in documents_of(view.index, top.doc_ids)]
+        shown = [(document.title, "", ()) for document in documents_of(view.index, doc_ids)]
     places = {doc_id: place for place, doc_id in enumerate(before.doc_ids, 1)} if before is not None else {}
-    rows = zip(top.doc_ids, top.scores.tolist(), shown, strict=True)
     return tuple(
         SearchHit(place, doc_id, score, *texts, before=places.get(doc_id))
-        for place, (doc_id, score, texts) in enumerate(rows, 1)
+        for place, (doc_id, score, texts) in enumerate(zip(doc_ids, scores, shown, strict=True), 1)
     )
 
 
