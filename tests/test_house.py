@@ -178,7 +178,7 @@ def bare_calls(path: Path):
     for node in nodes(path):
         if isinstance(node, ast.Call) and len(node.args) > MOST_POSITIONS:
             *_, owner, name = ["", "", *ast.unparse(node.func).split(".")]
-            if name not in SEVERAL_ALIKE and owner not in {"_kernel", "ctx", "torch"}:
+            if name not in SEVERAL_ALIKE and owner not in {"_kernel", "_porter", "ctx", "torch"}:
                 yield node
 
 

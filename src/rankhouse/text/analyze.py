@@ -163,7 +163,9 @@ def locate_tokens(text: str) -> list[Located]:
 
 def english() -> Analyzer:
     """English text, token for token as Lucene's EnglishAnalyzer under Anserini."""
-    return Analyzer("english", lucene.words, locate_words, english_term, english_terms, english_matches)
+    return Analyzer(
+        "english", lucene.words, locate_words, english_term, at_once=english_terms, match=english_matches
+    )
 
 
 def tweet() -> Analyzer:

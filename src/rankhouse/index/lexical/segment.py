@@ -265,8 +265,8 @@ class Segment(TermLists):
     @cached_property
     def id_table(self) -> Vocabulary:
         """The ids of all documents as the kernel finds strings; the counts of such strings mean nothing."""
-        blob, at, codes = self._every_id.blob.whole(), self._every_id.offsets.whole(), self._codes.whole()
-        return Vocabulary(blob, at, self._id_order.whole(), codes, codes, codes)
+        blob, at, order = self._every_id.blob.whole(), self._every_id.offsets.whole(), self._id_order.whole()
+        return Vocabulary(blob, at, order, *[self._codes.whole()] * 3)
 
     def edges(self) -> tuple[str, str]:
         """Return the first and the last document id, in their order."""

@@ -81,9 +81,9 @@ def _answered(
     catalogue: Catalogue, view: IndexView, asked: SearchBody, spec: NamedSystem, until: Deadline
 ) -> SearchResponse:
     started = time.monotonic()
-    ranked = rank(catalogue, view, spec, Query("query", asked.query), deadline=until)
+    ranked = rank(catalogue, view, spec, Query("query", asked.query), deadline=until, k=asked.k or 10)
     notes = [*ranked.warnings, *filter(None, [view.problem])]
-    if not ranked.ranking.doc_ids:
+    if not ranked.found:
         kept = ", ".join(dict.fromkeys(view.index.analyzer(asked.query)))
         words = kept or "none, only stop words or punctuation"
         notes.append(f"nothing was found; the question's words as they were looked for: {words}")
@@ -92,7 +92,7 @@ def _answered(
         system=spec.name,
         query=asked.query,
         hits=_hits(view, asked, ranked),
-        found=len(ranked.ranking.doc_ids),
+        found=ranked.found,
         seconds=time.monotonic() - started,
         degraded=ranked.degraded,
         warnings=tuple(notes),
@@ -101,8 +101,7 @@ def _answered(
 
 def _hits(view: IndexView, asked: SearchBody, ranked: Ranked) -> tuple[SearchHit, ...]:
     """Return the first documents with what people read of them."""
-    k, before = asked.k or 10, ranked.before
-    doc_ids, scores = ranked.ranking.doc_ids[:k], ranked.ranking.scores[:k].tolist()
+    doc_ids, scores, before = ranked.ranking.doc_ids, ranked.ranking.scores.tolist(), ranked.before
     if asked.snippets is not False:
         shown = snippets_of(view.index, asked.query, doc_ids)
     else:
@@ -118,19 +117,26 @@ def _hits(view: IndexView, asked: SearchBody, ranked: Ranked) -> tuple[SearchHit
 class Ranked:
     """What a system made of a question; ``before`` is the first stage's order, where something came after it.
 
-    ``degraded`` says why this is only the first stage's order; "" where it is the system's.
+    ``found`` says how many documents it ranked, of which the ranking may have only the first; ``degraded``
+    why this is only the first stage's order, "" where it is the system's.
     """
 
     ranking: Ranking
+    found: int
     before: Ranking | None = None
     degraded: str = ""
     warnings: tuple[str, ...] = ()
 
 
 def rank(
-    catalogue: Catalogue, view: IndexView, spec: NamedSystem, query: Query, deadline: Deadline = ENDLESS
+    catalogue: Catalogue,
+    view: IndexView,
+    spec: NamedSystem,
+    query: Query,
+    deadline: Deadline = ENDLESS,
+    k: int | None = None,
 ) -> Ranked:
-    """Rank the documents of an index for a question; errors as for :func:`search`."""
+    """Rank the documents of an index for a question, and return the first k; errors as for :func:`search`."""
     system = spec.system
     for name in spec.rankers:
         catalogue.ranker(name)
@@ -138,13 +144,15 @@ def rank(
     for part in system.walk():
         if isinstance(part, Reranked):
             work.plan(part.stage)  # what is wrong with it is said before anything is searched
-    ranking = work.run(system)[query.id]
+    run = work.run(system)
+    ranking = (run if k is None else run.top(k))[query.id]  # ids that nobody asks for are not read
     warnings = tuple(dict.fromkeys(work.warnings))
     if work.degraded:
-        return Ranked(ranking, None, work.degraded, warnings)
+        return Ranked(ranking, run.rows, degraded=work.degraded, warnings=warnings)
     whole = system.of if isinstance(system, Cut) else system
     before = before_ranker(whole) or (whole.parts[0] if isinstance(whole, Fused) else None)
-    return Ranked(ranking, None if before is None else work.made(before)[query.id], "", warnings)
+    known = None if before is None else work.made(before)[query.id]
+    return Ranked(ranking, run.rows, known, warnings=warnings)
 
 
 class ServedExecution(Execution):
