@@ -1,6 +1,9 @@
 """Validation on several collections at once: each with its own documents and queries, and the mean of all."""
 
 import json
+import signal
+import subprocess
+import sys
 from statistics import fmean
 
 import numpy as np
@@ -137,3 +140,56 @@ def test_sets_of_one_name_and_validation_beside_them_are_refused(sets):
         learn(
             sets / "out", validation_sets="few", validation=({"q": "x"}, {"q": {"d": 1}}, {"q": {"d": 1.0}})
         )
+
+
+@pytest.mark.kill
+def test_what_a_killed_training_indexed_is_removed_by_the_next_one(sets, run, monkeypatch):
+    (sets / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(sets / "scratch"))
+    texts, queries, qrels = notes("other", 6)
+    index = rh.Index.build(texts, "i")
+    rh.write_run(index.retrieve(queries, k=4), "r.run")
+    rows = [f"{q} 0 {d} {grade}\n" for q, row in qrels.items() for d, grade in row.items()]
+    (sets / "j.qrels").write_text("".join(rows))
+    (sets / "q.tsv").write_text("".join(f"{q}\t{text}\n" for q, text in queries.items()))
+    command = ["train", "--ranker", DESIGN, "--index", "i", "--queries", "q.tsv", "--qrels", "j.qrels"]
+    command += ["--run", "r.run", "--set", "epochs=1", "--valid-set", "few", "--out", "out"]
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED, *command], capture_output=True, text=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert run(*command).returncode == 0
+    assert not list(sets.glob(".*"))
+    assert not list((sets / "scratch").iterdir())
+
+
+_KILLED = """
+import os, signal, sys
+from rankhouse.cli.main import main
+from rankhouse.training import validation
+validation.retrieve = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main()
+"""
+
+
+def test_the_name_of_a_set_leads_nowhere(sets):
+    given = validation_sets(["..=few"], sets / "made" / "here", depth=3)
+    assert given.sets == [".."]
+    assert [entry.name for entry in (sets / "made").iterdir()] == ["here"]
+
+
+def test_a_set_whose_queries_have_no_judgements_is_named(sets):
+    (sets / "few" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nsome\td00\t1\n")
+    with pytest.raises(
+        rh.RankhouseError, match='^few: none of the set\'s queries is judged; .* of: "few:some"'
+    ):
+        validation_sets(["many", "few"], sets / "made", depth=3)
+
+
+def test_judgements_of_other_documents_are_said(sets):
+    (sets / "few" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq0\t7\t1\n")
+    given = validation_sets(["many", "few"], sets / "made", depth=3)
+    validation = Validation(given.run, given.queries, given.qrels, given.documents, Plan(), given.sets)
+    remark = Validator(validation, "nDCG@10").remark
+    assert "none of the documents of the run is in the judgements" in remark
+    assert 'in the judgements "few:7"' in remark

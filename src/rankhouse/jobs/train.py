@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.core.arguments import Option
@@ -16,6 +15,8 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.qrels import RelevantFrom
 from rankhouse.index.index import Index
 from rankhouse.io.inputs import PathLike, QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
+from rankhouse.io.outputs import real_path, writing_failures
+from rankhouse.io.scratch import scratch_folder
 from rankhouse.systems.checkpoints import with_default
 from rankhouse.systems.teachers import Join, TeacherLike, on_index, open_teacher
 
@@ -100,7 +101,7 @@ class TrainJob:
                 run=None if self.run is None else as_run(self.run),
                 pairs=self.pairs,
                 relevant_from=self.relevant_from,
-                validation=self._validation(stack),
+                validation=self._validation(out, stack),
                 teacher=self._teacher(index, stack, progress or ignore) if self.teachers else None,
             )
             model = begin(with_default(str(self.ranker or self.init)), index, options.seed)
@@ -113,12 +114,13 @@ class TrainJob:
             return teacher
         return on_index(teacher, as_queries(self.queries), index, progress)
 
-    def _validation(self, stack: ExitStack) -> ValidationData | None:
+    def _validation(self, out: Path, stack: ExitStack) -> ValidationData | None:
         from rankhouse.training.validation import ValidationData, validation_sets
 
         if self.valid_sets:
-            folder = stack.enter_context(TemporaryDirectory(prefix="rankhouse."))
-            return validation_sets(self.valid_sets, Path(folder), self.depth)
+            with writing_failures(out):  # beside it, where the next training tidies up after a killed one
+                folder = stack.enter_context(scratch_folder(real_path(out)))
+            return validation_sets(self.valid_sets, folder / "sets", self.depth)
         if self.valid_queries is None or self.valid_qrels is None or self.valid_run is None:
             return None
         return ValidationData(

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from rankhouse.core.errors import RankhouseWarning, WrongUse, name_few
+from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
 from rankhouse.core.notation import name_of
 from rankhouse.core.nouns import Documents, Query, Ranker
+from rankhouse.core.overlap import NOTHING, mismatch
 from rankhouse.core.qrels import Qrels, restrict
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
@@ -85,14 +86,14 @@ def validation_sets(collections: Sequence[str], folder: Path, depth: int) -> Val
         WrongUse: Two have one name, or one has a colon in it.
     """
     queries, qrels = list[Query](), dict[str, Mapping[str, int]]()
-    rankings, folders = dict[str, Ranking](), list[Path]()
+    rankings, folders, names = dict[str, Ranking](), list[Path](), list[str]()
     for source in named_sources(collections):
         if ":" in source.prefix:
             raise WrongUse(
                 f'"{source.prefix}": the name of a set has no colon; name it, like  one={source.path}'
             )
         path, name = source.path, f"{source.prefix}:"
-        folders.append(folder / source.prefix)
+        folders.append(folder / str(len(folders)))
         build(read_sources([source], Skips()), folders[-1], BuildOptions(workers=1))
         judged = {
             name + query_id: {name + doc_id: grade for doc_id, grade in grades.items()}
@@ -100,11 +101,15 @@ def validation_sets(collections: Sequence[str], folder: Path, depth: int) -> Val
         }
         asked = [Query(name + query.id, query.text) for query in read_queries(path)]
         asked = [query for query in asked if query.id in judged]
+        if not asked:
+            others = name_few(sorted(judged), 3, quoted=True) if judged else "none"
+            raise BadData(f"none of the set's queries is judged; its judgements are of: {others}", path)
         run = retrieve(Index.open(folders[-1]), asked, LexicalOptions(k=depth))
         rankings |= {query_id: run[query_id] for query_id in run}
         queries += asked
         qrels |= judged
-    documents, names = ShardedIndex.open(folders).documents, [place.name for place in folders]
+        names.append(source.prefix)
+    documents = ShardedIndex.open(folders).documents
     return ValidationData(queries, qrels, Run.from_rankings(rankings), documents, sets=names)
 
 
@@ -152,7 +157,7 @@ class Validator:
 
     Attributes:
         first_stage: What the run is worth as it is.
-        remark: Which judged queries are left out or count as 0; "" for none.
+        remark: Which judged queries are left out or count as 0, or that ids do not match; "" for nothing.
 
     Raises:
         BadData: No query of the run is judged.
@@ -162,10 +167,16 @@ class Validator:
     def __init__(self, validation: Validation, measure: str) -> None:
         self.validation = validation
         asked = restrict(validation.qrels, [query.id for query in validation.queries])
-        self.remark = _remark(validation, asked) if asked else ""
-        parts = {name: {q: asked[q] for q in asked if q.startswith(f"{name}:")} for name in validation.sets}
+        parts: dict[str, Qrels] = {
+            name: {q: asked[q] for q in asked if q.startswith(f"{name}:")} for name in validation.sets
+        }
+        parts = parts or {"": asked or validation.qrels}
+        ranked = {query_id: validation.run[query_id].doc_ids for query_id in validation.run}
+        other = [
+            mismatch(ranked, "the run", part, "the judgements", documents=NOTHING) for part in parts.values()
+        ]
+        self.remark = "; ".join(filter(None, (_remark(validation, asked) if asked else "", *other)))
         self._scorers = {name: scorer(qrels, measure) for name, qrels in parts.items()}
-        self._scorers = self._scorers or {"": scorer(asked or validation.qrels, measure)}
         self.first_stage = self._value_of(validation.run)
         self._again = False
 
