@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import zipfile
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -379,17 +380,58 @@ def test_a_damaged_one_is_refused_and_stays(older):
     assert files_of(older) == before
 
 
-def test_an_index_replaced_while_it_is_opened_is_no_mixture(tmp_path, monkeypatch):
-    """Files were compared first and mapped afterwards: in between another process put other ones there."""
+@pytest.fixture
+def two(tmp_path):
+    """An index, and one that is put in its place, files first or whole."""
     build([Document(f"d{i}", "ships steer" * i) for i in range(9)], tmp_path / "index", OPTIONS)
     build([Document(f"e{i}", "locks lift") for i in range(8)], tmp_path / "other", OPTIONS)
-    compare = segment.check_files
+    return tmp_path / "index", tmp_path / "other"
 
-    def replaced(folder, *rest, **more):
+
+def before_each(monkeypatch, module, change):
+    """Call ``change`` whenever files were compared that are mapped next."""
+    compare = module.check_files
+
+    def compared(folder, *rest, **more):
         compare(folder, *rest, **more)
-        shutil.rmtree(folder)
-        shutil.copytree(tmp_path / "other" / "segments" / folder.name, folder)
+        change(folder)
 
-    monkeypatch.setattr(segment, "check_files", replaced)
+    monkeypatch.setattr(module, "check_files", compared)
+
+
+def put(one, there):
+    shutil.rmtree(there)
+    shutil.copytree(one, there)
+
+
+def test_an_index_whose_files_change_while_it_is_opened_is_no_mixture(two, monkeypatch):
+    """Files were compared first and mapped afterwards: in between another process put other ones there."""
+    before_each(monkeypatch, segment, lambda folder: put(two[1] / "segments" / folder.name, folder))
     with pytest.raises(BadIndex, match="is damaged, build the index again"):
-        Index.open(tmp_path / "index")
+        Index.open(two[0])
+
+
+def test_an_index_replaced_while_it_is_opened_is_the_new_one(two, monkeypatch):
+    """It was called damaged, and was to be built again."""
+    before_each(monkeypatch, segment, lambda _: put(two[1], two[0]))
+    assert sorted(Index.open(two[0]).documents) == [f"e{i}" for i in range(8)]
+
+
+def test_an_index_that_never_rests_is_refused_in_the_end(two, monkeypatch):
+    rounds = count()
+
+    def again(folder):
+        options = BuildOptions(workers=1, overwrite=True)
+        build([Document(f"f{next(rounds)}", "tides")], folder.parents[1], options)
+
+    before_each(monkeypatch, segment, again)
+    with pytest.raises(BadIndex, match="is damaged"):
+        Index.open(two[0])
+    assert next(rounds) == 10
+
+
+def test_an_index_replaced_while_it_is_verified_is_not_called_damaged(two):
+    opened = Index.open(two[0])
+    put(two[1], two[0])
+    with pytest.raises(BadIndex, match="was changed while its files were read; check it again"):
+        opened.verify()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.errors import BadData, BadIndex, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress
 from rankhouse.index.lexical import kernel, manifest
@@ -29,6 +29,8 @@ KNOWN_TERMS: Final = 65_536
 """Terms that stay looked up; then all are forgotten."""
 _MANY: Final = 100
 """Part of all ids; once more were asked for, their files are compared whole instead of block by block."""
+_OPENINGS: Final = 10
+"""Times that an index is opened whose manifest has changed each time before its files were open."""
 
 
 class IndexDocuments(Mapping[str, Document]):
@@ -128,6 +130,10 @@ class Term(NamedTuple):
         return memoryview(self.packed).cast("i")
 
 
+def _segments(path: Path, state: IndexManifest) -> list[Segment]:
+    return [Segment(path / "segments" / entry.folder, entry.files) for entry in state.segments]
+
+
 class Index:
     """A collection that can be searched. Open one with :meth:`open`; make one with ``build.build``.
 
@@ -158,14 +164,22 @@ class Index:
     def open(cls, path: Path | str) -> Self:
         """Open an index folder; arrays are memory-mapped, so this is quick whatever its size.
 
+        One that another process replaces meanwhile is opened again, as it is then.
+
         Raises:
             MissingInput: There is no such folder.
             BadIndex: It is no index, damaged, or of another version.
         """
         path = Path(path)
         state = manifest.load(path)
-        segments = [Segment(path / "segments" / entry.folder, entry.files) for entry in state.segments]
-        return cls(path, state, segments)
+        for _ in range(_OPENINGS - 1):
+            try:
+                return cls(path, state, _segments(path, state))
+            except BadIndex:
+                before, state = state, manifest.load(path)
+                if state == before:
+                    raise
+        return cls(path, state, _segments(path, state))
 
     @cached_property
     def analyzer(self) -> Analyzer:
@@ -332,9 +346,16 @@ class Index:
         """Read every file whole and compare it with the manifest.
 
         Raises:
-            BadIndex: One differs.
+            BadIndex: One differs, or another process replaced the index.
             WrongUse: An analyzer that is not known here made the index.
         """
         str(self.analyzer)
-        for segment, entry in zip(self.segments, self.manifest.segments, strict=True):
-            check_files(segment.folder, entry.files, whole=True)
+        try:
+            for segment, entry in zip(self.segments, self.manifest.segments, strict=True):
+                check_files(segment.folder, entry.files, whole=True)
+        except BadIndex:
+            if manifest.load(self.path) != self.manifest:
+                raise BadIndex(
+                    f"{self.path}: was changed while its files were read; check it again"
+                ) from None
+            raise
