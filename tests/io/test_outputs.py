@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -371,3 +372,9 @@ def test_a_signal_while_the_scratch_folder_is_made_leaves_nothing(tmp_path, monk
     with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "out") as temporary:
         temporary.write_text("never reached")
     assert not os.listdir(tmp_path)
+
+
+def test_standard_output_that_the_caller_closed_is_said(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # as Python has it after  >&-
+    with pytest.raises(OutputFailed, match="-: cannot be written: it is closed"), writing(Path("-")) as file:
+        file.write("a")

@@ -289,7 +289,9 @@ def _pour(source: Path, path: Path) -> None:
             with path.open("wb", buffering=0) as out:
                 shutil.copyfileobj(content, out)
             return
-        stream = sys.stdout if number == 1 else sys.stderr
+        stream: TextIO | None = sys.stdout if number == 1 else sys.stderr
+        if stream is None:  # the caller closed it
+            raise OSError(errno.EBADF, "it is closed")
         raw = getattr(stream, "buffer", None)
         if raw is None:  # a notebook, or a test that collects text
             stream.write(content.read().decode())
