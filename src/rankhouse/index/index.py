@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,6 +190,10 @@ class Index:
 
     def __len__(self) -> int:
         return self.collection.documents
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to another process as a path: there the index is opened, as it is then."""
+        return type(self).open, (self.path.resolve(),)
 
     def __repr__(self) -> str:
         return f"<Index {self.path}: {len(self):,} documents, {self.manifest.analyzer}>"
