@@ -64,6 +64,8 @@ def test_an_expression_too_long_for_the_name_of_a_file_is_a_system(index):
         (lambda index: rh.compare(["bm25"], QUERIES, QRELS, measures="AP"), "no index"),
         (lambda index: rh.compare("bm25", QUERIES, QRELS, index), "names and systems"),
         (lambda index: rh.compare({"a": "bm52"}, QUERIES, QRELS, index), "bm25"),
+        (lambda index: rh.compare(["bm25", rh.system("bm25")], QUERIES, QRELS, index), "bm25 stands twice"),
+        (lambda index: rh.compare([rh.Run.of({"q": {"d": 1.0}})] * 2, QUERIES, QRELS, index), "names, too"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_with_what_to_do(index, call, said):

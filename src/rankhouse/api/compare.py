@@ -15,8 +15,8 @@ from rankhouse.core.run import Run
 from rankhouse.evaluation import compare as comparing
 from rankhouse.evaluation.compare import Comparison
 from rankhouse.index.index import Index
+from rankhouse.io.files import PathLike, wrong_kind
 from rankhouse.io.inputs import (
-    PathLike,
     QrelsLike,
     QueriesLike,
     RunLike,
@@ -25,7 +25,6 @@ from rankhouse.io.inputs import (
     as_queries,
     as_run,
     check_texts,
-    wrong_kind,
 )
 from rankhouse.systems.execution import Execution, costly
 from rankhouse.systems.notation import system
@@ -156,7 +155,7 @@ def _found(
         raise wrong_kind(
             "systems", given, 'names and systems, for example {"hybrid": "bm25 + dense(default)"}'
         )
-    named = given if isinstance(given, Mapping) else {str(one): one for one in given}
+    named = given if isinstance(given, Mapping) else _by_notation(given)
     check_texts("the systems' names", named)
     asked: dict[str, System] = {}
     runs: dict[str, Run] = {}
@@ -173,6 +172,18 @@ def _found(
     with progress.shown("running systems", len(texts) * len(several), "queries") as show:
         runs |= Execution(index, texts, progress=show).run_all(asked)
     return {name: runs[name] for name in named}
+
+
+def _by_notation(given: Sequence[SystemLike]) -> dict[str, SystemLike]:
+    """Return the systems of a list by their notation; WrongUse for what has none, or one that came before."""
+    named: dict[str, SystemLike] = {}
+    for one in given:
+        if not isinstance(one, str | System):
+            raise wrong_kind("one of a list of systems", one, 'names, too, for example {"BM25": run}')
+        if str(one) in named:
+            raise WrongUse(f"compare: {one} stands twice in the list of systems; leave one out, or name them")
+        named[str(one)] = one
+    return named
 
 
 def _is_system(given: SystemLike | RunLike) -> TypeGuard[SystemLike]:
