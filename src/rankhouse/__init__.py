@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rankhouse.api.verbs import fuse as fuse
     from rankhouse.api.verbs import label as label
     from rankhouse.api.verbs import rerank as rerank
+    from rankhouse.api.verbs import write_qrels as write_qrels
+    from rankhouse.api.verbs import write_run as write_run
     from rankhouse.core.errors import RankhouseError as RankhouseError
     from rankhouse.core.errors import RankhouseWarning as RankhouseWarning
     from rankhouse.core.nouns import Document as Document
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from rankhouse.io.corpora import read_queries as read_queries
     from rankhouse.io.trec import read_qrels as read_qrels
     from rankhouse.io.trec import read_run as read_run
-    from rankhouse.io.trec import write_qrels as write_qrels
-    from rankhouse.io.trec import write_run as write_run
     from rankhouse.systems.notation import system as system
     from rankhouse.systems.system import System as System
 
@@ -51,14 +51,14 @@ _HOMES = {
     "system": "systems.notation",
     "System": "systems.system",
     "open_ranker": "api.rankers",
-    **dict.fromkeys(("rerank", "fuse", "label", "evaluate"), "api.verbs"),
+    **dict.fromkeys(("rerank", "fuse", "label", "evaluate", "write_qrels", "write_run"), "api.verbs"),
     "compare": "api.compare",
     "progress": "api.progress",
     "train": "api.train",
     "adapt": "api.train",
     "explain": "api.explain",
     **dict.fromkeys(("read_documents", "read_queries"), "io.corpora"),
-    **dict.fromkeys(("read_qrels", "read_run", "write_qrels", "write_run"), "io.trec"),
+    **dict.fromkeys(("read_qrels", "read_run"), "io.trec"),
     **dict.fromkeys(("Query", "Document", "Passage", "Pair", "Ranker"), "core.nouns"),
     "Run": "core.run",
     **dict.fromkeys(("Ranking", "SearchResult"), "core.results"),

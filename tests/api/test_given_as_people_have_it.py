@@ -1,5 +1,8 @@
 """What the Python API takes where people have data in other shapes, and what it says of a wrong name."""
 
+import copy
+import pickle
+
 import ir_measures
 import pandas as pd
 import pytest
@@ -132,3 +135,43 @@ def test_an_argument_of_another_name_is_answered_with_ours(index, call, meant):
 def test_a_missing_argument_is_named_with_those_there_are():
     with pytest.raises(TypeError, match="explain: missing .* 'index'; it takes query, doc, against, index"):
         rh.system("bm25").explain("ships", "locks")
+
+
+def test_runs_and_judgements_are_written_from_what_the_verbs_take(tmp_path):
+    rh.write_run({"q": {"a": 1.0}}, tmp_path / "a.run")
+    rh.write_run(pd.DataFrame({"qid": ["q"], "docno": ["a"], "score": [1.0]}), tmp_path / "b.run")
+    assert (tmp_path / "a.run").read_bytes() == (tmp_path / "b.run").read_bytes()
+    rh.write_qrels([("q", "a", 1)], tmp_path / "a.qrels")
+    assert rh.read_qrels(tmp_path / "a.qrels") == {"q": {"a": 1}}
+
+
+@pytest.mark.parametrize("wrong", [None, b"a.run", 3, object(), "a\0b", "\ud800"])
+def test_what_names_no_file_is_refused(wrong, tmp_path):
+    calls = (
+        rh.read_run,
+        rh.read_qrels,
+        rh.read_queries,
+        lambda path: list(rh.read_documents(path)),
+        lambda path: list(rh.read_documents([path])),
+        lambda path: rh.write_run({"q": {"a": 1.0}}, path),
+        lambda path: rh.write_qrels({"q": {"a": 1}}, path),
+        lambda path: rh.Index.build(TEXTS, path),
+    )
+    for call in calls:
+        with pytest.raises(rh.RankhouseError, match=r"give a path: a string or pathlib\.Path"):
+            call(wrong)
+    with pytest.raises(rh.RankhouseError, match=r"DataFrame \(a 0 1\); give a path"):
+        rh.read_run(pd.DataFrame({"a": [1]}))
+
+
+def test_no_run_at_all_cannot_be_fused():
+    with pytest.raises(rh.RankhouseError, match=r"runs is a list \(\[\]\); give a list of runs"):
+        rh.fuse([])
+
+
+def test_an_index_goes_to_another_process_as_its_path(index):
+    for again in (pickle.loads(pickle.dumps(index)), copy.deepcopy(index)):
+        assert type(again) is rh.Index
+        assert again.fingerprint == index.fingerprint
+    search = pickle.loads(pickle.dumps(index.search))  # as multiprocessing's map sends it
+    assert search("locks") == index.search("locks")

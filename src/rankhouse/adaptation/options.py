@@ -16,7 +16,8 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
-from rankhouse.io.inputs import PathLike, QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
+from rankhouse.io.files import PathLike
+from rankhouse.io.inputs import QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.round_trip import Round
 from rankhouse.models.families import FAMILIES

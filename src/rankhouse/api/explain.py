@@ -18,16 +18,14 @@ from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.report import ExplainResult
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.weighting import WEIGHTINGS
+from rankhouse.io.files import PathLike, as_path, wrong_kind
 from rankhouse.io.inputs import (
-    PathLike,
     QueriesLike,
     RunLike,
     as_list,
-    as_path,
     as_queries,
     as_run,
     check_texts,
-    wrong_kind,
 )
 from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.explaining import TEXTS, Question, ask

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from rankhouse.core.arguments import checked
-from rankhouse.io.inputs import as_path
+from rankhouse.io.files import as_path
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.rankers import open_ranker as _open
 

@@ -16,16 +16,8 @@ from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.progress import OnProgress, OnStep, heard_by, stages
 from rankhouse.index.index import Index
-from rankhouse.io.inputs import (
-    PathLike,
-    QrelsLike,
-    QueriesLike,
-    RunLike,
-    as_list,
-    as_path,
-    check_texts,
-    wrong_kind,
-)
+from rankhouse.io.files import PathLike, as_path, wrong_kind
+from rankhouse.io.inputs import QrelsLike, QueriesLike, RunLike, as_list, check_texts
 from rankhouse.jobs.train import TrainJob
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.systems.teachers import TeacherLike

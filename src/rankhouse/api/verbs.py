@@ -1,4 +1,4 @@
-"""The verbs: rerank, fuse, label, evaluate. Each takes the thing or its notation."""
+"""The verbs: rerank, fuse, label, evaluate, write. Each takes the thing or its notation."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from rankhouse.core.run import Run
 from rankhouse.evaluation import measures as measuring
 from rankhouse.evaluation.measures import Scores
 from rankhouse.index.index import Index
+from rankhouse.io import trec
+from rankhouse.io.files import PathLike, as_path, wrong_kind
 from rankhouse.io.inputs import (
-    PathLike,
     QrelsLike,
     QueriesLike,
     RunLike,
     as_list,
     as_measures,
-    as_path,
     as_qrels,
     as_queries,
     as_run,
     as_runs,
-    wrong_kind,
 )
 from rankhouse.labels import label as labelling
 from rankhouse.labels.label import LabelResult
@@ -245,3 +244,47 @@ def label(
         return labelling.label(
             parsed, candidates, asked, stored.documents, out=target, plan=plan, progress=show
         )
+
+
+@checked
+def write_run(run: RunLike, path: PathLike, tag: str = "rankhouse") -> None:
+    """Write a TREC run; scores in the fewest digits that read back as the same float32.
+
+    >>> import rankhouse as rh
+    >>> rh.write_run({"q": {"a": 1.5}}, "my.run", tag="mine")
+    >>> from pathlib import Path
+    >>> print(Path("my.run").read_text(), end="")
+    q Q0 a 1 1.5 mine
+
+    Args:
+        run: The run, or what stands for one in other verbs; queries without documents leave no row.
+        path: The file to write; ".gz" or ".zst" compresses it.
+        tag: The last column: the system's name, without white space.
+
+    Raises:
+        WrongUse: The tag, or an id, has white space in it.
+        OutputFailed: The file cannot be written; whatever stood there before still does.
+    """
+    trec.write_run(as_run(run), as_path(path, "path"), tag)
+
+
+@checked
+def write_qrels(qrels: QrelsLike, path: PathLike) -> None:
+    """Write TREC qrels.
+
+    >>> import rankhouse as rh
+    >>> rh.write_qrels({"q": {"a": 1, "b": 0}}, "qrels.txt")
+    >>> from pathlib import Path
+    >>> print(Path("qrels.txt").read_text(), end="")
+    q 0 a 1
+    q 0 b 0
+
+    Args:
+        qrels: The judgements, or what stands for them in other verbs.
+        path: The file to write; ".gz" or ".zst" compresses it.
+
+    Raises:
+        WrongUse: An id is empty or has white space in it.
+        OutputFailed: The file cannot be written; whatever stood there before still does.
+    """
+    trec.write_qrels(as_qrels(qrels), as_path(path, "path"))

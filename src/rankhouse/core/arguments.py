@@ -261,7 +261,7 @@ def _said(kind: Any) -> str:  # noqa: ANN401 - as above
 
 def _short(value: object) -> str:
     try:
-        shown = repr(value)
+        shown = " ".join(repr(value).split())
     except ValueError:  # a whole number of thousands of digits
         return "a number of thousands of digits"
     return shown if len(shown) <= 80 else f"{shown[:60]} ... ({len(shown):,} signs)"

@@ -30,7 +30,7 @@ from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.impacts.impacts import QueryWeigher
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
-from rankhouse.io.inputs import PathLike, as_path, wrong_kind
+from rankhouse.io.files import PathLike, as_path, wrong_kind
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.first_stages import Dense, Sparse
 from rankhouse.systems.notation import system as as_system

@@ -21,7 +21,7 @@ from rankhouse.hosts.adapters import (
     host,
 )
 from rankhouse.index.sharded.sharded_index import AnyIndex
-from rankhouse.io.inputs import PathLike
+from rankhouse.io.files import PathLike
 from rankhouse.systems.stage import Live, Stage
 from rankhouse.systems.system import Reranked, System
 

@@ -12,7 +12,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.hosts.adapters import OpenRanker, OpenSystem, check_scores, checked_ids, checked_text, host
 from rankhouse.index.sharded.sharded_index import AnyIndex
-from rankhouse.io.inputs import PathLike
+from rankhouse.io.files import PathLike
 from rankhouse.systems.system import System
 
 with host("llamaindex", "0.14.19", "llama-index-core"):

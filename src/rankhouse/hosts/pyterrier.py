@@ -30,7 +30,8 @@ from rankhouse.hosts.adapters import (
     texts_of_ids,
 )
 from rankhouse.index.sharded.sharded_index import AnyIndex
-from rankhouse.io.inputs import PathLike, as_list
+from rankhouse.io.files import PathLike
+from rankhouse.io.inputs import as_list
 from rankhouse.systems.system import FOUND, FirstStage, Reranked, System
 
 with host("pyterrier", "1.1", "pyterrier", "python-terrier"):

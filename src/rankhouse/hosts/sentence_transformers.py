@@ -25,7 +25,7 @@ from rankhouse.core.nouns import Document
 from rankhouse.hosts import beir
 from rankhouse.hosts.adapters import RankerLike, checked_text, own_or_numbered
 from rankhouse.hosts.model_card import ModelCard
-from rankhouse.io.inputs import PathLike, as_path
+from rankhouse.io.files import PathLike, as_path
 from rankhouse.io.outputs import replacing_folder
 
 with needs("sentence-transformers", "rankhouse.hosts.sentence_transformers"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -20,7 +21,18 @@ from rankhouse.core.errors import (
 from rankhouse.core.nouns import Document, Query
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
 from rankhouse.io.duplicate_ids import Repeats, SeenIds, checked_id
-from rankhouse.io.files import Meter, Skips, as_text, each_record, kind_of, looks_like, numbered_lines
+from rankhouse.io.files import (
+    Meter,
+    PathLike,
+    Skips,
+    as_path,
+    as_text,
+    each_record,
+    kind_of,
+    looks_like,
+    numbered_lines,
+    wrong_kind,
+)
 from rankhouse.io.outputs import write_lines
 from rankhouse.io.public import PUBLIC, public_documents, public_queries
 from rankhouse.io.readers import installed, tables
@@ -37,7 +49,7 @@ _decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def read_documents(
-    sources: Path | str | Iterable[Path | str],
+    sources: PathLike | Iterable[PathLike],
     skips: Skips | None = None,
     seen: SeenIds | None = None,
     meter: Meter | None = None,
@@ -63,13 +75,15 @@ def read_documents(
         DuplicateId: An id given twice, in whichever files.
         MissingInput: No such file.
     """
+    if not isinstance(sources, Iterable | str | os.PathLike):
+        raise wrong_kind("a corpus", sources, "a path: a string or pathlib.Path")
     skips = Skips() if skips is None else skips
     seen = SeenIds(at_once=skips.limit > 0) if seen is None else seen
-    for source in [sources] if isinstance(sources, str | Path) else sources:
+    for source in [sources] if isinstance(sources, str | os.PathLike) else sources:
         if str(source).startswith(PUBLIC):
             yield from public_documents(str(source).removeprefix(PUBLIC))
             continue
-        for path in corpus_files(Path(source), warns=True):
+        for path in corpus_files(as_path(source, "a corpus"), warns=True):
             yield from distinct(records(path, skips, meter), path, seen, skips)
 
 
@@ -225,7 +239,7 @@ def _tsv_document(raw: bytes, path: Path, line: int) -> Document:
     return Document(*_tsv_fields(raw, path, line))
 
 
-def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") -> list[Query]:
+def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") -> list[Query]:
     r"""Read queries from JSON lines, TSV or TREC topics, recognised by their content.
 
     >>> import rankhouse as rh
@@ -248,7 +262,7 @@ def read_queries(path: Path | str, skips: Skips | None = None, field: str = "") 
     """
     if str(path).startswith(PUBLIC):
         return public_queries(str(path).removeprefix(PUBLIC), field)
-    path = Path(path)
+    path = as_path(path, "path")
     skips = Skips() if skips is None else skips
     if path.is_dir():
         judged = read_qrels(beir_split(path))

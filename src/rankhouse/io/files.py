@@ -19,7 +19,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
@@ -44,6 +44,24 @@ COMPRESSIONS = (".gz", ".zst")
 _GZIP_MAGIC, _ZSTD_MAGIC, _BOM = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xef\xbb\xbf"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _BUFFER = 1 << 17
+
+
+PathLike = str | os.PathLike[str]
+
+
+def wrong_kind(name: str, given: object, wanted: str) -> WrongUse:
+    """Return the error for an argument of the wrong type."""
+    shown = " ".join(repr(given).split())
+    return WrongUse(f"{name} is a {type(given).__name__} ({shown:.60}); give {wanted}")
+
+
+def as_path(given: PathLike, name: str) -> Path:
+    """Return a path; WrongUse, which names the argument, for anything else and for what names no file."""
+    path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    with suppress(UnicodeEncodeError):  # halves of surrogate pairs that stand for no byte
+        if isinstance(path, str) and b"\0" not in os.fsencode(path):
+            return Path(path)
+    raise wrong_kind(name, given, "a path: a string or pathlib.Path")
 
 
 def _setting(name: str, usual: int) -> int:

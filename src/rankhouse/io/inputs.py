@@ -20,14 +20,13 @@ from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run, check_row, triples
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.duplicate_ids import SeenIds, checked_id
+from rankhouse.io.files import PathLike, as_path, wrong_kind
 from rankhouse.io.trec import read_qrels, read_run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 else:  # optional, and slow to load
     DataFrame = Any
-
-PathLike = str | os.PathLike[str]
 
 DocumentLike = Document | Mapping[str, Any]
 """A Document, or a mapping with "id" ("_id", "docno"), "text" ("contents"), "title" and anything else."""
@@ -51,18 +50,6 @@ QueriesLike = (
 )
 RunLike = Run | PathLike | Mapping[str, Mapping[str, float]] | Iterable[tuple[str, str, float]] | DataFrame
 QrelsLike = Qrels | PathLike | Iterable[Sequence[Any]] | DataFrame
-
-
-def wrong_kind(name: str, given: object, wanted: str) -> WrongUse:
-    """Return the error for an argument of the wrong type."""
-    return WrongUse(f"{name} is a {type(given).__name__} ({given!r:.60}); give {wanted}")
-
-
-def as_path(given: PathLike, name: str) -> Path:
-    """Return a path; WrongUse, which names the argument, for anything else and for null characters."""
-    if not isinstance(given, str | os.PathLike) or "\0" in str(given):
-        raise wrong_kind(name, given, "a path: a string or pathlib.Path")
-    return Path(given)
 
 
 def as_list(given: Iterable[Any], name: str, wanted: str) -> list[Any]:
@@ -252,8 +239,11 @@ def as_run(given: RunLike) -> Run:
 
 
 def as_runs(given: Sequence[RunLike], name: str) -> list[Run]:
-    """Return several runs; WrongUse, which names the argument, for a single one."""
-    return [as_run(run) for run in as_list(given, name, "a list of runs or run files")]
+    """Return several runs; WrongUse, which names the argument, for a single one, or none."""
+    wanted = "a list of runs or run files"
+    if not (runs := as_list(given, name, wanted)):
+        raise wrong_kind(name, given, wanted)
+    return [as_run(run) for run in runs]
 
 
 def as_qrels(given: QrelsLike) -> Qrels:

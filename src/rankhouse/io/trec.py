@@ -13,7 +13,7 @@ from rankhouse.core.errors import BadData, DuplicateId, MissingInput, WrongUse, 
 from rankhouse.core.nouns import FloatArray
 from rankhouse.core.qrels import MOST_GRADE, Qrels
 from rankhouse.core.run import INFINITE_FROM, TOO_LARGE, Run
-from rankhouse.io.files import Skips, as_text, numbered_lines
+from rankhouse.io.files import PathLike, Skips, as_path, as_text, numbered_lines
 from rankhouse.io.outputs import writing
 from rankhouse.io.public import PUBLIC, qrels_of
 
@@ -37,7 +37,7 @@ def _columns(path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[
             skips.take(fault)
 
 
-def read_run(path: Path | str, skips: Skips | None = None) -> Run:
+def read_run(path: PathLike, skips: Skips | None = None) -> Run:
     """Read a TREC run. The order is by score (ties by document id, descending), whatever the ranks say.
 
     >>> import rankhouse as rh
@@ -56,7 +56,7 @@ def read_run(path: Path | str, skips: Skips | None = None) -> Run:
     Warns:
         RankhouseWarning: There is not one row in it.
     """
-    path, skips = Path(path), Skips() if skips is None else skips
+    path, skips = as_path(path, "path"), Skips() if skips is None else skips
     # Ids repeat a thousandfold, so each is kept once; a finished query becomes an array of scores.
     ids: dict[str, str] = {}
     documents: dict[str, list[str]] = {}
@@ -95,23 +95,7 @@ def _number(score: str, path: Path, line: int) -> float:
 
 
 def write_run(run: Run, path: Path | str, tag: str = "rankhouse") -> None:
-    """Write a TREC run; scores in the fewest digits that read back as the same float32.
-
-    >>> import rankhouse as rh
-    >>> rh.write_run(rh.Run.of({"q": {"a": 1.5}}), "my.run", tag="mine")
-    >>> from pathlib import Path
-    >>> print(Path("my.run").read_text(), end="")
-    q Q0 a 1 1.5 mine
-
-    Args:
-        run: The run; queries without documents leave no row.
-        path: The file to write; ".gz" or ".zst" compresses it.
-        tag: The last column: the system's name, without white space.
-
-    Raises:
-        WrongUse: The tag, or an id, has white space in it.
-        OutputFailed: The file cannot be written; whatever stood there before still does.
-    """
+    """Write a TREC run, as ``rh.write_run`` says: WrongUse, OutputFailed."""
     if tag.split() != [tag]:
         raise WrongUse(f'the tag "{tag}" is empty or has white space in it; a run column has none')
     if not tag.isprintable():
@@ -165,7 +149,7 @@ def beir_split(folder: Path) -> Path:
     )
 
 
-def read_qrels(path: Path | str, skips: Skips | None = None) -> Qrels:
+def read_qrels(path: PathLike, skips: Skips | None = None) -> Qrels:
     """Read TREC qrels (query, iteration, document, grade), or BEIR's three columns with their header.
 
     >>> import rankhouse as rh
@@ -184,7 +168,7 @@ def read_qrels(path: Path | str, skips: Skips | None = None) -> Qrels:
     """
     if str(path).startswith(PUBLIC):
         return qrels_of(str(path).removeprefix(PUBLIC))
-    path, skips = Path(path), Skips() if skips is None else skips
+    path, skips = as_path(path, "path"), Skips() if skips is None else skips
     path = beir_split(path) if path.is_dir() else path
     is_beir = (
         next((raw.decode(errors="replace").split() for _, raw in numbered_lines(path)), []) == _BEIR_HEADER
@@ -218,23 +202,7 @@ def _grade(text: str, path: Path, line: int) -> int:
 
 
 def write_qrels(qrels: Qrels, path: Path | str) -> None:
-    """Write TREC qrels.
-
-    >>> import rankhouse as rh
-    >>> rh.write_qrels({"q": {"a": 1, "b": 0}}, "qrels.txt")
-    >>> from pathlib import Path
-    >>> print(Path("qrels.txt").read_text(), end="")
-    q 0 a 1
-    q 0 b 0
-
-    Args:
-        qrels: The judgements.
-        path: The file to write; ".gz" or ".zst" compresses it.
-
-    Raises:
-        WrongUse: An id is empty or has white space in it.
-        OutputFailed: The file cannot be written; whatever stood there before still does.
-    """
+    """Write TREC qrels, as ``rh.write_qrels`` says: WrongUse, OutputFailed."""
     with writing(Path(path)) as out:
         out.writelines(qrels_rows(qrels))
 

@@ -14,7 +14,8 @@ from rankhouse.core.nouns import Ranker
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.qrels import RelevantFrom
 from rankhouse.index.index import Index
-from rankhouse.io.inputs import PathLike, QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
+from rankhouse.io.files import PathLike
+from rankhouse.io.inputs import QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
 from rankhouse.io.outputs import real_path, writing_failures
 from rankhouse.io.scratch import scratch_folder
 from rankhouse.systems.checkpoints import with_default

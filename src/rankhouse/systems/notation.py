@@ -18,6 +18,7 @@ from rankhouse.core.errors import WrongUse, did_you_mean
 from rankhouse.core.notation import Spec, write_spec
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
+from rankhouse.io.files import wrong_kind
 from rankhouse.models.families import DESIGNS, PAIRWISE, PUBLISHED
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
@@ -66,7 +67,7 @@ def system(text: str | System) -> System:
     if isinstance(text, System):
         return text
     if not isinstance(text, str):
-        raise WrongUse(f"a system is written as text, and this is a {type(text).__name__} ({text!r:.60})")
+        raise wrong_kind("a system", text, 'its notation, for example "bm25 % 100"')
     return _Reader(text).read(_Reader.system)
 
 

@@ -27,7 +27,7 @@ from rankhouse.index.sharded.vectors import (
     open_vectors,
 )
 from rankhouse.io.content_hash import described
-from rankhouse.io.inputs import PathLike, as_path, wrong_kind
+from rankhouse.io.files import PathLike, as_path, wrong_kind
 from rankhouse.systems.checkpoints import with_default
 from rankhouse.systems.stage import without_family
 

@@ -21,7 +21,7 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.precomputed.read import PASSAGES, PrecomputedState, find, open_all
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
-from rankhouse.io.inputs import PathLike
+from rankhouse.io.files import PathLike
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pairwise import PairwisePlan, rerank_pairwise
 from rankhouse.ranking.pool import POOLS, Pool

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from rankhouse.core.run import Run
     from rankhouse.explanation.report import ExplainResult
     from rankhouse.index.sharded.sharded_index import AnyIndex
-    from rankhouse.io.inputs import PathLike, QueriesLike
+    from rankhouse.io.files import PathLike
+    from rankhouse.io.inputs import QueriesLike
 
 FOUND: Final = 1000
 """Documents a query that a first stage finds where no cut stands right behind it."""

@@ -17,7 +17,7 @@ from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.io.content_hash import described
-from rankhouse.io.inputs import PathLike, as_path
+from rankhouse.io.files import PathLike, as_path
 from rankhouse.io.trec import read_run
 from rankhouse.labels.soft_scores import JOINS, JoinedTeachers, RunTeacher, members_of
 from rankhouse.ranking.cache import CachedRanker
