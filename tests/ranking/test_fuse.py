@@ -326,3 +326,18 @@ def test_interpolations_are_birchs_grid():
 def test_interpolations_refuse_what_is_no_grid(runs, step):
     with pytest.raises(WrongUse, match="multiple of it|give two or more"):
         interpolations(runs, step)
+
+
+@pytest.mark.parametrize("weight", [1e308, 3e38, 1e-45, 1e-300])
+@pytest.mark.parametrize("fusion", [linear(), linear("z-score"), rrf(0)])
+def test_weights_that_leave_nothing_but_ties_in_32_bits_are_refused(weight, fusion):
+    with pytest.raises(WrongUse, match="give some of the same proportions about 1"):
+        fusion([FIRST, SECOND], [weight, weight])
+    assert fusion([FIRST, SECOND], [1e-20, 1e-20])["q1"].doc_ids == fusion([FIRST, SECOND])["q1"].doc_ids
+
+
+def test_sums_beyond_32_bits_are_refused():
+    huge = Run.of({"q": {"a": 3e38, "b": 2e38, "c": 1.0}})
+    with pytest.raises(BadData, match=r"up to 6e\+38, too large for 32 bits"):
+        linear("raw")([huge, huge], [1, 1])
+    assert linear("raw")([huge, huge])["q"].doc_ids == ("a", "b", "c")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import BadData, BadModel, DuplicateId, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
-from rankhouse.core.scores import with_room_below
+from rankhouse.core.scores import one_each, with_room_below
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import best, first, mean, top, total, weighted
@@ -432,3 +432,10 @@ def test_reranking_never_enters_torch():
     code = "import sys, rankhouse.ranking.rerank; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("given", [["a", "b"], np.full(2, 1e300), (1.0 for _ in range(2)), [{}, {}]])
+def test_what_a_ranker_gives_that_is_no_score_is_refused(given):
+    """1e300 was infinite for all, a tie; others ended in numpy's own words."""
+    with pytest.raises(BadModel, match="cannot be 2 scores of 32 bits"):
+        one_each(2, given)

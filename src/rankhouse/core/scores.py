@@ -233,9 +233,13 @@ def one_each(n: int, scores: FloatArray) -> FloatArray:
     """Return what a ranker gave for n pairs as (n,) float32.
 
     Raises:
-        BadModel: It gave another number of scores.
+        BadModel: It gave another number of scores, or what is none, or one beyond 32 bits.
     """
-    scores = np.asarray(scores, np.float32)
+    try:
+        with np.errstate(over="raise"):
+            scores = np.asarray(scores, np.float32)
+    except (TypeError, ValueError, FloatingPointError) as error:
+        raise BadModel(f"what the ranker gave cannot be {n} scores of 32 bits: {error}") from error
     if scores.shape != (n,):
         raise BadModel(f"the ranker was asked for {n} scores and gave an array of shape {scores.shape}")
     return scores

@@ -19,12 +19,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
@@ -148,6 +148,9 @@ def _terms(fusion: Fusion, aligned: AlignedRuns, weights: Weights) -> _FusionTer
     return _FusionTerms(part, rows, terms, present)
 
 
+_LARGEST: Final = float(np.finfo(np.float32).max)
+
+
 def _mix(fusion: Fusion, aligned: AlignedRuns, weights: Weights) -> Run:
     """Add up and sort."""
     terms = _terms(fusion, aligned, weights)
@@ -155,12 +158,20 @@ def _mix(fusion: Fusion, aligned: AlignedRuns, weights: Weights) -> Run:
     sums = np.sort(terms.values, axis=0).sum(axis=0)
     if fusion.votes:
         sums *= terms.present.sum(axis=0)
+    if np.abs(sums).max(initial=0) > _LARGEST:
+        raise BadData(
+            f"the sums of these scores are up to {np.abs(sums).max():.3g}, too large for 32 bits; "
+            "divide all scores by the same number, or all weights"
+        )
     scores, query = sums.astype(np.float32), aligned.query[terms.rows]
     # By query, then score, descending: a single whole-number key sorts several times faster.
     order = np.argsort((query << 32) - ordinals(scores), kind="stable")
     offsets = np.searchsorted(query, np.arange(len(aligned.queries) + 1))
     codes = aligned.code[terms.rows][order].astype(np.int32)
     return Run(aligned.queries, offsets, aligned.table, codes, scores=scores[order])
+
+
+_HEAVIEST: Final = 1e30
 
 
 def _checked(runs: Sequence[Run], weights: Sequence[float]) -> Weights:
@@ -171,6 +182,11 @@ def _checked(runs: Sequence[Run], weights: Sequence[float]) -> Weights:
         raise WrongUse(f"{len(runs)} runs but {len(weights)} weights ({shown}) were given; give one a run")
     if not all(math.isfinite(w) and w >= 0 for w in weights) or not any(weights):
         raise WrongUse(f"weights {shown} were given; they must be 0 or more and not all 0")
+    if not 1 / _HEAVIEST <= max(weights) <= _HEAVIEST:
+        raise WrongUse(
+            f"weights {shown} leave nothing but ties in scores of 32 bits; give some of the same proportions "
+            "about 1"
+        )
     return tuple(map(float, weights))
 
 
