@@ -175,3 +175,22 @@ def test_an_index_goes_to_another_process_as_its_path(index):
         assert again.fingerprint == index.fingerprint
     search = pickle.loads(pickle.dumps(index.search))  # as multiprocessing's map sends it
     assert search("locks") == index.search("locks")
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_no_documents_are_not_asked_for(index, number):
+    """0 was all of them."""
+    for call in (index.search, index.retrieve):
+        with pytest.raises(rh.RankhouseError, match=f"k={number}: ask for 1 document or more"):
+            call("locks" if call == index.search else {"q": "locks"}, k=number)
+    with pytest.raises(rh.RankhouseError, match=f"top={number}: ask for 1 document or more"):
+        rh.explain("bm25", "locks", index=index, top=number)
+
+
+def test_a_place_is_no_name_of_a_measure_or_system(index):
+    run, qrels = {"q": {"1": 1.0}}, {"q": {"1": 1}}
+    with pytest.raises(rh.RankhouseError, match='"0" cannot be read as a measure'):
+        rh.evaluate(run, qrels)[0]
+    assert rh.evaluate(run, qrels)[ir_measures.AP] == 1
+    with pytest.raises(rh.RankhouseError, match="0 is no system; give its name, one of: a"):
+        rh.compare({"a": run}, qrels)[0]

@@ -115,6 +115,8 @@ def explain(
     earlier, found = _record(before, "the earlier run"), before_ranker(system)
     if earlier is not None and found is not None and first:
         earlier = earlier.made_by(found)
+    if top is not None and top < 1:
+        raise WrongUse(f"top={top}: ask for 1 document or more")
     named = () if top is not None else _ids(documents)
     question = Question(named, against, top, run=_record(run, "the run"), before=earlier, options=options)
     return ExplainResult(ask(Execution(as_index(index), [asked]), system, question))

@@ -149,6 +149,8 @@ def choose(name: str, table: Mapping[str, T], what: str) -> T:
     Raises:
         WrongUse: No such name; lists what there is and the nearest guess.
     """
+    if not isinstance(name, str):
+        raise WrongUse(f"{name!r} is no {what}; give its name, one of: {', '.join(sorted(table))}")
     if name in table:
         return table[name]
     guess = did_you_mean(name.lower(), table)

@@ -59,6 +59,7 @@ class Scores:
         Raises:
             WrongUse: The measure was not asked for.
         """
+        measure = str(measure)  # or one of ir_measures
         name = measure if measure in self.measures else str(parse(measure)[0])
         if name not in self.measures:
             raise WrongUse(

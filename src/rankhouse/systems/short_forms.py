@@ -193,6 +193,8 @@ class SearchOptions(ComputeOptions):
 
     def best(self, k: int | None = None) -> System:
         """Return the system that finds the best k documents a query, or as many as it says itself."""
+        if k is not None and k < 1:
+            raise WrongUse(f"k={k}: ask for 1 document or more")
         if self.system is None:
             return short_form(self.models, self.feedback, self.fusion, k=k or FOUND)
         from rankhouse.systems.notation import system  # knows everything that ranks
