@@ -14,7 +14,7 @@ CHECKS = (
     "response_schema_conformance,ignored_auth"
 )
 EACH = int(os.environ.get("RANKHOUSE_FUZZ", "25"))
-"""Fuzzed requests an operation; .ci/run sets 50, and RANKHOUSE_FUZZ=400 makes more than 10,000 in all."""
+"""Fuzzed requests an operation; .ci/run sets 30, and RANKHOUSE_FUZZ=400 makes more than 10,000 in all."""
 
 
 @pytest.mark.skipif(find_spec("schemathesis") is None, reason="schemathesis is not installed")
