@@ -45,9 +45,13 @@ class IndexDocuments(Mapping[str, Document]):
         Raises:
             KeyError: The index has no such document.
         """
-        for segment in self._segments:
+        number, row = self._place(doc_id)
+        return self._segments[number], row
+
+    def _place(self, doc_id: str) -> tuple[int, int]:
+        for number, segment in enumerate(self._segments):
             if (row := segment.find_document(doc_id)) >= 0:
-                return segment, row
+                return number, row
         raise KeyError(doc_id)
 
     def __getitem__(self, doc_id: str) -> Document:
@@ -85,26 +89,20 @@ class IndexDocuments(Mapping[str, Document]):
         Raises:
             KeyError: The index has no such document.
         """
-        wanted = list(doc_ids)
-        places = self._places(wanted)
-        by_place = sorted(range(len(wanted)), key=lambda i: (str(places[i][0].folder), places[i][1]))
-        fetched: list[Document | None] = [None] * len(wanted)
-        for i in by_place:
-            segment, row = places[i]
-            fetched[i] = segment.document(row)
-        return [document for document in fetched if document is not None]
+        places = self._places(list(doc_ids))
+        fetched = {place: self._segments[place[0]].document(place[1]) for place in sorted(set(places))}
+        return [fetched[place] for place in places]
 
-    def _places(self, wanted: list[str]) -> list[tuple[Segment, int]]:
+    def _places(self, wanted: list[str]) -> list[tuple[int, int]]:
         """Find the segments and rows of documents: all at once, where that takes no further look at files."""
-        segments = self._segments
-        if not all(segment.ids_are_checked for segment in segments):
-            return [self.find(doc_id) for doc_id in wanted]
+        if not all(segment.ids_are_checked for segment in self._segments):
+            return [self._place(doc_id) for doc_id in wanted]
         places = []
-        found = kernel.find_terms([segment.id_table for segment in segments], wanted)
+        found = kernel.find_terms([segment.id_table for segment in self._segments], wanted)
         for doc_id, (*_, numbers) in zip(wanted, found, strict=True):
-            for segment, row in zip(segments, memoryview(numbers).cast("i"), strict=True):
-                if row >= 0 and (living := segment.living_row(row)) >= 0:
-                    places.append((segment, living))
+            for number, row in enumerate(memoryview(numbers).cast("i")):
+                if row >= 0 and (living := self._segments[number].living_row(row)) >= 0:
+                    places.append((number, living))
                     break
             else:
                 raise KeyError(doc_id)

@@ -304,7 +304,7 @@ class Segment(TermLists):
 
     def document(self, row: int) -> Document:
         """Fetch a document's text."""
-        return self.store[int(self.among_all(np.array(row)))]
+        return self.store[row if self._alive is None else int(self._alive[row])]
 
     def stream(self, start: int, stop: int) -> Iterator[Document]:
         """Read documents in order, each block of texts once."""

@@ -8,6 +8,7 @@ sorted order of them finds a document by its id.
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -187,12 +188,12 @@ class DocumentStore:
         self._kept_size = 0
 
     def __getitem__(self, row: int) -> Document:
-        rows = self._block_rows.whole()
-        block = int(np.searchsorted(rows, row, side="right")) - 1
+        rows = memoryview(self._block_rows.whole())
+        block = bisect_right(rows, row) - 1
         if (texts := self._kept.get(block)) is None:
             texts = self._unpack(block)
             self._keep(block, texts)
-        title, text, extra = texts[row - int(rows[block])]
+        title, text, extra = texts[row - rows[block]]
         if extra:
             return Document(self._ids[row], text, title, extra)
         return Document(self._ids[row], text, title)
