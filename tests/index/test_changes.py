@@ -118,7 +118,7 @@ def test_texts_that_were_read_are_kept_until_they_are_many(tmp_path, monkeypatch
     build([Document(f"d{i}", "x" * 60) for i in range(4)], tmp_path / "index", OPTIONS)
     documents, unpacked = Index.open(tmp_path / "index").documents, []
     monkeypatch.setattr(store.zstd, "decompress", lambda block: unpacked.append(block) or decompress(block))
-    monkeypatch.setattr(store, "_KEPT_BYTES", 150)
+    monkeypatch.setattr(store, "_KEPT_BYTES", 100)
     for names, blocks in (["d0", "d1"], 2), (["d1", "d0"], 2), (["d2"], 3), (["d2", "d0"], 4), (["d0"], 4):
         documents.fetch(names)
         assert len(unpacked) == blocks

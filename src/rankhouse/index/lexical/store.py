@@ -191,8 +191,7 @@ class DocumentStore:
         rows = memoryview(self._block_rows.whole())
         block = bisect_right(rows, row) - 1
         if (texts := self._kept.get(block)) is None:
-            texts = self._unpack(block)
-            self._keep(block, texts)
+            texts = self._read(block)
         title, text, extra = texts[row - rows[block]]
         if extra:
             return Document(self._ids[row], text, title, extra)
@@ -205,7 +204,7 @@ class DocumentStore:
         while start < stop:
             first, end = int(rows[block]), min(stop, int(rows[block + 1]))
             ids = self._ids.take(np.arange(start, end, dtype=np.int64))
-            texts = self._unpack(block)[start - first : end - first]
+            texts = self._unpack(block)[0][start - first : end - first]
             for doc_id, (title, text, extra) in zip(ids, texts, strict=True):
                 yield Document(doc_id, text, title, extra) if extra else Document(doc_id, text, title)
             start, block = end, block + 1
@@ -214,26 +213,30 @@ class DocumentStore:
         """Read all documents block by block."""
         for block, first in enumerate(self._block_rows.whole()[:-1].tolist()):
             packed = self._blocks.part(*self._block_starts.part(block, block + 2))
-            yield PackedBlock(first, self._unpack(block), packed)
+            yield PackedBlock(first, self._unpack(block)[0], packed)
 
-    def _keep(self, block: int, texts: list[Stored]) -> None:
-        """Keep a block for those who read of it next; when there are too many, all are forgotten."""
+    def _read(self, block: int) -> list[Stored]:
+        """Unpack a block and keep it for those who read of it next; too many, and all are forgotten."""
+        texts, size = self._unpack(block)
         if self._kept_size > _KEPT_BYTES:
             self._kept, self._kept_size = {}, 0
         self._kept[block] = texts
-        self._kept_size += sum(map(_size, texts))
+        self._kept_size += size
+        return texts
 
-    def _unpack(self, block: int) -> list[Stored]:
+    def _unpack(self, block: int) -> tuple[list[Stored], int]:
+        """Return the texts of a block, and how many bytes they are."""
         packed = self._blocks.part(*self._block_starts.part(block, block + 2))
         first, end = self._block_rows.part(block, block + 2)
         try:
             if self._sealed and not packed[4] & _HAS_CHECKSUM:
                 raise ValueError("it has lost its checksum")
-            documents = _decode(zstd.decompress(packed))
+            raw = zstd.decompress(packed)
+            documents = _decode(raw)
             if len(documents) != end - first:
                 raise ValueError(f"{len(documents)} documents instead of {end - first}")
         except (zstd.ZstdError, msgspec.DecodeError, ValueError, IndexError) as error:
             raise BadIndex(
                 f"{self._path}: a block of texts is damaged ({error}); build the index again"
             ) from error
-        return documents
+        return documents, len(raw)
