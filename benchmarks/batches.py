@@ -28,8 +28,8 @@ from rankhouse.core.nouns import FloatArray, Pair, Passage, Query
 from rankhouse.models.contract import Model
 from rankhouse.models.families import DESIGNS, FAMILIES, open_model
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import machine
+from rankhouse.nn import machine
+from rankhouse.nn.machine import Compute
 from rankhouse.ranking.cache import CachedRanker
 
 READ = {"words": "whitespace(lower=True)", "min_count": 1, "width": 50}

@@ -26,8 +26,7 @@ from rankhouse.evaluation.measures import evaluate
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.models import bundle
-from rankhouse.nn.compute import choose
-from rankhouse.nn.cpu.machine import has_int8
+from rankhouse.nn.machine import choose, has_int8
 
 Encode = Callable[[Sequence[str], bool], FloatArray]
 MEASURES = "nDCG@10 RR@10 AP"

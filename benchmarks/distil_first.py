@@ -30,8 +30,7 @@ import msgspec
 import numpy as np
 
 import rankhouse as rh
-from rankhouse.core.nouns import Document
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import Document, Ranking
 from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import compare_scores
 from rankhouse.evaluation.measures import Scores, evaluate

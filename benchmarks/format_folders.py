@@ -20,7 +20,7 @@ from tests.models.test_causal import CHAT
 from rankhouse.core.errors import RankhouseError
 from rankhouse.core.nouns import Pair
 from rankhouse.models import bundle
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 
 PLACES = {"max_position_embeddings": 258, **WIDE}
 LONGEST = 256

@@ -32,7 +32,7 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models import bundle
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.transformer_encoders import decoder_sizes, is_packable
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 
 FP32 = Compute("fp32", torch.device("cpu"), 1)
 ODD = [

@@ -29,7 +29,7 @@ from rankhouse.evaluation.significance import randomization_test
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.trec import read_qrels
 from rankhouse.ranking.fuse import linear, rrf
-from rankhouse.systems.checkpoints import PASSAGE_WORDS, minilm
+from rankhouse.systems.rankers import PASSAGE_WORDS, minilm
 
 SPLITS = ("", "dev.", "test.")
 DATA = (

@@ -24,9 +24,9 @@ import numpy as np
 import scipy.sparse
 
 from rankhouse.core.nouns import Document, Query
-from rankhouse.index.dense.encode import EncodeOptions
+from rankhouse.index.dense.vectors import EncodeOptions
 from rankhouse.index.impacts.encode import encode_impacts
-from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.impacts import PackedImpacts
 from rankhouse.index.impacts.search import ImpactSearcher, weigh_queries
 from rankhouse.index.lexical import scorer
 

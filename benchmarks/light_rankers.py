@@ -40,9 +40,8 @@ import msgspec
 import numpy as np
 import torch
 
-from rankhouse.core.nouns import Document, Query, Ranker
+from rankhouse.core.nouns import Document, Query, Ranker, Ranking
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import compare_scores
 from rankhouse.evaluation.measures import Scores, evaluate, scorer
@@ -55,7 +54,7 @@ from rankhouse.models.bundle import load
 from rankhouse.models.contract import Model
 from rankhouse.models.families import DESIGNS
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.nn.compute import choose
+from rankhouse.nn.machine import choose
 from rankhouse.ranking.fuse import linear, tune
 from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.systems.rankers import ComputeOptions, open_ranker

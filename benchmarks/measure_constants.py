@@ -199,8 +199,8 @@ def structures(folder: Path, rows: int) -> Iterator[tuple[str, float, float, flo
     """Yield name, seconds of building, seconds a query and bytes of every structure over drawn vectors."""
     from rankhouse.core.nouns import Document
     from rankhouse.index.dense import faiss
-    from rankhouse.index.dense.encode import EncodeOptions, encode
     from rankhouse.index.dense.exact import ExactSearcher
+    from rankhouse.index.dense.vectors import EncodeOptions, encode
     from rankhouse.text.split import SPLITTERS
 
     place = folder / f"vectors-{rows}"

@@ -35,7 +35,7 @@ from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.trec import read_qrels, read_run, write_run
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNNDesign
-from rankhouse.nn.compute import choose
+from rankhouse.nn.machine import choose
 from rankhouse.ranking.fuse import linear, tune
 from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.training.examples import from_judgements

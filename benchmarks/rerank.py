@@ -32,9 +32,8 @@ from rerank_peers import Peer, peers_for
 
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.bundle import open_ranker
-from rankhouse.nn.compute import choose
-from rankhouse.nn.cpu.machine import has_int8
 from rankhouse.nn.layers.linear import Linear
+from rankhouse.nn.machine import choose, has_int8
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

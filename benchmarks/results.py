@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankhouse.page.tables import Table
-from rankhouse.recipes.read.loops import Loops, labels_of, said
-from rankhouse.recipes.read.parse import measure_names, read_recipe
-from rankhouse.recipes.show.tables import REPRODUCED, status
+from rankhouse.recipes.loops import Loops, labels_of, said
+from rankhouse.recipes.parse import measure_names, read_recipe
+from rankhouse.recipes.tables import REPRODUCED, status
 
 ROOT = Path(__file__).parents[1]
 RECIPES, KEPT, PAGE = ROOT / "recipes", ROOT / "recipes" / "results", ROOT / "docs" / "results.md"

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rankhouse.demo import run as demo
-from rankhouse.systems.checkpoints import minilm
+from rankhouse.systems.rankers import minilm
 
 HERE = Path(__file__).parent
 SHORT_WORDS, SHORT_DOCUMENTS, LONG_WORDS, LONG_DOCUMENTS, REQUESTS = 120, 20, 2000, 5, 400

@@ -19,17 +19,15 @@ from typing import Any
 
 import rankhouse as rh
 from rankhouse.core.nouns import Encoder
-from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
-from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.dense.vectors import EncodeOptions, Vectors, encode, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.stores.names import open_store
 from rankhouse.stores.pull import pull_dense, pull_impacts
 from rankhouse.stores.push import PushOptions, push
-from rankhouse.systems.checkpoints import minilm
-from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.systems.rankers import ComputeOptions, minilm, open_ranker
 
 MODELS = {"BM25": "bm25(k1=0.9, b=0.4)", "QL": "ql(mu=1000)"}
 MEASURES = ("AP", "nDCG@10", "R@1000")

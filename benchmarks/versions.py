@@ -69,7 +69,11 @@ def score_families(folder: Path, families: Sequence[str], repeat: int) -> None:
 
     from rankhouse.core.nouns import Pair, Passage, Query
     from rankhouse.models.families import DESIGNS, FAMILIES, open_model
-    from rankhouse.nn.compute import choose
+
+    try:
+        from rankhouse.nn.machine import choose
+    except ImportError:  # a tree of before
+        from rankhouse.nn.compute import choose
 
     torch.set_num_threads(1)
     asked, texts = json.loads((folder / "texts.json").read_text())

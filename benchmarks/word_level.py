@@ -23,16 +23,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.conv_knrm import ConvKNRMDesign
-from rankhouse.models.knrm import KNRM, KNRMDesign
+from rankhouse.models.knrm import KNRM, ConvKNRMDesign, KNRMDesign
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNN, SamCNNDesign
 from rankhouse.models.tk import TK, TKDesign
-from rankhouse.nn.compute import Compute, choose
-from rankhouse.nn.cpu import machine
+from rankhouse.nn import machine
 from rankhouse.nn.layers.match import NORM_EPS
 from rankhouse.nn.layers.ragged import TwoSided
 from rankhouse.nn.layers.tk_encoder import sinusoids
+from rankhouse.nn.machine import Compute, choose
 from rankhouse.training.optimizer import OPTIMISERS, parameter_groups
 
 CLOCK = [time.perf_counter]

@@ -202,7 +202,7 @@ def test_print_stands_in_the_command_line_only():
 def test_the_light_rooms_never_import_torch():
     rooms = (
         "io.corpora io.trec text.analyze index.lexical.build index.lexical.search "
-        "evaluation.tables ranking.fuse explanation.lexical explanation.stages cli.main api.index"
+        "evaluation.report ranking.fuse explanation.lexical explanation.stages cli.main api.index"
     )
     code = (
         "import importlib, sys\n"

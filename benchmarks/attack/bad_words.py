@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import random
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import click
+
+from rankhouse.cli.main import cli
 
 from .calls import call
 from .verdicts import Trial, Verdict, contents, differences, message, refused
@@ -73,11 +74,12 @@ def _all_trials(rng: random.Random) -> Iterator[Trial]:
     """Return wrong values for each option, wrong combinations, and options that do not exist."""
     for name in COMMANDS:
         base = command(name, "out.svg" if name == "paired-wins" else "out")
-        module = importlib.import_module(f"rankhouse.cli.commands.{name.replace('-', '_')}")
+        known = cli.get_command(click.Context(cli), name)
+        assert known is not None
         yield _trial([*base, "--no-such-option"], sure=True)
         yield _trial([name], sure=name != "doctor")
         yield _trial([*base, "--json=5"], sure=True)
-        for parameter in module.command.params:
+        for parameter in known.params:
             yield from _of_parameter(base, parameter)
         for i in range(1, len(base)):
             yield _trial(base[:i], sure=False)  # the line breaks off

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from rankhouse.core.nouns import Passage as Passage
     from rankhouse.core.nouns import Query as Query
     from rankhouse.core.nouns import Ranker as Ranker
+    from rankhouse.core.nouns import Ranking as Ranking
+    from rankhouse.core.nouns import SearchResult as SearchResult
     from rankhouse.core.qrels import Qrels as Qrels
-    from rankhouse.core.results import Ranking as Ranking
-    from rankhouse.core.results import SearchResult as SearchResult
     from rankhouse.core.run import Run as Run
     from rankhouse.io.corpora import read_documents as read_documents
     from rankhouse.io.corpora import read_queries as read_queries
@@ -61,7 +61,7 @@ _HOMES = {
     **dict.fromkeys(("read_qrels", "read_run"), "io.trec"),
     **dict.fromkeys(("Query", "Document", "Passage", "Pair", "Ranker"), "core.nouns"),
     "Run": "core.run",
-    **dict.fromkeys(("Ranking", "SearchResult"), "core.results"),
+    **dict.fromkeys(("Ranking", "SearchResult"), "core.nouns"),
     "Qrels": "core.qrels",
     **dict.fromkeys(("RankhouseError", "RankhouseWarning"), "core.errors"),
 }

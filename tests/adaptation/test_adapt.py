@@ -34,13 +34,12 @@ from rankhouse.adaptation.teacher import (
     write_word_vectors,
 )
 from rankhouse.core.progress import ignore
-from rankhouse.index.dense.encode import EncodeOptions, encode
-from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.dense.vectors import EncodeOptions, Vectors, encode, vectors_folder
 from rankhouse.labels.pseudo_queries import PseudoOptions
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher, z_scores
 from rankhouse.models.doc2query import open_doc2query
-from rankhouse.nn.cpu import machine
-from rankhouse.nn.cpu.machine import has_int8
+from rankhouse.nn import machine
+from rankhouse.nn.machine import has_int8
 from rankhouse.systems.teachers import SystemTeacher
 from rankhouse.training import fit as fit_module
 
@@ -1026,7 +1025,7 @@ def test_what_all_parts_share_is_no_setting_of_the_student(index, tmp_path, name
 
 @pytest.mark.parametrize(("quick", "precision"), [(True, "bf16"), (False, "fp32")])
 def test_a_cross_encoder_learns_in_bf16_where_the_processor_is_quick_at_it(monkeypatch, quick, precision):
-    monkeypatch.setattr("rankhouse.nn.cpu.machine.has_bf16", lambda: quick)
+    monkeypatch.setattr("rankhouse.nn.machine.has_bf16", lambda: quick)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
 
     def chosen(**changes):

@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rankhouse.adaptation.report import weigh
+from rankhouse.adaptation.adapt import weigh
 from rankhouse.adaptation.student import HeldOut
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.progress import ignore

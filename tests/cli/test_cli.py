@@ -1,6 +1,5 @@
 """Every command as a person uses it, and what it says when the input is wrong."""
 
-import importlib
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import click
 import pytest
 
-from rankhouse.cli.main import COMMANDS, RENAMED, wait_asleep
+from rankhouse.cli.main import COMMANDS, RENAMED, cli, wait_asleep
 from rankhouse.io.outputs import only_writer
 from rankhouse.io.trec import read_run
 
@@ -360,8 +359,8 @@ def test_old_command_names_work_and_are_not_listed(files, run):
     for old, new in RENAMED.items():
         assert f"  {old} " not in listed
         assert run(old, "--help").stdout.splitlines()[1:] == run(new, "--help").stdout.splitlines()[1:]
-    for name, (module, _) in COMMANDS.items():
-        assert importlib.import_module(f"rankhouse.cli.commands.{module}").command.name == name
+    for name in COMMANDS:
+        assert cli.get_command(click.Context(cli), name).name == name
 
 
 def test_a_recipe_in_old_words_does_the_same(files, run):
@@ -390,7 +389,7 @@ def test_an_output_is_looked_at_before_any_input_is_read(run, tmp_path):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_option_that_is_missing_is_named(name, run):
-    command = importlib.import_module(f"rankhouse.cli.commands.{COMMANDS[name][0]}").command
+    command = cli.get_command(click.Context(cli), name)
     needed = [one for one in command.params if one.required]
     values = {one: one.type.choices[0] if isinstance(one.type, click.Choice) else "1" for one in needed}
     words = {one: [*one.opts[:1] * isinstance(one, click.Option), values[one]] for one in needed}

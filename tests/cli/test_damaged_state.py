@@ -21,7 +21,7 @@ def settings(folder):
 
 
 def training_log(folder):
-    from rankhouse.training.log import TrainingLog, read_log, write_curve
+    from rankhouse.training.folder import TrainingLog, read_log, write_curve
 
     path = folder / "log.jsonl"
     log = TrainingLog(path)
@@ -151,7 +151,7 @@ def job_of_service(folder):
 def step_of_recipe(folder):
     from rankhouse.io.checksums import write_checked
     from rankhouse.io.decoding import read_cache
-    from rankhouse.recipes.execute.execute import Record
+    from rankhouse.recipes.execute import Record
 
     path = folder / "step.json"
     texts = dict.fromkeys(("step", "station", "command", "key", "output", "started"), "x")
@@ -161,7 +161,7 @@ def step_of_recipe(folder):
 
 
 def hashes_of_recipe(folder):
-    from rankhouse.recipes.read.sources import Contents
+    from rankhouse.recipes.sources import Contents
 
     path = folder / "contents.json"
     contents = Contents(path)
@@ -172,7 +172,7 @@ def hashes_of_recipe(folder):
 
 
 def numbers_of_recipe(folder):
-    from rankhouse.recipes.show.values import _numbers
+    from rankhouse.recipes.values import _numbers
 
     path = folder / "said.json"
     path.write_text('{"agreement": {"kappa": 0.5}}')
@@ -180,7 +180,7 @@ def numbers_of_recipe(folder):
 
 
 def recipe(folder):
-    from rankhouse.recipes.read.parse import read_recipe
+    from rankhouse.recipes.parse import read_recipe
 
     path = folder / "recipe.toml"
     path.write_text(

@@ -63,7 +63,7 @@ class Hashed:
 
 def make_vectors(folder):
     from rankhouse.index.dense import faiss as dense_faiss
-    from rankhouse.index.dense.encode import EncodeOptions, encode
+    from rankhouse.index.dense.vectors import EncodeOptions, encode
 
     documents = collection()
     vectors = encode(Hashed(), documents, folder, EncodeOptions(len(documents), "all"))

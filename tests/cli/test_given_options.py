@@ -10,8 +10,8 @@ from rankhouse.cli.options import FileCommand, command_line
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import from_grade
-from rankhouse.systems.exclude_self import own_entries
 from rankhouse.systems.first_stages import Dense
+from rankhouse.systems.names import own_entries
 from rankhouse.systems.short_forms import first_stage
 from rankhouse.training.teaching import TrainingData, TrainOptions, settings_of
 

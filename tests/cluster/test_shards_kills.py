@@ -28,7 +28,7 @@ def start():
     if not hasattr(os, "fork"):
         pytest.skip("needs fork")
     context = multiprocessing.get_context("forkserver")
-    commands = [f"rankhouse.cli.commands.{name}" for name in ("index", "encode", "rerank", "label", "merge")]
+    commands = [f"rankhouse.cli.commands.{name}" for name in ("index", "rerank", "label", "merge")]
     jobs = [f"rankhouse.cluster.{name}_job" for name in ("index", "encode", "rerank", "label")]
     context.set_forkserver_preload([*commands, *jobs, "rankhouse.models.bundle"])
 

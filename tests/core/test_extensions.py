@@ -6,9 +6,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from rankhouse.core import extensions
+from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError
-from rankhouse.core.extensions import Extensible, entries, load
+from rankhouse.core.notation import Extensible, entries, load
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_own_names_come_first_and_others_are_added(found):
 
 
 def test_own_names_are_found_without_a_look_at_packages(monkeypatch):
-    monkeypatch.setattr(extensions, "entries", lambda group: pytest.fail("looked at packages"))
+    monkeypatch.setattr(notation, "entries", lambda group: pytest.fail("looked at packages"))
     table = Extensible({"max": max}, "rankhouse.things")
     assert "max" in table
     assert table["max"] is max

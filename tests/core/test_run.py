@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import Ranking
 from rankhouse.core.run import Run
 
 ids = st.text("abcXYZ019-é\U0001f600", min_size=1, max_size=4)

@@ -27,7 +27,7 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import retrieve
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.systems.checkpoints import minilm
+from rankhouse.systems.rankers import minilm
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ import pytest
 
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.run import Run
-from rankhouse.evaluation.measures import evaluate
-from rankhouse.evaluation.programs import MOST_GAIN
+from rankhouse.evaluation.measures import MOST_GAIN, evaluate
 
 RUN = Run.of({"p": {"a": 3.0, "b": 2.0, "c": 1.0}, "q": {"a": 3.0, "b": 2.0, "c": 1.0}})
 NAMES = (

@@ -10,14 +10,15 @@ import pytest
 
 from rankhouse.core.errors import MissingExtra, OutputFailed, WrongUse
 from rankhouse.core.run import Run
-from rankhouse.evaluation.charts import inline_chart, write_chart
 from rankhouse.evaluation.compare import compare
-from rankhouse.evaluation.tables import (
+from rankhouse.evaluation.report import (
     differences_table,
     extremes_tables,
+    inline_chart,
     means_table,
     per_query_table,
     records,
+    write_chart,
     write_per_query,
     write_report,
 )

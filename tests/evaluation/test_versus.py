@@ -8,8 +8,8 @@ import pytest
 
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.run import Run
-from rankhouse.evaluation.charts import write_wins_chart
-from rankhouse.evaluation.paired_wins import WinCounts, counts_table, paired_wins, ranges_table, record
+from rankhouse.evaluation.report import write_wins_chart
+from rankhouse.evaluation.significance import WinCounts, counts_table, paired_wins, ranges_table, record
 
 # ten queries; "a" is right in q0 to q5, "b" in q4 to q7; scores of "a" fall from q0 to q9
 RIGHT_A, RIGHT_B = range(6), range(4, 8)

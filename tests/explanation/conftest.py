@@ -9,11 +9,11 @@ import torch
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.crossencoder import open_crossencoder
-from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.families import DESIGNS
 from rankhouse.models.monot5 import open_monot5
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 
 _spec = importlib.util.spec_from_file_location(
     "tiny_checkpoints", Path(__file__).parents[1] / "models" / "conftest.py"

@@ -12,7 +12,7 @@ from rankhouse.explanation.contrast import contrast
 from rankhouse.explanation.methods import ExplainOptions, explain_pair, methods_for
 from rankhouse.explanation.units import sentences_of, without, words_of
 from rankhouse.models.biencoder import open_biencoder
-from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.encoder_rankers import DenseRanker
 
 from .conftest import FP32, LONG, OPENED, TEXTS, WORD_FAMILIES
 

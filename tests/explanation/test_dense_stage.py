@@ -9,8 +9,8 @@ import pytest
 from rankhouse.core.errors import BadIndex, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.explanation.stages import explain_dense
-from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
+from rankhouse.index.dense.vectors import EncodeOptions, encode
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.text.split import Windows

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from rankhouse.cli.commands import axioms as axioms_command
+from rankhouse.cli.commands.axioms import command as axioms_command
 from rankhouse.cli.main import cli
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse
 from rankhouse.core.nouns import Document, Query
@@ -251,11 +251,11 @@ def test_the_command_counts_what_the_call_counts(collection, tmp_path):
         "--index",
         str(index.path),
     ]
-    done = CliRunner().invoke(axioms_command.command, [*words, "--json"])
+    done = CliRunner().invoke(axioms_command, [*words, "--json"])
     assert done.exit_code == 0, done.output
     shown = json.loads(done.stdout)
     assert shown == json.loads(json.dumps(diagnose({"bm25": run}, queries, index).to_dict()))
-    table = CliRunner().invoke(axioms_command.command, words)
+    table = CliRunner().invoke(axioms_command, words)
     assert "TFC1" in table.stdout
     assert "were left out" in table.stderr
     wrong = CliRunner().invoke(cli, ["axioms", *words, "--out", str(tmp_path / "x.txt")])

@@ -10,7 +10,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.explanation.gradients import integrated_gradients
 from rankhouse.explanation.methods import ExplainOptions, explain_pair
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 
 GRADIENTS = ExplainOptions(method="gradients")
 NAMES = ["crossencoder", "crossencoder roberta", "monot5"]

@@ -11,7 +11,7 @@ import torch
 
 from rankhouse.explanation.methods import explain_pair
 from rankhouse.explanation.units import NO_WORDS
-from rankhouse.models.conv_knrm import ConvKNRMDesign
+from rankhouse.models.knrm import ConvKNRMDesign
 from rankhouse.models.tk import TKDesign
 
 SMALL, at_work, fresh, pair, random_pairs, shaken = itemgetter(

@@ -13,15 +13,15 @@ from rankhouse.cli.main import cli  # noqa: E402 - torch first
 from rankhouse.core.errors import BadData, WrongUse  # noqa: E402
 from rankhouse.core.nouns import Document, Pair, Passage, Query  # noqa: E402
 from rankhouse.core.run import Run  # noqa: E402
-from rankhouse.evaluation.charts import write_chart  # noqa: E402
 from rankhouse.evaluation.compare import compare  # noqa: E402
+from rankhouse.evaluation.report import write_chart  # noqa: E402
 from rankhouse.explanation.pictures import attention_over, filter_places, map_pairs, pair_vectors, project  # noqa: E402  # noqa: E402
 from rankhouse.index.lexical.build import BuildOptions, build  # noqa: E402
 from rankhouse.io.trec import write_qrels, write_run  # noqa: E402
 from rankhouse.models.knrm import KNRMDesign  # noqa: E402
 from rankhouse.models.ranker import NeuralRanker  # noqa: E402
 from rankhouse.models.samcnn import SamCNNDesign  # noqa: E402
-from rankhouse.nn.compute import Compute  # noqa: E402
+from rankhouse.nn.machine import Compute  # noqa: E402
 
 WORDS = [f"w{i}" for i in range(30)]
 QUERY = Query("q", "w1 w2 w3")

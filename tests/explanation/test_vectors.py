@@ -11,8 +11,8 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.explanation.contrast import contrast
 from rankhouse.explanation.methods import explain_pair
 from rankhouse.models.biencoder import SIMILARITIES, BiEncoder, open_biencoder
-from rankhouse.models.dense_ranker import DenseRanker
-from rankhouse.nn.compute import Compute
+from rankhouse.models.encoder_rankers import DenseRanker
+from rankhouse.nn.machine import Compute
 
 FP32 = Compute("fp32", torch.device("cpu"), 1)
 PROMPTS = ("storm harbour ", "grain prices ")

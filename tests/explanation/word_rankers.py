@@ -4,13 +4,12 @@ import numpy as np
 import torch
 
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.conv_knrm import ConvKNRMDesign
 from rankhouse.models.drmm import DRMMDesign
-from rankhouse.models.knrm import KNRMDesign
+from rankhouse.models.knrm import ConvKNRMDesign, KNRMDesign
 from rankhouse.models.pacrr import PACRRDesign
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.tk import TKDesign
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 
 WORDS = [
     *("river", "mountain", "club", "tall", "old", "valley", "runs", "tree", "the", "of", "who", "is"),

@@ -317,9 +317,9 @@ def test_damage_is_found_when_opening(sound, name):
 
 
 def test_damage_in_a_large_file_is_found_by_verify(sound, monkeypatch):
-    from rankhouse.index.lexical import arrays
+    from rankhouse.index.lexical import manifest
 
-    monkeypatch.setattr(arrays, "CHECKED_AT_OPEN", 0)
+    monkeypatch.setattr(manifest, "CHECKED_AT_OPEN", 0)
     Index.open(sound).verify()
     path = segment_file(sound, "lists.bin")
     raw = bytearray(path.read_bytes())

@@ -19,10 +19,9 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical import growing, manifest, segment, store
 from rankhouse.index.lexical.build import BuildOptions, append, build, delete
 from rankhouse.index.lexical.manifest import IndexManifest
-from rankhouse.index.lexical.merge import merge
+from rankhouse.index.lexical.merge import merge, upgrade
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.lexical.store import zstd
-from rankhouse.index.lexical.upgrade import upgrade
 from rankhouse.io.checksums import file_sum
 
 WORDS = ("ship", "ships", "lock", "harbour", "pilot", "steers", "Straße", "the", "canal")

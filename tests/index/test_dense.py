@@ -29,9 +29,8 @@ from rankhouse.core.errors import (
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.index import append_log as growing
-from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
-from rankhouse.index.dense.vectors import VECTORS, Vectors, vectors_folder
+from rankhouse.index.dense.vectors import VECTORS, EncodeOptions, Vectors, encode, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.io.outputs import only_writer
@@ -706,7 +705,7 @@ def test_progress_of_a_search_counts_queries(encoded):
 
 def test_dense_never_enters_torch_or_faiss():
     code = (
-        "import sys, rankhouse.index.dense.exact, rankhouse.index.dense.encode, rankhouse.index.dense.faiss;"
+        "import sys, rankhouse.index.dense.exact, rankhouse.index.dense.vectors, rankhouse.index.dense.faiss;"
         "print([m for m in ('torch', 'faiss') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,8 +8,8 @@ pytest.importorskip("faiss")
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.index.dense.check import measured_recall, structures
-from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.faiss import build
+from rankhouse.index.dense.vectors import EncodeOptions, encode
 
 
 class Drawn:

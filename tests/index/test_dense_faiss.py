@@ -11,10 +11,9 @@ from rankhouse.core.errors import BadIndex, MissingExtra, WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
-from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
 from rankhouse.index.dense.faiss import STRUCTURES, FaissSearcher, build, recall
-from rankhouse.index.dense.vectors import Vectors
+from rankhouse.index.dense.vectors import EncodeOptions, Vectors, encode
 
 faiss = pytest.importorskip("faiss", reason="the dense extra is not installed")
 

@@ -7,12 +7,11 @@ import scipy.sparse
 from rankhouse.core.errors import BadIndex, BadModel, MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.index import append_log as growing
-from rankhouse.index.dense.encode import EncodeOptions
-from rankhouse.index.impacts import lists
+from rankhouse.index.dense.vectors import EncodeOptions
+from rankhouse.index.impacts import impacts as lists
 from rankhouse.index.impacts.ciff import query_terms, write_impacts
 from rankhouse.index.impacts.encode import encode_impacts
-from rankhouse.index.impacts.impacts import Impacts, impacts_folder
-from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.impacts import Impacts, PackedImpacts, impacts_folder
 from rankhouse.index.impacts.search import ImpactSearcher, impact_addends, search_impacts, weigh_queries
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel, scorer

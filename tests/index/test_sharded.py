@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import BadIndex, DuplicateId, MissingInput, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.explanation.lexical import LexicalExplainer
-from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
-from rankhouse.index.dense.vectors import Vectors, vectors_folder
+from rankhouse.index.dense.vectors import EncodeOptions, Vectors, encode, vectors_folder
 from rankhouse.index.impacts.encode import encode_impacts
-from rankhouse.index.impacts.impacts import Impacts, impacts_folder
-from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.impacts import Impacts, PackedImpacts, impacts_folder
 from rankhouse.index.impacts.search import ImpactSearcher, search_impacts
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build

@@ -1,6 +1,5 @@
 """An option is declared once, in a record: click, recipes, shards and the Python API take it from there."""
 
-import importlib
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from click.testing import CliRunner
 
 import rankhouse as rh
 from rankhouse.adaptation.options import AdaptJob
-from rankhouse.cli.main import COMMANDS
+from rankhouse.cli.main import cli
 from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option, option_fields
 from rankhouse.jobs.calibration import CalibrateJob
@@ -25,7 +24,7 @@ from rankhouse.jobs.label import LabelJob
 from rankhouse.jobs.rerank import RerankJob
 from rankhouse.jobs.search import SearchJob
 from rankhouse.jobs.train import TrainJob
-from rankhouse.recipes.read.commands import StepCommand
+from rankhouse.recipes.commands import StepCommand
 from rankhouse.systems.reranking import RerankOptions
 
 RECORDS = {
@@ -42,7 +41,7 @@ RECORDS = {
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_command_has_every_option_of_its_record(name):
-    command = importlib.import_module(f"rankhouse.cli.commands.{COMMANDS[name][0]}").command
+    command = cli.get_command(click.Context(cli), name)
     parameters = {parameter.name: parameter for parameter in command.params}
     for field in option_fields(RECORDS[name]):
         parameter = parameters[field.name]

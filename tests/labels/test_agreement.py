@@ -15,9 +15,9 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.labels import votes
 from rankhouse.labels.agreement import Confusion
+from rankhouse.labels.candidates import none
 from rankhouse.labels.label import LabelPlan, label
 from rankhouse.labels.leaf_rules import judged, taught
-from rankhouse.labels.negative_sampling import none
 from rankhouse.labels.report import grouped, record
 from rankhouse.labels.votes import panel_of
 

@@ -7,10 +7,10 @@ import pytest
 
 import rankhouse as rh
 from rankhouse.core.errors import BadData, RankhouseWarning
-from rankhouse.core.overlap import LITTLE, NOTHING, mismatch
 from rankhouse.core.run import Run
+from rankhouse.core.sameness import LITTLE, NOTHING, mismatch
 from rankhouse.evaluation.measures import evaluate
-from rankhouse.evaluation.paired_wins import paired_wins
+from rankhouse.evaluation.significance import paired_wins
 from rankhouse.explanation.diagnosis import diagnose
 from rankhouse.io.pairs import LabelledPair, decode_pair
 from rankhouse.jobs.calibration import judged_pairs

@@ -19,9 +19,9 @@ from rankhouse.core.errors import BadData, BadModel, DuplicateId, OutputFailed, 
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.io.pairs import read_pairs
+from rankhouse.labels.candidates import NEGATIVES, every, none, random
 from rankhouse.labels.label import LabelPlan, label
 from rankhouse.labels.leaf_rules import judged, ranked, taught
-from rankhouse.labels.negative_sampling import NEGATIVES, every, none, random
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.text.split import Whole
 

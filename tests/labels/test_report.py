@@ -11,9 +11,9 @@ import pytest
 
 from rankhouse.core.errors import MissingExtra, OutputFailed
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.labels.candidates import none
 from rankhouse.labels.label import LabelPlan, label
 from rankhouse.labels.leaf_rules import judged, taught
-from rankhouse.labels.negative_sampling import none
 from rankhouse.labels.report import (
     changes_table,
     confusions_table,

@@ -8,9 +8,9 @@ import pytest
 
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse
 from rankhouse.io.pairs import read_pairs
+from rankhouse.labels.candidates import none, random
 from rankhouse.labels.label import LabelPlan, label
 from rankhouse.labels.leaf_rules import judged, ranked, taught
-from rankhouse.labels.negative_sampling import none, random
 from rankhouse.labels.soft_scores import JOINS, ranks, z_scores
 
 

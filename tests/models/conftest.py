@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WORDS = [w for w in (GOLDEN / "bert" / "vocab.txt").read_text().split() if w.isalpha() and len(w) > 2]

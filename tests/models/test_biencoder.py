@@ -9,7 +9,7 @@ import torch
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.biencoder import compare, compare_all, open_biencoder
-from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.sentence_transformers import read_settings
 
 TEXTS = ["", " ", "storm", "x" * 3000, "grain prices rose " * 60, "naïve 東京 😀"]

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.biencoder import open_biencoder
-from rankhouse.models.conv_knrm import ConvKNRMDesign
 from rankhouse.models.crossencoder import open_crossencoder
-from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.drmm import DRMMDesign
-from rankhouse.models.knrm import KNRMDesign
+from rankhouse.models.encoder_rankers import DenseRanker
+from rankhouse.models.knrm import ConvKNRMDesign, KNRMDesign
 from rankhouse.models.matchpyramid import MatchPyramidDesign
 from rankhouse.models.monot5 import open_monot5
 from rankhouse.models.mp_hcnn import MPHCNNDesign
@@ -22,9 +21,9 @@ from rankhouse.models.pacrr import PACRRDesign
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
-from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import machine
+from rankhouse.nn import machine
 from rankhouse.nn.layers.linear import Linear, PerHead, multiply, row_sums
+from rankhouse.nn.machine import Compute
 
 CPU = torch.device("cpu")
 READ = {"words": "whitespace(lower=True)", "min_count": 1, "width": 50}

@@ -9,7 +9,7 @@ import torch
 
 from rankhouse.core.errors import BadModel, MissingInput, OutputFailed, WrongUse
 from rankhouse.models.bundle import fingerprint, load, open_ranker, read_manifest, save
-from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.families import DESIGNS, FAMILIES, open_model
 from rankhouse.models.knrm import KNRMDesign
 from rankhouse.models.ranker import NeuralRanker

@@ -12,7 +12,7 @@ from rankhouse.models.bundle import open_ranker, save
 from rankhouse.models.cedr_design import CEDRDesign
 from rankhouse.models.families import open_model
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 from rankhouse.training.optimizer import parameter_groups
 from rankhouse.training.settings import defaults
 

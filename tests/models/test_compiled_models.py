@@ -10,11 +10,11 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.crossencoder import open_crossencoder
-from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.monot5 import open_monot5
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import machine
+from rankhouse.nn import machine
+from rankhouse.nn.machine import Compute
 
 KINDS = ["wide_bert", "wide_electra", "wide_t5", "wide_t5_1_1", "wide_modernbert", "wide_mpnet"]
 PRECISIONS = ["bf16", "int8"]

@@ -13,7 +13,7 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.models.checkpoint import open_t5
 from rankhouse.models.doc2query import Doc2Query, open_doc2query
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "monot5"
 DOCUMENTS = [

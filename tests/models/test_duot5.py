@@ -8,7 +8,7 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
 from rankhouse.models.duot5 import ComparisonReader, DuoT5Ranker, TextComparison, fit_comparison, open_duot5
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 from rankhouse.ranking.pairwise import PairwisePlan, rerank_pairwise
 
 from .conftest import make_pairs

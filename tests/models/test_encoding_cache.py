@@ -6,7 +6,7 @@ import torch
 
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.biencoder import compare, open_biencoder
-from rankhouse.models.dense_ranker import DenseRanker, EncodingCache, TextVectors
+from rankhouse.models.encoder_rankers import DenseRanker, EncodingCache, TextVectors
 
 
 class Counting:

@@ -10,7 +10,7 @@ from rankhouse.core.notation import Spec, make
 from rankhouse.index.dense.faiss import STRUCTURES
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
-from rankhouse.labels.negative_sampling import NEGATIVES
+from rankhouse.labels.candidates import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, rules
 from rankhouse.models.families import DESIGNS, PUBLISHED
 from rankhouse.nn.layers.tk_encoder import TKSelfAttention

@@ -12,7 +12,7 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models import bundle
 from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.crossencoder import open_crossencoder
-from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.ranker import NeuralRanker
 
 from . import tiny

@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers import attention
 from rankhouse.nn.layers.attention import RowLayout, SelfAttention, attend_once, group
 from rankhouse.nn.layers.linear import Linear
 from rankhouse.nn.layers.ragged import Ragged, TwoSided, within_budget
+from rankhouse.nn.machine import Compute
 
 ROWS = st.lists(st.lists(st.integers(0, 99), max_size=9), min_size=1, max_size=12)
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=20)

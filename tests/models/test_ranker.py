@@ -14,9 +14,9 @@ from rankhouse.models.engine import Engine
 from rankhouse.models.families import open_model
 from rankhouse.models.knrm import KNRMDesign
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.nn.compute import Compute, choose
-from rankhouse.nn.cpu import machine
+from rankhouse.nn import machine
 from rankhouse.nn.layers.ragged import Packed, Ragged
+from rankhouse.nn.machine import Compute, choose
 
 KINDS = {
     "t5": "monot5",

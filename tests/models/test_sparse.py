@@ -12,9 +12,9 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.explanation.methods import explain_pair
 from rankhouse.models import bundle
 from rankhouse.models.checkpoint_kinds import kind_of
+from rankhouse.models.encoder_rankers import SparseRanker
 from rankhouse.models.families import open_model
 from rankhouse.models.sparse import open_sparse
-from rankhouse.models.sparse_ranker import SparseRanker
 
 from . import tiny
 from .conftest import make_pairs

@@ -10,9 +10,9 @@ import pytest
 import rankhouse as rh
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.jobs.encode import EncodeJob, EncodeWorker
-from rankhouse.models.query_table import QueryTable
+from rankhouse.models.encoder_rankers import SparseRanker
 from rankhouse.models.sparse import open_sparse
-from rankhouse.models.sparse_ranker import SparseRanker
+from rankhouse.models.text_ids import QueryTable
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.rankers import source_of

@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.conv_knrm import ConvKNRMDesign
-from rankhouse.models.knrm import KNRMDesign
+from rankhouse.models.knrm import ConvKNRMDesign, KNRMDesign
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
-from rankhouse.nn.cpu import machine
+from rankhouse.nn import machine
 
 pytestmark = pytest.mark.skipif(not machine.TRAIN_LOOPS, reason="no compiled loops here")
 

@@ -7,15 +7,14 @@ import torch
 
 from rankhouse.core.errors import BadData, BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.conv_knrm import ConvKNRMDesign
 from rankhouse.models.drmm import DRMMDesign
-from rankhouse.models.knrm import KNRMDesign
+from rankhouse.models.knrm import ConvKNRMDesign, KNRMDesign
 from rankhouse.models.matchpyramid import MatchPyramidDesign
 from rankhouse.models.mp_hcnn import MPHCNNDesign
 from rankhouse.models.pacrr import PACRRDesign
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
-from rankhouse.nn.compute import choose
+from rankhouse.nn.machine import choose
 
 SMALL = {"width": 12, "min_count": 1, "words": "blingfire", "query_length": 6, "passage_length": 20}
 DESIGNS = {

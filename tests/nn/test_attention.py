@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import infer
 from rankhouse.nn.layers.attention import FusedAttention, RowLayout, SelfAttention
 from rankhouse.nn.layers.prenorm import Rotary, interleaved
+from rankhouse.nn.machine import Compute
 
 LENGTHS = [1, 2, 8, 9, 10, 31, 32, 33, 40, 47, 48, 100]
 

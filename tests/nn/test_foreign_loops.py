@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rankhouse.nn import cpu
-from rankhouse.nn.cpu import machine
+from rankhouse.nn import cpu, machine
 
 pytestmark = [
     pytest.mark.outside,

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.nn.compute import Compute, choose
-from rankhouse.nn.cpu import infer, machine
+from rankhouse.nn import machine
+from rankhouse.nn.cpu import infer
 from rankhouse.nn.layers.attention import FusedAttention, RowLayout, SelfAttention, attention
 from rankhouse.nn.layers.linear import Linear, PlainNorm, layer_norm, linear, root_mean_square
+from rankhouse.nn.machine import Compute, choose
 
 BF16, INT8 = Compute("bf16"), Compute("int8")
 ACTIVATIONS = {

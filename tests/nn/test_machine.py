@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rankhouse.nn.cpu import machine
-from rankhouse.nn.cpu.machine import ProcessorTime
+from rankhouse.nn import machine
+from rankhouse.nn.machine import ProcessorTime
 
 
 def test_the_share_of_others_is_theirs_of_all_cores(monkeypatch):

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from rankhouse.nn.cpu import machine, train, train_words
+from rankhouse.nn import machine
+from rankhouse.nn.cpu import train, train_words
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled, kernel_pooling
 from rankhouse.nn.layers.convolve import WideFilters
@@ -298,7 +299,7 @@ def test_what_the_loops_would_misread_is_refused():
 @pytest.mark.parametrize("forced", ["", "avx2", "plain"])
 def test_the_loops_in_use_are_named_with_their_reason(forced):
     told = subprocess.run(
-        [sys.executable, "-c", "from rankhouse.nn.cpu.machine import in_use; print(in_use()['training'])"],
+        [sys.executable, "-c", "from rankhouse.nn.machine import in_use; print(in_use()['training'])"],
         env=os.environ | {"RANKHOUSE_CPU": forced}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     with_avx2 = machine.TRAIN_SET.replace("AVX-512", "AVX2")

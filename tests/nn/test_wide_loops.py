@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.nn.compute import Compute, choose
-from rankhouse.nn.cpu import machine, onednn_int8, wide
+from rankhouse.nn import machine
+from rankhouse.nn.cpu import onednn_int8, wide
 from rankhouse.nn.layers.attention import FusedAttention, RowLayout, attend_once
 from rankhouse.nn.layers.linear import Gated, linear
+from rankhouse.nn.machine import Compute, choose
 
 needs_loops = pytest.mark.skipif(
     not machine.has_wide_int8(), reason="not compiled, or other loops serve this processor"
@@ -190,7 +191,7 @@ import sys, torch
 from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 words = "storm grain harbour price ship north milk salt bread week".split()
 texts = [" ".join(words[(i * j) % 10] for j in range(1, 2 + 3 * i)) for i in range(18)]
 pairs = [Pair(Query("q", "grain harbour"), Passage("d", 0, text)) for text in texts]

@@ -29,7 +29,18 @@ def starting():
     if not hasattr(os, "fork"):
         pytest.skip("needs fork")
     context = multiprocessing.get_context("forkserver")
-    stations = ("index", "search", "folds", "select", "train", "rerank", "concat", "label", "evaluate", "run")
+    stations = (
+        "index",
+        "search",
+        "folds",
+        "subset",
+        "train",
+        "rerank",
+        "combine",
+        "label",
+        "evaluate",
+        "run",
+    )
     context.set_forkserver_preload(
         [
             *(f"rankhouse.cli.commands.{name}" for name in stations),

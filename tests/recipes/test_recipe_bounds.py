@@ -7,7 +7,7 @@ import pytest
 
 from rankhouse.cli import main as cli
 from rankhouse.cli.commands.run import ProgramCommands
-from rankhouse.recipes.read.commands import _NOT_STEPS, StepCommand
+from rankhouse.recipes.commands import _NOT_STEPS, StepCommand
 
 GOOD = """title = "Two rankings"
 

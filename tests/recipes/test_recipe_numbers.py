@@ -12,7 +12,7 @@ from scipy.stats import ttest_rel
 
 from rankhouse.evaluation.measures import Scores, evaluate
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.recipes.show.values import Sample, over_passes, over_queries
+from rankhouse.recipes.values import Sample, over_passes, over_queries
 
 NOTES = Path(__file__).parents[1] / "tiny" / "notes"
 RECIPE = f"""title = "Settings of BM25"

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from rankhouse.recipes.read.references import fill
+from rankhouse.recipes.loops import fill
 
 GOOD = """title = "A look"
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from rankhouse.io.outputs import only_writer
-from rankhouse.recipes.execute import execute as work
-from rankhouse.recipes.read.parse import Recipe, read_recipe
+from rankhouse.recipes import execute as work
+from rankhouse.recipes.parse import Recipe, read_recipe
 
 NOTES = Path(__file__).parents[1] / "tiny" / "notes"
 RECIPE = """title = "Two rankings"

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rankhouse.models.conv_knrm import ConvKNRM, ConvKNRMDesign
-from rankhouse.models.knrm import KNRM, KNRMDesign
+from rankhouse.models.knrm import KNRM, ConvKNRM, ConvKNRMDesign, KNRMDesign
 from rankhouse.models.samcnn import SamCNN, SamCNNDesign
 from rankhouse.models.tk import TK, TKDesign
 from rankhouse.models.word_models import WordReader, hinge

@@ -21,8 +21,8 @@ from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.monot5 import open_monot5
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.transformer_encoders import encoder_of
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.ragged import Packed, Ragged
+from rankhouse.nn.machine import Compute
 
 Errors = tuple[float, float]
 LIMIT = ("absolute", 1e-5)

@@ -401,7 +401,7 @@ def encoder(tmp_path):
 
 
 def test_vectors_follow_the_files_and_only_new_texts_are_encoded(place, encoder, monkeypatch):
-    from rankhouse.models.dense_ranker import DenseRanker
+    from rankhouse.models.encoder_rankers import DenseRanker
 
     texts = []
     encode = DenseRanker.encode_passages
@@ -438,7 +438,7 @@ def test_vectors_follow_the_files_and_only_new_texts_are_encoded(place, encoder,
 
 
 def test_an_interrupted_rebuild_still_remembers_the_vectors(place, encoder, monkeypatch):
-    from rankhouse.models.dense_ranker import DenseRanker
+    from rankhouse.models.encoder_rankers import DenseRanker
 
     index_folder(place)
     encode_folder(place, encoder)
@@ -458,7 +458,7 @@ def test_an_interrupted_rebuild_still_remembers_the_vectors(place, encoder, monk
 def test_a_rebuilt_index_has_its_vectors_before_it_takes_the_place_of_the_old_one(
     place, encoder, monkeypatch
 ):
-    from rankhouse.models.dense_ranker import DenseRanker
+    from rankhouse.models.encoder_rankers import DenseRanker
 
     index_folder(place)
     encode_folder(place, encoder)
@@ -497,7 +497,7 @@ def test_vectors_of_another_encoder_are_made_again_before_the_index_is_replaced(
 def test_files_that_change_while_vectors_are_made_are_indexed_and_no_vector_is_made_twice(
     place, encoder, monkeypatch
 ):
-    from rankhouse.models.dense_ranker import DenseRanker
+    from rankhouse.models.encoder_rankers import DenseRanker
 
     for number in range(9):
         (place.folder / f"n{number}.txt").write_text(f"Note number {number}.")

@@ -13,8 +13,7 @@ import pytest
 import scipy.sparse
 
 from rankhouse.core.nouns import Document, Query
-from rankhouse.index.dense.encode import EncodeOptions, encode
-from rankhouse.index.dense.vectors import vectors_folder
+from rankhouse.index.dense.vectors import EncodeOptions, encode, vectors_folder
 from rankhouse.index.impacts.encode import encode_impacts
 from rankhouse.index.impacts.impacts import impacts_folder
 from rankhouse.index.index import Index

@@ -123,7 +123,7 @@ def test_a_missing_library_is_named(kind, monkeypatch):
 def test_the_base_install_imports_no_client():
     clients = {name for names in NEEDED.values() for name in names}
     code = (
-        "import sys, rankhouse.cli.commands.push, rankhouse.cli.commands.pull\n"
+        "import sys, rankhouse.cli.commands.stores\n"
         f"heavy = {clients!r} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )

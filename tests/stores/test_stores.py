@@ -6,7 +6,7 @@ import pytest
 from rankhouse.core.errors import MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.index.dense.exact import ExactSearcher, search
-from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.impacts import PackedImpacts
 from rankhouse.index.impacts.search import ImpactSearcher, search_impacts
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions

@@ -9,8 +9,8 @@ pytest.importorskip("transformers")
 
 import rankhouse as rh
 from rankhouse.models.families import PUBLISHED
-from rankhouse.systems import checkpoints
-from rankhouse.systems.checkpoints import CHECKPOINTS, default_ranker, minilm
+from rankhouse.systems import rankers
+from rankhouse.systems.rankers import CHECKPOINTS, default_ranker, minilm
 
 installed = pytest.mark.skipif(minilm() is None, reason="all-MiniLM is not installed")
 
@@ -34,7 +34,7 @@ def test_default_is_the_installed_encoder_and_ranks(tmp_path, run):
 
 
 def test_without_the_package_default_is_a_published_cross_encoder(monkeypatch):
-    monkeypatch.setattr(checkpoints, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(rankers, "PACKAGE", "no_such_package")
     assert default_ranker() == 'crossencoder("cross-encoder/ms-marco-MiniLM-L6-v2")'
 
 

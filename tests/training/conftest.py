@@ -8,8 +8,7 @@ import torch
 
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.models.conv_knrm import ConvKNRMDesign
-from rankhouse.models.knrm import KNRMDesign
+from rankhouse.models.knrm import ConvKNRMDesign, KNRMDesign
 from rankhouse.models.samcnn import SamCNNDesign
 from rankhouse.models.tk import TKDesign
 from rankhouse.training.examples import from_judgements

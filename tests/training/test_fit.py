@@ -17,13 +17,12 @@ from rankhouse.io.trec import read_run
 from rankhouse.models import bundle
 from rankhouse.models.bundle import load
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.nn.compute import choose
+from rankhouse.nn.machine import choose
 from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.training import checkpoint, diagnostics
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit
-from rankhouse.training.folder import TrainingOutcome
-from rankhouse.training.log import read_log
+from rankhouse.training.folder import TrainingOutcome, read_log
 from rankhouse.training.settings import defaults
 from rankhouse.training.validation import Validation, Validator, interval
 

@@ -23,11 +23,11 @@ from rankhouse.core.nouns import Pair, Passage
 from rankhouse.core.run import Run
 from rankhouse.io.trec import read_run
 from rankhouse.models.bundle import load
-from rankhouse.models.dense_ranker import DenseRanker
+from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.families import DESIGNS, open_model
-from rankhouse.nn.compute import choose
+from rankhouse.nn.machine import choose
 from rankhouse.training.fit import fit
-from rankhouse.training.log import read_log
+from rankhouse.training.folder import read_log
 from rankhouse.training.settings import defaults
 from rankhouse.training.steps import Stepper
 from rankhouse.training.validation import Validation, Validator

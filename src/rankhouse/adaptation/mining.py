@@ -15,9 +15,8 @@ import numpy as np
 
 from rankhouse.adaptation.options import QUESTIONS, Adaptation
 from rankhouse.adaptation.questions import Questions, pairs_of
-from rankhouse.core.nouns import Documents, Query, Ranker
+from rankhouse.core.nouns import Documents, Query, Ranker, Ranking
 from rankhouse.core.progress import say
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.core.sampling import order
 from rankhouse.io.checksums import write_checked

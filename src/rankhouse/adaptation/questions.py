@@ -27,10 +27,19 @@ from rankhouse.adaptation.teacher import (
 )
 from rankhouse.adaptation.written import writer_of
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.core.nouns import Document, Documents, Encoder, Pair, Passage, Query, Ranker, TextEncoder
+from rankhouse.core.nouns import (
+    Document,
+    Documents,
+    Encoder,
+    Pair,
+    Passage,
+    Query,
+    Ranker,
+    Ranking,
+    TextEncoder,
+)
 from rankhouse.core.progress import clock, say
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.core.sampling import order, short_lot
 from rankhouse.index.index import Index

@@ -40,10 +40,9 @@ from rankhouse.labels.soft_scores import members_of
 from rankhouse.models.contract import Model
 from rankhouse.models.families import FAMILIES
 from rankhouse.models.tk import TK
-from rankhouse.nn.compute import choose
-from rankhouse.nn.cpu.machine import ProcessorTime
+from rankhouse.nn.machine import ProcessorTime, choose
 from rankhouse.ranking.rerank import Plan
-from rankhouse.systems.checkpoints import with_default
+from rankhouse.systems.rankers import with_default
 from rankhouse.systems.teachers import SystemTeacher
 from rankhouse.text.vocabulary import Vocabulary
 from rankhouse.text.words import splitter

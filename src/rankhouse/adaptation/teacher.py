@@ -11,20 +11,18 @@ from numpy.typing import NDArray
 
 from rankhouse.adaptation.options import Adaptation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query, Ranker, TextEncoder
+from rankhouse.core.nouns import Encoder, FloatArray, Pair, Query, Ranker, Ranking, TextEncoder
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
-from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher
-from rankhouse.index.dense.vectors import VECTORS, Vectors, unit_length, vectors_folder
+from rankhouse.index.dense.vectors import VECTORS, EncodeOptions, Vectors, encode, unit_length, vectors_folder
 from rankhouse.io.checksums import write_checked
 from rankhouse.io.decoding import read_cache
 from rankhouse.io.outputs import replacing
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.labels.soft_scores import RunTeacher, members_of
-from rankhouse.models.dense_ranker import DenseRanker
-from rankhouse.nn.cpu import machine
+from rankhouse.models.encoder_rankers import DenseRanker
+from rankhouse.nn import machine
 from rankhouse.systems.rankers import as_ranker
 from rankhouse.systems.teachers import SystemTeacher, system_run
 

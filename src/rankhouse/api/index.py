@@ -10,9 +10,8 @@ from typing import Literal, Self, cast
 from rankhouse.api.progress import working
 from rankhouse.api.rankers import open_ranker
 from rankhouse.core.arguments import checked
-from rankhouse.core.nouns import Query, TextEncoder
+from rankhouse.core.nouns import Query, SearchResult, TextEncoder
 from rankhouse.core.progress import OnProgress
-from rankhouse.core.results import SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index import index as stored
 from rankhouse.index.dense import faiss

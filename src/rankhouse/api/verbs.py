@@ -32,8 +32,8 @@ from rankhouse.io.inputs import (
     as_runs,
 )
 from rankhouse.labels import label as labelling
+from rankhouse.labels.candidates import NEGATIVES
 from rankhouse.labels.label import LabelResult
-from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
 from rankhouse.ranking.pairwise import DEPTH as PAIRWISE_DEPTH

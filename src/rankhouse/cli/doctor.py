@@ -14,8 +14,7 @@ from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.index.append_state import MANIFEST
 from rankhouse.index.dense.check import measured_recall, structures
 from rankhouse.index.dense.vectors import Vectors
-from rankhouse.index.impacts.impacts import Impacts
-from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.impacts import Impacts, PackedImpacts
 from rankhouse.index.index import Index
 from rankhouse.index.precomputed.read import open_all
 from rankhouse.io.corpora import read_documents

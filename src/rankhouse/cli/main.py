@@ -19,41 +19,51 @@ from rankhouse import __version__
 from rankhouse.cli import console
 from rankhouse.core.errors import MissingExtra, RankhouseError, WrongUse, did_you_mean, visible
 
-# Group -> name -> (module under cli.commands, one line for the list); modules are imported when needed.
+# Group -> name -> (module under cli.commands, with its function unless that is ``command``; one line for the
+# list); modules are imported when needed.
 GROUPS = {
     "Search": {
         "index": ("index", "Build an index from a corpus, or add to one."),
         "search": ("search", "Rank an index's documents for queries."),
-        "encode": ("encode", "Write document vectors into an index."),
+        "encode": ("index:encode_command", "Write document vectors into an index."),
         "rerank": ("rerank", "Rerank a run with a neural ranker."),
-        "fuse": ("fuse", "Fuse several runs into one."),
+        "fuse": ("combine:fuse_command", "Fuse several runs into one."),
     },
     "Teach": {
         "label": ("label", "Label pairs by judgements and teachers."),
         "train": ("train", "Train a ranker on judgements or labelled pairs."),
-        "adapt": ("adapt", "Teach a ranker without judgements, by a teacher and the documents."),
+        "adapt": (
+            "train:adapt_command",
+            "Teach a ranker without judgements, by a teacher and the documents.",
+        ),
         "calibrate": ("calibrate", "Fit the probability that a ranker's score stands for."),
-        "threshold": ("threshold", "Choose a teacher's threshold on judged pairs, and say what it keeps."),
-        "pretrain": ("pretrain", "Pre-train a small T5 on a text collection."),
-        "models": ("models", "List published checkpoints that are known to work, and the default."),
+        "threshold": (
+            "labels:threshold_command",
+            "Choose a teacher's threshold on judged pairs, and say what it keeps.",
+        ),
+        "pretrain": ("train:pretrain_command", "Pre-train a small T5 on a text collection."),
+        "models": (
+            "doctor:models_command",
+            "List published checkpoints that are known to work, and the default.",
+        ),
     },
     "Measure": {
         "evaluate": ("evaluate", "Measure runs against judgements, with significance."),
         "paired-wins": (
-            "paired_wins",
+            "evaluate:paired_wins_command",
             "Count the queries that only one of two runs answers rightly (McNemar).",
         ),
         "axioms": ("axioms", "Count which axioms of retrieval the order of runs obeys."),
     },
     "Explain": {
         "explain": ("explain", "Say why a document scores what it scores, or stands above another."),
-        "figure": ("figure", "Draw what a ranker's vectors or its attention see."),
+        "figure": ("explain:figure_command", "Draw what a ranker's vectors or its attention see."),
     },
     "Serve and scale": {
-        "up": ("up", "From a folder of your own files to an open search page."),
+        "up": ("serve:up_command", "From a folder of your own files to an open search page."),
         "serve": ("serve", "Serve indexes and rankers: the API of rerank clients, and a page."),
-        "push": ("push", "Push an index into a vector store or search engine."),
-        "pull": ("pull", "Pull a run from a vector store or search engine."),
+        "push": ("stores:push_command", "Push an index into a vector store or search engine."),
+        "pull": ("stores:pull_command", "Pull a run from a vector store or search engine."),
         "export": ("export", "Write a ranker, with a model card, or an index for other programs."),
         "merge": ("merge", "Join shards into one whole."),
     },
@@ -66,10 +76,16 @@ GROUPS = {
         "folds": ("folds", "Split queries into folds."),
         "subset": ("subset", "Take a subset of queries, judgements, a run or labelled pairs."),
         "combine": ("combine", "Combine runs, queries or judgements of different queries into one file."),
-        "group-split": ("group_split", "Split a catalogue's queries into parts that share no product."),
-        "label-stats": ("label_stats", "Count the pairs of PAIRS files, and their precision and recall."),
+        "group-split": (
+            "folds:group_split_command",
+            "Split a catalogue's queries into parts that share no product.",
+        ),
+        "label-stats": (
+            "labels:stats_command",
+            "Count the pairs of PAIRS files, and their precision and recall.",
+        ),
         "label-noise": (
-            "label_noise",
+            "labels:noise_command",
             "Make a known share of judgements wrong, to see how much a method tolerates.",
         ),
     },
@@ -102,9 +118,11 @@ class Commands(click.Group):
         name = RENAMED.get(cmd_name, cmd_name)
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"rankhouse.cli.commands.{COMMANDS[name][0]}")
-        command: click.Command = module.command
-        return command
+        module, _, function = COMMANDS[name][0].partition(":")
+        found: click.Command = getattr(
+            importlib.import_module(f"rankhouse.cli.commands.{module}"), function or "command"
+        )
+        return found
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read ``help COMMAND`` as ``COMMAND --help``."""

@@ -21,10 +21,10 @@ from rankhouse.cluster.jobs import TRIES
 from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, full_store, ray_session
 from rankhouse.cluster.worker import beacon, locked, sees
 from rankhouse.core.errors import MissingInput, RankhouseError, WrongUse, warn
-from rankhouse.recipes.execute.execute import Call, State, call, conclude, of_step, standing
-from rankhouse.recipes.read.loops import Pass
-from rankhouse.recipes.read.plan import RecipePlan, Task, TaskInputs
-from rankhouse.recipes.read.sources import Contents
+from rankhouse.recipes.execute import Call, State, call, conclude, of_step, standing
+from rankhouse.recipes.loops import Pass
+from rankhouse.recipes.plan import RecipePlan, Task, TaskInputs
+from rankhouse.recipes.sources import Contents
 
 _TURN: Final = 1.0  # seconds between two looks at whether something has become possible
 

@@ -1,7 +1,9 @@
 """One small language for every choice: ``bm25(k1=0.9, b=0.4)``, ``sentences(10, 5)``, ``max``.
 
 The same words work on the command line, in recipes, in Python and in manifests. A package owns a plain dict
-of name -> factory as its table; a bare name is the factory called without arguments.
+of name -> factory as its table; a bare name is the factory called without arguments. Names that other
+packages add (docs/extending.md) are looked up only where a table's own do not suffice: that takes tens of
+milliseconds.
 """
 
 from __future__ import annotations
@@ -12,12 +14,16 @@ import json
 import keyword
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rankhouse.core.arguments import fault
-from rankhouse.core.errors import WrongUse, did_you_mean
+from rankhouse.core.errors import RankhouseError, WrongUse, did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 
 T = TypeVar("T")
 
@@ -198,3 +204,76 @@ def name_of(part: object) -> str:
         return str(part)
     home, own = getattr(part, "__module__", ""), getattr(part, "__qualname__", type(part).__qualname__)
     return f"{home}.{own}" if home else own
+
+
+@cache
+def entries(group: str) -> Mapping[str, EntryPoint]:
+    """Return the entry points of a group, name -> where; RankhouseError if two packages claim a name."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and only for names not known
+
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        other = found.setdefault(entry.name, entry)
+        if other.value != entry.value:
+            raise RankhouseError(
+                f'two installed packages bring "{entry.name}" for {group}: {other.value} and {entry.value}; '
+                "uninstall one of them"
+            )
+    return found
+
+
+@cache
+def load(group: str, name: str) -> Any:  # noqa: ANN401 - what the package says
+    """Import what an entry point names; RankhouseError if it cannot be imported."""
+    entry = entries(group)[name]
+    try:
+        return entry.load()
+    except Exception as error:  # an import runs any code
+        package = entry.dist.name if entry.dist else "an installed package"
+        raise RankhouseError(
+            f'"{name}" of {package}, an extension for {group}, cannot be loaded from {entry.value} '
+            f"({type(error).__name__}: {error}); mend or uninstall that package"
+        ) from error
+
+
+class Extensible(Mapping[str, T]):
+    """A table of names that installed packages may add to; its own names come first.
+
+    Args:
+        own: Name -> what it stands for.
+        group: The group of entry points.
+        fits: Whether what one of them names is of the right kind.
+        kind: What that is, for the error.
+    """
+
+    def __init__(
+        self,
+        own: Mapping[str, T],
+        group: str,
+        fits: Callable[[object], bool] = callable,
+        kind: str = "callable",
+    ) -> None:
+        self._own, self._group, self._fits, self._kind = own, group, fits, kind
+
+    def __getitem__(self, name: str) -> T:
+        if name in self._own:
+            return self._own[name]
+        if name not in entries(self._group):
+            raise KeyError(name)
+        loaded: T = load(self._group, name)
+        if not self._fits(loaded):
+            raise RankhouseError(
+                f'"{name}", an extension for {self._group}, is a {type(loaded).__name__} '
+                f"({entries(self._group)[name].value}); it must be a {self._kind}"
+            )
+        return loaded
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in entries(self._group)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._own
+        yield from (name for name in entries(self._group) if name not in self._own)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

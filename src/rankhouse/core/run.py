@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.frames import SHOWN, columns_of, frame, html_table, more
-from rankhouse.core.nouns import FloatArray
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import FloatArray, Ranking
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,13 +16,12 @@ from rankhouse.core.progress import say, shown
 from rankhouse.core.qrels import Qrels, judgements
 from rankhouse.core.run import Run
 from rankhouse.evaluation.compare import Comparison, compare
-from rankhouse.evaluation.tables import write_report
+from rankhouse.evaluation.report import write_report
 from rankhouse.explanation import report
 from rankhouse.explanation.contrast import Contrast, Movement
 from rankhouse.explanation.methods import ExplainOptions
-from rankhouse.index.dense.encode import EncodeOptions, encode
 from rankhouse.index.dense.exact import ExactSearcher, search
-from rankhouse.index.dense.vectors import vectors_folder
+from rankhouse.index.dense.vectors import EncodeOptions, encode, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
@@ -30,12 +29,11 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.outputs import writing
 from rankhouse.io.trec import read_qrels, write_qrels, write_run
 from rankhouse.ranking.fuse import linear
-from rankhouse.systems.checkpoints import PASSAGE_WORDS, minilm
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.explaining import Explainer
 from rankhouse.systems.notation import system
 from rankhouse.systems.on_record import OnRecord
-from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.systems.rankers import PASSAGE_WORDS, ComputeOptions, minilm, open_ranker
 from rankhouse.systems.short_forms import HYBRID
 from rankhouse.text.split import Words
 

@@ -21,7 +21,7 @@ from rankhouse.core.frames import frame
 from rankhouse.core.notation import choose
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.evaluation import charts, significance, tables
+from rankhouse.evaluation import report, significance
 from rankhouse.evaluation.measures import Evaluator, Scores
 from rankhouse.io.outputs import write_json, writing
 from rankhouse.page.charts import ending_of
@@ -175,28 +175,28 @@ class Comparison:
 
     def __str__(self) -> str:
         notes = "\n".join(f"note: {remark}" for remark in self.remarks)
-        shown = [table.to_text() for table in tables.main_tables(self)]
+        shown = [table.to_text() for table in report.main_tables(self)]
         return "\n\n".join([*shown, notes] if notes else shown)
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(self.systems)} in {' '.join(self.measures)}>\n{self}"
 
     def _repr_html_(self) -> str:
-        shown = [f"{table.to_html()}<p>{escape(table.legend)}</p>" for table in tables.main_tables(self)]
+        shown = [f"{table.to_html()}<p>{escape(table.legend)}</p>" for table in report.main_tables(self)]
         return "".join([*shown, *(f"<p>{escape(remark)}</p>" for remark in self.remarks)])
 
     def to_dict(self) -> dict[str, object]:
         """Return method, remarks and cells as plain values, as ``rankhouse evaluate --json`` prints them."""
-        return {"method": self.method, "remarks": list(self.remarks), "cells": tables.records(self)}
+        return {"method": self.method, "remarks": list(self.remarks), "cells": report.records(self)}
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row a system and measure: mean, interval, and its test (needs pandas)."""
-        records = tables.records(self)
+        records = report.records(self)
         return frame(records, _columns(records))
 
     def to_markdown(self) -> str:
         """Return the means, and with a baseline the tests, as Markdown."""
-        return "\n".join(table.to_markdown() for table in tables.main_tables(self))
+        return "\n".join(table.to_markdown() for table in report.main_tables(self))
 
     def save(
         self,
@@ -227,9 +227,9 @@ class Comparison:
         path = Path(path)
         kind = ending_of(path, "a comparison is", ".html", ".md", ".csv", ".json", ".png", ".svg")
         if kind == ".html":
-            tables.write_report(self, path, title, texts)
+            report.write_report(self, path, title, texts)
         elif kind in (".png", ".svg"):
-            charts.write_chart(self, system or self._only_challenger(), measure or self.measures[0], path)
+            report.write_chart(self, system or self._only_challenger(), measure or self.measures[0], path)
         elif kind == ".json":
             write_json(path, self.to_dict())
         else:
@@ -254,7 +254,7 @@ def _columns(records: list[dict[str, object]]) -> list[str]:
 
 
 def _csv(comparison: Comparison) -> str:
-    records = tables.records(comparison)
+    records = report.records(comparison)
     text = io.StringIO()
     writer = csv.DictWriter(text, _columns(records), lineterminator="\n")
     writer.writeheader()

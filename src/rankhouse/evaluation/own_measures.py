@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.core.extensions import entries, load
+from rankhouse.core.notation import entries, load
 
 GROUP = "rankhouse.measures"
 Ranked = tuple[str, ...]

@@ -9,8 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from rankhouse.core.nouns import Query
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import Query, Ranking
 from rankhouse.explanation.answer import (
     Counterfactual,
     Explanation,

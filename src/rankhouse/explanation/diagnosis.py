@@ -21,11 +21,10 @@ import numpy as np
 
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.frames import frame
-from rankhouse.core.nouns import Query
-from rankhouse.core.overlap import NOTHING, mismatch
+from rankhouse.core.nouns import Query, Ranking
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
+from rankhouse.core.sameness import NOTHING, mismatch
 from rankhouse.core.sampling import generator
 from rankhouse.evaluation.significance import LEVEL, Interval
 from rankhouse.explanation.axioms import AXIOMS, DocumentPairs

@@ -29,7 +29,7 @@ from rankhouse.explanation.answer import Explanation, Grid, Part
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.units import NO_WORDS, numbered, ordinal
 from rankhouse.explanation.word_texts import Scored, best_matches, explanation_of, no_words, numbers, scored
-from rankhouse.models import conv_knrm, knrm
+from rankhouse.models import knrm
 from rankhouse.models.tk import TK, KernelHead, WindowHead
 from rankhouse.models.word_models import Evidence, array
 from rankhouse.nn.layers.kernel_pooling import COUNT_FLOOR, Kernels
@@ -230,7 +230,7 @@ class _Gram(NamedTuple):
 
 def explain_conv_knrm(ranker: Ranker, pair: Pair, _: ExplainOptions) -> Explanation:
     """Explain Conv-KNRM: a part for each query n-gram, below it passage n-gram lengths and their kernels."""
-    of = scored(ranker, pair, conv_knrm.ConvKNRM)
+    of = scored(ranker, pair, knrm.ConvKNRM)
     model, seen = of.model, of.evidence
     weights = knrm.LOG_FACTOR * numbers(model.weight.weight).reshape(-1, len(model.kernels))
     q, m, words = len(seen.query_words), model.design.grams, np.zeros(len(seen.passage_words))

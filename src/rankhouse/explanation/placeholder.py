@@ -8,8 +8,7 @@ from typing import Final
 import numpy as np
 
 from rankhouse.core.errors import WrongUse, name_few
-from rankhouse.core.nouns import Document
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import Document, Ranking
 from rankhouse.core.run import Run
 from rankhouse.core.scores import with_room_below
 

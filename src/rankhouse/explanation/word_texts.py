@@ -17,9 +17,8 @@ from rankhouse.core.nouns import FloatArray, Pair, Ranker
 from rankhouse.core.scores import Doubles, base_of
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
 from rankhouse.explanation.units import NO_WORDS, UNREAD_LISTED, numbered
-from rankhouse.models.conv_knrm import ConvKNRM
 from rankhouse.models.drmm import DRMM
-from rankhouse.models.knrm import KNRM
+from rankhouse.models.knrm import KNRM, ConvKNRM
 from rankhouse.models.pacrr import PACRR
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.tk import TK

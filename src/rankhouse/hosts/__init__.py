@@ -3,7 +3,7 @@
 A package adds one, a module, by an entry point of the group ``rankhouse.hosts`` (docs/extending.md).
 """
 
-from rankhouse.core.extensions import entries, load
+from rankhouse.core.notation import entries, load
 
 _GROUP = "rankhouse.hosts"
 

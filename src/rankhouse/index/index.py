@@ -16,8 +16,7 @@ from rankhouse.core.errors import BadData, BadIndex, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress
 from rankhouse.index.lexical import kernel, manifest
-from rankhouse.index.lexical.arrays import check_files
-from rankhouse.index.lexical.manifest import IndexManifest
+from rankhouse.index.lexical.manifest import IndexManifest, check_files
 from rankhouse.index.lexical.segment import Segment
 from rankhouse.index.lexical.weighting import Collection, TermCounts
 

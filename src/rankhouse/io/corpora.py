@@ -19,6 +19,7 @@ from rankhouse.core.errors import (
     warn,
 )
 from rankhouse.core.nouns import Document, Query
+from rankhouse.io import providers
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
 from rankhouse.io.duplicate_ids import Repeats, SeenIds, checked_id
 from rankhouse.io.files import (
@@ -34,8 +35,8 @@ from rankhouse.io.files import (
     wrong_kind,
 )
 from rankhouse.io.outputs import write_lines
-from rankhouse.io.public import PUBLIC, public_documents, public_queries
-from rankhouse.io.readers import installed, tables
+from rankhouse.io.providers import PUBLIC, public_documents, public_queries
+from rankhouse.io.readers import tables
 from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS
 from rankhouse.io.trec import beir_split, read_qrels
 
@@ -129,7 +130,7 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     """
     if not source.is_dir():
         if source.exists() and not is_corpus(source):
-            known = ", ".join((*CORPUS_KINDS, *installed.endings()))
+            known = ", ".join((*CORPUS_KINDS, *providers.installed_endings()))
             raise WrongUse(
                 f"{source}: a corpus file ends in {known} (each also with .gz or .zst); "
                 f'"{kind_of(source) or source.name}" is not one of them'
@@ -158,7 +159,7 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
 
 def is_corpus(path: Path) -> bool:
     """Return whether a file's ending is that of a corpus, here or for an installed package."""
-    return kind_of(path) in CORPUS_KINDS or installed.has_reader(path)
+    return kind_of(path) in CORPUS_KINDS or providers.has_reader(path)
 
 
 def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
@@ -173,8 +174,8 @@ def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int
         from rankhouse.io import markup  # noqa: PLC0415 - a dozen expressions to compile, for TREC only
 
         return markup.documents(path, skips, meter)
-    if kind_of(path) not in CORPUS_KINDS and installed.has_reader(path):
-        return installed.documents(path)
+    if kind_of(path) not in CORPUS_KINDS and providers.has_reader(path):
+        return providers.installed_documents(path)
     if tables.is_headed(path):
         return tables.documents(path, skips, meter)
     return each_record(numbered_lines(path, meter), path, line_reader(path), skips)

@@ -20,7 +20,7 @@ from rankhouse.io import corpora, files
 from rankhouse.io.corpora import CORPUS_KINDS, TREC_KINDS, Source, line_reader, records
 from rankhouse.io.duplicate_ids import Repeats, SeenIds
 from rankhouse.io.files import Meter, Skips, each_record, is_packed, numbered_lines, open_bytes
-from rankhouse.io.public import PUBLIC, count_public, public_documents
+from rankhouse.io.providers import PUBLIC, count_public, public_documents
 from rankhouse.io.readers.tables import is_headed
 
 _PUBLIC_BYTES = 1_024  # what a document of a public collection counts, whose bytes nobody knows

@@ -14,9 +14,8 @@ import msgspec
 
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse
 from rankhouse.core.frames import as_id, columns_of
-from rankhouse.core.nouns import Document, Query
+from rankhouse.core.nouns import Document, Query, Ranking
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run, check_row, triples
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.duplicate_ids import SeenIds, checked_id

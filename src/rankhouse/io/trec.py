@@ -15,7 +15,7 @@ from rankhouse.core.qrels import MOST_GRADE, Qrels
 from rankhouse.core.run import INFINITE_FROM, TOO_LARGE, Run
 from rankhouse.io.files import PathLike, Skips, as_path, as_text, numbered_lines
 from rankhouse.io.outputs import writing
-from rankhouse.io.public import PUBLIC, qrels_of
+from rankhouse.io.providers import PUBLIC, qrels_of
 
 
 def _columns(path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[str]]]:

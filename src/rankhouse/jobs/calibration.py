@@ -13,10 +13,10 @@ import numpy as np
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Ranker
-from rankhouse.core.overlap import warn_of_mismatch
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import RelevantFrom
 from rankhouse.core.run import Run
+from rankhouse.core.sameness import warn_of_mismatch
 from rankhouse.core.scores import base_of, scale_of
 from rankhouse.evaluation.calibration import METHODS, JudgedScores
 from rankhouse.index.index import Index

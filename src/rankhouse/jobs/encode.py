@@ -12,13 +12,12 @@ from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Storage, TextEncoder
 from rankhouse.core.progress import Progress
+from rankhouse.index.append_log import merge_logs
 from rankhouse.index.append_state import MANIFEST
-from rankhouse.index.dense.encode import EncodeOptions, encode
-from rankhouse.index.dense.vectors import VECTORS, Vectors, vectors_folder
+from rankhouse.index.dense.vectors import VECTORS, EncodeOptions, Vectors, encode, vectors_folder
 from rankhouse.index.impacts.encode import complete, encode_impacts
 from rankhouse.index.impacts.impacts import IMPACTS, Impacts, Weigher, impacts_folder
 from rankhouse.index.index import Index
-from rankhouse.index.merge_logs import merge_logs
 from rankhouse.index.precomputed.read import PASSAGES, STORED, PrecomputedPassages
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 from rankhouse.jobs.jobs import MergeOptions, Survey, computed_by, identity_of

@@ -17,7 +17,7 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, BuildReport, build
 from rankhouse.index.lexical.merge import merge
-from rankhouse.io.content_hash import content_hash
+from rankhouse.io.checksums import content_hash
 from rankhouse.io.corpora import Source, named_sources
 from rankhouse.io.corpus_shards import CorpusFile, CorpusShards
 from rankhouse.io.duplicate_ids import RULES, Repeats, SeenIds

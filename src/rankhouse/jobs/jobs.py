@@ -21,8 +21,7 @@ from rankhouse.core.errors import BadData, WrongUse, as_called
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
-from rankhouse.io.checksums import sealed
-from rankhouse.io.content_hash import described
+from rankhouse.io.checksums import described, sealed
 from rankhouse.io.decoding import read_own
 from rankhouse.io.outputs import SHARD_MANIFEST, only_writer, others, real_path, replacing_folder, write_json
 from rankhouse.io.scratch import tidy_beside

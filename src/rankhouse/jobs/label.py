@@ -26,11 +26,17 @@ from rankhouse.io.trec import read_qrels
 from rankhouse.jobs.jobs import MergeOptions, OfQueries, read_reports
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.labels import report
-from rankhouse.labels.candidates import PassageFile, Split, candidates, check_passages, read_passages
+from rankhouse.labels.candidates import (
+    NEGATIVES,
+    PassageFile,
+    Split,
+    candidates,
+    check_passages,
+    read_passages,
+)
 from rankhouse.labels.label import LabelPlan, LabelResult, collect, label
 from rankhouse.labels.leaf_rules import PASSAGE_MARK, judged, judges, passage_key
 from rankhouse.labels.leakage import Overlap, QuerySet, keep_apart, overlap
-from rankhouse.labels.negative_sampling import NEGATIVES
 from rankhouse.labels.rule_notation import Openers, read
 from rankhouse.labels.rules import Rule
 from rankhouse.page.tables import CommandResult, Table

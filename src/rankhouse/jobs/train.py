@@ -18,7 +18,7 @@ from rankhouse.io.files import PathLike
 from rankhouse.io.inputs import QrelsLike, QueriesLike, RunLike, as_qrels, as_queries, as_run
 from rankhouse.io.outputs import real_path, writing_failures
 from rankhouse.io.scratch import scratch_folder
-from rankhouse.systems.checkpoints import with_default
+from rankhouse.systems.rankers import with_default
 from rankhouse.systems.teachers import Join, TeacherLike, on_index, open_teacher
 
 if TYPE_CHECKING:

@@ -33,8 +33,7 @@ from rankhouse.core.nouns import Pair
 from rankhouse.core.sampling import Lots, short_lot, smallest
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import writing_failures
-from rankhouse.labels.candidates import CandidateRow, Candidates
-from rankhouse.labels.negative_sampling import Negatives
+from rankhouse.labels.candidates import CandidateRow, Candidates, Negatives
 from rankhouse.labels.rules import Places
 from rankhouse.labels.votes import POOL, YES, Marks, Votes
 

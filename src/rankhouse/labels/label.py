@@ -27,10 +27,9 @@ from rankhouse.core.run import Run
 from rankhouse.io.outputs import only_writer
 from rankhouse.io.pairs import LabelledPair, write_pairs
 from rankhouse.labels.agreement import Agreement, summarise
-from rankhouse.labels.candidates import Candidates, Split, candidates
+from rankhouse.labels.candidates import Candidates, Negatives, Split, candidates, random
 from rankhouse.labels.journal import JournalColumns, LabelJournal, NegativeSample, PairTable, columns_in
 from rankhouse.labels.leaf_rules import judges
-from rankhouse.labels.negative_sampling import Negatives, random
 from rankhouse.labels.rules import Rule
 from rankhouse.labels.soft_scores import JOINS, SoftScores
 from rankhouse.labels.votes import Panel, panel_of, vote

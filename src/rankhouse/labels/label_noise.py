@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rankhouse.core.errors import BadData, WrongUse, warn
-from rankhouse.core.overlap import warn_of_mismatch
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
+from rankhouse.core.sameness import warn_of_mismatch
 from rankhouse.core.sampling import lot, order
 
 

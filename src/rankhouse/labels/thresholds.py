@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse, warn
-from rankhouse.core.overlap import mismatch, warn_of_mismatch
 from rankhouse.core.qrels import Qrels, relevant
+from rankhouse.core.sameness import mismatch, warn_of_mismatch
 from rankhouse.core.scores import Doubles, probabilities
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.pairs import LabelledPair, distinct

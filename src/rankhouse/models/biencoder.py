@@ -50,8 +50,8 @@ from rankhouse.models.transformer_encoders import (
     length_limit,
     pool,
 )
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.ragged import Packed
+from rankhouse.nn.machine import Compute
 
 Similarity = Literal["dot", "cosine", "l2"]
 SIMILARITIES: tuple[Similarity, ...] = ("dot", "cosine", "l2")

@@ -30,7 +30,7 @@ from rankhouse.io.scratch import recover
 from rankhouse.models.checkpoint_kinds import notation_of
 from rankhouse.models.contract import Model
 from rankhouse.models.families import FAMILIES, open_model, reading
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker

@@ -39,11 +39,11 @@ from rankhouse.models.monot5 import target_id
 from rankhouse.models.prompts import KNOWN, PromptReader, chat_prompt, check_prompt, known_prompt
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, decoder_sizes, length_limit
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.decoder import Decoder
 from rankhouse.nn.layers.linear import products
 from rankhouse.nn.layers.ragged import Packed, Ragged
+from rankhouse.nn.machine import Compute
 
 WORDS, CLASSES = "AutoModelForCausalLM", "AutoModelForSequenceClassification"
 

@@ -28,9 +28,9 @@ from rankhouse.models.pair_encoding import Layout, TextReader, text_layout
 from rankhouse.models.precomputing import check_storage, stored
 from rankhouse.models.sentence_transformers import layers_of
 from rankhouse.models.transformer_encoders import Finish, encoder_of
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.linear import products, query_sums
 from rankhouse.nn.layers.ragged import Packed, Ragged, within_budget
+from rankhouse.nn.machine import Compute
 
 _ENCODE_BUDGET = 8_192  # tokens that are encoded at once
 

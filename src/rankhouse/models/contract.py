@@ -17,8 +17,8 @@ from torch import Tensor
 from rankhouse.core.nouns import FloatArray, Pair, PassageRows, Storage
 from rankhouse.models.engine import Batch
 from rankhouse.models.pair_encoding import PairReader
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.ragged import Packed
+from rankhouse.nn.machine import Compute
 
 Objective = Literal["points", "contrasts", "positives"]
 """What a family learns from. "points": pairs with their grade, s = 1, labels 0 or 1. "contrasts": groups with

@@ -21,7 +21,7 @@ from rankhouse.core.sampling import short_lot
 from rankhouse.models.checkpoint import T5Checkpoint, open_t5
 from rankhouse.models.monot5 import MAX_LENGTH
 from rankhouse.models.text_ids import TextIds
-from rankhouse.nn.compute import Compute, choose
+from rankhouse.nn.machine import Compute, choose
 
 
 class Doc2Query:

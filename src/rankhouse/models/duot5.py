@@ -26,8 +26,8 @@ from rankhouse.models.engine import Engine
 from rankhouse.models.monot5 import MAX_LENGTH, MonoT5, open_monot5
 from rankhouse.models.pair_encoding import fit
 from rankhouse.models.text_ids import Ids, TextIds
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.ragged import Packed, Ragged
+from rankhouse.nn.machine import Compute
 
 PROMPT = ("Query:", "Document0:", "Document1:", "Relevant:")
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankhouse.core.nouns import FloatArray
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.ragged import within_budget
+from rankhouse.nn.machine import Compute
 
 T = TypeVar("T")
 

@@ -15,8 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rankhouse.core.errors import BadModel, RankhouseError, WrongUse
-from rankhouse.core.extensions import Extensible
-from rankhouse.core.notation import make
+from rankhouse.core.notation import Extensible, make
 
 if TYPE_CHECKING:
     from rankhouse.models.contract import Model
@@ -210,7 +209,7 @@ _OWN: dict[str, Family] = {
         "biencoder.BiEncoder",
         _BERT | {"epochs": 3, "batch": 32, "count": 0, "rate": 2e-5},
         published="biencoder.open_biencoder",
-        works_as="dense_ranker.DenseRanker",
+        works_as="encoder_rankers.DenseRanker",
         explain="vectors.explain_biencoder",
         adaptation=_MARGINS | {"batch": 12, "count": 3, "rate": 2e-5},
         crossed=_CROSSED,
@@ -220,8 +219,8 @@ _OWN: dict[str, Family] = {
         "sparse.SparseEncoder",
         _BERT | {"epochs": 3, "batch": 32, "count": 0, "rate": 2e-5},
         published="sparse.open_sparse",
-        works_as="sparse_ranker.SparseRanker",
-        explain="tokens.explain_sparse",
+        works_as="encoder_rankers.SparseRanker",
+        explain="vectors.explain_sparse",
         crossed=_CROSSED,
     ),
     # ColBERT's 3e-6 was for triples of MS MARCO; in-batch negatives as PyLate trains them.
@@ -229,7 +228,7 @@ _OWN: dict[str, Family] = {
         "colbert.LateInteraction",
         _BERT | {"epochs": 3, "batch": 32, "count": 0, "rate": 3e-6},
         published="colbert_checkpoint.open_colbert",
-        explain="tokens.explain_colbert",
+        explain="vectors.explain_colbert",
         crossed=_CROSSED,
     ),
     "causal": Family("causal.CausalRanker", None, published="causal.open_causal"),
@@ -250,9 +249,9 @@ _OWN: dict[str, Family] = {
         adaptation=_LISTS | {"rates": {"embedding": 3e-3}},
     ),
     "conv_knrm": Family(
-        "conv_knrm.ConvKNRM",
+        "knrm.ConvKNRM",
         _KERNELS | {"rates": {"embedding": 1e-4}},
-        designed="conv_knrm.ConvKNRMDesign",
+        designed="knrm.ConvKNRMDesign",
         explain="kernels.explain_conv_knrm",
         student="conv_knrm" + _STUDENT,
         adaptation=_LISTS | {"rates": {"embedding": 3e-3}},

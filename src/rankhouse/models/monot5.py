@@ -25,9 +25,9 @@ from rankhouse.models.checkpoint import PairModel, network_of, open_t5, read_ass
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import Layout, PairReader
 from rankhouse.models.text_ids import TextIds
-from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.layers.t5 import T5FirstStep, T5Sizes
+from rankhouse.nn.machine import Activation, Compute
 
 PROMPT = ("Query:", "Document:", "Relevant:")
 MAX_LENGTH = 512

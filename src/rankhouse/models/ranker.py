@@ -11,13 +11,12 @@ import numpy as np
 from torch import Tensor
 
 from rankhouse.core.arguments import checked
-from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, StoredPair
-from rankhouse.core.results import Ranking, SearchResult
+from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranking, SearchResult, StoredPair
 from rankhouse.core.scores import numbers_only
 from rankhouse.models import bundle
 from rankhouse.models.contract import Model
 from rankhouse.models.engine import Batch, Engine
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 
 AnyPair = TypeVar("AnyPair", Pair, StoredPair)
 
@@ -29,7 +28,7 @@ class NeuralRanker:
 
     Args:
         model: The family's model; a :class:`Model` and a ``torch.nn.Module``.
-        compute: Device, precision and threads, from :func:`rankhouse.nn.compute.choose`.
+        compute: Device, precision and threads, from :func:`rankhouse.nn.machine.choose`.
         budget: Tokens computed at once by each thread; 0: what suits model and device.
         calibration: The fitted scale of its scores, in notation; None: the model's own scale.
 

@@ -33,12 +33,12 @@ from rankhouse.models.word_models import (
     embedding,
     seeded,
 )
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import train
 from rankhouse.nn.layers.convolve import ProductTable, WideFilters
 from rankhouse.nn.layers.linear import Linear, query_sums, through
 from rankhouse.nn.layers.match import cosines, row_dots, unit, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
+from rankhouse.nn.machine import Compute
 from rankhouse.text.vectors import like_the_known
 from rankhouse.text.vocabulary import UNKNOWN, Vocabulary
 

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.bert import (
     BERT_NAMES,
@@ -33,6 +32,7 @@ from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.modernbert import LayerKind, ModernEncoder, ModernSizes
 from rankhouse.nn.layers.prenorm import Rotary
 from rankhouse.nn.layers.ragged import Packed, Ragged
+from rankhouse.nn.machine import Activation, Compute
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 STATIC = "static"  # model type of word vectors

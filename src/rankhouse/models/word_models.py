@@ -23,8 +23,8 @@ from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.contract import Model, Objective, plain_scorer
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
+from rankhouse.nn.machine import Compute
 from rankhouse.text.vectors import Missing, StartTable, like_the_known, random_table, start_table
 from rankhouse.text.vocabulary import Vocabulary
 from rankhouse.text.words import splitter

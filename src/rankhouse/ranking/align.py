@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import Ranking
 from rankhouse.core.run import Run
 
 Floats = NDArray[np.float64]

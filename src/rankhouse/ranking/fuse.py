@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.notation import choose
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import Ranking
 from rankhouse.core.run import Run
 from rankhouse.core.scores import ordinals
 from rankhouse.ranking.align import AlignedRuns, Floats, align

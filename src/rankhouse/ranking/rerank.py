@@ -33,11 +33,11 @@ from rankhouse.core.nouns import (
     Passage,
     Query,
     Ranker,
+    Ranking,
     StoredPair,
     StoredPassage,
 )
 from rankhouse.core.progress import Progress
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.core.scores import base_of, numbers_only, one_each, with_room_below
 from rankhouse.io.duplicate_ids import by_id, require_texts

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.extensions import Extensible
+from rankhouse.core.notation import Extensible
 from rankhouse.stores.clients import masked
 from rankhouse.stores.lancedb import LanceDB
 from rankhouse.stores.lucene import Elasticsearch, OpenSearch

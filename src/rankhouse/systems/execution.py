@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.core import notation
-from rankhouse.core.nouns import Document, Encoder, Query
+from rankhouse.core.nouns import Document, Encoder, Marks, Query, Ranking, SearchResult
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.core.results import Marks, Ranking, SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher, search
 from rankhouse.index.impacts.impacts import QueryWeigher

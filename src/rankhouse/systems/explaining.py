@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rankhouse.core.errors import RankhouseError, RankhouseWarning, WrongUse
-from rankhouse.core.nouns import Document, Ranker, fingerprint_of
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import Document, Ranker, Ranking, fingerprint_of
 from rankhouse.core.run import Run
 from rankhouse.core.scores import base_of, scale_of
 from rankhouse.explanation.answer import Counterfactual, Explanation, Part

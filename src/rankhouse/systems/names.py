@@ -1,13 +1,18 @@
-"""Ids of documents and queries: what a person names, and the nearest to what is not there."""
+"""Ids of documents and queries: what a person names, the nearest to what is not there, and own entries.
+
+A query that is itself an entry of the collection finds itself first; that one place can be taken away.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 
+from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Query
+from rankhouse.core.nouns import Document, Query, Ranking
+from rankhouse.core.run import Run
 
 _LOOKED_AT = 200_000  # ids; more of them take longer than a person waits for an error
 _COMPARED = 2_000
@@ -70,3 +75,41 @@ def with_words(query: Query) -> Query:
     if not query.text.strip():
         raise WrongUse(f'query "{query.id}" has no text; there is nothing to explain')
     return query
+
+
+OWN = {"keep": None, "id": False, "same": True}
+"""Which document is the query's own entry: none; the one with its id; the one with its id and text."""
+
+
+def own_entries(rule: str, queries: Iterable[Query], documents: Mapping[str, Document]) -> set[str]:
+    """Return the ids of the queries that are entries of the collection.
+
+    Args:
+        rule: "keep" (none is), "id" (same id) or "same" (same id and same words: of the title, the text, or
+            both). Where both sides number their entries from 0, ids alone say nothing.
+    """
+    compares_text = notation.choose(rule, OWN, "rule for a query's own entry")
+    if compares_text is None:
+        return set()
+    return {
+        query.id
+        for query in queries
+        if query.id in documents and (not compares_text or _same(query, documents[query.id]))
+    }
+
+
+def without(run: Run, own: set[str], k: int) -> Run:
+    """Leave these queries' own entries out of a run, and keep the best k of each."""
+    if not own:
+        return run.top(k)
+    return Run.from_rankings({q: _rest(q, run[q]) if q in own else run[q] for q in run}).top(k)
+
+
+def _rest(query_id: str, ranking: Ranking) -> Ranking:
+    places = [place for place, doc_id in enumerate(ranking.doc_ids) if doc_id != query_id]
+    return Ranking(tuple(ranking.doc_ids[place] for place in places), ranking.scores[places])
+
+
+def _same(query: Query, document: Document) -> bool:
+    words = query.text.split()
+    return words in (document.full_text.split(), document.title.split(), document.text.split())

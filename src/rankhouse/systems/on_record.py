@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Query
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import Query, Ranking
 from rankhouse.core.run import Run
 from rankhouse.io.files import as_text, numbered_lines
 from rankhouse.io.trec import read_run

@@ -31,7 +31,7 @@ from rankhouse.systems.rankers import ComputeOptions, as_ranker, is_pairwise, op
 from rankhouse.text.split import SPLITTERS, Splitter, Whole
 
 if TYPE_CHECKING:
-    from rankhouse.index.precomputed.score import PrecomputedScorer
+    from rankhouse.index.precomputed.read import PrecomputedScorer
     from rankhouse.models.duot5 import DuoT5Ranker
     from rankhouse.models.precomputing import TokenPrecomputer, VectorPrecomputer
     from rankhouse.models.ranker import NeuralRanker
@@ -148,7 +148,7 @@ def open_precomputed(
         return None
     if not required and not (index.path / PASSAGES).exists():
         return None
-    from rankhouse.index.precomputed.score import PrecomputedScorer
+    from rankhouse.index.precomputed.read import PrecomputedScorer
 
     try:
         maker = _precomputer(ranker)
@@ -194,7 +194,7 @@ def with_cache(
     """Return a ranker that keeps its scores; itself where there is no cache."""
     if cache is None:
         return ranker
-    from rankhouse.index.precomputed.score import PrecomputedRanker
+    from rankhouse.index.precomputed.read import PrecomputedRanker
 
     texts = ranker if scorer is None else PrecomputedRanker(ranker, scorer)
     return stack.enter_context(closing(CachedRanker(texts, cache)))
@@ -266,7 +266,7 @@ def open_reranker(spec: str, compute: ComputeOptions) -> NeuralRanker | Pairwise
     with needs("neural", f"the ranker {spec}"):
         from rankhouse.models.duot5 import DuoT5Ranker
         from rankhouse.models.families import PAIRWISE
-        from rankhouse.nn.compute import choose
+        from rankhouse.nn.machine import choose
     named = notation.parse(spec)
     own = dict(named.kwargs)
     aggregate, passages = own.pop("aggregate", "sym-sum"), own.pop("passages", "")

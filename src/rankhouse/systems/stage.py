@@ -17,8 +17,10 @@ from rankhouse.core.nouns import Ranker
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.see import check_keep
-from rankhouse.systems.checkpoints import DEFAULT
 from rankhouse.text.split import SPLITTERS
+
+DEFAULT: Final = "default"
+"""The ranker that stands for the best at hand."""
 
 
 class Live:

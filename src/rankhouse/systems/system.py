@@ -37,7 +37,7 @@ from rankhouse.systems.stage import (
 )
 
 if TYPE_CHECKING:
-    from rankhouse.core.results import Ranking, SearchResult
+    from rankhouse.core.nouns import Ranking, SearchResult
     from rankhouse.core.run import Run
     from rankhouse.explanation.report import ExplainResult
     from rankhouse.index.sharded.sharded_index import AnyIndex

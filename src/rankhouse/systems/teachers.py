@@ -16,7 +16,7 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.weighting import WEIGHTINGS
-from rankhouse.io.content_hash import described
+from rankhouse.io.checksums import described
 from rankhouse.io.files import PathLike, as_path
 from rankhouse.io.trec import read_run
 from rankhouse.labels.soft_scores import JOINS, JoinedTeachers, RunTeacher, members_of

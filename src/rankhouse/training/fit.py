@@ -28,12 +28,11 @@ from rankhouse.io.trec import write_run
 from rankhouse.models.contract import HeadedModel, Model, TemperedModel
 from rankhouse.models.families import FAMILIES, open_model
 from rankhouse.models.ranker import NeuralRanker
-from rankhouse.nn.compute import Compute
+from rankhouse.nn.machine import Compute
 from rankhouse.training import checkpoint, diagnostics, folder
 from rankhouse.training.batches import BatchTask
 from rankhouse.training.examples import Examples
-from rankhouse.training.folder import Snapshots, TrainingOutcome, TrainingState
-from rankhouse.training.log import TrainingLog
+from rankhouse.training.folder import Snapshots, TrainingLog, TrainingOutcome, TrainingState
 from rankhouse.training.optimizer import Moment
 from rankhouse.training.settings import Settings
 from rankhouse.training.steps import Prefetch, Stepper, StepResult

@@ -28,7 +28,7 @@ from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.models.contract import Model
 from rankhouse.models.engine import Batch
-from rankhouse.nn.compute import choose
+from rankhouse.nn.machine import choose
 from rankhouse.training import optimizer as optimise
 from rankhouse.training.batches import BatchTask
 from rankhouse.training.distillation import SoftLoss, comparable, soft_loss

@@ -24,7 +24,7 @@ from rankhouse.io.trec import read_run, write_run
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher
 from rankhouse.models import bundle
 from rankhouse.models.families import DESIGNS, FAMILIES, Design, open_model
-from rankhouse.nn.compute import choose
+from rankhouse.nn.machine import choose
 from rankhouse.ranking.pool import POOLS
 from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.text.split import SPLITTERS
@@ -32,7 +32,7 @@ from rankhouse.training import folder
 from rankhouse.training.distillation import with_scores
 from rankhouse.training.examples import Examples, from_judgements, from_pairs
 from rankhouse.training.fit import fit
-from rankhouse.training.log import read_log, write_curve
+from rankhouse.training.folder import read_log, write_curve
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.tuning import interpolated
 from rankhouse.training.validation import Validation, ValidationData

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.overlap import NOTHING, warn_of_mismatch
+from rankhouse.core.nouns import Ranking
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
+from rankhouse.core.sameness import NOTHING, warn_of_mismatch
 from rankhouse.core.scores import with_room_below
 from rankhouse.evaluation.measures import scorer
 from rankhouse.ranking.fuse import FUSIONS, Fusion, TuningResult, interpolations, linear, tune

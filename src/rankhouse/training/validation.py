@@ -15,11 +15,10 @@ import msgspec
 
 from rankhouse.core.errors import BadData, RankhouseWarning, WrongUse, name_few
 from rankhouse.core.notation import name_of
-from rankhouse.core.nouns import Documents, Query, Ranker
-from rankhouse.core.overlap import NOTHING, mismatch
+from rankhouse.core.nouns import Documents, Query, Ranker, Ranking
 from rankhouse.core.qrels import Qrels, restrict
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
+from rankhouse.core.sameness import NOTHING, mismatch
 from rankhouse.evaluation.measures import scorer
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, build

@@ -170,7 +170,7 @@ SIMILAR = [("huggingface_hub", "similar"), ("huggingface_hub 1", "similar"), ("n
 
 def same(found, expected):
     """Compare rankings: the order, and the numbers to the bit where the processor promises it."""
-    from rankhouse.nn.cpu import machine
+    from rankhouse.nn import machine
 
     # A float32 is known by 8 digits; what is left at 14 is how the logistic function is rounded.
     error = 1e-14 if machine.INFER_LOOPS else 1e-5

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import rankhouse as rh
-from rankhouse.index.dense.encode import EncodeOptions, encode
-from rankhouse.index.dense.vectors import vectors_folder
+from rankhouse.index.dense.vectors import EncodeOptions, encode, vectors_folder
 from rankhouse.serve.page.collection import MAP_HEIGHT, MAP_WIDTH, histogram_of, kinds_of, map_of, principal
 from rankhouse.serve.search.shapes import SearchHit
 

@@ -11,7 +11,7 @@ import pytest
 
 from rankhouse.api.index import Index
 from rankhouse.core.nouns import Query
-from rankhouse.index.precomputed.score import PrecomputedScorer
+from rankhouse.index.precomputed.read import PrecomputedScorer
 from rankhouse.io.trec import read_run
 from rankhouse.serve.engine.waiting import ENDLESS
 from rankhouse.serve.errors import UnknownName

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import Ranking
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import KEPT, Recent
 from rankhouse.serve.search.shapes import ExplainBody, SearchBody

@@ -18,11 +18,10 @@ from rankhouse.cli.commands.search import print_stretch
 from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import visible
-from rankhouse.core.nouns import Query
+from rankhouse.core.nouns import Query, SearchResult
 from rankhouse.core.qrels import judgements
-from rankhouse.core.results import SearchResult
 from rankhouse.demo.run import BASELINE, SHOWN, DemoResult, run_demo
-from rankhouse.evaluation.tables import means_table, records
+from rankhouse.evaluation.report import means_table, records
 from rankhouse.explanation.contrast import Contrast, Movement
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import with_snippets

@@ -1,4 +1,4 @@
-"""rankhouse doctor: what is wrong with data before time is spent."""
+"""rankhouse doctor, models: what is wrong with data before time is spent, and which checkpoints are known."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from rankhouse.io.corpora import CORPUS_KINDS, read_documents, read_queries
 from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines
 from rankhouse.io.pairs import Contradictions, numbered_pairs
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.page.tables import CommandResult
-from rankhouse.systems.checkpoints import DEFAULT, default_ranker
+from rankhouse.page.tables import CommandResult, Table
+from rankhouse.systems.rankers import CHECKPOINTS, default_ranker
+from rankhouse.systems.stage import DEFAULT
 
 MOST_FAULTS = 1_000_000
 
@@ -279,7 +280,7 @@ def _installation() -> CommandResult:
     }
     facts = {"compiled kernel": "yes" if kernel.COMPILED else "no (numpy instead: same rankings, slower)"}
     if find_spec("torch") is not None:
-        from rankhouse.nn.cpu import machine
+        from rankhouse.nn import machine
 
         facts |= {f"computes {what}": how for what, how in machine.in_use().items()}
     for extra, names in packages.items():
@@ -291,3 +292,16 @@ def _installation() -> CommandResult:
     except WrongUse as error:
         facts["default ranker"] = f"no; {error}"
     return CommandResult(facts, lambda: _print(f"{name}: {fact}" for name, fact in facts.items()))
+
+
+@verb("models", "rankhouse models && rankhouse rerank --ranker default ...")
+def models_command() -> CommandResult:
+    """List published checkpoints whose formats are read, with licences and prompts; say what "default" is."""
+    try:
+        default = default_ranker()
+    except WrongUse as error:
+        default = f"nothing: {error}"
+    rows = tuple((c.spec, c.uses, f"{c.tokens:,}", c.licence, c.prompt) for c in CHECKPOINTS)
+    table = Table(("--ranker", "for", "tokens", "licence", "prompt"), rows)
+    facts = {DEFAULT: default, "checkpoints": [c._asdict() | {"ranker": c.spec} for c in CHECKPOINTS]}
+    return CommandResult(facts, f'"{DEFAULT}" is here: {default}', [table])

@@ -1,18 +1,34 @@
-"""rankhouse evaluate: runs against judgements."""
+"""rankhouse evaluate, paired-wins: runs against judgements, and against each other."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
+import click
+
 from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
-from rankhouse.evaluation import tables
-from rankhouse.evaluation.charts import CHARTS, write_chart
+from rankhouse.core.qrels import RelevantFrom, from_grade
 from rankhouse.evaluation.compare import Comparison, compare
-from rankhouse.evaluation.significance import CORRECTIONS, TESTS
+from rankhouse.evaluation.report import (
+    CHARTS,
+    extremes_tables,
+    main_tables,
+    write_chart,
+    write_per_query,
+    write_report,
+)
+from rankhouse.evaluation.significance import (
+    CORRECTIONS,
+    TESTS,
+    counts_table,
+    paired_wins,
+    ranges_table,
+    record,
+)
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.files import SkipBad, Skips
 from rankhouse.io.trec import read_qrels, read_run
@@ -72,11 +88,11 @@ def command(
     )
     texts = {q.id: q.text for q in read_queries(queries)} if queries else {}
     if per_query is not None:
-        tables.write_per_query(comparison.scores, per_query)
+        write_per_query(comparison.scores, per_query)
     if chart is not None:
         _draw(comparison, chart, chart_kind)
     if report is not None:
-        tables.write_report(comparison, report, f"Evaluation against {qrels.name}", texts)
+        write_report(comparison, report, f"Evaluation against {qrels.name}", texts)
         console.say(f"written to {report}")
     return CommandResult(comparison.to_dict(), lambda: show(comparison, texts), notes=comparison.remarks)
 
@@ -111,11 +127,49 @@ def _draw(comparison: Comparison, path: Path, kind: str) -> None:
 
 def show(comparison: Comparison, texts: dict[str, str]) -> None:
     """Print the tables of a comparison."""
-    for table in tables.main_tables(comparison):
+    for table in main_tables(comparison):
         console.print_table(table)
     measure = comparison.measures[0]
     for system in comparison.challengers:
-        parts = tables.extremes_tables(comparison, system, measure, most=3, texts=texts)
+        parts = extremes_tables(comparison, system, measure, most=3, texts=texts)
         for title, part in zip(("helped most", "hurt most"), parts, strict=True):
             if part.rows:
                 console.print_table(part, f"{system}: queries {title} ({measure})")
+
+
+@verb("paired-wins", "rankhouse paired-wins human.run both.run --qrels test.qrels --chart fifths.svg")
+def paired_wins_command(
+    *,
+    first: Annotated[Path, Option(positional=True)],
+    second: Annotated[Path, Option(positional=True)],
+    qrels: Annotated[Path, Option("Judgements; queries with a relevant document count.")],
+    ranges: Annotated[int, Option("Of equal size, by FIRST's score.", least=1)] = 5,
+    names: Annotated[
+        str | None, Option('What to call them, like "human,both"; by default by their files.')
+    ] = None,
+    chart: Annotated[Path | None, Option("Draw the ranges here (.png or .svg).", "output")] = None,
+    relevant_from: RelevantFrom = 1,
+) -> CommandResult:
+    """Count queries with a right top document in FIRST only, SECOND only, both, neither; also by distance."""
+    called = _names(names, first, second)
+    wins = paired_wins(
+        read_run(first),
+        read_run(second),
+        from_grade(read_qrels(qrels), relevant_from),
+        names=called,
+        ranges=ranges,
+    )
+    if chart is not None:
+        from rankhouse.evaluation.report import write_wins_chart
+
+        write_wins_chart(wins, chart)
+    return CommandResult(record(wins), tables=(counts_table(wins), ranges_table(wins)))
+
+
+def _names(given: str | None, first: Path, second: Path) -> tuple[str, str]:
+    if given is None:
+        return (first.stem, second.stem) if first.stem != second.stem else (str(first), str(second))
+    one, comma, two = (word.strip() for word in given.partition(","))
+    if not one or not comma or not two or "," in two:
+        raise click.BadParameter(f'"{given}": two names with a comma between them', param_hint="--names")
+    return one, two

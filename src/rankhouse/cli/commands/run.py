@@ -18,14 +18,20 @@ from rankhouse.core.errors import MissingInput
 from rankhouse.io.outputs import check_own_folder, only_writer, real_path
 from rankhouse.io.scratch import tidy
 from rankhouse.page.tables import CommandResult
-from rankhouse.recipes.execute.execute import HASHES, State, carry_out, standing, write_manifest
-from rankhouse.recipes.read.parse import read_recipe
-from rankhouse.recipes.read.plan import RecipePlan, make_plan
-from rankhouse.recipes.read.sources import Contents, Sources
-from rankhouse.recipes.show.figures import check_figures, make_figures
-from rankhouse.recipes.show.report import Result, checks_table, record, write_results
-from rankhouse.recipes.show.tables import check_tables, make_tables
-from rankhouse.recipes.show.values import Results
+from rankhouse.recipes.execute import HASHES, State, carry_out, standing, write_manifest
+from rankhouse.recipes.parse import read_recipe
+from rankhouse.recipes.plan import RecipePlan, make_plan
+from rankhouse.recipes.report import (
+    Result,
+    check_figures,
+    checks_table,
+    make_figures,
+    record,
+    write_results,
+)
+from rankhouse.recipes.sources import Contents, Sources
+from rankhouse.recipes.tables import check_tables, make_tables
+from rankhouse.recipes.values import Results
 
 
 class ProgramCommands:

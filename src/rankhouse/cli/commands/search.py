@@ -16,8 +16,7 @@ from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, name_few, visible, warn
-from rankhouse.core.nouns import Query
-from rankhouse.core.results import Hit, SearchResult
+from rankhouse.core.nouns import Hit, Query, SearchResult
 from rankhouse.core.run import Run
 from rankhouse.index.lexical.manifest import FILE
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
@@ -26,9 +25,9 @@ from rankhouse.io.trec import write_run
 from rankhouse.jobs.search import SearchJob
 from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.page.tables import CommandResult
-from rankhouse.systems.exclude_self import own_entries, without
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.first_stages import Dense, Lexical, Sparse
+from rankhouse.systems.names import own_entries, without
 from rankhouse.systems.system import Fused, Reranked
 from rankhouse.text.analyze import Analyzer
 

@@ -14,8 +14,7 @@ from rankhouse import __version__
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress, ignore
-from rankhouse.index.impacts.impacts import Impacts, QueryWeigher
-from rankhouse.index.impacts.lists import Span, spans_of
+from rankhouse.index.impacts.impacts import Impacts, QueryWeigher, Span, spans_of
 from rankhouse.index.impacts.search import weigh_queries
 from rankhouse.index.lexical.ciff import joined, laid_aside
 from rankhouse.index.lexical.kernel import Forward, Int64s, scatter

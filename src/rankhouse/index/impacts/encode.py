@@ -21,16 +21,16 @@ from rankhouse.index.append_log import (
     begin,
     finish,
 )
-from rankhouse.index.dense.encode import EncodeOptions
+from rankhouse.index.dense.vectors import EncodeOptions
 from rankhouse.index.impacts.impacts import (
     IMPACTS,
     STRUCTURES,
     Impacts,
     ImpactsState,
     Weigher,
+    build_lists,
     read_query_files,
 )
-from rankhouse.index.impacts.lists import build_lists
 from rankhouse.io.outputs import only_writer, replacing
 
 if TYPE_CHECKING:

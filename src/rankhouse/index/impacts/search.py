@@ -19,8 +19,7 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Query
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
-from rankhouse.index.impacts.impacts import QueryWeigher
-from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.impacts import PackedImpacts, QueryWeigher
 from rankhouse.index.lexical import kernel, scorer
 from rankhouse.index.lexical.kernel import Float64s, Int32s, Int64s, TermScores
 from rankhouse.index.lexical.result_ids import KnownIds

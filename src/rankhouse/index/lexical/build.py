@@ -27,9 +27,8 @@ from rankhouse.core.progress import Progress
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.analysis import AnalysedTexts, Analysts
-from rankhouse.index.lexical.arrays import DEAD
 from rankhouse.index.lexical.growing import AnalysedSegment, GrowingSegments, is_blank, without_deleted
-from rankhouse.index.lexical.manifest import IndexManifest, SegmentEntry
+from rankhouse.index.lexical.manifest import DEAD, IndexManifest, SegmentEntry
 from rankhouse.index.lexical.segment import Segment
 from rankhouse.io.checksums import file_sum
 from rankhouse.io.outputs import (

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical import packing
-from rankhouse.index.lexical.arrays import DEAD, OPTIONAL, REBUILD, check_files, map_file
 from rankhouse.index.lexical.kernel import Bytes, Forward, Int32s, Int64s, Vocabulary, tally
+from rankhouse.index.lexical.manifest import DEAD, OPTIONAL, REBUILD, check_files, map_file
 from rankhouse.index.lexical.packing import AREA
 from rankhouse.index.lexical.store import DocumentStore, NoTexts, Strings
 from rankhouse.io.checksums import CheckedArray, FileSum

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.index.lexical import packing
-from rankhouse.index.lexical.arrays import BLOBS
 from rankhouse.index.lexical.kernel import (
     Bytes,
     Forward,
@@ -23,6 +22,7 @@ from rankhouse.index.lexical.kernel import (
     scatter,
     tally,
 )
+from rankhouse.index.lexical.manifest import BLOBS
 from rankhouse.index.lexical.segment import codes_of
 from rankhouse.index.lexical.store import Strings
 from rankhouse.io.checksums import FileSum, file_sum

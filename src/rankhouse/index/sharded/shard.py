@@ -23,8 +23,7 @@ from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.dense.exact import Neighbours, Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, VectorsState, vectors_folder
-from rankhouse.index.impacts.impacts import Impacts, ImpactsState, impacts_folder
-from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.impacts import Impacts, ImpactsState, PackedImpacts, impacts_folder
 from rankhouse.index.impacts.search import ImpactSearcher
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.manifest import index_folders

@@ -15,7 +15,7 @@ from rankhouse.core.errors import RankhouseError
 from rankhouse.io.corpora import JSON_KINDS, TREC_KINDS
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.files import kind_of, open_bytes
-from rankhouse.io.readers.installed import has_reader
+from rankhouse.io.providers import has_reader
 from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS, document_columns
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
@@ -42,16 +42,16 @@ def _is_installed(package: str) -> bool:
 
 
 TEXT, MARKDOWN = FileKind("text", "text:plain"), FileKind("Markdown", "text:markdown")
-HTML = FileKind("HTML", "html:page", "selectolax")
+HTML = FileKind("HTML", "web:page", "selectolax")
 RST, MANUAL = FileKind("reStructuredText", "text:restructured"), FileKind("manual page", "text:manual")
 CODE, XML = FileKind("code", "text:source"), FileKind("XML", "text:marked_up")
-NOTEBOOK = FileKind("notebook", "notebook:notebook")
+NOTEBOOK = FileKind("notebook", "text:notebook")
 TABLE = FileKind("table", "tables:separated")
-MESSAGE, MAILBOX = FileKind("mail", "mail:message"), FileKind("mailbox", "mail:mailbox", streams=True)
-PDF = FileKind("PDF", "books:pdf", "pypdf", streams=True)
-EPUB = FileKind("EPUB", "books:epub", "selectolax", streams=True)
-WORD = FileKind("Word", "office:word", "docx", streams=True)
-SLIDES = FileKind("PowerPoint", "office:slides", "pptx", streams=True)
+MESSAGE, MAILBOX = FileKind("mail", "web:message"), FileKind("mailbox", "web:mailbox", streams=True)
+PDF = FileKind("PDF", "documents:pdf", "pypdf", streams=True)
+EPUB = FileKind("EPUB", "documents:epub", "selectolax", streams=True)
+WORD = FileKind("Word", "documents:word", "docx", streams=True)
+SLIDES = FileKind("PowerPoint", "documents:slides", "pptx", streams=True)
 WORKBOOK = FileKind("Excel", "tables:workbook", "openpyxl", streams=True)
 CORPUS = FileKind("corpus", streams=True)
 

@@ -1,4 +1,4 @@
-"""Text, Markdown, reStructuredText, manual pages and source code: their titles and what of them is text."""
+"""Text, Markdown, reStructuredText, manual pages, source code, notebooks: their titles and what is text."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unicodedata import normalize
 
+import msgspec
+
 from rankhouse.core.errors import BadData
+from rankhouse.io.decoding import from_json
 from rankhouse.io.files import read_whole
-from rankhouse.io.readers.parts import LONGEST_TITLE, FilePart, file_title, squeezed
+from rankhouse.io.readers.parts import LONGEST_TITLE, FilePart, Piece, file_title, joined, squeezed
 
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _front_matter = re.compile(r"---[ \t]*\n(?P<fields>(?:.*\n){0,200}?)(?:---|\.\.\.)[ \t]*(?:\n|$)")
@@ -239,3 +243,44 @@ def _unescaped(line: str) -> str:
     )
     plain = _roff_sign.sub(lambda sign: _roff_signs[sign[0]], shown)
     return re.sub(r"\\\*?(?:\(..|\[[^\]]*\])|\\\*.", "", plain).strip()
+
+
+_LEAST = 80  # words of a part
+
+
+class _Cell(msgspec.Struct):
+    cell_type: str = ""
+    source: str | list[str] = ""
+    input: str | list[str] = ""  # what the third format calls the source of code
+
+    @property
+    def text(self) -> str:
+        source = self.source or self.input
+        return (source if isinstance(source, str) else "".join(source)).strip()
+
+
+class _Worksheet(msgspec.Struct):
+    cells: list[_Cell] = []
+
+
+class _Notebook(_Worksheet):
+    metadata: dict[str, Any] = {}
+    worksheets: list[_Worksheet] = []  # of the third format
+
+
+_decoder = msgspec.json.Decoder(_Notebook)
+
+
+def notebook(path: Path) -> Iterator[FilePart]:
+    """Read a notebook: neighbouring cells are a part, a heading begins a new one."""
+    read = from_json(_decoder, read_whole(path), "not a notebook in JSON; save it again", path)
+    cells = read.cells or [cell for sheet in read.worksheets for cell in sheet.cells]
+    pieces = [Piece(number, cell.text) for number, cell in enumerate(cells, 1) if cell.text]
+    if not pieces:
+        raise BadData("holds no text", path)
+    headed = [cell.text for cell in cells if cell.cell_type in {"markdown", "heading"}]
+    lines = (line for text in headed for line in text.split("\n") if line.startswith("#"))
+    named = read.metadata.get("title")
+    title = named if isinstance(named, str) and named else inline(next(lines, "").lstrip("# "))
+    for part in joined(pieces, "cell", least=_LEAST):
+        yield msgspec.structs.replace(part, title=title)

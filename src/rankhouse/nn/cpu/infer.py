@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.cpu import machine, wide
-from rankhouse.nn.cpu.machine import checked
+from rankhouse.nn import machine
+from rankhouse.nn.cpu import wide
+from rankhouse.nn.machine import Activation, Compute, checked
 
 with suppress(ImportError):  # not compiled on this machine: `fits` says so
     from rankhouse.nn.cpu import _infer

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rankhouse.nn.cpu import machine
-from rankhouse.nn.cpu.machine import checked
+from rankhouse.nn import machine
+from rankhouse.nn.machine import checked
 
 with suppress(ImportError):  # not compiled on this machine: `fits` says so
     from rankhouse.nn.cpu import _train

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankhouse.nn.cpu import machine
-from rankhouse.nn.cpu.machine import checked
+from rankhouse.nn import machine
+from rankhouse.nn.machine import checked
 
 with suppress(ImportError):  # not compiled on this machine: `train.fits` says so
     from rankhouse.nn.cpu import _train

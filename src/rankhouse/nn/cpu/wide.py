@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.cpu import machine, onednn_int8
-from rankhouse.nn.cpu.machine import checked
+from rankhouse.nn import machine
+from rankhouse.nn.cpu import onednn_int8
+from rankhouse.nn.machine import Activation, Compute, checked
 
 with suppress(ImportError):  # not compiled on this machine: `machine` says so
     from rankhouse.nn.cpu import _wide

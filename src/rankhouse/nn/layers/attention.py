@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankhouse.nn.compute import Compute
 from rankhouse.nn.cpu import infer, wide
+from rankhouse.nn.machine import Compute
 
 Bias = Callable[["Group"], Tensor]
 """The (1, h, length, length) numbers added to a group's scores."""

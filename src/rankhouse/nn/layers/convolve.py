@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from rankhouse.nn.compute import Compute
-from rankhouse.nn.cpu import machine, train, train_words
-from rankhouse.nn.cpu.machine import multiplies
+from rankhouse.nn import machine
+from rankhouse.nn.cpu import train, train_words
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.linear import Linear, missing, products
+from rankhouse.nn.machine import Compute, multiplies
 
 _CHUNK_FLOATS = 1 << 20
 

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from rankhouse.nn.compute import Activation, Compute
-from rankhouse.nn.cpu import infer, machine, wide
+from rankhouse.nn import machine
+from rankhouse.nn.cpu import infer, wide
 from rankhouse.nn.cpu.infer import TILE, FusedNorm, PackedLinear, fits
-from rankhouse.nn.cpu.machine import multiplies
+from rankhouse.nn.machine import Activation, Compute, multiplies
 
 _ONEDNN = torch.ops.mkldnn
 _TILE = 256  # rows multiplied at once where their number would decide the order of additions

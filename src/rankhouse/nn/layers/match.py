@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from rankhouse.nn.cpu import machine, train
-from rankhouse.nn.cpu.machine import multiplies
+from rankhouse.nn import machine
+from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.linear import multiply, products, query_sums
+from rankhouse.nn.machine import multiplies
 
 NORM_EPS = 1e-13
 """Added to a vector's length before dividing; a zero vector then matches nothing, with similarity 0."""

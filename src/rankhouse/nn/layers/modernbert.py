@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu import wide
 from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.attention import RowLayout, attention
@@ -33,6 +32,7 @@ from rankhouse.nn.layers.prenorm import (
     interleaved,
 )
 from rankhouse.nn.layers.ragged import Packed
+from rankhouse.nn.machine import Activation, Compute
 
 State = Mapping[str, Tensor]
 

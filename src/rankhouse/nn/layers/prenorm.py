@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.layers.attention import Attention, RowLayout
 from rankhouse.nn.layers.linear import Affine, Gated, Rows, linear, root_mean_square_norm
+from rankhouse.nn.machine import Activation, Compute
 
 # Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, eq. 34: numbers i and
 # i + d / 2 of a head are one complex number, multiplied by exp(i place frequency). Here the two stand side by

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankhouse.nn.compute import Activation, Compute
 from rankhouse.nn.cpu import infer
 from rankhouse.nn.layers.attention import Bias, RelativeBias, RowLayout, attend_once, attention
 from rankhouse.nn.layers.linear import (
@@ -29,6 +28,7 @@ from rankhouse.nn.layers.linear import (
 )
 from rankhouse.nn.layers.prenorm import FeedForward, NormAffine, SelfAttentionHalf
 from rankhouse.nn.layers.ragged import Packed
+from rankhouse.nn.machine import Activation, Compute
 
 State = Mapping[str, Tensor]
 

@@ -20,8 +20,8 @@ from rankhouse.core.scores import base_of
 from rankhouse.index.impacts.impacts import Weigher
 from rankhouse.models.biencoder import BiEncoder, compare
 from rankhouse.models.contract import TokenModel
-from rankhouse.models.dense_ranker import DenseRanker
 from rankhouse.models.dual_encoder import DualEncoder
+from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.text_ids import TextIds
 from rankhouse.ranking.pool import POOLS, Pool

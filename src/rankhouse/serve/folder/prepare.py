@@ -34,8 +34,7 @@ from rankhouse.core import progress
 from rankhouse.core.errors import MissingInput, RankhouseError, WrongUse
 from rankhouse.core.nouns import Document, Encoder, FloatArray
 from rankhouse.index.append_state import MANIFEST, PROGRESS
-from rankhouse.index.dense.encode import EncodeOptions, encode
-from rankhouse.index.dense.vectors import VECTORS, Vectors, vectors_folder
+from rankhouse.index.dense.vectors import VECTORS, EncodeOptions, Vectors, encode, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.io.duplicate_ids import Repeats
@@ -54,8 +53,7 @@ from rankhouse.serve.folder.files import (
     check_folder,
     compare,
 )
-from rankhouse.systems.checkpoints import PASSAGE_WORDS, minilm
-from rankhouse.systems.rankers import ComputeOptions, open_ranker
+from rankhouse.systems.rankers import PASSAGE_WORDS, ComputeOptions, minilm, open_ranker
 from rankhouse.text.split import Split, Words
 
 KEEPER_LOCK = ".keep.lock"

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.serve.search.systems import NamedSystem, with_names
-from rankhouse.systems.checkpoints import minilm
 from rankhouse.systems.notation import system
-from rankhouse.systems.rankers import ComputeOptions
+from rankhouse.systems.rankers import ComputeOptions, minilm
 from rankhouse.systems.stage import canonical_ranker
 
 

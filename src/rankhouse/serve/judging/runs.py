@@ -16,8 +16,7 @@ from cachetools import LRUCache
 from msgspec import Struct
 
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.core.nouns import Query
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import Query, Ranking
 from rankhouse.core.run import Run
 from rankhouse.io.trec import run_rows
 from rankhouse.serve.errors import Overloaded, Unready

@@ -15,9 +15,8 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rankhouse.core.nouns import Document
+from rankhouse.core.nouns import Document, Marks
 from rankhouse.core.progress import counted
-from rankhouse.core.results import Marks
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page.extract import HERE, PIECE, is_code, is_markdown, pieces, place_of, rendered

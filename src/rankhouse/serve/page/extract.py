@@ -19,8 +19,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from rankhouse.core.nouns import Document
-from rankhouse.core.results import Marks
+from rankhouse.core.nouns import Document, Marks
 from rankhouse.text.analyze import Analyzer
 from rankhouse.text.snippets import windows
 from rankhouse.text.words import Span

@@ -14,9 +14,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Document, Query
+from rankhouse.core.nouns import Document, Marks, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.core.results import Marks
 from rankhouse.core.sampling import order
 from rankhouse.serve.contracts.requests import ANYBODY, caller_of, deadline_of
 from rankhouse.serve.engine.waiting import Deadline

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.evaluation.compare import Comparison
 from rankhouse.evaluation.measure_notation import parse
-from rankhouse.evaluation.tables import differences_table, means_table, records
+from rankhouse.evaluation.report import differences_table, means_table, records
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.compare import (
     MEASURES,

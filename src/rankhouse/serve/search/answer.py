@@ -16,13 +16,12 @@ import msgspec
 import numpy as np
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import FloatArray, Query, StoredPair, StoredPassage
+from rankhouse.core.nouns import FloatArray, Query, Ranking, StoredPair, StoredPassage
 from rankhouse.core.progress import Progress
-from rankhouse.core.results import Ranking
 from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.impacts.impacts import QueryWeigher
-from rankhouse.index.precomputed.score import PrecomputedScorer
+from rankhouse.index.precomputed.read import PrecomputedScorer
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
 from rankhouse.ranking.fuse import rrf

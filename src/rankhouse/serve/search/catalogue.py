@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 from cachetools import LRUCache
 
 from rankhouse.core.errors import BadIndex, RankhouseError
-from rankhouse.core.results import Ranking
+from rankhouse.core.nouns import Ranking
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
-from rankhouse.index.impacts.impacts import Impacts, QueryWeigher, impacts_folder
-from rankhouse.index.impacts.lists import PackedImpacts
+from rankhouse.index.impacts.impacts import Impacts, PackedImpacts, QueryWeigher, impacts_folder
 from rankhouse.index.impacts.search import ImpactSearcher
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.manifest import index_folders
-from rankhouse.index.precomputed.score import PrecomputedScorer
+from rankhouse.index.precomputed.read import PrecomputedScorer
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher, ShardedSearcher, open_vectors
 from rankhouse.jobs.shards import refuse_incomplete

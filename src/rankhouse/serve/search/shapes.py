@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from rankhouse.core.results import Marks
+from rankhouse.core.nouns import Marks
 from rankhouse.serve.search.systems import READ, NamedSystem
 from rankhouse.systems.short_forms import first_stage, read_by, short_form
 from rankhouse.systems.stage import Stage

@@ -15,7 +15,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions, family_of
-from rankhouse.index.precomputed.score import PrecomputedScorer
+from rankhouse.index.precomputed.read import PrecomputedScorer
 from rankhouse.ranking.rerank import StoredScorer
 from rankhouse.serve.engine.waiting import Deadline, waited
 from rankhouse.serve.search.answer import ServedExecution

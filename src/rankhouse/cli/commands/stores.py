@@ -1,0 +1,169 @@
+"""rankhouse push, pull: an index goes to a database or search engine, and its answers become a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Annotated
+
+from rankhouse.cli import console
+from rankhouse.cli.commands.search import warn_of_empty
+from rankhouse.cli.options import idle, verb
+from rankhouse.core import notation
+from rankhouse.core.arguments import Option
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Query
+from rankhouse.core.progress import Progress
+from rankhouse.core.run import Run
+from rankhouse.index.index import Index
+from rankhouse.io.corpora import read_queries
+from rankhouse.io.outputs import write_lines
+from rankhouse.io.trec import write_run
+from rankhouse.page.tables import CommandResult
+from rankhouse.stores.names import open_store
+from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_sparse, pull_text
+from rankhouse.stores.push import PushOptions, push
+from rankhouse.stores.store import Store
+from rankhouse.systems.first_stages import Sparse
+from rankhouse.systems.rankers import ComputeOptions, as_encoder, as_weigher, open_ranker, sparse_spec
+from rankhouse.systems.short_forms import dense_ranker, first_stage, is_dense, is_sparse
+
+
+@verb(
+    "push",
+    'rankhouse push --index my.index --to \'qdrant("http://localhost:6333", '
+    'collection="papers")\' --impacts "bm25(k1=0.9, b=0.4)" --vectors default',
+)
+def push_command(
+    *,
+    index: Annotated[Path, Option("The index folder.")],
+    store: Annotated[str, Option("qdrant(URL, collection=NAME), lancedb(...), milvus(...) ...", flag="--to")],
+    impacts: Annotated[
+        str, Option('Also posting weights of "bm25(k1=0.9, b=0.4)", ql or jm, or of an encoder: sparse.')
+    ] = "",
+    vectors: Annotated[str, Option('Also vectors that encode stored under this name: "default".')] = "",
+    texts: Annotated[bool, Option("Titles and texts too.", default="with them")] = True,
+    overwrite: Annotated[bool, Option("Replace a collection that holds something else.")] = False,
+) -> CommandResult:
+    """Push an index into a store that you run: documents, vectors, and a retrieval model as sparse vectors.
+
+    Pushing again changes nothing; after a kill it resumes. A collection that holds something
+    else is left alone unless --overwrite is given. Keys and passwords are read from the environment.
+    """
+    held = Index.open(index)
+    options = PushOptions(impacts, vectors, texts, overwrite)
+    started = time.perf_counter()
+    with closing(open_store(store)) as target, console.progress("pushing", None) as show:
+        result = push(held, target, options, show)
+        name = target.name
+    seconds, contents = time.perf_counter() - started, result.contents
+    if result.collisions:
+        console.note(
+            f"{result.collisions:,} terms share the number of their dimension with another term; a document "
+            "may get the other one's weight"
+        )
+    facts = {
+        "store": name, "documents": contents.documents, "records": contents.records,
+        "written": result.written, "impacts": contents.impacts, "dimension": contents.dimension,
+        "collisions": result.collisions, "seconds": round(seconds, 3),
+    }  # fmt: skip
+    kept = contents.records - result.written
+    there = f" ({kept:,} were there already)" if kept else ""
+    return CommandResult(facts, f"{result.written:,} records written{there} to {name}, {seconds:.1f} s")
+
+
+@verb(
+    "pull",
+    'rankhouse pull --from \'qdrant("http://localhost:6333", collection="papers")\' '
+    "--queries q.tsv --out first.run",
+)
+def pull_command(
+    *,
+    store: Annotated[
+        str, Option("qdrant(URL, collection=NAME), lancedb(...), milvus(...) ...", flag="--from")
+    ],
+    queries: Annotated[str, Option("Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.", "source")],
+    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
+    model: Annotated[
+        str,
+        Option(
+            "impacts (as pushed), text (the store's own search), dense(RANKER) or sparse(RANKER).", "source"
+        ),
+    ] = "impacts",
+    feedback: Annotated[
+        str, Option('With impacts: "rm3(terms=10, docs=10, weight=0.5)"; needs --index.')
+    ] = "",
+    index: Annotated[Path | None, Option("The index that was pushed; feedback reads its documents.")] = None,
+    k: Annotated[int, Option("Documents per query.", least=1, flag="-k")] = 1000,
+    documents: Annotated[
+        Path | None, Option("Also write the run's documents, as JSON lines to be indexed.", "output")
+    ] = None,
+    tag: Annotated[str, Option("Name of the run, in its last column.")] = "rankhouse",
+    out: Annotated[Path, Option("The run file to write.", "output")],
+    compute: ComputeOptions,
+) -> CommandResult:
+    """Pull a run from a store: by impacts that were pushed, by vectors, or by the store's own text search.
+
+    The store need not have been filled by rankhouse: name the fields that hold ids, titles, texts and vectors
+    in its notation, as in  qdrant(URL, collection="c", key="doc_id", text="body", vector="minilm").
+    """
+    asked = read_queries(queries, field=field)
+    started = time.perf_counter()
+    with closing(open_store(store)) as source:
+        if is_dense(model) or is_sparse(model):
+            idle("lexical impacts have feedback, encoders have none", "feedback", "index")
+            run = (_dense if is_dense(model) else _sparse)(source, asked, model, k=k, compute=compute)
+        else:
+            idle("nothing is encoded", "precision", "device", "threads")
+            run = _lexical(source, asked, model, k=k, feedback=feedback, index=index)
+        found = () if documents is None else pull_documents(source, run)
+        records = ({"id": one.id, "title": one.title, "text": one.text} for one in found)
+        fetched = 0 if documents is None else write_lines(documents, records)
+    write_run(run, out, tag)
+    warn_of_empty(run, asked, "found nothing")
+    seconds = time.perf_counter() - started
+    facts = {"run": str(out), "queries": len(run), "rows": run.rows, "documents": fetched}
+    facts |= {"without_results": [query_id for query_id in run if not run[query_id].doc_ids]}
+    also = f", {fetched:,} documents to {documents}" if documents else ""
+    told = f"{len(run):,} queries, {run.rows:,} rows written to {out}{also} in {seconds:.2f} s"
+    return CommandResult(facts | {"seconds": round(seconds, 3)}, told)
+
+
+def _dense(store: Store, queries: Sequence[Query], model: str, k: int, compute: ComputeOptions) -> Run:
+    ranker = dense_ranker(model)
+    encoder = as_encoder(open_ranker(ranker, compute), ranker)
+    with _bar(queries) as show:
+        return pull_dense(store, queries, encoder, k=k, progress=show)
+
+
+def _sparse(store: Store, queries: Sequence[Query], model: str, k: int, compute: ComputeOptions) -> Run:
+    stage = first_stage(model)
+    assert isinstance(stage, Sparse)
+    encoder = as_weigher(open_ranker(sparse_spec(stage.ranker), compute), stage.ranker)
+    with _bar(queries) as show:
+        return pull_sparse(store, queries, encoder, k=k, progress=show)
+
+
+def _lexical(
+    store: Store, queries: Sequence[Query], model: str, k: int, feedback: str, index: Path | None
+) -> Run:
+    notation.choose(
+        model, dict.fromkeys(("impacts", "text", "dense(RANKER)", "sparse(RANKER)")), "model of a store"
+    )
+    if model == "text":
+        idle("the store's own search has no feedback here", "feedback", "index")
+        with _bar(queries) as show:
+            return pull_text(store, queries, k, show)
+    if not feedback:
+        idle("only feedback reads the index", "index")
+    if feedback and index is None:
+        raise WrongUse(f"--feedback {feedback}: needs --index, whose documents it reads")
+    held = Index.open(index) if index else None
+    with _bar(queries) as show:
+        return pull_impacts(store, queries, k, feedback=feedback, index=held, progress=show)
+
+
+def _bar(queries: Sequence[Query]) -> AbstractContextManager[Progress]:
+    return console.progress("pulling", len(queries))

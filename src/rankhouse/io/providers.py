@@ -1,0 +1,107 @@
+"""Collections from other packages: those of ir_datasets by their ids, and readers by the ending of a file.
+
+``ir_datasets:beir/scifact/test`` names a public collection; readers are said in docs/extending.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rankhouse.core.errors import BadData, RankhouseError, WrongUse, needs
+from rankhouse.core.notation import entries, load
+from rankhouse.core.nouns import Document, Query
+from rankhouse.core.qrels import Qrels
+from rankhouse.io.duplicate_ids import checked_id
+from rankhouse.io.files import kind_of
+
+PUBLIC = "ir_datasets:"
+"""What the name of a public collection begins with."""
+
+
+def _ir_dataset(name: str) -> Any:  # noqa: ANN401 - an untyped library's object
+    with needs("datasets", f"{PUBLIC}{name}"):
+        import ir_datasets  # noqa: PLC0415 - an optional package
+    try:
+        return ir_datasets.load(name)
+    except KeyError as error:
+        raise WrongUse(f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com') from error
+
+
+def count_public(name: str) -> int:
+    """Count the documents of a public collection.
+
+    Raises:
+        MissingExtra: ir_datasets is not installed.
+        WrongUse: It knows no such collection.
+    """
+    dataset = _ir_dataset(name)
+    return int(dataset.docs_count() or sum(1 for _ in dataset.docs_iter()))
+
+
+def public_documents(name: str) -> Iterator[Document]:
+    """Stream the documents of a public collection; raises as :func:`count_public` does."""
+    for record in _ir_dataset(name).docs_iter():
+        fields = record._asdict()
+        doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")
+        main = next((name for name in ("text", "body") if name in fields), "")
+        fields.pop("marked_up_doc", None)  # the same text again, with its tags
+        text = str(fields.pop(main)) if main else record.default_text()
+        yield Document(checked_id(doc_id, Path(name), 0), text, title, fields)
+
+
+def qrels_of(name: str) -> Qrels:
+    """Read the judgements of a public collection.
+
+    Raises:
+        MissingExtra: ir_datasets is not installed.
+        WrongUse: It knows no such collection, or that one has no judgements.
+    """
+    dataset = _ir_dataset(name)
+    if not dataset.has_qrels():
+        raise WrongUse(f'"{PUBLIC}{name}" has no judgements; name one that has, see https://ir-datasets.com')
+    qrels: dict[str, dict[str, int]] = {}
+    for judged in dataset.qrels_iter():
+        qrels.setdefault(judged.query_id, {})[judged.doc_id] = int(judged.relevance)
+    return qrels
+
+
+def public_queries(name: str, field: str = "") -> list[Query]:
+    """Read the queries of a public collection; raises as :func:`count_public` does."""
+    asked = _ir_dataset(name).queries_iter()
+    return [Query(q.query_id, getattr(q, field) if field else q.default_text()) for q in asked]
+
+
+GROUP = "rankhouse.readers"
+"""Entry points named by the ending without its dot; each a function from a path to documents."""
+
+
+def installed_endings() -> list[str]:
+    """List the endings that installed packages read."""
+    return [f".{name}" for name in entries(GROUP)]
+
+
+def has_reader(path: Path) -> bool:
+    """Return whether an installed package reads files of this ending."""
+    return kind_of(path)[1:] in entries(GROUP)
+
+
+def installed_documents(path: Path) -> Iterator[tuple[int, Document]]:
+    """Stream (place, document) of a file; BadData if the reader fails, or gives something else."""
+    ending = kind_of(path)
+    try:
+        for place, document in enumerate(load(GROUP, ending[1:])(path), 1):
+            if not isinstance(document, Document):
+                raise BadData(
+                    f"the reader of {ending} gave {document!r:.60}; it must give Documents", path, place
+                )
+            checked_id(document.id, path, place)
+            yield place, document
+    except (RankhouseError, OSError):
+        raise
+    except Exception as error:
+        reason = (
+            f"the reader of {ending} failed ({type(error).__name__}: {error}); mend the file, or the reader"
+        )
+        raise BadData(reason, path) from error

@@ -1,1 +1,0 @@
-"""From TOML to a plan of tasks."""
