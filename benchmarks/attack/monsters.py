@@ -131,7 +131,13 @@ def _other_kinds() -> Iterator[Trial]:
         ("nested pairs", "m.jsonl", pairs, DEEPER, True),
         ("label 2", "m.jsonl", pairs, pair.format(0, 2), True),
         ("passage -1", "m.jsonl", pairs, pair.format(-1, 1) + pair.format(0, 0), True),
-        ("a pair labelled both ways", "m.jsonl", pairs, pair.format(0, 1) + pair.format(0, 0), True),
+        (
+            "a pair labelled both ways",
+            "m.jsonl",
+            pairs,
+            pair.format(0, 1) + pair.format(0, 0),
+            False,
+        ),  # a warning
         ("a label of 400 digits", "m.jsonl", pairs, pair.format(0, "9" * 400), True),
         ("an empty run", "m.run", run, "", True),
         ("scores nan", "m.run", run, "q1 Q0 d1-1 1 nan t\n", True),

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, WrongUse, name_few, warn
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranker, fingerprint_of
+from rankhouse.core.progress import counted
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import RAW
@@ -239,7 +240,7 @@ def _warn_of(both_ways: Contradictions, files: PairFiles) -> None:
     if pairs := both_ways.found():
         one = files[pairs[0][0]]
         warn(
-            f"{len(pairs):,} pairs are labelled both relevant and not relevant, and both are learned from: "
+            f"{counted(len(pairs), 'pair')} labelled both relevant and not relevant, both are learned: "
             f'query "{one.query_id}" with passage {one.passage} of "{one.doc_id}"'
             + (" and others; " if len(pairs) > 1 else "; ")
             + "rankhouse doctor names the lines of a file"
