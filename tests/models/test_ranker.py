@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.models.engine import Engine
 from rankhouse.models.families import open_model
 from rankhouse.models.knrm import KNRMDesign
-from rankhouse.models.ranker import NeuralRanker
+from rankhouse.models.ranker import Engine, NeuralRanker
 from rankhouse.nn import machine
 from rankhouse.nn.layers.ragged import Packed, Ragged
 from rankhouse.nn.machine import Compute, choose

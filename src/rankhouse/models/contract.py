@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from rankhouse.core.nouns import FloatArray, Pair, PassageRows, Storage
-from rankhouse.models.engine import Batch
 from rankhouse.models.pair_encoding import PairReader
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.machine import Compute
@@ -23,6 +22,35 @@ from rankhouse.nn.machine import Compute
 Objective = Literal["points", "contrasts", "positives"]
 """What a family learns from. "points": pairs with their grade, s = 1, labels 0 or 1. "contrasts": groups with
 the relevant pair first. "positives": relevant pairs; the other passages of the batch are the contrast."""
+
+
+class Batch(Protocol):
+    """n encoded items, still ragged: ``nn.ragged.Packed``, or ``TwoSided`` where sides stay apart."""
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Put the items of several batches of one model into one, in this order."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def lengths(self) -> Tensor:
+        """(n,) int64: tokens each row costs; batches are cut by it."""
+        ...
+
+    @property
+    def lost(self) -> Tensor:
+        """(n,) int64: tokens of the text that did not fit; 0 where nothing was cut."""
+        ...
+
+    def take(self, rows: Tensor) -> Self:
+        """Return these rows, (m,) int64, in this order."""
+        ...
+
+    def to(self, device: torch.device) -> Self:
+        """Move to a device."""
+        ...
 
 
 B = TypeVar("B", bound=Batch)

@@ -22,9 +22,9 @@ from torch import Tensor
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import FloatArray, Passage, Query
 from rankhouse.models.bundle import fingerprint
-from rankhouse.models.engine import Engine
 from rankhouse.models.monot5 import MAX_LENGTH, MonoT5, open_monot5
 from rankhouse.models.pair_encoding import fit
+from rankhouse.models.ranker import Engine
 from rankhouse.models.text_ids import Ids, TextIds
 from rankhouse.nn.layers.ragged import Packed, Ragged
 from rankhouse.nn.machine import Compute

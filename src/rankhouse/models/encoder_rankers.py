@@ -18,8 +18,7 @@ from torch import Tensor
 from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.biencoder import BiEncoder, Similarity, compare
-from rankhouse.models.engine import Engine
-from rankhouse.models.ranker import NeuralRanker
+from rankhouse.models.ranker import Engine, NeuralRanker
 from rankhouse.models.sparse import SparseEncoder
 from rankhouse.models.text_ids import QueryPolicy, query_files
 from rankhouse.models.transformer_encoders import VectorScorer

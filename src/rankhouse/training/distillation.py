@@ -30,8 +30,7 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.scores import Doubles, base_of, convert, is_probable, numbers_only, one_each
 from rankhouse.evaluation.calibration import fit_platt
 from rankhouse.labels.soft_scores import JoinedTeachers, RunTeacher
-from rankhouse.models.contract import Model, OddsModel, TemperedModel
-from rankhouse.models.engine import Batch
+from rankhouse.models.contract import Batch, Model, OddsModel, TemperedModel
 from rankhouse.training.examples import NOT_RELEVANT, RELEVANT, UNJUDGED, Examples, IntArray
 
 

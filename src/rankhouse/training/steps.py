@@ -26,8 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.models.contract import Model
-from rankhouse.models.engine import Batch
+from rankhouse.models.contract import Batch, Model
 from rankhouse.nn.machine import choose
 from rankhouse.training import optimizer as optimise
 from rankhouse.training.batches import BatchTask

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from rankhouse.core.nouns import FloatArray
-from rankhouse.models.engine import Batch
+from rankhouse.models.contract import Batch
 from rankhouse.serve.engine.waiting import Deadline, fail
 from rankhouse.serve.errors import DeadlinePassed
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from rankhouse.models.engine import Batch
+from rankhouse.models.contract import Batch
 from rankhouse.serve.engine.jobs import ModelJob, ModelWork, Numbers, Observer, Portion, WorkResult, computed
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline, fail
 from rankhouse.serve.errors import DeadlinePassed, Overloaded, Unready
