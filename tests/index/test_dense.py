@@ -344,7 +344,7 @@ CHILD = """
     import sys, time
     sys.path.insert(0, {tests!r})
     from pathlib import Path
-    from rankhouse.index.dense import encode as dense_encode
+    from rankhouse.index.dense import vectors as dense
     from rankhouse.index import append_log as growing
     import test_dense as here
 
@@ -357,7 +357,7 @@ CHILD = """
     {before}
     print("ready", flush=True)
     encoder = Slow()
-    dense_encode.encode(encoder, documents, Path(sys.argv[1]), here.job(documents, chunk=16))
+    dense.encode(encoder, documents, Path(sys.argv[1]), here.job(documents, chunk=16))
     print(len(encoder.passages))
 """
 
