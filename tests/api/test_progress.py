@@ -160,6 +160,58 @@ def test_one_thread_says_the_lines_of_all_work_and_ends_when_idle(monkeypatch):
     assert len(begun) == 2
 
 
+@pytest.fixture
+def speaker(monkeypatch):
+    monkeypatch.setattr(progress, "LINE_EVERY", 0.01)
+    monkeypatch.setattr(progress, "_speaker", progress._Speaker())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_a_line_that_cannot_be_written_yet_stops_no_other_work():
+    writing, is_read, is_done = threading.Event(), threading.Event(), threading.Event()
+
+    def other():
+        with progress.Lines("other", 1, "", lambda line: None):
+            is_done.set()
+
+    with progress.Lines("work", 2, "", lambda line: (writing.set(), is_read.wait(60))):
+        assert writing.wait(60)
+        thread = threading.Thread(target=other)
+        thread.start()
+        done = is_done.wait(20)
+        is_read.set()
+    thread.join(60)
+    assert done
+
+
+@pytest.mark.usefixtures("speaker")
+def test_a_display_that_fails_silences_no_other_work():
+    failed, said = threading.Event(), threading.Semaphore(0)
+
+    def fail(_line):
+        failed.set()
+        raise LookupError("no such display")
+
+    with progress.Lines("work", 2, "", fail):
+        assert failed.wait(60)
+        with progress.Lines("other", 2, "", lambda line: said.release()):
+            assert said.acquire(timeout=20)
+
+
+@pytest.mark.usefixtures("speaker")
+def test_where_no_thread_can_begin_work_goes_on_without_lines(monkeypatch):
+    def fail(_thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", fail)
+        with progress.Lines("work", 2, "", print) as lines:
+            lines(1)
+    said = threading.Semaphore(0)
+    with progress.Lines("other", 2, "", lambda line: said.release()):
+        assert said.acquire(timeout=20)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_says_its_own_lines(monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY", 0.01)

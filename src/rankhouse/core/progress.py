@@ -104,29 +104,38 @@ class _Speaker:
         with self._turn:
             self._running[lines] = due = time.monotonic() + LINE_EVERY
             if not self._alive:
-                self._wake, self._alive = due, True
-                threading.Thread(target=self._speak, daemon=True).start()
+                self._wake = due
+                with suppress(RuntimeError):  # no thread more can begin: the work goes on without lines
+                    threading.Thread(target=self._speak, daemon=True).start()
+                    self._alive = True
             elif due < self._wake:
                 self._turn.notify()
 
     def remove(self, lines: Lines) -> None:
         """Say nothing more of some work; a line that is being written is written first."""
         with self._turn:
-            self._running.pop(lines, None)
+            is_own = self._running.pop(lines, None) is not None
+        if is_own:  # else it began before this process was forked, perhaps while a line was written
+            lines.end()
 
     def _speak(self) -> None:
+        while works := self._due():
+            for lines in works:  # other work begins and ends meanwhile, though nobody reads standard error
+                with suppress(Exception):  # standard error may be closed, or anything a program puts there
+                    lines.speak()
+
+    def _due(self) -> list[Lines]:
+        """Wait for work of which a line is due; none when there was no work so long."""
         with self._turn:
             while True:
                 self._wake = min(self._running.values(), default=time.monotonic() + LINE_EVERY)
                 self._turn.wait(max(0.0, self._wake - time.monotonic()))
-                if not self._running:
-                    self._alive = False
-                    return
-                for lines, due in list(self._running.items()):
-                    if due <= time.monotonic():
-                        self._running[lines] = time.monotonic() + LINE_EVERY
-                        with suppress(OSError, ValueError):  # standard error that is closed
-                            lines.speak()
+                now = time.monotonic()
+                if works := [lines for lines, due in self._running.items() if due <= now]:
+                    self._running |= dict.fromkeys(works, now + LINE_EVERY)
+                if works or not self._running:
+                    self._alive = bool(works)
+                    return works
 
 
 _speaker = _Speaker()
@@ -150,6 +159,7 @@ class Lines:
         self.label, self.done, self.total, self._unit, self._say = label, 0, total, unit, say
         self._planned, self._started = total, time.monotonic()
         self._begin: tuple[float, float] | None = None  # done before, and after how many seconds
+        self._speaking, self._is_over = threading.Lock(), False
 
     def __enter__(self) -> Lines:
         _speaker.add(self)
@@ -166,8 +176,15 @@ class Lines:
         self.done, self.total = int(done), total
 
     def speak(self) -> None:
-        """Say how far the work is."""
-        self._say(self.line(self.seconds))
+        """Say how far the work is, unless it is over."""
+        with self._speaking:
+            if not self._is_over:
+                self._say(self.line(self.seconds))
+
+    def end(self) -> None:
+        """Say nothing more; a line that is being written is written first."""
+        with self._speaking:
+            self._is_over = True
 
     def line(self, seconds: float) -> str:
         """Write how far the work is after so many seconds, and how long the rest will take at this rate."""
