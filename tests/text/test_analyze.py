@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import make
-from rankhouse.text import analyze
+from rankhouse.text import analyze, lucene
 from rankhouse.text.analyze import ANALYZERS, STOP_WORDS, Analyzer
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -95,6 +95,14 @@ def test_matches_are_the_spans_of_the_terms_that_are_wanted(text):
         analyzer = factory()
         wanted = wanted_of(analyzer, text)
         assert analyzer.matches(text, wanted) == [one for one in analyzer.spans(text) if one[2] in wanted]
+
+
+@pytest.mark.parametrize("read", ["terms", "matches"])
+def test_a_term_that_is_no_text_is_refused_by_the_compiled_reader(read):
+    porter = pytest.importorskip("rankhouse.text._porter")
+    wanted = ({"caf": 1.0},) if read == "matches" else ()
+    with pytest.raises(TypeError, match="argument"):
+        getattr(porter, read)("a café", lucene.plain_units(), STOP_WORDS, len, *wanted)
 
 
 def test_every_short_word_matches_its_term():

@@ -195,7 +195,8 @@ static PyObject *other_term(const uint16_t *units, int64_t n, PyObject *other) {
 /* Append a term to a list, with its place where there are terms that are wanted, if it is one of them; or return -1. */
 static int append(PyObject *list, PyObject *term, PyObject *wanted, int64_t begin, int64_t end) {
     if (term == NULL) return -1;
-    if (PyUnicode_GetLength(term) == 0) return 0;
+    Py_ssize_t n = PyUnicode_GetLength(term); /* -1 where it is no str */
+    if (n <= 0) return (int)n;
     if (wanted == NULL) return PyList_Append(list, term);
     int is_wanted = PyDict_Contains(wanted, term);
     if (is_wanted <= 0) return is_wanted;
