@@ -49,6 +49,8 @@ def test_a_list_is_called_by_its_notation_and_runs_stand_beside_systems(index, t
     rh.write_run(run, tmp_path / "jm.run", "jm")
     found = rh.compare({"a": "bm25", "b": run, "c": str(tmp_path / "jm.run")}, QUERIES, QRELS, index, "AP")
     assert found.cell("b", "AP").mean == found.cell("c", "AP").mean
+    for path in (tmp_path / "jm.run", str(tmp_path / "jm.run")):
+        assert rh.compare(["ql", path], QUERIES, QRELS, index, "AP").systems == ("ql", str(path))
 
 
 def test_an_expression_too_long_for_the_name_of_a_file_is_a_system(index):

@@ -64,7 +64,7 @@ def compare(
 
 @overload
 def compare(
-    systems: Mapping[str, SystemLike | RunLike] | Sequence[SystemLike],
+    systems: Mapping[str, SystemLike | RunLike] | Sequence[SystemLike | PathLike],
     queries: QueriesLike,
     qrels: QrelsLike,
     index: Index | PathLike,
@@ -107,7 +107,7 @@ def compare(
 
     Args:
         systems: Name -> a run; or, with queries and an index, name -> a system, its notation or a run, or a
-            list of systems, which are then called by their notation.
+            list of systems or run files, which are then called by their notation or path.
         queries: What the systems are asked.
         qrels: What the judges say.
         index: What the systems search.
@@ -148,7 +148,9 @@ def _runs(given: Mapping[str, RunLike]) -> dict[str, Run]:
 
 
 def _found(
-    given: Mapping[str, SystemLike | RunLike] | Sequence[SystemLike], queries: QueriesLike, index: Index
+    given: Mapping[str, SystemLike | RunLike] | Sequence[SystemLike | PathLike],
+    queries: QueriesLike,
+    index: Index,
 ) -> dict[str, Run]:
     """Run systems, what they share once; runs among them stay as they are."""
     if isinstance(given, str | System) or not isinstance(given, Mapping | Sequence):
@@ -174,11 +176,11 @@ def _found(
     return {name: runs[name] for name in named}
 
 
-def _by_notation(given: Sequence[SystemLike]) -> dict[str, SystemLike]:
+def _by_notation(given: Sequence[SystemLike | PathLike]) -> dict[str, SystemLike | PathLike]:
     """Return the systems of a list by their notation; WrongUse for what has none, or one that came before."""
-    named: dict[str, SystemLike] = {}
+    named: dict[str, SystemLike | PathLike] = {}
     for one in given:
-        if not isinstance(one, str | System):
+        if not isinstance(one, str | os.PathLike | System):  # a path is that of a run
             raise wrong_kind("one of a list of systems", one, 'names, too, for example {"BM25": run}')
         if str(one) in named:
             raise WrongUse(f"compare: {one} stands twice in the list of systems; leave one out, or name them")

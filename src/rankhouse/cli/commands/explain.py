@@ -1,4 +1,9 @@
-"""rankhouse explain, figure: why a document scores what it scores, and pictures of what is in a ranker."""
+"""rankhouse explain, figure: why a document scores what it scores, and pictures of what is in a ranker.
+
+Pictures of numbers stay with the command that computes them, where people of the field look for them:
+per-query differences and gain by difficulty are ``evaluate --chart``, shares of axioms ``axioms --out``. What
+``figure`` draws needs the model itself and explains no score.
+"""
 
 from __future__ import annotations
 

@@ -272,7 +272,10 @@ _decoder = msgspec.json.Decoder(_Notebook)
 
 
 def notebook(path: Path) -> Iterator[FilePart]:
-    """Read a notebook: neighbouring cells are a part, a heading begins a new one."""
+    """Read a notebook: neighbouring cells are a part, a heading begins a new one.
+
+    What a cell printed is no text of the person's, and left out.
+    """
     read = from_json(_decoder, read_whole(path), "not a notebook in JSON; save it again", path)
     cells = read.cells or [cell for sheet in read.worksheets for cell in sheet.cells]
     pieces = [Piece(number, cell.text) for number, cell in enumerate(cells, 1) if cell.text]
