@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 UNCOUNTED = ("bytes", "words")  # units of which only the share is shown
 LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
+_LINGER = 1.0  # seconds that the thread which says them waits for other work
 
 
 class Progress(Protocol):
@@ -88,7 +89,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 class _Speaker:
-    """One thread that says every :data:`LINE_EVERY` seconds how far each work is; idle that long, it ends."""
+    """One thread that says every :data:`LINE_EVERY` seconds how far each work is; without work it ends."""
 
     def __init__(self) -> None:
         self.reset()
@@ -125,10 +126,10 @@ class _Speaker:
                     lines.speak()
 
     def _due(self) -> list[Lines]:
-        """Wait for work of which a line is due; none when there was no work so long."""
+        """Wait for work of which a line is due; none where there is no work any more."""
         with self._turn:
             while True:
-                self._wake = min(self._running.values(), default=time.monotonic() + LINE_EVERY)
+                self._wake = min([*self._running.values(), time.monotonic() + _LINGER])
                 self._turn.wait(max(0.0, self._wake - time.monotonic()))
                 now = time.monotonic()
                 if works := [lines for lines, due in self._running.items() if due <= now]:
