@@ -21,7 +21,7 @@ def settings(folder):
 
 
 def training_log(folder):
-    from rankhouse.training.folder import TrainingLog, read_log, write_curve
+    from rankhouse.training.log import TrainingLog, read_log, write_curve
 
     path = folder / "log.jsonl"
     log = TrainingLog(path)

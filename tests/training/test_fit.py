@@ -22,7 +22,8 @@ from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.training import checkpoint, diagnostics
 from rankhouse.training.examples import from_judgements
 from rankhouse.training.fit import fit
-from rankhouse.training.folder import TrainingOutcome, read_log
+from rankhouse.training.folder import TrainingOutcome
+from rankhouse.training.log import read_log
 from rankhouse.training.settings import defaults
 from rankhouse.training.validation import Validation, Validator, interval
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rankhouse.core.errors import BadData, WrongUse
-from rankhouse.training.folder import TrainingLog, read_log, write_curve
+from rankhouse.training.log import TrainingLog, read_log, write_curve
 
 LOG = [
     {"step": 0, "epoch": 0, "measure": "AP", "value": 0.3, "first_stage": 0.4, "seconds": 0.1},

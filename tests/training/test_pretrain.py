@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from rankhouse.core.errors import BadData, BadModel, MissingInput, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.monot5 import open_monot5
-from rankhouse.training.folder import read_log
+from rankhouse.training.log import read_log
 from rankhouse.training.pretrain import PretrainingSettings, pretrain
 from rankhouse.training.pretraining_data import Stream, write_tokens
 from rankhouse.training.t5_pretraining import SIZES, T5Shape, begin, read_tokenizer, specials

@@ -9,7 +9,7 @@ import torch
 
 from rankhouse.models.bundle import load
 from rankhouse.training.fit import fit
-from rankhouse.training.folder import read_log
+from rankhouse.training.log import read_log
 from rankhouse.training.settings import Settings, defaults
 
 pytestmark = pytest.mark.slow

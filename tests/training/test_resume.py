@@ -17,7 +17,7 @@ from rankhouse.core.run import Run
 from rankhouse.models.bundle import load
 from rankhouse.training.checkpoint import load_tensors, save_tensors
 from rankhouse.training.fit import fit
-from rankhouse.training.folder import read_log
+from rankhouse.training.log import read_log
 from rankhouse.training.settings import defaults
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*still improving when training ended")

@@ -27,7 +27,7 @@ from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.families import DESIGNS, open_model
 from rankhouse.nn.machine import choose
 from rankhouse.training.fit import fit
-from rankhouse.training.folder import read_log
+from rankhouse.training.log import read_log
 from rankhouse.training.settings import defaults
 from rankhouse.training.steps import Stepper
 from rankhouse.training.validation import Validation, Validator

@@ -32,7 +32,8 @@ from rankhouse.nn.machine import Compute
 from rankhouse.training import checkpoint, diagnostics, folder
 from rankhouse.training.batches import BatchTask
 from rankhouse.training.examples import Examples
-from rankhouse.training.folder import Snapshots, TrainingLog, TrainingOutcome, TrainingState
+from rankhouse.training.folder import Snapshots, TrainingOutcome, TrainingState
+from rankhouse.training.log import TrainingLog
 from rankhouse.training.optimizer import Moment
 from rankhouse.training.settings import Settings
 from rankhouse.training.steps import Prefetch, Stepper, StepResult

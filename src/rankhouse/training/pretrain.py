@@ -39,7 +39,8 @@ from rankhouse.models.monot5 import MonoT5
 from rankhouse.nn.machine import choose
 from rankhouse.training import checkpoint, pretraining_data
 from rankhouse.training import optimizer as optimise
-from rankhouse.training.folder import CHECKPOINT, LOG, OUTCOME, SETTINGS, TrainingLog
+from rankhouse.training.folder import CHECKPOINT, LOG, OUTCOME, SETTINGS
+from rankhouse.training.log import TrainingLog
 from rankhouse.training.optimizer import SCHEDULES, Moment
 from rankhouse.training.settings import StepSettings
 from rankhouse.training.t5_pretraining import CHECKPOINT_FILES, T5Shape, begin, specials, write_checkpoint

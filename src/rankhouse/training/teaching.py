@@ -32,7 +32,7 @@ from rankhouse.training import folder
 from rankhouse.training.distillation import with_scores
 from rankhouse.training.examples import Examples, from_judgements, from_pairs
 from rankhouse.training.fit import fit
-from rankhouse.training.folder import read_log, write_curve
+from rankhouse.training.log import read_log, write_curve
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.tuning import interpolated
 from rankhouse.training.validation import Validation, ValidationData

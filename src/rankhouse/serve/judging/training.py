@@ -45,7 +45,7 @@ from rankhouse.serve.judging.process import last_words, started
 from rankhouse.serve.search.answer import rank
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.systems.rankers import minilm
-from rankhouse.training.folder import Entry, read_log
+from rankhouse.training.log import Entry, read_log
 
 if TYPE_CHECKING:
     from rankhouse.serve.judging.collection import ServedCollection

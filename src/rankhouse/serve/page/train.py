@@ -23,7 +23,7 @@ from rankhouse.serve.page.curves import (
     upwards,
 )
 from rankhouse.serve.page.render import Line, page
-from rankhouse.training.folder import Entry
+from rankhouse.training.log import Entry
 
 _ADVICE = "This service is read-only. To judge and to train, start it with --judgements FILE."
 _SHOWN = 20
