@@ -222,7 +222,7 @@ def test_a_worker_whose_disk_is_full_is_done_without(rerank, done, cluster, blin
     assert "the disk is full; free some space" in said
     assert not Path("new.run").exists()
     assert not tools.parts_of("new.run")
-    cluster.sick(20)  # so long that the others do not do all of it before that worker has begun
+    cluster.sick(600, spared=cluster.temp / "tiny")  # the others wait until that worker has failed
     process = cluster.command(*rerank, "--out", "new.run", "--cluster-workers", 6)
     while "a worker is done without, the others go on: " not in Path("log.txt").read_text():
         assert process.poll() is None, Path("log.txt").read_text()

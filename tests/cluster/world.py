@@ -138,13 +138,13 @@ class World:
         self.stop()
         raise RuntimeError(log[-2000:])
 
-    def sick(self, seconds=0.0, *units, version="", blind=False):
+    def sick(self, seconds=0.0, *units, version="", blind=False, spared=""):
         """Let every chunk take so many seconds more, and let whatever works on one of these units die.
 
         A version is what rankhouse calls itself there; "none" is not installed. Blind workers do not see the
-        driver's folder.
+        driver's folder. Workers with this folder for temporary files are spared the seconds.
         """
-        told = {"seconds": seconds, "units": units, "version": version, "blind": blind}
+        told = {"seconds": seconds, "units": units, "version": version, "blind": blind, "spared": str(spared)}
         fresh = self.sick_file.with_suffix(".new")  # a worker may be reading
         fresh.write_text(json.dumps(told))
         fresh.replace(self.sick_file)
