@@ -88,25 +88,25 @@ def test_functions_take_few_parameters():
 # manual pages and mail. index and text: 75 for one compiled call a group of terms. hosts and io: 65 for
 # what frameworks give wrongly. nn: 60 for stored TK. cluster: 20 for a full object store.
 # core and api: 100 for lines of progress by one thread, arguments bound in a third of the time, wrong values
-# that Python hands in answered in words.
+# that Python hands in answered in words. io: 25 for manual pages of BSD and of sections with letters.
 BUDGETS = {
-    "cli": (4_612, 4_020),
+    "cli": (4_616, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_304, 1_100),
-    "serve": (11_302, 9_110),
+    "serve": (11_305, 9_110),
     "recipes": (2_622, 2_620),
     "demo": (445, 445),
     "jobs adaptation": (3_536, 2_500),
     "systems": (2_641, 1_900),
-    "training explanation stores": (12_448, 11_700),
-    "index models ranking labels evaluation": (24_600, 19_100),
+    "training explanation stores": (12_464, 11_700),
+    "index models ranking labels evaluation": (24_604, 19_100),
     "text nn page": (7_299, 6_390),
-    "io": (5_692, 3_300),
+    "io": (5_716, 3_300),
     "core": (2_593, 1_850),
     "hosts": (1_805, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_646, 66_000
-MOST_FILES, PLANNED_FILES = 399, 400
+MOST_ALL, PLANNED_ALL = 82_697, 66_000
+MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 
 

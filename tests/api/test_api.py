@@ -87,7 +87,7 @@ def test_documents_come_from_files_mappings_and_iterables(index, tmp_path):
     assert "c" not in changed.delete(["c"]).documents
     with pytest.raises(rh.RankhouseError, match="document ids"):
         changed.delete("a")
-    with pytest.raises(rh.RankhouseError, match="document 1 is a int"):
+    with pytest.raises(rh.RankhouseError, match="document 1 is of type int"):
         rh.Index.build([rh.Document("a", "x"), 5], "no.index", workers=1)
     with pytest.raises(rh.RankhouseError, match='document 0 has no "id"'):
         rh.Index.build([{"text": "x"}], "no.index", workers=1)

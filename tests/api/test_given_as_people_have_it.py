@@ -96,7 +96,7 @@ def test_runs_and_judgements_come_from_rows_objects_and_data_frames(tmp_path):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: as_run(rh.Run.of({"q": {"a": 1.0}})["q"]), "the run is a Ranking"),
+        (lambda: as_run(rh.Run.of({"q": {"a": 1.0}})["q"]), "the run is of type Ranking"),
         (lambda: as_run([("q", "a")]), r"run, row 0: \('q', 'a'\) is not \(query id, document id, a score\)"),
         (lambda: as_run([("q", "a", "high")]), "a score of \"a\" is 'high', no number"),
         (lambda: as_qrels([("q", "0", "d", "1")]), "a grade of \"0\" is 'd', no number"),
@@ -165,7 +165,7 @@ def test_what_names_no_file_is_refused(wrong, tmp_path):
 
 
 def test_no_run_at_all_cannot_be_fused():
-    with pytest.raises(rh.RankhouseError, match=r"runs is a list \(\[\]\); give a list of runs"):
+    with pytest.raises(rh.RankhouseError, match=r"runs is of type list \(\[\]\); give a list of runs"):
         rh.fuse([])
 
 

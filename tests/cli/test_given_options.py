@@ -27,11 +27,12 @@ RUNS = ("bm25.run", "ql.run", "--out", "f.run")
     [
         (
             (*SEARCH, "--query", "sea", "--tag", "x"),
-            "--tag would change nothing here: they are for --queries",
+            "--tag would change nothing here: of use only with --queries",
         ),
         ((*SEARCH, "--query", "sea", "--own", "same"), "--own would change"),
         ((*SEARCH, "--query", "sea", "--out", "x.run"), "--out would change"),
         ((*MANY, "--fusion", "rrf"), "--fusion would change"),
+        (("export", "my.index", "--out", "o"), "write  rankhouse export --index my.index --out FILE"),
         ((*MANY, "--precision", "fp64"), "--precision would change nothing here: bm25 computes"),
         ((*MANY, "--device", "gpu"), "--device would change"),
         ((*MANY, "--model", "dense(x)", "--feedback", "rm3"), "--feedback would change"),
@@ -75,6 +76,20 @@ def test_what_would_be_ignored_is_refused(files, run, words, said):
     done = run(*words)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
+
+
+def test_a_file_of_questions_that_stands_as_the_question_is_named(files, run):
+    """Its name was searched for without a word."""
+    del files
+    done = run("search", "my.index", "queries.tsv")
+    assert '"queries.tsv" is searched for as a question' in done.stderr
+    assert "as a question" not in run("search", "my.index", "sea").stderr
+
+
+def test_a_ranker_that_is_almost_the_default_is_guessed(files, run):
+    del files
+    done = run(*SEARCH, "--query", "sea", "--system", "bm25 >> defualt")
+    assert '"defualt" is no folder (did you mean "default"?)' in done.stderr
 
 
 def test_a_device_that_is_the_processor_is_taken(files, run):

@@ -148,7 +148,7 @@ def test_a_million_rows_take_less_than_twenty_megabytes():
 @pytest.mark.parametrize(
     ("rankings", "complaint"),
     [
-        ({1: {"a": 1.0}}, "the query id 1 is a int"),
+        ({1: {"a": 1.0}}, "the query id 1 is of type int"),
         ({"q": {"a": 1.0, None: 2.0}}, "the document id None is no string"),
         ({"q": Ranking((7,), np.ones(1, np.float32))}, "the document id 7 is no string"),
         ({"q": {"a": 1.0, "b": None}}, "the score None is not a number"),

@@ -203,7 +203,7 @@ def test_a_retriever_names_the_column_that_a_frame_lacks(frame, words):
     [
         ({"qid": ["q1", "q1"]}, 'the column "qid" is "q1" in rows 0 and 1'),
         ({"query": ["ships", None]}, 'the column "query" of qid "q2" is nan'),
-        ({"query": ["ships", 3]}, 'the column "query" of qid "q2" is 3, a int'),
+        ({"query": ["ships", 3]}, 'the column "query" of qid "q2" is 3, of type int'),
         ({"qid": ["q1", None]}, 'the column "qid" is nan in row 1'),
         ({"qid": ["q1", ""]}, "the column \"qid\" is '' in row 1"),
     ],

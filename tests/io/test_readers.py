@@ -132,6 +132,33 @@ def test_manual_pages_show_what_a_terminal_shows(tmp_path):
     assert parts(tmp_path / "rules.5")[0].text == "Rules\nKeep to the left.\n\nMore\nStop."
 
 
+MDOC = r""".Dd May 1
+.Dt KEYS 1
+.Sh NAME
+.Nm keys
+.Nd makes keys
+.Sh SYNOPSIS
+.Nm keys
+.Op Fl a Ar rounds
+.It Fl O Cm start-line Ns = Ns Ar line
+See
+.Xr ssh 1
+for No and Do, set x\d1\u, C:\\dir and setup\.py.
+"""
+
+
+def test_macros_that_mdoc_calls_in_a_line_are_no_text(tmp_path):
+    """ "Op Fl a Ar rounds" was text, and so were the moves up and down around an index."""
+    (tmp_path / "keys.1ssl").write_text(MDOC)
+    [part] = parts(tmp_path / "keys.1ssl")
+    assert part.title == "keys - makes keys"
+    lines = ("SYNOPSIS", "keys", "-a rounds", "-O start-line = line", "See", "ssh 1")
+    assert part.text.split("\n") == [*lines, "for No and Do, set x1, C:\\dir and setup.py."]
+    for name in ("packed.7z", "film.3gp"):
+        (tmp_path / name).write_bytes(b"7z\xbc\xaf no manual page")
+        assert kind_at(tmp_path / name, 1, 1) is None
+
+
 def test_wrapped_prose_is_no_title(tmp_path):
     (tmp_path / "old_options.txt").write_text(
         "The following is a list of options that are deprecated. All\nof them will go away, some of them "

@@ -357,7 +357,7 @@ def check_row(name: str, query_id: object, row: object) -> None:
     """
     if not isinstance(query_id, str):
         raise BadData(
-            f"{name}: the query id {query_id!r:.60} is a {type(query_id).__name__}; ids are strings"
+            f"{name}: the query id {query_id!r:.60} is of type {type(query_id).__name__}; ids are strings"
         )
     if not isinstance(row, Mapping | Ranking):
         raise BadData(f'{name}, query "{query_id}": {row!r:.60} is no mapping of document ids to numbers')

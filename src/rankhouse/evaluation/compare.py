@@ -19,6 +19,7 @@ import numpy as np
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.frames import frame
 from rankhouse.core.notation import choose
+from rankhouse.core.progress import counted
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.evaluation import report, significance
@@ -51,7 +52,7 @@ class Comparison:
     | old | 0.5000 |
     | new | **1.0000** |
     <BLANKLINE>
-    Means over 1 queries with 95 % t intervals.
+    Means over 1 query with 95 % t intervals.
 
     Attributes:
         scores: System -> its scores, in the order given; all over the same queries.
@@ -162,7 +163,8 @@ class Comparison:
     @property
     def method(self) -> str:
         """Say in one sentence how the numbers were computed."""
-        means = f"Means over {len(self.query_ids)} queries with 95 % t intervals"
+        queries = counted(len(self.query_ids), "query", "queries")
+        means = f"Means over {queries} with 95 % t intervals"
         if not self.challengers:
             return f"{means}."
         count = len(self.challengers) * len(self.measures)

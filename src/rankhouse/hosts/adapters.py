@@ -334,7 +334,7 @@ def checked_text(value: object, where: str) -> str:
     """Return a text; BadData, which says where it stands, for anything else."""
     if isinstance(value, str):
         return value
-    raise BadData(f"{where} is {value!r:.60}, a {type(value).__name__}; give a text")
+    raise BadData(f"{where} is {value!r:.60}, of type {type(value).__name__}; give a text")
 
 
 def checked_ids(ids: Iterable[object], where: str) -> list[str]:

@@ -255,7 +255,7 @@ def _require(inp: pd.DataFrame, of: pt.Transformer, what: str, **needed: Sequenc
     """Check the columns of a frame: ``query_frame``, ``result_frame`` or ``columns`` of pt.validate."""
     takes = f"{type(of).__name__} takes a frame of {what}"
     if not isinstance(inp, pd.DataFrame):
-        raise BadFrame(f"{takes}; this is a {type(inp).__name__}")
+        raise BadFrame(f"{takes}; this is of type {type(inp).__name__}")
     if not inp.columns.is_unique:
         raise BadFrame(f'{takes}; this one has two columns "{inp.columns[inp.columns.duplicated()][0]}"')
     kind, names = next(iter(needed.items()))

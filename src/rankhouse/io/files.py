@@ -52,7 +52,7 @@ PathLike = str | os.PathLike[str]
 def wrong_kind(name: str, given: object, wanted: str) -> WrongUse:
     """Return the error for an argument of the wrong type."""
     shown = " ".join(repr(given).split())
-    return WrongUse(f"{name} is a {type(given).__name__} ({shown:.60}); give {wanted}")
+    return WrongUse(f"{name} is of type {type(given).__name__} ({shown:.60}); give {wanted}")
 
 
 def as_path(given: PathLike, name: str) -> Path:

@@ -146,8 +146,8 @@ def _as_document(item: object, place: int) -> Document:
         return _storable(item)
     if not isinstance(item, Mapping):
         raise WrongUse(
-            f"document {place:,} is a {type(item).__name__} ({item!r:.80}); give a Document or a mapping "
-            'with "id" and "text"'
+            f"document {place:,} is of type {type(item).__name__} ({item!r:.80}); give a Document or a "
+            'mapping with "id" and "text"'
         )
     rest = dict(item)
     doc_id = next((rest.pop(key) for key in _IDS if key in rest), None)

@@ -11,6 +11,7 @@ import numpy as np
 
 from rankhouse.core.errors import BadData, DuplicateId, MissingInput, WrongUse, warn
 from rankhouse.core.nouns import FloatArray
+from rankhouse.core.progress import counted
 from rankhouse.core.qrels import MOST_GRADE, Qrels
 from rankhouse.core.run import INFINITE_FROM, TOO_LARGE, Run
 from rankhouse.io.files import PathLike, Skips, as_path, as_text, numbered_lines
@@ -26,7 +27,7 @@ def _columns(path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[
             cells = as_text(raw, path, line).split()
             if cells and len(cells) != count:
                 raise BadData(
-                    f"{len(cells)} columns where {count} are needed: {wanted}; the line is "
+                    f"{counted(len(cells), 'column')} where {count} are needed: {wanted}; the line is "
                     f'"{raw[:80].decode(errors="replace")}"',
                     path,
                     line,

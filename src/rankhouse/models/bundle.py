@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rankhouse.core.errors import BadModel, MissingInput, WrongUse
+from rankhouse.core.errors import BadModel, MissingInput, WrongUse, did_you_mean
 from rankhouse.core.scores import check_scale
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import others, replacing_folder
@@ -146,8 +146,8 @@ def read_manifest(folder: Path | str) -> BundleManifest:
     recover(folder)
     if not folder.is_dir():
         raise MissingInput(
-            f'"{folder}" is no folder; give the folder of a ranker, a notation such as crossencoder("DIR"), '
-            "or default;  rankhouse models  lists checkpoints"
+            f'"{folder}" is no folder{did_you_mean(str(folder), ["default"])}; give the folder of a ranker, '
+            'a notation such as crossencoder("DIR"), or default;  rankhouse models  lists checkpoints'
         )
     if (folder / "segments").is_dir():
         raise BadModel(f'"{folder}" is an index, not a ranker; give the folder that train made')

@@ -85,6 +85,14 @@ def test_lengths_and_kinds(index):
 
 
 @pytest.mark.slow
+def test_files_of_other_endings_count_as_others(tmp_path):
+    """Manual pages were missing: the bars said less than the number of documents above them."""
+    names = ("a.md", "b.md", "c.md", "ls.1.gz", "cp.1", "README")
+    index = rh.Index.build([{"id": name, "text": name} for name in names], tmp_path / "index")
+    assert kinds_of(index) == [("md", 3, 100), ("other", 3, 100)]
+
+
+@pytest.mark.slow
 def test_a_packed_file_counts_as_what_is_packed(tmp_path):
     names = ("a.md", "b.md.gz", "c.MD.zst", "d.txt")
     index = rh.Index.build([{"id": name, "text": name} for name in names], tmp_path / "index")

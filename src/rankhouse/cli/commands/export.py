@@ -62,6 +62,8 @@ def command(
         idle("it is for --index, which is not given", "impacts")
         if not ranker:
             raise WrongUse("name what to export: a ranker, or an index with --index")
+        if (Path(ranker) / "segments").is_dir():
+            raise WrongUse(f"{ranker}: is an index; write  rankhouse export --index {ranker} --out FILE")
         if not to:
             idle("it is for --to, which is not given", "overwrite")
         said = {"license": license_id, "data": data, "base_model": base_model, "language": language}

@@ -154,6 +154,8 @@ def _asked(words: tuple[str, ...], job: SearchJob) -> SearchJob:
         job, words = replace(job, index=(Path(words[0]),)), words[1:]
     if not job.index:
         raise WrongUse('no index is named:  rankhouse search INDEX "TEXT" , or --index INDEX')
+    if words and Path(words[0]).is_file():
+        warn(f'"{words[0]}" is searched for as a question; the questions of this file are asked by --queries')
     return replace(job, query=words[0]) if words else job
 
 
@@ -163,7 +165,7 @@ def _refuse_idle(job: SearchJob) -> None:
     if job.system is not None:
         idle("--system says what ranks", "models", "feedback", "fusion")
     if job.query is not None:
-        idle("they are for --queries", "out", "tag", "own", "field", "skip_bad")
+        idle("of use only with --queries", "out", "tag", "own", "field", "skip_bad")
     if not any(isinstance(part, Fused) for part in whole.walk()):
         idle("it says how several --model are fused", "fusion")
     if not any(isinstance(part, Lexical) for part in whole.walk()):

@@ -315,7 +315,9 @@ def _refuse_known(documents: Iterable[Document], index: Index) -> Iterator[Docum
     for document in documents:
         if document.id in index.documents:
             raise DuplicateId(
-                f'the id "{document.id}" is in the index already; nothing was added', index.path
+                f'the id "{document.id}" is in the index already; nothing was added (--update, or '
+                "update=True, lets the new document take its place)",
+                index.path,
             )
         yield document
 

@@ -87,6 +87,7 @@ install notice notes faq hacking contributing makefile dockerfile
 )
 _DOC = re.compile(rb"<doc[\s>]", re.IGNORECASE)
 _HTML = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html[\s>])", re.IGNORECASE | re.DOTALL)
+_section = re.compile(r"\.[1-9][a-z]\w{0,7}")  # ".3pm", ".1ssl", but ".7z" too
 _MAIL = re.compile(
     rb"(?:Return-Path|Received|Message-ID|MIME-Version|Delivered-To|From|To|Cc|Reply-To|Date|Subject|"
     rb"Content-Type): "
@@ -106,14 +107,16 @@ def kind_at(path: Path, size: int, changed: int) -> FileKind | None:
         return known
     if has_reader(path):
         return CORPUS
+    if _section.fullmatch(ending):
+        return _looked_into(path, ending, size, changed)
     if not ending or path.name.lower().partition(".")[0] in _PROSE:
         return _by_content(path, size, changed)
     return None
 
 
 @lru_cache(maxsize=1 << 16)
-def _looked_into(path: Path, ending: str, size: int, changed: int) -> FileKind:
-    """Tell corpora from other JSON, XML and tables, and manual pages from numbered files."""
+def _looked_into(path: Path, ending: str, size: int, changed: int) -> FileKind | None:
+    """Tell corpora from other JSON, XML and tables, and manual pages from other files with a number."""
     del size, changed  # of the key
     head = _head(path)
     line = next((line for line in head.split(b"\n") if line.strip()), b"")
@@ -125,8 +128,9 @@ def _looked_into(path: Path, ending: str, size: int, changed: int) -> FileKind:
         case ".csv" | ".tsv":
             is_corpus = document_columns(line) is not None or (ending == ".tsv" and _is_tsv_record(line))
             return CORPUS if is_corpus else TABLE
-        case _ if ENDINGS[ending] is MANUAL:
-            return MANUAL if re.search(rb"^\.(?:TH|Dt|SH|Sh|so)\b", head, re.MULTILINE) else TEXT
+        case _ if ENDINGS.get(ending) in (MANUAL, None):
+            is_manual = re.search(rb"^\.(?:TH|Dt|SH|Sh|so)\b", head, re.MULTILINE)
+            return MANUAL if is_manual else TEXT if ending in ENDINGS else None
         case _:
             return CORPUS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -146,7 +147,7 @@ def marked_up(path: Path) -> Iterator[FilePart]:
 # --- manual pages ------------------------------------------------------------------------------------------
 
 _roff_escape = re.compile(
-    r"\\(?:f(?:\[[^\]]*\]|\(..|.)|s[+-]?\d+|[&|^/,:c%{}]|m\[[^\]]*\]|[bDhHlLNoRSvwxXZ]'[^']*')"
+    r"(\\\\)|\\(?:f(?:\[[^\]]*\]|\(..|.)|s[+-]?\d+|[&|^/,:c%{}du]|m\[[^\]]*\]|[bDhHlLNoRSvwxXZ]'[^']*')"
 )
 _roff_signs = {
     r"\-": "-",
@@ -155,6 +156,8 @@ _roff_signs = {
     r"\(em": "—",
     r"\(en": "–",
     r"\e": "\\",
+    "\\\\": "\\",
+    r"\.": ".",
     r"\~": " ",
     r"\ ": " ",
 }
@@ -183,6 +186,13 @@ _roff_sign = re.compile("|".join(map(re.escape, sorted(_roff_signs, key=len, rev
 _ROFF_SET = frozenset(
     "TH Dd Dt Os de ds nr if ie el ig so ft nh ad hy ta ti in ll ne ps rm rr tr de1 am als".split()  # noqa: SIM905 - read more easily
 ) | {"RS", "RE", "HP", "TP", "PD", "IX", "Bl", "sp"}
+# Requests of mdoc(7) that are called in the arguments of others as well: ".Op Fl a Ar rounds".
+_ROFF_CALLED = frozenset(
+    """
+Ac Ad An Ao Ap Aq Ar At Bc Bo Bq Brc Bro Brq Bsx Bx Cd Cm Dc Do Dq Dv Em En Er Ev Fa Fc Fl Fn Fo Ft Ic It
+Li Lk Ms Mt Nm No Ns Nx Oc Oo Op Ox Pa Pc Pf Po Pq Qc Ql Qo Qq Sc So Sq Sx Sy Ta Tn Ux Va Vt Xc Xo Xr
+""".split()  # noqa: SIM905 - read more easily
+)
 _on_paper = re.compile(r"[.'][ \t]*(?:el|i[ef][ \t]+t)\b[^{]*\\\{")
 _name_line = re.compile(r"^\S.{0,80}? [-–—] ")
 _request = re.compile(r"[ \t]*(\w*)[ \t]*(.*)")
@@ -221,9 +231,18 @@ def _requests(text: str) -> Iterator[tuple[str, str]]:
             is_macro = request in {"de", "ig", "am", "de1"}
             if request and request not in _ROFF_SET:
                 words = [match["quoted"] or match[0].strip('"') for match in _roff_word.finditer(given)]
+                if request in _ROFF_CALLED:
+                    words = list(_without_calls([request, *words]))
                 yield request, _unescaped(" ".join(words[:1] if request == "IP" else words))
         else:
             yield "", _unescaped(line)
+
+
+def _without_calls(words: list[str]) -> Iterator[str]:
+    """Yield the words of a line of mdoc(7) that are no requests; one behind ``Fl`` has a hyphen."""
+    for before, word in pairwise(["", *words]):
+        if word not in _ROFF_CALLED:
+            yield f"-{word}" if before == "Fl" else word
 
 
 def _on_terminal(text: str) -> Iterator[str]:
@@ -237,7 +256,7 @@ def _on_terminal(text: str) -> Iterator[str]:
 
 
 def _unescaped(line: str) -> str:
-    shown = _roff_escape.sub("", line.partition('\\"')[0])
+    shown = _roff_escape.sub(r"\1", line.partition('\\"')[0])
     shown = _roff_accent.sub(
         lambda one: normalize("NFC", one["letter"] + _roff_accents[one["accent"]]), shown
     )

@@ -137,8 +137,11 @@ def kinds_of(index: Index) -> list[tuple[str, int, int]]:
     }
     if sum(known.values()) < counts.total() / 2:
         return []
-    common = Counter(known).most_common(_KINDS)
-    return [(ending[1:], count, round(100 * count / common[0][1])) for ending, count in common]
+    common = [(ending[1:], count) for ending, count in Counter(known).most_common(_KINDS)]
+    if rest := counts.total() - sum(count for _, count in common):
+        common.append(("other", rest))
+    most = max(count for _, count in common)
+    return [(ending, count, round(100 * count / most)) for ending, count in common]
 
 
 def map_of(index: Index, name: str, hits: Sequence[SearchHit]) -> VectorMap | None:
