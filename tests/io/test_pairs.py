@@ -57,7 +57,7 @@ def test_training_says_that_labels_are_grades_or_contradict_each_other(tmp_path)
     both = written(
         tmp_path, {"label": 0, "passage": 7}, {"label": 1, "passage": 1}, {"label": 1, "passage": 7}
     )
-    with pytest.warns(RankhouseWarning, match='1 pairs are labelled both .*query "q" with passage 7 of "d"'):
+    with pytest.warns(RankhouseWarning, match='1 pair labelled both .*query "q" with passage 7 of "d"'):
         read_examples(both)
     read_examples(written(tmp_path, {"label": 1}, {"label": 1}))  # the same twice contradicts nothing
 

@@ -284,5 +284,5 @@ def test_any_text_is_a_system_or_a_clear_error(text):
 
 def test_what_is_no_text_is_refused():
     for given_value in (None, 3, ["bm25"]):
-        with pytest.raises(rh.RankhouseError, match="a system is a .*give its notation"):
+        with pytest.raises(rh.RankhouseError, match="a system is of type .*give its notation"):
             rh.system(given_value)
