@@ -35,6 +35,11 @@ FIRST_SPREAD = 0.014
 KNRM_EXACT_WIDTH = 1e-4
 
 
+def _features(counts: Tensor, query_mask: Tensor) -> Tensor:
+    """Turn soft counts (n, q, k) into the features that are weighed, (n, k); eq. 4 of both papers."""
+    return log_counts(counts, query_mask) * LOG_FACTOR
+
+
 @dataclass(frozen=True)
 class KNRMDesign(WordDesign):
     """What ``knrm(...)`` accepts; KNRM has no sizes of its own."""
@@ -58,14 +63,10 @@ class KNRM(WordModel):
         """Return the cosines of all word pairs, (n, q, p)."""
         return word_cosines(self.embedding, batch.query.pad(at_least=1), batch.passage.pad(at_least=1))
 
-    def features(self, counts: Tensor, query_mask: Tensor) -> Tensor:
-        """Turn soft counts (n, q, k) into the features that are weighed, (n, k); eq. 4."""
-        return log_counts(counts, query_mask) * LOG_FACTOR
-
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
         counts = soft_counts(self.match(batch), batch.passage.mask(at_least=1), self.kernels)
-        return through(self.weight, self.features(counts, batch.query.mask(at_least=1))).squeeze(1)
+        return through(self.weight, _features(counts, batch.query.mask(at_least=1))).squeeze(1)
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:
@@ -73,7 +74,7 @@ class KNRM(WordModel):
         batch = self.encode([pair]).to(self.weight.weight.device)
         match = self.match(batch)
         counts = soft_counts(match, batch.passage.mask(at_least=1), self.kernels)
-        features = self.features(counts, batch.query.mask(at_least=1))
+        features = _features(counts, batch.query.mask(at_least=1))
         names = tuple(f"{centre:g}" for centre in self.kernels.centres)
         shares = (features[0] * self.weight.weight[0]).tolist()
         return self.shown(
@@ -141,9 +142,6 @@ class ConvKNRM(WordModel):
             for j, passage_grams in enumerate(passage, 1)
         }
 
-    def _features(self, counts: Tensor, query_mask: Tensor) -> Tensor:
-        return log_counts(counts, query_mask) * LOG_FACTOR
-
     def _compiled(self, batch: TwoSided) -> tuple[Tensor, Tensor]:
         """Match and count by the compiled loops: each distinct word is multiplied once, all lengths at once.
 
@@ -176,7 +174,7 @@ class ConvKNRM(WordModel):
         counts = self._compiled(batch)[1]
         n, m, q = counts.shape[:3]
         mask = batch.query.mask(at_least=1).repeat_interleave(m, dim=0)
-        return self._features(counts.view(n * m, q, -1), mask).view(n, -1)
+        return _features(counts.view(n * m, q, -1), mask).view(n, -1)
 
     def pooled(self, batch: TwoSided) -> dict[str, tuple[Tensor, Tensor]]:
         """Return similarities (n, q, p) and soft counts (n, q, k) of each pair of lengths, as in ``forward``.
@@ -198,9 +196,7 @@ class ConvKNRM(WordModel):
         if train.fits(self.embedding.weight):
             return through(self.weight, self._learned_features(batch)).squeeze(1)
         query_mask = batch.query.mask(at_least=1)
-        features = torch.cat(
-            [self._features(counts, query_mask) for _, counts in self.pooled(batch).values()], 1
-        )
+        features = torch.cat([_features(counts, query_mask) for _, counts in self.pooled(batch).values()], 1)
         return through(self.weight, features).squeeze(1)
 
     @torch.inference_mode()
@@ -215,5 +211,5 @@ class ConvKNRM(WordModel):
         ):
             matches[f"cosine {name}"] = match
             sums[f"kernel sums {name}"] = counts, names
-            parts[f"grams {name}"] = float((self._features(counts, query_mask)[0] * weight).sum())
+            parts[f"grams {name}"] = float((_features(counts, query_mask)[0] * weight).sum())
         return self.shown(pair, float(self(batch)), matches, gathered=sums, parts=parts)

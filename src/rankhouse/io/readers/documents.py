@@ -5,9 +5,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from unicodedata import normalize
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
@@ -169,21 +170,31 @@ _MADE_OFFICE = re.compile(
 )
 
 
+@contextmanager
+def _opened(path: Path, read: Callable[[IO[bytes]], Any], noun: str) -> Iterator[Any]:
+    """Open a file of Word or PowerPoint by its library for a block; BadData where it is none."""
+    with opened_zip(path) as (_, file):
+        file.seek(0)
+        try:
+            found = read(file)
+        except (KeyError, ValueError) as error:
+            raise BadData(f"is no {noun} ({squeezed(str(error))}); open and save it again", path) from error
+        yield found
+
+
+def _named(read: Any) -> str:  # noqa: ANN401 - of Word or of PowerPoint
+    """Return the title that a person gave a file; "" for one that its program made."""
+    title = squeezed(read.core_properties.title)
+    return "" if _MADE_OFFICE.match(title) else title
+
+
 def word(path: Path) -> Iterator[FilePart]:
     """Read a Word document: its sections are parts where it is long."""
     with needs("files", "DOCX"):
         import docx  # noqa: PLC0415 - an optional package
-    with opened_zip(path) as (_, file):
-        file.seek(0)
-        try:
-            read = docx.Document(file)
-        except (KeyError, ValueError) as error:
-            raise BadData(
-                f"is no Word document ({squeezed(str(error))}); open and save it again", path
-            ) from error
-        title, sections = _sections(read)
-    named = squeezed(read.core_properties.title)
-    title = (named if not _MADE_OFFICE.match(named) else title) or file_title(path)
+    with _opened(path, docx.Document, "Word document") as read:
+        first, sections = _sections(read)
+    title = _named(read) or first or file_title(path)
     parts = list(joined(sections, "section", least=_LEAST_SECTION))
     for part in parts:
         yield (
@@ -220,18 +231,9 @@ def slides(path: Path) -> Iterator[FilePart]:
     """Read a presentation: slides with what is noted below them."""
     with needs("files", "PPTX"):
         import pptx  # noqa: PLC0415 - an optional package
-    with opened_zip(path) as (_, file):
-        file.seek(0)
-        try:
-            read = pptx.Presentation(file)
-        except (KeyError, ValueError) as error:
-            raise BadData(
-                f"is no presentation ({squeezed(str(error))}); open and save it again", path
-            ) from error
+    with _opened(path, pptx.Presentation, "presentation") as read:
         pieces = [_slide(number, slide) for number, slide in enumerate(read.slides, 1)]
-    named = squeezed(read.core_properties.title)
-    first = next((piece.title for piece in pieces if piece.title), "")
-    title = (named if not _MADE_OFFICE.match(named) else first) or file_title(path)
+    title = _named(read) or next((piece.title for piece in pieces if piece.title), file_title(path))
     for part in joined(pieces, "slide", least=_LEAST_SLIDE):
         own = f"{title}: {part.title}" if part.title not in ("", title) else title
         yield FilePart(part.text, own, part.place, part.key)
