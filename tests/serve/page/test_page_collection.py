@@ -92,6 +92,12 @@ def test_files_of_other_endings_count_as_others(tmp_path):
     assert kinds_of(index) == [("md", 3, 100), ("other", 3, 100)]
 
 
+def test_a_rare_ending_has_a_bar_too(tmp_path):
+    names = ["a.txt", *(f"{n}.md" for n in range(300))]
+    index = rh.Index.build([{"id": name, "text": name} for name in names], tmp_path / "index", workers=1)
+    assert kinds_of(index) == [("md", 300, 100), ("txt", 1, 1)]
+
+
 @pytest.mark.slow
 def test_a_packed_file_counts_as_what_is_packed(tmp_path):
     names = ("a.md", "b.md.gz", "c.MD.zst", "d.txt")

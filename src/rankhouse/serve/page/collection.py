@@ -141,7 +141,7 @@ def kinds_of(index: Index) -> list[tuple[str, int, int]]:
     if rest := counts.total() - sum(count for _, count in common):
         common.append(("other", rest))
     most = max(count for _, count in common)
-    return [(ending, count, round(100 * count / most)) for ending, count in common]
+    return [(ending, count, max(1, round(100 * count / most))) for ending, count in common]  # all are seen
 
 
 def map_of(index: Index, name: str, hits: Sequence[SearchHit]) -> VectorMap | None:
