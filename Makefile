@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt src/rankhouse/io/_crc32.c src/rankhouse/text/_porter.c src/rankhouse/index/lexical/_kernel.c src/rankhouse/index/lexical/_rank.h src/rankhouse/index/lexical/_postings.h src/rankhouse/text/_words.h src/rankhouse/nn/cpu/_infer.c src/rankhouse/nn/cpu/_train.c src/rankhouse/nn/cpu/_train_loops.h src/rankhouse/nn/cpu/_vector.h src/rankhouse/nn/cpu/_wide.c src/rankhouse/nn/cpu/_wide_loops.h
+$(STAMP): pyproject.toml constraints.txt src/rankhouse/core/_processor.h src/rankhouse/io/_crc32.c src/rankhouse/text/_porter.c src/rankhouse/index/lexical/_kernel.c src/rankhouse/index/lexical/_rank.h src/rankhouse/index/lexical/_postings.h src/rankhouse/text/_words.h src/rankhouse/nn/cpu/_infer.c src/rankhouse/nn/cpu/_train.c src/rankhouse/nn/cpu/_train_loops.h src/rankhouse/nn/cpu/_vector.h src/rankhouse/nn/cpu/_wide.c src/rankhouse/nn/cpu/_wide_loops.h
 	test "$$($(BIN)/python -V 2>&1)" = "$$($(PYTHON) -V)" || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev,docs]"
 	touch $@

@@ -42,6 +42,14 @@ def test_every_source_is_a_module_and_every_header_is_packed_and_rebuilds_it():
         assert all(str(path.relative_to(ROOT)) in makefile for path in {ROOT / source, *headers})
 
 
+def test_processors_are_asked_and_not_the_library_of_a_compiler():
+    """Zig's compiles the wheels, and knows no instruction: all loops fell back to plain ones there."""
+    sources = [*SOURCES.rglob("*.c"), *SOURCES.rglob("*.h")]
+    assert not [
+        p.name for p in sources if re.search(r"__builtin_cpu_supports\(|target_clones", p.read_text())
+    ]
+
+
 def test_a_wheel_without_compiled_modules_has_the_same_other_settings(wheels, tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     wheels.without_modules(tmp_path / "pyproject.toml")

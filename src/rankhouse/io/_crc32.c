@@ -13,6 +13,8 @@
 #define HAS_FOLDING 1
 #include <immintrin.h>
 
+#include "../core/_processor.h"
+
 #define FOLDING __attribute__((target("pclmul,sse4.1")))
 
 /* Move 128 bits on by the distance whose constants are k, and put what stands there on top. */
@@ -77,7 +79,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_crc32", "CRC-32.", 
 PyMODINIT_FUNC PyInit__crc32(void) {
     int has = HAS_FOLDING;
 #if HAS_FOLDING
-    has = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+    has = processor_has(CARRYLESS);
 #endif
     if (!has) {
         PyErr_SetString(PyExc_ImportError, "this processor has no carry-less multiplication");

@@ -21,6 +21,7 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #define QUICK 1
 #define LANES 16
+#include "../../core/_processor.h"
 #include "_vector.h"
 #pragma GCC diagnostic ignored "-Wstrict-aliasing"
 #define FOR __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx512vnni")))
@@ -29,7 +30,6 @@
 /* AMX: Linux lends its registers, and compilers know it since these versions. */
 #if defined(__linux__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
 #define TILES 1
-#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #define FOR_TILES                                                                                              \
@@ -758,10 +758,7 @@ PyDoc_STRVAR(supported_doc, "supported()\n\nTell whether this processor has the 
 static PyObject *supported(PyObject *self, PyObject *args) {
     int has = 0;
 #if QUICK
-    __builtin_cpu_init();
-    has = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bf16") &&
-          __builtin_cpu_supports("avx512vnni");
+    has = processor_has(AVX512_AI);
 #endif
     return PyBool_FromLong(has);
 }

@@ -19,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../core/_processor.h"
+
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__aarch64__))
 #define QUICK 1
 #define UNROLL _Pragma("GCC unroll 8")
@@ -147,11 +149,8 @@ static PyObject *choose(PyObject *self, PyObject *args) {
     int every;
     if (!PyArg_ParseTuple(args, "p", &every)) return NULL;
 #if defined(LANES) && LANES == 8
-    __builtin_cpu_init();
-    if (every && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        chosen = &loops_16, name = "AVX-512";
-    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) chosen = &loops_8, name = "AVX2";
+    if (every && processor_has(AVX512)) chosen = &loops_16, name = "AVX-512";
+    else if (processor_has(AVX2)) chosen = &loops_8, name = "AVX2";
 #elif QUICK
     chosen = &loops_4, name = "NEON";
 #endif

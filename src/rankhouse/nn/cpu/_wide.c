@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../core/_processor.h"
+
 #define AT(type, address) ((type *)(uintptr_t)(address))
 typedef unsigned long long Address;
 
@@ -87,8 +89,7 @@ static PyObject *supported(PyObject *self, PyObject *args) {
     int has = QUICK;
     (void)self, (void)args;
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    has = processor_has(AVX2);
 #endif
     return PyBool_FromLong(has);
 }
