@@ -68,6 +68,7 @@ typedef struct {
 
 #if defined(__x86_64__)
 #define QUICK 1
+#include <immintrin.h>
 #define FOR __attribute__((target("avx2,fma"))) static
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")

@@ -1,6 +1,6 @@
 /* Loops over eight floats at once, in C's vector extensions: the compiler makes AVX2 or NEON of them. Included by
- * _wide.c, which says for which processor. Every sum has one order, whatever the processor, and products are fused
- * with additions everywhere, so that results are equal to the bit.
+ * _wide.c, which says for which processor. Every sum has one order, and products are fused with additions where it
+ * is written and nowhere else, so that results are equal to the bit whatever the processor and the compiler.
  */
 
 typedef float v8 __attribute__((vector_size(32)));
@@ -13,10 +13,19 @@ WIDE v8 all(float x) { return (v8){x, x, x, x, x, x, x, x}; }
 WIDE v8 get(const float *p) { v8 x; memcpy(&x, p, 32); return x; }
 WIDE void put(float *p, v8 x) { memcpy(p, &x, 32); }
 WIDE v8 choose(i8 which, v8 a, v8 b) { return (v8)(((i8)a & which) | ((i8)b & ~which)); }
+/* a b + c, rounded once. */
+#if defined(__x86_64__)
+WIDE v8 fused(v8 a, v8 b, v8 c) { return (v8)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+#else
+WIDE v8 fused(v8 a, v8 b, v8 c) {
+    for (int i = 0; i < 8; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+}
+#endif
+/* x by to the nearest whole number, halves to the even one; for less than 2^22. */
+WIDE v8 whole(v8 x, v8 by) { v8 far = all(12582912.0f); return fused(x, by, far) - far; }
 WIDE v8 larger(v8 a, v8 b) { return choose(a > b, a, b); }
 WIDE v8 size(v8 x) { return (v8)((i8)x & 0x7fffffff); }
-/* To the nearest whole number, halves to the even one; for |x| < 2^22. */
-WIDE v8 whole(v8 x) { v8 far = all(12582912.0f); return (x + far) - far; }
 
 WIDE float total(v8 x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
 WIDE float largest(v8 x) {
@@ -28,13 +37,13 @@ WIDE float largest(v8 x) {
 /* 2^x for x <= 127, relative error 2e-7; 2^-126 for all below -126. NaN is kept. */
 WIDE v8 power(v8 x) {
     x = choose(x < -126.0f, all(-126.0f), x);
-    v8 n = whole(x), f = x - n, y = all(1.5403530e-4f);
-    y = y * f + 1.3333558e-3f;
-    y = y * f + 9.6181291e-3f;
-    y = y * f + 5.5504109e-2f;
-    y = y * f + 2.4022651e-1f;
-    y = y * f + 6.9314718e-1f;
-    y = y * f + 1.0f;
+    v8 n = whole(x, all(1.0f)), f = x - n, y = all(1.5403530e-4f);
+    y = fused(y, f, all(1.3333558e-3f));
+    y = fused(y, f, all(9.6181291e-3f));
+    y = fused(y, f, all(5.5504109e-2f));
+    y = fused(y, f, all(2.4022651e-1f));
+    y = fused(y, f, all(6.9314718e-1f));
+    y = fused(y, f, all(1.0f));
     return y * (v8)((__builtin_convertvector(n, i8) + 127) << 23);
 }
 
@@ -42,23 +51,23 @@ WIDE v8 power(v8 x) {
 WIDE v8 gelu(v8 x) {
     v8 z = x * 0.70710678f, one = all(4.0f);
     z = choose(z > one, one, choose(z < -one, -one, z));
-    v8 s = z * z, p = s * -2.72614225801306e-10f + 2.77068142495902e-08f, q;
-    p = p * s + -2.10102402082508e-06f;
-    p = p * s + -5.69250639462346e-05f;
-    p = p * s + -7.34990630326855e-04f;
-    p = p * s + -2.95459980854025e-03f;
-    p = p * s + -1.60960333262415e-02f;
-    q = s * -1.45660718464996e-05f + -2.13374055278905e-04f;
-    q = q * s + -1.68282697438203e-03f;
-    q = q * s + -7.37332916720468e-03f;
-    q = q * s + -1.42647390514189e-02f;
+    v8 s = z * z, p = fused(s, all(-2.72614225801306e-10f), all(2.77068142495902e-08f)), q;
+    p = fused(p, s, all(-2.10102402082508e-06f));
+    p = fused(p, s, all(-5.69250639462346e-05f));
+    p = fused(p, s, all(-7.34990630326855e-04f));
+    p = fused(p, s, all(-2.95459980854025e-03f));
+    p = fused(p, s, all(-1.60960333262415e-02f));
+    q = fused(s, all(-1.45660718464996e-05f), all(-2.13374055278905e-04f));
+    q = fused(q, s, all(-1.68282697438203e-03f));
+    q = fused(q, s, all(-7.37332916720468e-03f));
+    q = fused(q, s, all(-1.42647390514189e-02f));
     v8 half = x * 0.5f, erf = (z * p) / q;
-    return half * erf + half;
+    return fused(half, erf, half);
 }
 
 /* x / (1 + exp(-2 sqrt(2 / pi) (x + 0.044715 x^3))). */
 WIDE v8 gelu_tanh(v8 x) {
-    v8 square = x * x, cube = square * 0.044715f + 1.0f, s = (x * cube) * -2.302208198f;
+    v8 square = x * x, cube = fused(square, all(0.044715f), all(1.0f)), s = (x * cube) * -2.302208198f;
     return x / (power(choose(s > 126.0f, all(126.0f), s)) + 1.0f);
 }
 
@@ -91,7 +100,7 @@ WIDE float round_row(const float *x, int64_t width, uint8_t *out) {
     scale = scale < 1e-30f ? 1e-30f : scale;
     v8 by = all(127.0f / scale);
     for (int64_t j = 0; j < width; j += 8) {
-        i8 n = __builtin_convertvector(whole(get(x + j) * by), i8) + 128;
+        i8 n = __builtin_convertvector(whole(get(x + j), by), i8) + 128;
         b8 bytes = __builtin_convertvector(n, b8);
         memcpy(out + j, &bytes, 8);
     }
@@ -149,7 +158,7 @@ FOR void norm_rows(const Norm *n) {
         }
         for (int64_t j = 0; j < n->width; j += 8) {
             v8 d = get(x + j) - mean;
-            squares = d * d + squares;
+            squares = fused(d, d, squares);
         }
         v8 by = all(1.0f / sqrtf(total(squares) / (float)n->width + n->eps));
         for (int64_t j = 0; j < n->width; j += 8) {
@@ -193,8 +202,8 @@ WIDE void score(const float *const *q, const float *keys, int64_t places, int64_
             v8 low = get(keys + i * places + j), high = get(keys + i * places + j + 8);
             for (int r = 0; r < TALL; r++) {
                 v8 a = all(q[r][i]);
-                c[r][0] = a * low + c[r][0];
-                c[r][1] = a * high + c[r][1];
+                c[r][0] = fused(a, low, c[r][0]);
+                c[r][1] = fused(a, high, c[r][1]);
             }
         }
         for (int r = 0; r < TALL; r++) {
@@ -209,7 +218,7 @@ WIDE void hear(const float *weights, int64_t places, const float *values, int64_
     for (int r = 0; r < TALL; r++) c[r] = all(0.0f);
     for (int64_t j = 0; j < length; j++) {
         v8 v = get(values + j * step);
-        for (int r = 0; r < TALL; r++) c[r] = all(weights[r * places + j]) * v + c[r];
+        for (int r = 0; r < TALL; r++) c[r] = fused(all(weights[r * places + j]), v, c[r]);
     }
 }
 
@@ -255,13 +264,13 @@ FOR void once_rows(const Once *o, float *scores) {
             float *out = o->out + (row * o->heads + head) * o->width;
             for (int64_t j = 0; j < length; j++) {
                 v8 c = all(0.0f);
-                for (int64_t i = 0; i < o->width; i += 8) c = get(q + i) * get(keys + j * o->step + i) + c;
+                for (int64_t i = 0; i < o->width; i += 8) c = fused(get(q + i), get(keys + j * o->step + i), c);
                 scores[j] = total(c) * 1.44269504f;
             }
             float by = weigh(scores, length, (length + 7) / 8 * 8);
             for (int64_t i = 0; i < o->width; i += 8) {
                 v8 c = all(0.0f);
-                for (int64_t j = 0; j < length; j++) c = all(scores[j]) * get(values + j * o->step + i) + c;
+                for (int64_t j = 0; j < length; j++) c = fused(all(scores[j]), get(values + j * o->step + i), c);
                 put(out + i, c * by);
             }
         }
@@ -287,8 +296,8 @@ FOR void affine_rows(const Affine *p) {
                 v8 low = get(weight + i * COLUMNS), high = get(weight + i * COLUMNS + 8);
                 for (int r = 0; r < TALL; r++) {
                     v8 a = all(x[r][i]);
-                    c[r][0] = a * low + c[r][0];
-                    c[r][1] = a * high + c[r][1];
+                    c[r][0] = fused(a, low, c[r][0]);
+                    c[r][1] = fused(a, high, c[r][1]);
                 }
             }
             for (int r = 0; r < TALL && first + r < p->rows; r++) {
