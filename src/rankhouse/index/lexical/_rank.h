@@ -301,7 +301,7 @@ static int load(Search *search, Term *term, int block) {
         if (!block_facts(term, block, &at, &gap_bits, &count_bits, &n)) goto damaged;
         term->count = n;
         term->before = block ? last_row(term, block - 1) : -1;
-        unpack_rows(at, gap_bits, n, term->before, term->rows);
+        unpack_rows(at, term->end, gap_bits, n, term->before, term->rows);
         search->scratch->unpacked += n;
         /* Gaps of so many bits could add up to more than 32. */
         if (gap_bits > 24)
@@ -330,7 +330,7 @@ static void load_counts(Term *term, int from, int to) {
     if (to - from < FEW) {
         for (int i = from; i < to; i++) term->counts[i] = 1 + (int32_t)packed(at, i, count_bits);
     } else {
-        unpack_counts(at, count_bits, n, term->counts);
+        unpack_counts(at, term->end, count_bits, n, term->counts);
         term->counted = 1;
     }
 }
@@ -448,13 +448,21 @@ static inline int may_hold(const Term *term, int32_t row) {
     return term->areas == NULL || (term->areas[row / AREA].fours >> (row / 4 & 15) & 1);
 }
 
+/* A bound in an area, or 0 where none of the four documents around a row holds the term: without a branch to be guessed. */
+static inline float bound_if(Area area, int32_t row, float bound) {
+    uint32_t bits;
+    memcpy(&bits, &bound, 4);
+    bits &= 0u - (area.fours >> ((uint32_t)row / 4 & 15) & 1u);
+    memcpy(&bound, &bits, 4);
+    return bound;
+}
+
 /* What a term adds to a document at most, by its bound in the area and the document's own length. */
 static inline double bound_in(const Search *search, const Term *term, int32_t row) {
     if (term->areas == NULL) return term->bound;
-    if (!may_hold(term, row)) return 0;
-    Area area = term->areas[row / AREA];
-    if (search->model->form == IMPACT) return term->weight * (double)score_of_half(area.bound);
-    return term->area_bounds[(area.bound & 0xFF00) | search->segment->codes[row]];
+    Area area = term->areas[(uint32_t)row / AREA];
+    if (search->model->form == IMPACT) return term->weight * (double)bound_if(area, row, score_of_half(area.bound));
+    return bound_if(area, row, term->area_bounds[(area.bound & 0xFF00) | search->segment->codes[row]]);
 }
 
 /* Find what postings [from, to) of a term are worth at most with the frequent terms behind it, without a branch to be guessed. */
@@ -477,12 +485,7 @@ static void find_ceilings(const Search *search, const Pruning *p, int i, int fro
         const float *bounds = p->terms[f]->area_bounds, weight = (float)p->terms[f]->weight;
         for (int at = from; at < to; at++) {
             Area area = areas[(uint32_t)rows[at] / AREA];
-            float bound = is_impact ? weight * score_of_half(area.bound) : bounds[area.bound];
-            uint32_t bits;
-            memcpy(&bits, &bound, 4);
-            bits &= 0u - (area.fours >> ((uint32_t)rows[at] / 4 & 15) & 1u);
-            memcpy(&bound, &bits, 4);
-            ceilings[at] += bound;
+            ceilings[at] += bound_if(area, rows[at], is_impact ? weight * score_of_half(area.bound) : bounds[area.bound]);
         }
     }
 }
@@ -754,10 +757,12 @@ static int64_t sift(const Search *search, const Pruning *p, int from, double *su
     int64_t kept = 0;
     double least = p->theta - p->rest[from];
     for (int64_t i = 0; i < n; i++) {
-        double *sum = &sums[touched[i] - start];
-        touched[kept] = touched[i];
-        if (*sum >= least) kept++;
-        else *sum = -0.0;
+        int32_t row = touched[i];
+        double both[2] = {-0.0, sums[row - start]}; /* no branch to be guessed */
+        int is_kept = both[1] >= least;
+        sums[row - start] = both[is_kept];
+        touched[kept] = row;
+        kept += is_kept;
     }
     return kept;
 }
@@ -782,10 +787,11 @@ static int64_t add_areas(Search *search, const Pruning *p, double *sums, int32_t
 /* Choose those touched documents that may be results by their bounds for the terms from one on; their sums become +0.0. */
 static int64_t choose(Search *search, const Pruning *p, int from, double *sums, int32_t start, const int32_t *touched, int64_t n, int64_t n_found) {
     Candidate *found = grow(search->scratch, &search->scratch->candidates, sizeof(Candidate) * (size_t)(n_found + n + 1));
+    int frequent = from > p->n_sparse ? from : p->n_sparse;
     for (int64_t j = 0; found != NULL && j < n; j++) {
         int32_t row = touched[j];
-        double sum = sums[row - start], rest = 0;
-        for (int t = from; t < p->n; t++) rest += bound_in(search, p->terms[t], row);
+        double sum = sums[row - start], rest = p->rest[from] - p->rest[frequent];
+        for (int t = frequent; t < p->n; t++) rest += bound_in(search, p->terms[t], row);
         int is_found = sum + rest >= p->theta && !is_dead(search->segment, row);
         sums[row - start] = is_found ? 0.0 : -0.0;
         found[n_found] = (Candidate){row, from, sum, rest};
@@ -810,7 +816,7 @@ static void complete(Search *search, const Pruning *p, const Candidate *found) {
 static void gather(Search *search, Pruning *p, double *sums, int32_t *touched) {
     const Segment *segment = search->segment;
     Scratch *s = search->scratch;
-    int64_t width = WINDOW / 16, n_found = 0;
+    int64_t width = WINDOW / 16;
     for (int64_t start = 0; start < segment->n_rows; start += width, width = width < WINDOW ? 2 * width : WINDOW) {
         int32_t stop = (int32_t)(start + width < segment->n_rows ? start + width : segment->n_rows);
         int64_t n = 0;
@@ -829,8 +835,7 @@ static void gather(Search *search, Pruning *p, double *sums, int32_t *touched) {
             add_window(search, p->terms[i], (int32_t)start, stop, sums, touched, n, p, i);
             n = sift(search, p, i + 1, sums, (int32_t)start, touched, n);
         }
-        int64_t before = n_found;
-        n_found = choose(search, p, i, sums, (int32_t)start, touched, n, n_found);
+        int64_t n_found = choose(search, p, i, sums, (int32_t)start, touched, n, 0);
         if (p->e > p->n_sparse) {
             if (p->bounds == NULL) bound_all_areas(search, p);
             if (s->failed) return;
@@ -839,19 +844,13 @@ static void gather(Search *search, Pruning *p, double *sums, int32_t *touched) {
             open = 1;
         }
         if (s->failed) return;
-        Candidate *found = s->candidates.at;
-        int64_t kept = before;
-        for (int64_t j = before; j < n_found; j++) sums[found[j].row - start] = -0.0;
-        for (int64_t j = before; j < n_found; j++) {
-            if (found[j].sum + found[j].rest / 2 >= p->theta) complete(search, p, &found[j]);
-            else found[kept++] = found[j];
-        }
-        n_found = kept;
+        const Candidate *found = s->candidates.at;
+        for (int64_t j = 0; j < n_found; j++) sums[found[j].row - start] = -0.0;
+        for (int64_t j = 0; j < n_found; j++) complete(search, p, &found[j]);
         if (search->best->size > search->best->placed) raise_bar(search->best);
         p->theta = theta_of(search->best);
         if (!open) break;
     }
-    for (int64_t j = 0; j < n_found; j++) complete(search, p, (const Candidate *)s->candidates.at + j);
 }
 
 /* A first k-th score, of some documents that promise much: those with the highest values of the first terms. */
@@ -916,7 +915,7 @@ static void rank_pruned(Search *search, double *sums, int32_t *touched) {
     p.rest[n] = 0;
     for (int i = n; i > 0; i--) p.rest[i - 1] = p.rest[i] + p.terms[i - 1]->bound;
     p.theta = theta_of(search->best);
-    if (p.n_sparse < p.n) sow(search, &p);
+    if (p.theta == -INFINITY) sow(search, &p); /* else the segments before this one say more */
     gather(search, &p, sums, touched);
 }
 
