@@ -908,7 +908,7 @@ static void rank_pruned(Search *search, double *sums, int32_t *touched) {
     n_frequent = n - p.n_sparse;
     if (search->model->form != IMPACT) {
         float *tables = room(s, &s->area_bounds, sizeof(float) * 65536 * (size_t)n_frequent);
-        if (tables == NULL) return;
+        if (s->failed) return; /* tables is NULL, too, where there are no frequent terms */
         for (int t = 0; t < n; t++)
             if (search->terms[t].areas != NULL) tabulate(search->model, &search->terms[t], tables + 65536 * (size_t)--n_frequent);
     }
