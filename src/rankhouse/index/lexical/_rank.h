@@ -6,11 +6,13 @@
  * exhaustive   term after term, window after window of documents, everything is added up;
  * pruned       what cannot reach the k-th score is left out. Lists are divided in two:
  *              sparse lists are added up first, those with the highest bounds, until the others cannot make a
- *              result together (MaxScore, Turtle & Flood 1995); a document found there is looked up in the rest
- *              as long as its sum and their bounds reach the k-th score;
+ *              result together (MaxScore, Turtle & Flood 1995); of a list that needs the frequent ones for a result,
+ *              only postings whose count, and the bounds around their document, are high enough;
  *              frequent lists have a bound for every 64 documents (block maxima, Ding & Suel 2011; ranges of
- *              documents as in BMP, Mallia et al. 2024): the sums of these bounds say which documents found are
- *              looked up, and which areas can hold a result with no word of the sparse lists.
+ *              documents as in BMP, Mallia et al. 2024): only the areas where the sum of these bounds reaches the k-th
+ *              score can hold a result with no word of the sparse lists, and only they are read.
+ *              A document found is looked up in the other lists as long as its sum and their bounds reach the k-th
+ *              score; that of a window is known before the next one begins.
  *
  * Documents that hold all terms are found from the rarest list, whose documents are sought in the others.
  *
