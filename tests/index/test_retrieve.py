@@ -101,6 +101,7 @@ def test_strictly_falling_scores_fall_strictly_and_barely_move(values):
         if by_hand[i] >= by_hand[i - 1]:
             by_hand[i] = np.nextafter(by_hand[i - 1], np.float32(-np.inf))
     assert np.array_equal(fallen, by_hand)
+    assert fallen.tobytes() == strictly_falling(scores, np.array([0, len(scores)])).tobytes()
 
 
 @pytest.mark.parametrize(

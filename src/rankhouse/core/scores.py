@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -168,6 +169,7 @@ def within(values: Doubles, scale: str) -> Doubles:
 # --- float32 numbers in their order ---------------------------------------------------------------------
 
 _LARGEST: Final = 0x7F7FFFFF  # bits of the largest finite float32
+_FEW: Final = 64  # scores, below which numpy's calls cost more than they save
 _NORMAL: Final = 0x00800000  # bits of the smallest one that processors never flush to zero
 
 
@@ -199,10 +201,21 @@ def strictly_falling(scores: FloatArray, offsets: Ordinals | None = None) -> Flo
         rises[starts[(starts > 0) & (starts < len(scores))] - 1] = False
     if not np.count_nonzero(rises):  # several times quicker than any() for a single query
         return scores
+    if offsets is None and len(scores) <= _FEW:
+        return _each_falling(scores)
     # Far below all of the ranking before, none is held down by it.
     below = 0 if offsets is None else np.repeat(np.arange(len(offsets) - 1) << 33, np.diff(offsets))
     place = np.arange(len(scores)) - below
     return from_ordinals(np.minimum.accumulate(ordinals(scores) + place) - place)
+
+
+def _each_falling(scores: FloatArray) -> FloatArray:
+    """Do the same for one ranking score by score: of few, several times quicker."""
+    bits = np.ascontiguousarray(scores, np.float32).view(np.int32).tolist()
+    numbers = [one if one >= 0 else -(one & 0x7FFFFFFF) for one in bits]
+    falling = accumulate(numbers, lambda before, number: min(number, before - 1))
+    back = [number if number >= 0 else -number | 0x80000000 for number in falling]
+    return np.array(back, np.uint32).view(np.float32)
 
 
 def with_room_below(scores: FloatArray, n: int) -> FloatArray:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KNOWN_TERMS: Final = 65_536
 """Terms that stay looked up; then all are forgotten."""
-_MANY: Final = 100
+_MANY: Final = 300
 """Part of all ids; once more were asked for, their files are compared whole instead of block by block."""
 _OPENINGS: Final = 10
 """Times that an index is opened whose manifest has changed each time before its files were open."""

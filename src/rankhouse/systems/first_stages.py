@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from rankhouse.core import notation
@@ -22,15 +23,21 @@ class Lexical(FirstStage):
     feedback: str = ""  # ``rm3(terms=10, docs=10, weight=0.5)``; "" for none
 
     def __post_init__(self) -> None:
-        notation.choose(notation.parse(self.model).name, {**WEIGHTINGS, **ENCODED}, "model")
-        object.__setattr__(self, "model", canonical(self.model, WEIGHTINGS, "model"))
-        object.__setattr__(self, "feedback", canonical(self.feedback, FEEDBACKS, "feedback"))
+        model, feedback = _canonical(self.model, self.feedback)
+        object.__setattr__(self, "model", model)
+        object.__setattr__(self, "feedback", feedback)
 
     def __str__(self) -> str:
         if not self.feedback:
             return self.model
         name, inside = notation.parse(self.model).name, self.model.partition("(")[2][:-1]
         return f"{name}({', '.join(filter(None, [inside, f'feedback={self.feedback}']))})"
+
+
+@lru_cache(maxsize=64)  # a query asked alone pays for it
+def _canonical(model: str, feedback: str) -> tuple[str, str]:
+    notation.choose(notation.parse(model).name, {**WEIGHTINGS, **ENCODED}, "model")
+    return canonical(model, WEIGHTINGS, "model"), canonical(feedback, FEEDBACKS, "feedback")
 
 
 @dataclass(frozen=True, repr=False)

@@ -88,11 +88,52 @@ static uint8_t *pack(uint8_t *out, const uint32_t *values, int64_t n, int bits) 
     return out;
 }
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+#define WIDEST 25 /* bits of a value that four bytes hold wherever it begins */
+
+/* Unpack n values, a multiple of eight, of few bits; up to sixteen bytes behind them are read. Each is one more than what is
+ * packed; where they are gaps they are added up behind a row. */
+__attribute__((target("avx2"))) static void unpack_eights(const uint8_t *in, int bits, int n, int32_t row, int are_gaps, int32_t *out) {
+    __m256i begins = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3), _mm256_set1_epi32(bits));
+    int rest = 4 * bits & 7; /* where the fifth value begins in its byte */
+    begins = _mm256_add_epi32(begins, _mm256_setr_epi32(0, 0, 0, 0, rest, rest, rest, rest));
+    __m256i bytes = _mm256_mullo_epi32(_mm256_srli_epi32(begins, 3), _mm256_set1_epi32(0x01010101));
+    __m256i order = _mm256_add_epi32(bytes, _mm256_set1_epi32(0x03020100)), shifts = _mm256_and_si256(begins, _mm256_set1_epi32(7));
+    __m256i mask = _mm256_set1_epi32((int)mask_of(bits)), one = _mm256_set1_epi32(1), before = _mm256_set1_epi32(row);
+    __m256i fourth = _mm256_setr_epi32(3, 3, 3, 3, 3, 3, 3, 3), last = _mm256_setr_epi32(7, 7, 7, 7, 7, 7, 7, 7);
+    for (int i = 0; i < n; i += 8, in += bits) {
+        __m256i v = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)in));
+        v = _mm256_inserti128_si256(v, _mm_loadu_si128((const __m128i *)(in + bits / 2)), 1);
+        v = _mm256_srlv_epi32(_mm256_shuffle_epi8(v, order), shifts);
+        v = _mm256_add_epi32(_mm256_and_si256(v, mask), one);
+        if (are_gaps) {
+            v = _mm256_add_epi32(v, _mm256_slli_si256(v, 4));
+            v = _mm256_add_epi32(v, _mm256_slli_si256(v, 8));
+            v = _mm256_add_epi32(v, _mm256_blend_epi32(_mm256_setzero_si256(), _mm256_permutevar8x32_epi32(v, fourth), 0xF0));
+            __m256i sum = _mm256_permutevar8x32_epi32(v, last);
+            v = _mm256_add_epi32(v, before);
+            before = _mm256_add_epi32(before, sum);
+        }
+        _mm256_storeu_si256((__m256i *)(out + i), v);
+    }
+}
+
+/* How many values of a block may be unpacked so, of a list that ends, but for its pad, at a byte. */
+static inline int quick_part(const uint8_t *in, const uint8_t *end, int bits, int n) {
+    return n >= 8 && bits <= WIDEST && end + PAD - in >= bytes_of(n, bits) + 16 && __builtin_cpu_supports("avx2") ? n & -8 : 0;
+}
+#else
+#define unpack_eights(in, bits, n, row, are_gaps, out) ((void)0)
+#define quick_part(in, end, bits, n) 0
+#endif
+
 /* Rows from gaps. Eight at a time: the sums do not wait for each other. */
-static void unpack_rows(const uint8_t *in, int bits, int n, int32_t row, int32_t *rows) {
-    uint32_t mask = mask_of(bits), at = (uint32_t)row;
-    int i = 0;
-    for (; i + 8 <= n; i += 8, in += bits) {
+static void unpack_rows(const uint8_t *in, const uint8_t *end, int bits, int n, int32_t row, int32_t *rows) {
+    int i = quick_part(in, end, bits, n);
+    if (i) unpack_eights(in, bits, i, row, 1, rows);
+    uint32_t mask = mask_of(bits), at = (uint32_t)(i ? rows[i - 1] : row);
+    for (in += i / 8 * bits; i + 8 <= n; i += 8, in += bits) {
         uint32_t g[8];
         for (int j = 0; j < 8; j++) g[j] = (uint32_t)(load64(in + (j * bits >> 3)) >> (j * bits & 7)) & mask;
         uint32_t two = g[0] + g[1] + 2, four = two + g[2] + g[3] + 2, six = four + g[4] + g[5] + 2;
@@ -109,11 +150,11 @@ static void unpack_rows(const uint8_t *in, int bits, int n, int32_t row, int32_t
     for (int j = 0; i < n; i++, j++) rows[i] = (int32_t)(at += packed(in, j, bits) + 1);
 }
 
-/* Counts, as float32 where they are scored as such. */
-static void unpack_counts(const uint8_t *in, int bits, int n, int32_t *counts) {
+static void unpack_counts(const uint8_t *in, const uint8_t *end, int bits, int n, int32_t *counts) {
+    int i = quick_part(in, end, bits, n);
     uint32_t mask = mask_of(bits);
-    int i = 0;
-    for (; i + 8 <= n; i += 8, in += bits)
+    if (i) unpack_eights(in, bits, i, 0, 0, counts);
+    for (in += i / 8 * bits; i + 8 <= n; i += 8, in += bits)
         for (int j = 0; j < 8; j++)
             counts[i + j] = 1 + (int32_t)((uint32_t)(load64(in + (j * bits >> 3)) >> (j * bits & 7)) & mask);
     for (int j = 0; i < n; i++, j++) counts[i] = 1 + (int32_t)packed(in, j, bits);

@@ -6,11 +6,13 @@
  * exhaustive   term after term, window after window of documents, everything is added up;
  * pruned       what cannot reach the k-th score is left out. Lists are divided in two:
  *              sparse lists are added up first, those with the highest bounds, until the others cannot make a
- *              result together (MaxScore, Turtle & Flood 1995); a document found there is looked up in the rest
- *              as long as its sum and their bounds reach the k-th score;
+ *              result together (MaxScore, Turtle & Flood 1995); of a list that needs the frequent ones for a result,
+ *              only postings whose count, and the bounds around their document, are high enough;
  *              frequent lists have a bound for every 64 documents (block maxima, Ding & Suel 2011; ranges of
- *              documents as in BMP, Mallia et al. 2024): the sums of these bounds say which documents found are
- *              looked up, and which areas can hold a result with no word of the sparse lists.
+ *              documents as in BMP, Mallia et al. 2024): only the areas where the sum of these bounds reaches the k-th
+ *              score can hold a result with no word of the sparse lists, and only they are read.
+ *              A document found is looked up in the other lists as long as its sum and their bounds reach the k-th
+ *              score; that of a window is known before the next one begins.
  *
  * Documents that hold all terms are found from the rarest list, whose documents are sought in the others.
  *
@@ -30,6 +32,8 @@
 #define PRUNED_SHARE 8192   /* documents for each that is asked for, below which adding up is quicker */
 #define DEAR 32              /* postings read by the way in the time of one looked up */
 #define FEW 16               /* postings of a block that are read one by one */
+#define CEILINGS 16          /* counts that have bounds of their own */
+#define MANY 16              /* one of so many areas: then all are read */
 #define SEED_BLOCKS 4        /* of a list, from which a first k-th score comes */
 #define MARKED 65536        /* documents marked at a time, a bit each, where matches are counted */
 #define SLACK (1 - 1e-6)    /* of a k-th score: bounds are rounded, float32 itself is worth 6e-8 */
@@ -189,7 +193,7 @@ typedef struct {
     const Area *areas;  /* of a frequent term */
     float *area_bounds; /* [count][length code], or NULL */
     double weight, bound;
-    float ratio_weight;
+    float ratio_weight, by_count[CEILINGS]; /* by_count: what a posting with so many occurrences, or more, is worth at most */
     int64_t n;
     int n_blocks, highest, place; /* place: in the order of sums */
     int block, count, at, counted, scored; /* the block that is unpacked, its postings, the next of them */
@@ -299,7 +303,7 @@ static int load(Search *search, Term *term, int block) {
         if (!block_facts(term, block, &at, &gap_bits, &count_bits, &n)) goto damaged;
         term->count = n;
         term->before = block ? last_row(term, block - 1) : -1;
-        unpack_rows(at, gap_bits, n, term->before, term->rows);
+        unpack_rows(at, term->end, gap_bits, n, term->before, term->rows);
         search->scratch->unpacked += n;
         /* Gaps of so many bits could add up to more than 32. */
         if (gap_bits > 24)
@@ -328,7 +332,7 @@ static void load_counts(Term *term, int from, int to) {
     if (to - from < FEW) {
         for (int i = from; i < to; i++) term->counts[i] = 1 + (int32_t)packed(at, i, count_bits);
     } else {
-        unpack_counts(at, count_bits, n, term->counts);
+        unpack_counts(at, term->end, count_bits, n, term->counts);
         term->counted = 1;
     }
 }
@@ -401,20 +405,21 @@ static double value_of_bound(const Model *model, const Term *term, uint16_t boun
     return table_value(term, model, count, code);
 }
 
-/* What no posting of a list exceeds. */
-static double bound_of_list(const Model *model, const Term *term) {
-    double bound = 0;
-    if (term->given != NULL) {
-        for (int64_t i = 0; i < term->n; i++) bound = term->given[i] > bound ? term->given[i] : bound;
-    } else if (term->skips == NULL) {
-        bound = value_of_bound(model, term, load16(term->blocks - 2));
-    } else {
-        for (int block = 0; block < term->n_blocks; block++) {
-            double value = value_of_bound(model, term, load16(term->skips + (int64_t)SKIP * block + 10));
-            bound = value > bound ? value : bound;
-        }
+/* Find what no posting of a list exceeds, and none of each count. */
+static void bound_list(const Model *model, Term *term) {
+    int code = 255;
+    term->bound = 0;
+    if (term->given != NULL)
+        for (int64_t i = 0; i < term->n; i++) term->bound = term->given[i] > term->bound ? term->given[i] : term->bound;
+    for (int block = 0; term->given == NULL && block < term->n_blocks; block++) {
+        uint16_t bound = load16(term->skips == NULL ? term->blocks - 2 : term->skips + (int64_t)SKIP * block + 10);
+        double value = value_of_bound(model, term, bound);
+        term->bound = value > term->bound ? value : term->bound;
+        code = (bound & 255) < code ? bound & 255 : code;
     }
-    return bound;
+    if (term->given != NULL || model->form == IMPACT) return;
+    for (int count = 0; count < CEILINGS - 1; count++) term->by_count[count] = (float)value_of_bound(model, term, (uint16_t)(count << 8 | code));
+    term->by_count[CEILINGS - 1] = (float)term->bound;
 }
 
 /* --- exhaustive ------------------------------------------------------------------------------------------- */
@@ -445,13 +450,46 @@ static inline int may_hold(const Term *term, int32_t row) {
     return term->areas == NULL || (term->areas[row / AREA].fours >> (row / 4 & 15) & 1);
 }
 
+/* A bound in an area, or 0 where none of the four documents around a row holds the term: without a branch to be guessed. */
+static inline float bound_if(Area area, int32_t row, float bound) {
+    uint32_t bits;
+    memcpy(&bits, &bound, 4);
+    bits &= 0u - (area.fours >> ((uint32_t)row / 4 & 15) & 1u);
+    memcpy(&bound, &bits, 4);
+    return bound;
+}
+
 /* What a term adds to a document at most, by its bound in the area and the document's own length. */
 static inline double bound_in(const Search *search, const Term *term, int32_t row) {
     if (term->areas == NULL) return term->bound;
-    if (!may_hold(term, row)) return 0;
-    Area area = term->areas[row / AREA];
-    if (search->model->form == IMPACT) return term->weight * (double)score_of_half(area.bound);
-    return term->area_bounds[(area.bound & 0xFF00) | search->segment->codes[row]];
+    Area area = term->areas[(uint32_t)row / AREA];
+    if (search->model->form == IMPACT) return term->weight * (double)bound_if(area, row, score_of_half(area.bound));
+    return bound_if(area, row, term->area_bounds[(area.bound & 0xFF00) | search->segment->codes[row]]);
+}
+
+/* Find what postings [from, to) of a term are worth at most with the frequent terms behind it, without a branch to be guessed. */
+static void find_ceilings(const Search *search, const Pruning *p, int i, int from, int to, float *ceilings) {
+    Term *term = p->terms[i];
+    const int32_t *rows = term->rows;
+    int is_impact = search->model->form == IMPACT;
+    if (i >= p->n_sparse) {
+        for (int at = from; at < to; at++) ceilings[at] = 0;
+    } else if (term->given != NULL || is_impact) {
+        if (!term->scored) score(search, term, 0, term->count);
+        term->scored = 1;
+        for (int at = from; at < to; at++) ceilings[at] = (float)term->values[at];
+    } else {
+        load_counts(term, 0, term->count);
+        for (int at = from; at < to; at++) ceilings[at] = term->by_count[term->counts[at] < CEILINGS ? term->counts[at] : CEILINGS - 1];
+    }
+    for (int f = i < p->n_sparse ? p->n_sparse : i; f < p->n; f++) {
+        const Area *areas = p->terms[f]->areas;
+        const float *bounds = p->terms[f]->area_bounds, weight = (float)p->terms[f]->weight;
+        for (int at = from; at < to; at++) {
+            Area area = areas[(uint32_t)rows[at] / AREA];
+            ceilings[at] += bound_if(area, rows[at], is_impact ? weight * score_of_half(area.bound) : bounds[area.bound]);
+        }
+    }
 }
 
 /* Bring the places of those postings [from, to) of a term to the front that may belong to a result: their documents
@@ -459,33 +497,15 @@ static inline double bound_in(const Search *search, const Term *term, int32_t ro
 static int worthy(const Search *search, const Pruning *p, int i, int from, int to, const double *sums, int32_t start,
                   uint8_t *places) {
     const int32_t *rows = p->terms[i]->rows;
-    double sparse = i < p->n_sparse ? p->rest[i] - p->rest[p->n_sparse] : 0;
-    float least = (float)(p->theta - sparse) * (1 - 1e-5f);
-    int n = 0, kept = 0, first = i < p->n_sparse ? p->n_sparse : i;
-    if (p->n - first == 1) {
-        const Area *areas = p->terms[first]->areas;
-        for (int at = from; at < to; at++) {
-            int32_t row = rows[at];
-            places[n] = (uint8_t)at;
-            n += (areas[row / AREA].fours >> (row / 4 & 15) & 1) | !is_untouched(sums[row - start]);
-        }
-    } else {
-        for (int at = from; at < to; at++) {
-            places[n] = (uint8_t)at;
-            n += (p->bounds[rows[at] / AREA] >= least) | !is_untouched(sums[rows[at] - start]);
-        }
+    int n = 0;
+    double others = i < p->n_sparse ? p->rest[i + 1] - p->rest[p->n_sparse] : 0; /* sparse ones behind it */
+    float least = (float)(p->theta - others) * (1 - 1e-5f), ceilings[PACK];
+    find_ceilings(search, p, i, from, to, ceilings);
+    for (int at = from; at < to; at++) {
+        places[n] = (uint8_t)at;
+        n += (ceilings[at] >= least) | (i > 0 && !is_untouched(sums[rows[at] - start]));
     }
-    for (int j = 0; j < n; j++) {
-        int32_t row = rows[places[j]];
-        double rest = sparse;
-        if (is_untouched(sums[row - start]))
-            for (int f = first; f < p->n && rest < p->theta; f++) rest += bound_in(search, p->terms[f], row);
-        else
-            rest = p->theta;
-        places[kept] = places[j];
-        kept += rest >= p->theta;
-    }
-    return kept;
+    return n;
 }
 
 /* The same for a term that cannot make a result: only touched documents count. */
@@ -626,7 +646,7 @@ static void rank_exhaustive(Search *search, double *sums, int32_t *touched, int6
 static inline int first_from(const Term *term, int32_t row) {
     const int32_t *rows = term->rows;
     int at = 0;
-    for (int step = PACK / 2; step; step /= 2) at += rows[at + step - 1] < row ? step : 0;
+    for (int step = PACK / 2; step; step /= 2) at += step & -(rows[at + step - 1] < row); /* no branch to be guessed */
     return at + (rows[at] < row);
 }
 
@@ -728,36 +748,9 @@ static int essential(const Pruning *p) {
     return e;
 }
 
-/* The k-th highest of the sums seen so far: no k-th score is lower. */
-typedef struct {
-    uint64_t *keys, bar;
-    int64_t size, k;
-} Kth;
-
-static void note_sum(Kth *kth, double sum) {
-    uint64_t key = ordered_bits((float)sum);
-    if (key <= kth->bar) return;
-    kth->keys[kth->size++] = key;
-    if (kth->size < 2 * kth->k + 64) return;
-    select_greatest(kth->keys, kth->size, kth->k);
-    kth->size = kth->k;
-    kth->bar = least_of(kth->keys, kth->k);
-}
-
-static void use_sums(const Kth *kth, Best *best, Pruning *p) {
-    if (kth->size < kth->k) return;
-    uint64_t bar = kth->bar;
-    if (kth->size > kth->k) {
-        select_greatest(kth->keys, kth->size, kth->k);
-        bar = least_of(kth->keys, kth->k);
-    }
-    set_floor(best, score_of(bar << 32));
-    p->theta = theta_of(best);
-}
-
 /* Go on in a list from a row. */
 static void go_on(Search *search, Term *term, int32_t row) {
-    if (seek(search, term, row)) term->at = first_from(term, row);
+    if (term->block < term->n_blocks && seek(search, term, row)) term->at = first_from(term, row);
     else term->block = term->n_blocks;
 }
 
@@ -766,53 +759,45 @@ static int64_t sift(const Search *search, const Pruning *p, int from, double *su
     int64_t kept = 0;
     double least = p->theta - p->rest[from];
     for (int64_t i = 0; i < n; i++) {
-        double *sum = &sums[touched[i] - start];
-        touched[kept] = touched[i];
-        if (*sum >= least) kept++;
-        else *sum = -0.0;
+        int32_t row = touched[i];
+        double both[2] = {-0.0, sums[row - start]}; /* no branch to be guessed */
+        int is_kept = both[1] >= least;
+        sums[row - start] = both[is_kept];
+        touched[kept] = row;
+        kept += is_kept;
     }
     return kept;
 }
 
-/* Add up the essential terms; keep the documents whose sum and what may come reach the k-th score. */
-static int64_t gather(Search *search, Pruning *p, double *sums, int32_t *touched, Kth *kth) {
-    const Segment *segment = search->segment;
-    Scratch *s = search->scratch;
-    int64_t n_found = 0, width = WINDOW / 16;
-    for (int i = 0; i < p->n; i++) load(search, p->terms[i], 0);
-    for (int64_t start = 0; start < segment->n_rows; start += width, width = width < WINDOW ? 2 * width : WINDOW) {
-        int32_t stop = (int32_t)(start + width < segment->n_rows ? start + width : segment->n_rows);
-        int i = 0, open = 0;
-        int64_t n = 0;
-        p->e = essential(p);
-        for (; i < p->e; i++) {
-            Term *term = p->terms[i];
-            int is_filtered = p->n_sparse < p->n && p->rest[i] - p->rest[p->n_sparse] < p->theta;
-            if (is_filtered && p->bounds == NULL && p->n - p->n_sparse > 1) bound_all_areas(search, p);
-            if (s->failed) return 0;
-            n = add_window(search, term, (int32_t)start, stop, sums, touched, n, is_filtered ? p : NULL, i);
-            open |= term->block < term->n_blocks;
+/* Add up the frequent terms in those areas of [start, stop) that can hold a result with none of the sparse terms: one by
+ * one, or all where these are many. */
+static int64_t add_areas(Search *search, const Pruning *p, double *sums, int32_t start, int32_t stop, int32_t *touched) {
+    float least = (float)p->theta * (1 - 1e-5f);
+    int64_t n = 0, n_areas = 0;
+    for (int32_t first = start; first < stop; first += AREA) n_areas += p->bounds[first / AREA] >= least;
+    int32_t step = n_areas * MANY > (stop - start) / AREA ? stop - start : AREA;
+    for (int32_t first = start; n_areas && first < stop; first += step) {
+        if (step == AREA && p->bounds[first / AREA] < least) continue;
+        for (int i = p->n_sparse; i < p->e; i++) {
+            go_on(search, p->terms[i], first);
+            n = add_window(search, p->terms[i], start, first + step < stop ? first + step : stop, sums, touched, n, p, i);
         }
-        n = sift(search, p, i, sums, (int32_t)start, touched, n);
-        /* Reading a short list by the way is quicker than looking many documents up. */
-        for (; i < p->n_sparse && n && (double)p->terms[i]->n * (double)width < (double)n * DEAR * (double)segment->n_rows; i++) {
-            go_on(search, p->terms[i], (int32_t)start);
-            add_window(search, p->terms[i], (int32_t)start, stop, sums, touched, n, p, i);
-            n = sift(search, p, i + 1, sums, (int32_t)start, touched, n);
-        }
-        Candidate *found = grow(s, &s->candidates, sizeof(Candidate) * (size_t)(n_found + n + 1));
-        if (s->failed) return 0;
-        for (int64_t j = 0; j < n; j++) {
-            int32_t row = touched[j];
-            double sum = sums[row - start], rest = 0;
-            sums[row - start] = -0.0;
-            for (int t = i; t < p->n; t++) rest += bound_in(search, p->terms[t], row);
-            if (sum + rest < p->theta || is_dead(segment, row)) continue;
-            note_sum(kth, sum);
-            found[n_found++] = (Candidate){row, i, sum, rest};
-        }
-        use_sums(kth, search->best, p);
-        if (!open) break;
+    }
+    return n;
+}
+
+/* Choose those touched documents that may be results by their bounds for the terms from one on; their sums become +0.0. */
+static int64_t choose(Search *search, const Pruning *p, int from, double *sums, int32_t start, const int32_t *touched, int64_t n, int64_t n_found) {
+    Candidate *found = grow(search->scratch, &search->scratch->candidates, sizeof(Candidate) * (size_t)(n_found + n + 1));
+    int frequent = from > p->n_sparse ? from : p->n_sparse;
+    for (int64_t j = 0; found != NULL && j < n; j++) {
+        int32_t row = touched[j];
+        double sum = sums[row - start], rest = p->rest[from] - p->rest[frequent];
+        for (int t = frequent; t < p->n; t++) rest += bound_in(search, p->terms[t], row);
+        int is_found = sum + rest >= p->theta && !is_dead(search->segment, row);
+        sums[row - start] = is_found ? 0.0 : -0.0;
+        found[n_found] = (Candidate){row, from, sum, rest};
+        n_found += is_found;
     }
     return n_found;
 }
@@ -829,9 +814,50 @@ static void complete(Search *search, const Pruning *p, const Candidate *found) {
     if (sum >= p->theta) offer(search->best, rounded(search, sum, found->row), found->row);
 }
 
+/* Add up the essential terms, window after window; complete the documents whose sum and what may come reach the k-th score. */
+static void gather(Search *search, Pruning *p, double *sums, int32_t *touched) {
+    const Segment *segment = search->segment;
+    Scratch *s = search->scratch;
+    int64_t width = WINDOW / 16;
+    for (int64_t start = 0; start < segment->n_rows; start += width, width = width < WINDOW ? 2 * width : WINDOW) {
+        int32_t stop = (int32_t)(start + width < segment->n_rows ? start + width : segment->n_rows);
+        int64_t n = 0;
+        int i = 0, open = 0;
+        p->e = essential(p);
+        for (; i < p->e && i < p->n_sparse; i++) {
+            go_on(search, p->terms[i], (int32_t)start);
+            int is_filtered = p->n_sparse < p->n && p->rest[i] - p->rest[p->n_sparse] < p->theta;
+            n = add_window(search, p->terms[i], (int32_t)start, stop, sums, touched, n, is_filtered ? p : NULL, i);
+            open |= p->terms[i]->block < p->terms[i]->n_blocks;
+        }
+        n = sift(search, p, i, sums, (int32_t)start, touched, n);
+        /* Reading a short list by the way is quicker than looking many documents up. */
+        for (; i < p->n_sparse && n && (double)p->terms[i]->n * (double)width < (double)n * DEAR * (double)segment->n_rows; i++) {
+            go_on(search, p->terms[i], (int32_t)start);
+            add_window(search, p->terms[i], (int32_t)start, stop, sums, touched, n, p, i);
+            n = sift(search, p, i + 1, sums, (int32_t)start, touched, n);
+        }
+        int64_t n_found = choose(search, p, i, sums, (int32_t)start, touched, n, 0);
+        if (p->e > p->n_sparse) {
+            if (p->bounds == NULL) bound_all_areas(search, p);
+            if (s->failed) return;
+            n = add_areas(search, p, sums, (int32_t)start, stop, touched);
+            n_found = choose(search, p, p->e, sums, (int32_t)start, touched, n, n_found);
+            open = 1;
+        }
+        if (s->failed) return;
+        const Candidate *found = s->candidates.at;
+        for (int64_t j = 0; j < n_found; j++) sums[found[j].row - start] = -0.0;
+        for (int64_t j = 0; j < n_found; j++) complete(search, p, &found[j]);
+        if (search->best->size > search->best->placed) raise_bar(search->best);
+        p->theta = theta_of(search->best);
+        if (!open) break;
+    }
+}
+
 /* A first k-th score, of some documents that promise much: those with the highest values of the first terms. */
-static void sow(Search *search, Pruning *p, Kth *kth) {
-    int64_t wanted = kth->k + 4, n = 0;
+static void sow(Search *search, Pruning *p) {
+    int64_t k = search->best->k, wanted = k + 4, n = 0, n_sums = 0;
     uint64_t *seeds = room(search->scratch, &search->scratch->seeds, sizeof(uint64_t) * (size_t)(SEED_BLOCKS * PACK + wanted) );
     if (seeds == NULL) return;
     for (int i = 0; i < p->n && n < wanted; i++) {
@@ -852,14 +878,15 @@ static void sow(Search *search, Pruning *p, Kth *kth) {
     for (int64_t j = 0; j < n; j++) {
         int32_t row = (int32_t)(0xFFFFFFFFu - (uint32_t)seeds[j]);
         double sum = 0, value;
-        if ((j && seeds[j] == seeds[j - 1]) || is_dead(search->segment, row)) continue;
+        if ((j + 1 < n && seeds[j] == seeds[j + 1]) || is_dead(search->segment, row)) continue;
         for (int t = 0; t < p->n; t++)
             if (bound_in(search, p->terms[t], row) > 0 && look_up(search, p->terms[t], row, &value)) sum += value;
-        note_sum(kth, sum);
+        seeds[n_sums++] = ordered_bits((float)sum); /* over those that were read */
     }
-    use_sums(kth, search->best, p);
-    kth->size = 0;
-    kth->bar = 0;
+    if (n_sums < k) return;
+    select_greatest(seeds, n_sums, k);
+    set_floor(search->best, score_of(least_of(seeds, k) << 32));
+    p->theta = theta_of(search->best);
 }
 
 static int stands_before(const Term *one, const Term *other) {
@@ -869,13 +896,10 @@ static int stands_before(const Term *one, const Term *other) {
 
 static void rank_pruned(Search *search, double *sums, int32_t *touched) {
     Scratch *s = search->scratch;
-    Best *best = search->best;
     int n = search->n_terms, n_frequent;
-    char *place = room(s, &s->partial, (sizeof(Term *) + sizeof(double)) * (size_t)(n + 1) + sizeof(uint64_t) * (size_t)(2 * best->k + 64));
+    double *place = room(s, &s->partial, (sizeof(Term *) + sizeof(double)) * (size_t)(n + 1));
     if (place == NULL) return;
-    Kth kth = {.keys = (uint64_t *)place, .k = best->k};
-    Pruning p = {.n = n, .n_sparse = 0, .rest = (double *)(kth.keys + 2 * best->k + 64)};
-    p.terms = (Term **)(p.rest + n + 1);
+    Pruning p = {.n = n, .rest = place, .terms = (Term **)(place + n + 1)};
     for (int t = 0; t < n; t++) {
         Term *term = &search->terms[t];
         int i = t;
@@ -886,21 +910,15 @@ static void rank_pruned(Search *search, double *sums, int32_t *touched) {
     n_frequent = n - p.n_sparse;
     if (search->model->form != IMPACT) {
         float *tables = room(s, &s->area_bounds, sizeof(float) * 65536 * (size_t)n_frequent);
+        if (s->failed) return; /* tables is NULL, too, where there are no frequent terms */
         for (int t = 0; t < n; t++)
             if (search->terms[t].areas != NULL) tabulate(search->model, &search->terms[t], tables + 65536 * (size_t)--n_frequent);
     }
     p.rest[n] = 0;
     for (int i = n; i > 0; i--) p.rest[i - 1] = p.rest[i] + p.terms[i - 1]->bound;
-    p.theta = theta_of(best);
-    if (p.n_sparse < p.n) sow(search, &p, &kth);
-    int64_t n_found = gather(search, &p, sums, touched, &kth);
-    for (int t = 0; t < n; t++) search->terms[t].block = search->terms[t].n_blocks; /* nothing is unpacked yet */
-    const Candidate *found = s->candidates.at;
-    for (int64_t i = 0; i < n_found && !s->failed; i++) {
-        uint64_t bar = best->bar;
-        complete(search, &p, &found[i]);
-        if (best->bar != bar) p.theta = theta_of(best);
-    }
+    p.theta = theta_of(search->best);
+    if (p.theta == -INFINITY) sow(search, &p); /* else the segments before this one say more */
+    gather(search, &p, sums, touched);
 }
 
 /* --- matches ----------------------------------------------------------------------------------------------- */
@@ -996,7 +1014,7 @@ static void rank_segment(Search *search, double *sums, int32_t *touched) {
         rank_exhaustive(search, sums, touched, postings);
         return;
     }
-    for (int t = 0; t < search->n_terms; t++) search->terms[t].bound = bound_of_list(search->model, &search->terms[t]);
+    for (int t = 0; t < search->n_terms; t++) bound_list(search->model, &search->terms[t]);
     rank_pruned(search, sums, touched);
 }
 #endif
