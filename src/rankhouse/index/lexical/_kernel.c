@@ -1407,4 +1407,9 @@ static PyMethodDef methods[] = {{"highest", highest, METH_VARARGS, highest_doc},
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", "Loops of the lexical index.", -1, methods,
                                     NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__kernel(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__kernel(void) {
+#ifdef WIDEST
+    unpacks_eights = processor_has(AVX2);
+#endif
+    return PyModule_Create(&module);
+}

@@ -90,7 +90,10 @@ static uint8_t *pack(uint8_t *out, const uint32_t *values, int64_t n, int bits) 
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
+#include "../../core/_processor.h"
 #define WIDEST 25 /* bits of a value that four bytes hold wherever it begins */
+
+static int unpacks_eights; /* whether the processor does; asked once, when the module is loaded */
 
 /* Unpack n values, a multiple of eight, of few bits; up to sixteen bytes behind them are read. Each is one more than what is
  * packed; where they are gaps they are added up behind a row. */
@@ -121,7 +124,7 @@ __attribute__((target("avx2"))) static void unpack_eights(const uint8_t *in, int
 
 /* How many values of a block may be unpacked so, of a list that ends, but for its pad, at a byte. */
 static inline int quick_part(const uint8_t *in, const uint8_t *end, int bits, int n) {
-    return n >= 8 && bits <= WIDEST && end + PAD - in >= bytes_of(n, bits) + 16 && __builtin_cpu_supports("avx2") ? n & -8 : 0;
+    return n >= 8 && bits <= WIDEST && end + PAD - in >= bytes_of(n, bits) + 16 && unpacks_eights ? n & -8 : 0;
 }
 #else
 #define unpack_eights(in, bits, n, row, are_gaps, out) ((void)0)
