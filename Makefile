@@ -67,7 +67,7 @@ $(HOSTS): pyproject.toml constraints.txt $(wildcard tests/hosts/requirements/*.t
 # What the other environment skips: the adapters beside their hosts, and the pages that import them.
 test-hosts: $(HOSTS)
 	.venv-hosts/bin/python -m pytest -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
-	  tests/hosts tests/test_docs.py -m outside -k "not extension and (hosts or from-)"
+	  tests/hosts tests/test_docs.py -m outside -k "not extension and (hosts or from-)" $(REPORT)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks .ci
