@@ -101,7 +101,7 @@ def main() -> None:
         names = tested(Path(folder, "report.xml"))
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(names, versions())}\n{END}{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n{table(names, versions())}{END}{after}", encoding="utf-8")
     print(PAGE)
 
 
