@@ -47,7 +47,7 @@ tolerance. Rows whose data are not there are skipped, with the reason. "Never ru
 expected number is published, but nobody of this project has compared it with rankhouse yet.
 
 Rows without a published number that was measured likewise are named below the table of a recipe that was
-never run here: rerankers on NanoBEIR and on MTEB, for example ([why](recipes.md#nanobeir-and-mteb)). The tests run
+never run here: rerankers on NanoBEIR and on MTEB ([why](recipes.md#nanobeir-and-mteb)). The tests run
 recipes at their smallest size, on made-up data, which says that they work and nothing of these numbers.
 """
 
