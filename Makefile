@@ -73,6 +73,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks .ci
 	$(BIN)/ruff check src tests benchmarks .ci
 	$(BIN)/mypy
+	$(BIN)/python .ci/api.py
 	$(BIN)/python -m pytest $(CHECKS)
 
 # The site, as plain files under site/; a dead link stops it (--quiet would not count warnings).
