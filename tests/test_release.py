@@ -66,6 +66,8 @@ def test_actions_are_pinned_and_only_the_upload_may_publish():
     assert used
     assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one) for one in used)
     assert workflow.count("id-token: write") == 1
+    assert workflow.count("contents: write") == 1  # the site's
+    assert workflow.count("make docs-version") == 1
     assert "permissions: {}" in workflow
 
 

@@ -176,7 +176,7 @@ def _judgements(path: Path, skips: Skips) -> Iterator[tuple[int, tuple[str, str,
 
 def _json_judgement(raw: bytes, path: Path, line: int) -> tuple[str, str, str]:
     wanted = 'no judgement; a line is {"query-id", "corpus-id", "score"}'
-    return judgement(from_json(_decoder, raw, wanted, path, line), path, line)
+    return judgement(from_json(_decoder, raw, wanted, path, line=line), path, line)
 
 
 def read_qrels(path: PathLike, skips: Skips | None = None) -> Qrels:
