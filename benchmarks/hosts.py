@@ -55,7 +55,9 @@ def tested(report: Path) -> list[str]:
     """Run the tests; return their names, all of which passed."""
     make = ["make", "--silent", "-C", str(ROOT), "test-hosts", f"REPORT=--junitxml={report}"]
     done = subprocess.run(make, check=False)
-    cases = ET.parse(report).getroot().iter("testcase")
+    # Pyserini, which needs Java, is no host: its page is tested where it is installed.
+    found = ET.parse(report).getroot().iter("testcase")
+    cases = [case for case in found if "pyserini" not in case.get("classname", "")]
     names = {f"{case.get('classname')}.{case.get('name')}": list(case) for case in cases}
     left = [
         name
