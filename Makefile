@@ -16,7 +16,7 @@ HOSTS := .venv-hosts/.installed
 # Hundreds of tests start a command: each would compile the source again where an environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-slow test-all test-newest clients hosts test-hosts check docs bench wheels clean
+.PHONY: install demo test test-slow test-all test-newest clients hosts test-hosts check docs docs-version bench wheels clean
 
 install: $(STAMP)
 
@@ -67,18 +67,25 @@ $(HOSTS): pyproject.toml constraints.txt $(wildcard tests/hosts/requirements/*.t
 # What the other environment skips: the adapters beside their hosts, and the pages that import them.
 test-hosts: $(HOSTS)
 	.venv-hosts/bin/python -m pytest -o asyncio_mode=auto -o asyncio_default_fixture_loop_scope=function \
-	  tests/hosts tests/test_docs.py -m outside -k "not extension and (hosts or from-)"
+	  tests/hosts tests/test_docs.py -m outside -k "not extension and (hosts or from-)" $(REPORT)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check src tests benchmarks .ci
 	$(BIN)/ruff check src tests benchmarks .ci
 	$(BIN)/mypy
+	$(BIN)/python .ci/api.py
 	$(BIN)/python -m pytest $(CHECKS)
 
 # The site, as plain files under site/; a dead link stops it (--quiet would not count warnings).
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
+
+# This version of the site beside the earlier ones, on the branch gh-pages:  make docs-version VERSION=0.1.0
+docs-version: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt mike
+	NO_MKDOCS_2_WARNING=1 SITE_VERSIONS=mike PATH="$(CURDIR)/$(BIN):$$PATH" \
+	  $(BIN)/mike deploy --update-aliases "$(VERSION)" latest
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"

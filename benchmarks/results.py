@@ -46,8 +46,9 @@ The table that it prints shows the expected number, the number found and whether
 tolerance. Rows whose data are not there are skipped, with the reason. "Never run here" means that the
 expected number is published, but nobody of this project has compared it with rankhouse yet.
 
-Rows without a published number that was measured likewise are not on this page, though their recipe prints
-them: rerankers on NanoBEIR and on MTEB, single collections of NanoBEIR ([why](recipes.md#nanobeir-and-mteb)).
+Rows without a published number that was measured likewise are named below the table of a recipe that was
+never run here: rerankers on NanoBEIR and on MTEB ([why](recipes.md#nanobeir-and-mteb)). The tests run
+recipes at their smallest size, on made-up data, which says that they work and nothing of these numbers.
 """
 
 
@@ -82,6 +83,17 @@ def _expected(recipe: Path) -> Iterator[Row]:
                 for column, value in cells.items():
                     measure = measure_names(column, place, file.lines)[0] if table.measures else column
                     yield Row(name, row, measure, value, expect.within, source=expect.source)
+
+
+def unexpected(recipe: Path) -> list[tuple[str, list[str]]]:
+    """List the tables of a recipe with their rows of which nothing is expected."""
+    file = read_recipe(recipe)
+    named = ((table.name, set(table.rows), table.expect) for table in file.recipe.table)
+    return [
+        (name, left)
+        for name, rows, expect in named
+        if (left := sorted(rows - {row for one in expect if not one.smallest for row in one.rows}))
+    ]
 
 
 def kept() -> dict[str, list[dict[str, Any]]]:
@@ -131,6 +143,9 @@ def _section(recipe: Path, title: str, runs: list[dict[str, Any]], lines: list[t
         parts.append("Never run here.\n")
     columns = ("table", "row", "measure", "expected", "within", "obtained", "outcome", "source")
     parts.append(Table(columns, tuple(lines)).to_markdown())
+    if not runs and (left := unexpected(recipe)):
+        named = "; ".join(f"{', '.join(f'`{row}`' for row in rows)} of `{name}`" for name, rows in left)
+        parts.append(f"Without a published number, and never run here either: {named}.\n")
     return "\n".join(parts)
 
 

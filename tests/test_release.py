@@ -13,12 +13,16 @@ SOURCES = ROOT / "src" / "rankhouse"
 MODULES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["ext-modules"]
 
 
-@pytest.fixture
-def wheels():
-    spec = importlib.util.spec_from_file_location("wheels", ROOT / ".ci" / "wheels.py")
+def of_ci(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def wheels():
+    return of_ci("wheels")
 
 
 def included(path, known=()):
@@ -70,4 +74,32 @@ def test_actions_are_pinned_and_only_the_upload_may_publish():
     assert used
     assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one) for one in used)
     assert workflow.count("id-token: write") == 1
+    assert workflow.count("contents: write") == 1  # the site's
+    assert workflow.count("make docs-version") == 1
     assert "permissions: {}" in workflow
+
+
+def test_what_breaks_callers_of_public_names_is_found(tmp_path):
+    griffe = pytest.importorskip("griffe")
+
+    def package(folder, search, method):
+        (tmp_path / folder / "rankhouse").mkdir(parents=True)
+        inner = f"{search}\n\nclass Index:\n    def {method}(self): ...\n\ndef inner{folder}(a): ...\n"
+        (tmp_path / folder / "rankhouse" / "api.py").write_text(inner)
+        names = "".join(f"from rankhouse.api import {name} as {name}\n" for name in ("search", "Index"))
+        (tmp_path / folder / "rankhouse" / "__init__.py").write_text(f"from os import path\n{names}")
+        return griffe.load("rankhouse", search_paths=[tmp_path / folder], resolve_aliases=True)
+
+    def breaks(*given):
+        return of_ci("api").breaks(
+            package("old", "def search(index, k=10): ...", "open"), package("new", *given)
+        )
+
+    found = breaks("def search(index): ...", "opened")
+    assert [line.split(": ")[:3] for line in found] == [
+        ["rankhouse.search", "search", "Parameter was removed"],
+        ["rankhouse.Index", "open", "Public object was removed"],
+    ]
+    for folder in ("old", "new"):
+        shutil.rmtree(tmp_path / folder)
+    assert breaks("def search(index, k=10, more=None): ...", "open") == []

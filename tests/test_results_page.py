@@ -1,6 +1,7 @@
 """The page of results says what the recipes expect and what the kept result files hold, and nothing else."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -49,3 +50,14 @@ def test_kept_numbers_are_those_of_the_result_folder(tmp_path, run, monkeypatch)
     assert run("run", recipe, "--smallest", "--out", "s").returncode == 0
     with pytest.raises(SystemExit, match="nothing to keep"):
         results.keep(tmp_path / "s", "rankhouse run recipes/beir.toml --smallest", "four notes")
+
+
+def test_the_table_of_hosts_has_the_versions_that_are_installed_for_it():
+    """``python benchmarks/hosts.py`` writes it anew when the pins move."""
+    text = (ROOT / "docs" / "hosts.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| ([\w-]+) \| ([\d.]+) \| \d+ of \d+ \|", text, re.MULTILINE))
+    pins = (ROOT / "tests" / "hosts" / "requirements" / "hosts.txt").read_text(encoding="utf-8")
+    pinned = dict(re.findall(r"^([\w-]+)==([\d.]+)$", pins, re.MULTILINE))
+    names = {"LangChain": "langchain-core", "LlamaIndex": "llama-index-core", "Haystack": "haystack-ai"}
+    assert len(shown) == 7
+    assert shown == {name: pinned[names.get(name, name.lower())] for name in shown}

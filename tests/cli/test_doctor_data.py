@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 
 def faults_of(run, name):
     done = run("doctor", name, "--json")
@@ -45,3 +47,65 @@ def test_nested_json_empty_files_and_damaged_pairs_are_named(tmp_path, run):
     assert "1 labels are neither 0 nor 1" in faults[2]
     (tmp_path / "good.jsonl").write_text(json.dumps(pair))
     assert faults_of(run, "good.jsonl") == ("pairs", [])
+
+
+def test_an_index_for_other_engines_is_examined(tmp_path, run):
+    (tmp_path / "c.jsonl").write_text(
+        '{"id": "d1", "text": "ships and ships"}\n{"id": "d2", "text": "grain"}\n'
+    )
+    assert run("index", "c.jsonl", "--out", "i").returncode == 0
+    for name in ("exported", "e.ciff", "e.ciff.gz"):
+        assert run("export", "--index", "i", "--out", name).returncode == 0
+        done = run("doctor", name)
+        assert done.returncode == 0, done.stdout
+        assert f"{name}: ciff, sound" in done.stdout
+        assert "documents: 2" in done.stdout
+        assert "terms: 3, 2 distinct" in done.stdout
+    whole = (tmp_path / "e.ciff").read_bytes()
+    (tmp_path / "e.ciff").write_bytes(whole[:-3])
+    done = run("doctor", "e.ciff")
+    assert done.returncode == 1
+    assert "e.ciff: ciff, ill" in done.stdout
+    assert "ends" in done.stdout
+
+
+def test_tables_of_parquet_are_told_apart(tmp_path, run):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    for name, row, kind in (
+        ("a.parquet", {"_id": "1", "text": "ships"}, "corpus"),
+        ("queries.parquet", {"_id": "1", "text": "ships"}, "queries"),
+        ("q.parquet", {"query-id": "1", "corpus-id": "2"}, "qrels"),
+    ):
+        parquet.write_table(pa.Table.from_pylist([row]), tmp_path / name)
+        assert f"{name}: {kind}, sound" in run("doctor", name).stdout
+
+
+def test_an_installation_says_its_versions(run, monkeypatch):
+    import numpy as np
+
+    import rankhouse
+    from rankhouse.cli.commands import doctor
+
+    lines = [
+        "click>=8",
+        'torch>=2.6; extra == "neural"',
+        'numpy>=2; platform_system != "Windows" and extra == "neural"',
+        "no-such-package>=1; extra == 'stores'",
+        'ruff; extra == "dev"',
+        'rankhouse[neural]; extra == "all"',
+    ]
+    monkeypatch.setattr(doctor, "requires", lambda _: lines)
+
+    def known(name):
+        if name == "no-such-package":
+            raise doctor.PackageNotFoundError(name)
+        return "2.9" if name == "torch" else np.__version__
+
+    monkeypatch.setattr(doctor, "version", known)
+    shown = run("doctor").stdout
+    assert f"rankhouse: {rankhouse.__version__}" in shown
+    assert f"extra neural: torch 2.9, numpy {np.__version__}" in shown
+    assert 'extra stores: no (no-such-package); pip install "rankhouse[stores]"' in shown
+    assert "extra dev" not in shown

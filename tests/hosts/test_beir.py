@@ -11,6 +11,7 @@ from host_material import EXPRESSIONS, QRELS, QUERIES, TEXTS, TITLES, Broken, Ov
 
 from rankhouse.core.errors import BadData, BadModel
 from rankhouse.evaluation.measures import evaluate
+from rankhouse.hosts.adapters import TemporarySystem
 from rankhouse.hosts.beir import CrossEncoder, Search
 
 pytestmark = [pytest.mark.outside, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -30,6 +31,29 @@ def test_beir_retrieves_and_measures_as_the_command_line_does(expression, search
     assert [ndcg["NDCG@10"], average["MAP@10"], recall["Recall@10"]] == pytest.approx(
         list(own.means.values()), abs=1e-5
     )
+
+
+def test_a_corpus_that_was_changed_in_place_is_indexed_again(monkeypatch):
+    made, index = [], TemporarySystem.index
+    monkeypatch.setattr(TemporarySystem, "index", lambda self, docs: made.append(index(self, docs)))
+    search, corpus = Search("bm25"), {i: dict(fields) for i, fields in CORPUS.items()}
+
+    def found():
+        return search.search(corpus, {"q": "whales"}, 10).get("q", {})
+
+    assert not found()
+    corpus["d1"]["text"] = "A whale swims."
+    assert list(found()) == ["d1"]
+    corpus["d9"] = {"title": "Whales", "text": ""}
+    assert set(found()) == {"d1", "d9"}
+    del corpus["d1"]
+    assert list(found()) == ["d9"]
+    corpus = {i: dict(fields) for i, fields in corpus.items()}  # another object, the same texts
+    assert list(found()) == ["d9"]
+    assert len(made) == 4
+    corpus["d9"]["text"] = 3
+    with pytest.raises(BadData, match='the "text" of document "d9" is 3'):
+        found()
 
 
 def test_beir_reranks_as_the_command_line_does(reranked):

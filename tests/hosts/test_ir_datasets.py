@@ -108,3 +108,18 @@ def test_measures_are_texts_or_objects_of_ir_measures(files):
 def test_an_unknown_collection_is_named():
     with pytest.raises(rh.RankhouseError, match='knows no collection "no/such"'):
         rh.read_queries("ir_datasets:no/such")
+
+
+def test_a_collection_that_cannot_be_fetched_is_named(monkeypatch):
+    def fail():
+        raise ConnectionError("no route to the host\nfor a while")
+
+    whole = ir_datasets.load(NAME.partition(":")[2])
+    for method in ("docs_iter", "queries_iter", "qrels_iter"):
+        monkeypatch.setattr(type(whole), method, lambda _: fail(), raising=False)
+    for read in (rh.read_queries, rh.read_qrels, lambda name: list(rh.read_documents(name))):
+        with pytest.raises(
+            rh.RankhouseError, match=r"cannot fetch or read it \(ConnectionError: no route to"
+        ) as error:
+            read(NAME)
+        assert "\n" not in str(error.value)

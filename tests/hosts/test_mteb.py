@@ -1,5 +1,8 @@
 """MTEB: its own evaluation of tasks of retrieval and of reranking, with the command line's numbers."""
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
 mteb = pytest.importorskip("mteb", reason="MTEB is not installed; make hosts")
@@ -55,6 +58,19 @@ def check(scores, run):
     own = evaluate(run, QRELS, "nDCG@10 AP@10 R@10")
     found = [scores["ndcg_at_10"], scores["map_at_10"], scores["recall_at_10"]]
     assert found == pytest.approx(list(own.means.values()), abs=1e-5)
+
+
+def test_the_recipe_of_reranking_has_the_tasks_and_folders_of_the_benchmark():
+    recipe = Path(__file__).parents[2] / "recipes" / "mteb-reranking.toml"
+    data = tomllib.loads(recipe.read_text())
+    entries = [data["data"][name] for name in data["loop"]["set"]]
+    folders = {one if isinstance(one, str) else one["path"] for one in entries}
+    tasks = [
+        one.metadata for one in mteb.get_benchmark("MTEB(eng, v2)").tasks if one.metadata.type == "Retrieval"
+    ]
+    assert folders == {f"@root/{one.dataset['path'].removeprefix('mteb/')}" for one in tasks}
+    named = {expect["source"] for expect in data["table"][0]["expect"]}
+    assert named == {f"MTEB, {one.name}.json" for one in tasks if one.name != "TRECCOVID"}
 
 
 def test_protocols_are_mtebs_own():

@@ -37,8 +37,8 @@ from rankhouse.io.files import (
 from rankhouse.io.outputs import write_lines
 from rankhouse.io.providers import PUBLIC, public_documents, public_queries
 from rankhouse.io.readers import tables
-from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS
-from rankhouse.io.trec import beir_split, read_qrels
+from rankhouse.io.readers.tables import ID_KEYS, PARQUET, TEXT_KEYS
+from rankhouse.io.trec import read_qrels
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def read_documents(
     Args:
         sources: One, or several: ``.jsonl`` of {"id" or "_id", "title"?, "text"}, ``.tsv`` (id, text),
             ``.csv`` and ``.tsv`` whose first line names columns, TREC markup (``.sgml``, ``.trec``), each
-            plain, ``.gz`` or ``.zst``; or a folder of such files.
+            plain, ``.gz`` or ``.zst``; ``.parquet``; or a folder of such files.
         skips: How many malformed records to pass over; none by default.
         seen: The ids already taken; none by default.
         meter: Told how many bytes were read.
@@ -116,7 +116,7 @@ def distinct(
 def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     """List the corpus files a path stands for: itself, or those of a folder in order of name.
 
-    Of a folder in BEIR's layout, that is ``corpus.jsonl``.
+    Of a folder in BEIR's layout, that is ``corpus.jsonl``; of a hub's, ``corpus/*.parquet``.
 
     Symbolic links within a folder are left out, since what they lead to is read by itself or lies elsewhere,
     and a file under two names is read once.
@@ -130,14 +130,15 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     """
     if not source.is_dir():
         if source.exists() and not is_corpus(source):
-            known = ", ".join((*CORPUS_KINDS, *providers.installed_endings()))
+            known = ", ".join((*CORPUS_KINDS, PARQUET, *providers.installed_endings()))
             raise WrongUse(
                 f"{source}: a corpus file ends in {known} (each also with .gz or .zst); "
                 f'"{kind_of(source) or source.name}" is not one of them'
             )
         return [source]
-    if (beir := source / "corpus.jsonl").is_file() and (source / "qrels").is_dir():
-        return [beir]
+    is_collection = any((source / name).is_dir() for name in ("qrels", "queries"))
+    if is_collection and (found := _of_collection(source, "corpus")):
+        return found
     paths, left = dict[tuple[int, int], Path](), list[str]()
     for path in sorted(p for p in source.rglob("*") if is_corpus(p) and not p.is_dir()):
         stat = path.lstat()
@@ -157,9 +158,15 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     return list(paths.values())
 
 
+def _of_collection(folder: Path, what: str) -> list[Path]:
+    """List the files of a collection's "corpus" or "queries", as BEIR or a hub lays them out."""
+    lines = folder / f"{what}.jsonl"
+    return [lines] if lines.is_file() else sorted((folder / what).glob(f"*{PARQUET}"))
+
+
 def is_corpus(path: Path) -> bool:
     """Return whether a file's ending is that of a corpus, here or for an installed package."""
-    return kind_of(path) in CORPUS_KINDS or providers.has_reader(path)
+    return kind_of(path) in (*CORPUS_KINDS, PARQUET) or providers.has_reader(path)
 
 
 def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
@@ -174,6 +181,8 @@ def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int
         from rankhouse.io import markup  # noqa: PLC0415 - a dozen expressions to compile, for TREC only
 
         return markup.documents(path, skips, meter)
+    if kind_of(path) == PARQUET:
+        return tables.each_row(path, _document, skips, meter)
     if kind_of(path) not in CORPUS_KINDS and providers.has_reader(path):
         return providers.installed_documents(path)
     if tables.is_headed(path):
@@ -194,7 +203,10 @@ def _json_record(raw: bytes, path: Path, line: int) -> dict[str, Any]:
 
 
 def _json_document(raw: bytes, path: Path, line: int) -> Document:
-    record = _json_record(raw, path, line)
+    return _document(_json_record(raw, path, line), path, line)
+
+
+def _document(record: dict[str, Any], path: Path, line: int) -> Document:
     doc_id = _take_id(record, path, line)
     text = _take_text(record, TEXT_KEYS, path, line)
     title = record.pop("title", None)
@@ -251,7 +263,7 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
 
     Args:
         path: ``{"id", "text"}`` a line, or ``id <tab> text`` a line, or TREC ``<top>`` records; or a folder
-            in BEIR's layout, whose judged queries (of the test split) are read.
+            in BEIR's layout or a hub's, whose judged queries (of the test split) are read.
         skips: How many malformed records to pass over; none by default.
         field: Which text to take: a key of the JSON records, or "title", "desc" or "narr" of topics.
             By default "text" (JSON) and "title" (topics).
@@ -266,13 +278,15 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
     path = as_path(path, "path")
     skips = Skips() if skips is None else skips
     if path.is_dir():
-        judged = read_qrels(beir_split(path))
-        return [query for query in read_queries(path / "queries.jsonl", skips, field) if query.id in judged]
+        judged, files = read_qrels(path), _of_collection(path, "queries") or [path / "queries.jsonl"]
+        return [one for file in files for one in read_queries(file, skips, field) if one.id in judged]
     records: Iterator[tuple[int, Query]]
     lines = numbered_lines(path)  # opened when the first is taken
-    match looks_like(path):
+    keys = (field,) if field else ("text", "query", "title")
+    match PARQUET if kind_of(path) == PARQUET else looks_like(path):
+        case ".parquet":
+            records = tables.each_row(path, lambda row, at, line: _query(row, at, line, keys), skips)
         case "{":
-            keys = (field,) if field else ("text", "query", "title")
             records = each_record(lines, path, lambda raw, at, line: _json_query(raw, at, line, keys), skips)
         case "<":
             from rankhouse.io import markup  # noqa: PLC0415 - as above
@@ -296,7 +310,10 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
 
 
 def _json_query(raw: bytes, path: Path, line: int, keys: tuple[str, ...]) -> Query:
-    record = _json_record(raw, path, line)
+    return _query(_json_record(raw, path, line), path, line, keys)
+
+
+def _query(record: dict[str, Any], path: Path, line: int, keys: tuple[str, ...]) -> Query:
     return Query(_take_id(record, path, line), _take_text(record, keys, path, line))
 
 

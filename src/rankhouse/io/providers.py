@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rankhouse.core.errors import BadData, RankhouseError, WrongUse, needs
+from rankhouse.core.errors import BadData, MissingInput, RankhouseError, WrongUse, needs
 from rankhouse.core.notation import entries, load
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
@@ -36,13 +36,26 @@ def count_public(name: str) -> int:
         MissingExtra: ir_datasets is not installed.
         WrongUse: It knows no such collection.
     """
+    return int(_ir_dataset(name).docs_count() or sum(1 for _ in _rows(name, "docs_iter")))
+
+
+def _rows(name: str, method: str) -> Iterator[Any]:
+    """Stream what a method of a collection gives; MissingInput if it cannot be fetched or read."""
     dataset = _ir_dataset(name)
-    return int(dataset.docs_count() or sum(1 for _ in dataset.docs_iter()))
+    try:
+        with needs("datasets", f"{PUBLIC}{name}"):
+            yield from getattr(dataset, method)()
+    except OSError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise MissingInput(
+            f"{PUBLIC}{name}: ir_datasets cannot fetch or read it ({type(error).__name__}: {reason:.200}); "
+            "connect to the network, or put its files where https://ir-datasets.com says"
+        ) from error
 
 
 def public_documents(name: str) -> Iterator[Document]:
     """Stream the documents of a public collection; raises as :func:`count_public` does."""
-    for record in _ir_dataset(name).docs_iter():
+    for record in _rows(name, "docs_iter"):
         fields = record._asdict()
         doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")
         main = next((name for name in ("text", "body") if name in fields), "")
@@ -62,14 +75,14 @@ def qrels_of(name: str) -> Qrels:
     if not dataset.has_qrels():
         raise WrongUse(f'"{PUBLIC}{name}" has no judgements; name one that has, see https://ir-datasets.com')
     qrels: dict[str, dict[str, int]] = {}
-    for judged in dataset.qrels_iter():
+    for judged in _rows(name, "qrels_iter"):
         qrels.setdefault(judged.query_id, {})[judged.doc_id] = int(judged.relevance)
     return qrels
 
 
 def public_queries(name: str, field: str = "") -> list[Query]:
     """Read the queries of a public collection; raises as :func:`count_public` does."""
-    asked = _ir_dataset(name).queries_iter()
+    asked = _rows(name, "queries_iter")
     return [Query(q.query_id, getattr(q, field) if field else q.default_text()) for q in asked]
 
 

@@ -6,7 +6,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from rankhouse.core.errors import BadData, DuplicateId, MissingInput, WrongUse, warn
@@ -14,9 +16,11 @@ from rankhouse.core.nouns import FloatArray
 from rankhouse.core.progress import counted
 from rankhouse.core.qrels import MOST_GRADE, Qrels
 from rankhouse.core.run import INFINITE_FROM, TOO_LARGE, Run
-from rankhouse.io.files import PathLike, Skips, as_path, as_text, numbered_lines
+from rankhouse.io.decoding import from_json
+from rankhouse.io.files import PathLike, Skips, as_path, as_text, each_record, kind_of, numbered_lines
 from rankhouse.io.outputs import writing
 from rankhouse.io.providers import PUBLIC, qrels_of
+from rankhouse.io.readers.tables import PARQUET, each_row, judgement
 
 
 def _columns(path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[str]]]:
@@ -138,20 +142,45 @@ _whole_number = re.compile("[+-]?[0-9]+").fullmatch
 _BEIR_HEADER = ["query-id", "corpus-id", "score"]
 
 
-def beir_split(folder: Path) -> Path:
-    """Return the judgements in a folder of BEIR's layout: of its test split, else of dev (MS MARCO)."""
-    splits = [folder / "qrels" / f"{name}.tsv" for name in ("test", "dev")]
-    for path in splits:
-        if path.is_file():
-            return path
+_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+def _judged_files(folder: Path) -> list[Path]:
+    """Return the judgements in a folder of BEIR's or a hub's layout: of its test split, if any."""
+    for split in ("test", "dev", "validation", "train"):
+        for file in ("qrels/{}.tsv", "qrels/{}.jsonl", "qrels/{}-*.parquet", "data/{}-*.parquet"):
+            if found := sorted(folder.glob(file.format(split))):
+                return found
     raise MissingInput(
         f"{folder}: a folder without qrels/test.tsv or qrels/dev.tsv; name a file, or a folder in BEIR's "
-        "layout: corpus.jsonl, queries.jsonl, qrels/test.tsv"
+        "layout: corpus.jsonl, queries.jsonl, qrels/test.tsv (or .jsonl), or a hub's: corpus, queries and "
+        "qrels of Parquet files"
     )
 
 
+def _judgements(path: Path, skips: Skips) -> Iterator[tuple[int, tuple[str, str, str]]]:
+    """Stream (line, ids of query and document and the grade) of a file of judgements."""
+    if kind_of(path) == PARQUET:
+        yield from each_row(path, judgement, skips)
+        return
+    first = next((raw for _, raw in numbered_lines(path)), b"")
+    if first.lstrip().startswith(b"{"):
+        yield from each_record(numbered_lines(path), path, _json_judgement, skips)
+        return
+    is_beir = first.decode(errors="replace").split() == _BEIR_HEADER
+    wanted = "query document grade" if is_beir else "query iteration document grade"
+    for line, columns in _columns(path, wanted, skips):
+        if not is_beir or columns != _BEIR_HEADER:
+            yield line, (columns[0], columns[-2], columns[-1])
+
+
+def _json_judgement(raw: bytes, path: Path, line: int) -> tuple[str, str, str]:
+    wanted = 'no judgement; a line is {"query-id", "corpus-id", "score"}'
+    return judgement(from_json(_decoder, raw, wanted, path, line=line), path, line)
+
+
 def read_qrels(path: PathLike, skips: Skips | None = None) -> Qrels:
-    """Read TREC qrels (query, iteration, document, grade), or BEIR's three columns with their header.
+    """Read TREC qrels (query, iteration, document, grade), or BEIR's three columns: a table, JSON, Parquet.
 
     >>> import rankhouse as rh
     >>> rh.write_qrels({"q": {"a": 1}}, "qrels.txt")
@@ -159,7 +188,7 @@ def read_qrels(path: PathLike, skips: Skips | None = None) -> Qrels:
     {'q': {'a': 1}}
 
     Args:
-        path: The file, a folder in BEIR's layout, or ``ir_datasets:NAME`` of a public collection.
+        path: The file, a folder in BEIR's or a hub's layout, or ``ir_datasets:NAME`` of a public collection.
         skips: How many malformed records to pass over; none by default.
 
     Raises:
@@ -170,16 +199,13 @@ def read_qrels(path: PathLike, skips: Skips | None = None) -> Qrels:
     if str(path).startswith(PUBLIC):
         return qrels_of(str(path).removeprefix(PUBLIC))
     path, skips = as_path(path, "path"), Skips() if skips is None else skips
-    path = beir_split(path) if path.is_dir() else path
-    is_beir = (
-        next((raw.decode(errors="replace").split() for _, raw in numbered_lines(path)), []) == _BEIR_HEADER
-    )
-    wanted = "query document grade" if is_beir else "query iteration document grade"
     qrels: dict[str, dict[str, int]] = {}
-    for line, columns in _columns(path, wanted, skips):
-        if is_beir and columns == _BEIR_HEADER:
-            continue
-        query_id, doc_id, grade = columns[0], columns[-2], columns[-1]
+    rows = (
+        (one, *row)
+        for one in (_judged_files(path) if path.is_dir() else [path])
+        for row in _judgements(one, skips)
+    )
+    for path, line, (query_id, doc_id, grade) in rows:
         try:
             judged = qrels.setdefault(query_id, {})
             if doc_id in judged:

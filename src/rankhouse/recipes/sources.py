@@ -208,7 +208,8 @@ class Sources:
             raise self._file.lines.fault(
                 ("data", entry), f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com'
             ) from None
-        home = Path(home_path()) / name.split("/", maxsplit=1)[0]
+        # BEIR and NanoBEIR keep each collection in a folder of its own.
+        home = Path(home_path()).joinpath(*name.split("/")[: 2 if "beir" in name.partition("/")[0] else 1])
         # The library notes its own version there as soon as a collection is named.
         files = (one for one in home.rglob("*") if one.is_file() and one.name != "irds_version.txt")
         if self._download or next(files, None) is not None:

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import platform
+import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 from rich.text import Text
 
+from rankhouse import __version__
 from rankhouse.cli import console
 from rankhouse.cli.doctor import check_cache, check_impacts, check_kept, check_ranker, check_vectors, is_cache
 from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import RankhouseError, WrongUse, name_few, visible
+from rankhouse.core.errors import BadData, RankhouseError, WrongUse, name_few, visible
 from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel, manifest
+from rankhouse.io.ciff import reading_ciff
 from rankhouse.io.corpora import CORPUS_KINDS, read_documents, read_queries
 from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines
 from rankhouse.io.pairs import Contradictions, numbered_pairs
+from rankhouse.io.readers.tables import PARQUET, each_row
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.page.tables import CommandResult, Table
 from rankhouse.systems.rankers import CHECKPOINTS, default_ranker
 from rankhouse.systems.stage import DEFAULT
 
 MOST_FAULTS = 1_000_000
+_FOR_DEVELOPERS = frozenset({"dev", "docs", "bench", "release", "all"})
 
 
 @dataclass
@@ -93,6 +102,11 @@ def recognise(path: Path) -> str:
         return "score cache"
     if path.is_dir():
         return "index" if (path / manifest.FILE).exists() else "corpus"
+    if kind_of(path) == PARQUET:
+        names = next((set(row) for _, row in each_row(path, lambda row, *_: row, Skips())), set[str]())
+        return "qrels" if "corpus-id" in names else "queries" if "quer" in str(path) else "corpus"
+    if _is_ciff(path):
+        return "ciff"
     match looks_like(path):
         case "{" if any(_is_pair(raw) for _, raw in _first_lines(path, 1)):
             return "pairs"
@@ -116,6 +130,15 @@ def recognise(path: Path) -> str:
         f"{path}: is no run (6 columns), qrels (4 columns), TSV (a tab), JSON lines or TREC markup; its "
         f'first line is "{text[:60]}"'
     )
+
+
+def _is_ciff(path: Path) -> bool:
+    """Whether a file is an index for other engines, by its name or by its header."""
+    try:
+        with reading_ciff(path):
+            return True
+    except BadData:
+        return kind_of(path) == ".ciff"
 
 
 def _first_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
@@ -237,6 +260,18 @@ def _index(path: Path, finding: Finding, *_: object) -> None:
     check_kept(index, finding.facts, finding.faults)
 
 
+def _ciff(path: Path, finding: Finding, *_: object) -> None:
+    with reading_ciff(path) as reader:
+        header, lists = reader.header, sum(len(some.terms) for some in reader.lists())
+        lengths = reader.documents().lengths
+    finding.facts |= {
+        "documents": f"{len(lengths):,}",
+        "terms": f"{lengths.sum():,}, {lists:,} distinct",
+        "made by": header.description or "not said",
+        "read by": f"rankhouse index --ciff {path} --analyzer ... --out ...",
+    }
+
+
 def _cache(path: Path, finding: Finding, *_: object) -> None:
     check_cache(path, finding.facts)
 
@@ -248,6 +283,7 @@ _CHECKS: dict[str, Callable[[Path, Finding, Skips, Path | None], None]] = {
     "corpus": _corpus,
     "pairs": _pairs,
     "index": _index,
+    "ciff": _ciff,
     "score cache": _cache,
 }
 
@@ -269,29 +305,43 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _installation() -> CommandResult:
-    from importlib.util import find_spec
-
-    packages = {
-        "neural": ("torch", "transformers", "tokenizers", "safetensors"),
-        "dense": ("faiss",),
-        "report": ("matplotlib", "jinja2"),
-        "figures": ("matplotlib", "sklearn"),
-        "datasets": ("ir_datasets",),
-    }
-    facts = {"compiled kernel": "yes" if kernel.COMPILED else "no (numpy instead: same rankings, slower)"}
+    facts = {"rankhouse": __version__, "python": platform.python_version(), "numpy": version("numpy")}
+    facts |= {"compiled kernel": "yes" if kernel.COMPILED else "no (numpy instead: same rankings, slower)"}
     if find_spec("torch") is not None:
         from rankhouse.nn import machine
 
         facts |= {f"computes {what}": how for what, how in machine.in_use().items()}
-    for extra, names in packages.items():
-        missing = [name for name in names if find_spec(name) is None]
-        install = f'no ({", ".join(missing)}); pip install "rankhouse[{extra}]"'
-        facts[f"extra {extra}"] = install if missing else "yes"
+    facts |= {f"extra {extra}": said for extra, said in _extras().items()}
     try:
         facts["default ranker"] = default_ranker()
     except WrongUse as error:
         facts["default ranker"] = f"no; {error}"
     return CommandResult(facts, lambda: _print(f"{name}: {fact}" for name, fact in facts.items()))
+
+
+def _extras() -> dict[str, str]:
+    """Say of each extra which versions are here, or what is missing."""
+    extras: dict[str, list[str]] = {}
+    for line in requires("rankhouse") or ():
+        found = re.match(r"""([\w.-]+)(.*)\bextra == ["']([\w-]+)""", line)
+        if found and found[1] != "rankhouse" and found[3] not in _FOR_DEVELOPERS:
+            is_left_out = sys.platform == "win32" and "Windows" in found[2]
+            extras.setdefault(found[3], []).extend([] if is_left_out else [found[1]])
+    said = {}
+    for extra, names in extras.items():
+        here = {name: _version(name) for name in names}
+        missing = [name for name in names if not here[name]]
+        install = f'no ({", ".join(missing)}); pip install "rankhouse[{extra}]"'
+        said[extra] = install if missing else ", ".join(f"{name} {here[name]}" for name in names)
+    return said
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        is_here = name.startswith("faiss") and find_spec("faiss")  # of a graphics processor, by another name
+        return "of another package" if is_here else ""
 
 
 @verb("models", "rankhouse models && rankhouse rerank --ranker default ...")

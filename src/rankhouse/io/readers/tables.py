@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from rankhouse.core.errors import BadData, needs
 from rankhouse.core.nouns import Document
@@ -20,6 +21,8 @@ from rankhouse.io.files import (
     open_bytes,
 )
 from rankhouse.io.readers.parts import FilePart, Piece, file_title, joined, opened_zip, squeezed
+
+T = TypeVar("T")
 
 _LEAST = 150  # words of a part
 _LARGEST_CELL = 1 << 20
@@ -97,6 +100,7 @@ def workbook(path: Path) -> Iterator[FilePart]:
 
 # --- tables of documents -----------------------------------------------------------------------------------
 
+PARQUET: Final = ".parquet"
 ID_KEYS = ("id", "_id", "docid", "docno")
 TEXT_KEYS = ("text", "contents", "body")
 """What people call the id and the text of a document, in JSON and above columns."""
@@ -170,3 +174,38 @@ def _document(
     extra = {name: row[place] for place, name in enumerate(names) if place not in at and name}
     title = row[title_at] if title_at >= 0 else ""
     return Document(checked_id(row[id_at], path, line), row[text_at], title, extra)
+
+
+def each_row(
+    path: Path, read: Callable[[dict[str, Any], Path, int], T], skips: Skips, meter: Meter | None = None
+) -> Iterator[tuple[int, T]]:
+    """Stream (number, what ``read`` makes of it) of the rows of a Parquet file; ``read`` raises BadData."""
+    with needs("datasets", "Parquet"):
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an optional package
+    number = 0
+    with open_bytes(path, meter) as stream:
+        try:
+            rows = (
+                row for batch in parquet.ParquetFile(stream).iter_batches(1000) for row in batch.to_pylist()
+            )
+            for number, row in enumerate(rows, 1):
+                try:
+                    yield number, read(row, path, number)
+                except BadData as fault:
+                    skips.take(fault)
+        except (ArrowException, OSError) as error:
+            raise BadData(
+                f"is no whole Parquet file ({error})".replace("\n", " "), path, number + 1
+            ) from error
+
+
+def judgement(row: dict[str, Any], path: Path, line: int) -> tuple[str, str, str]:
+    """Return the ids and the grade of a row of judgements, which is 1 where no column says it."""
+    try:
+        grade = row.get("score", 1)
+        is_whole = isinstance(grade, float) and grade.is_integer()
+        return str(row["query-id"]), str(row["corpus-id"]), str(int(grade) if is_whole else grade)
+    except KeyError as error:
+        raise BadData(
+            f'the judgement has no column "{error.args[0]}"; it has {", ".join(row) or "none"}', path, line
+        ) from error
