@@ -160,6 +160,9 @@ def test_what_is_no_late_interaction_model_is_refused(plain, checkpoint, tmp_pat
     native(plain("BertModel"), tmp_path / "pictures", EXPANSION, keep_only_token_ids=[5])
     with pytest.raises(BadModel, match="tokens of pictures only"):
         open_colbert(str(tmp_path / "pictures"))
+    stanford(plain("BertModel"), tmp_path / "l2", similarity="l2")
+    with pytest.raises(BadModel, match="compares by 'l2'"):
+        open_colbert(str(tmp_path / "l2"))
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rankhouse.models.families import open_model
 from rankhouse.models.sparse import open_sparse
 
 from . import tiny
-from .conftest import make_pairs
+from .conftest import edit_config, make_pairs
 
 library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
 TEXTS = ["", "storm", "grain prices rose " * 30, *(pair.passage.text for pair in make_pairs(17, 5))]
@@ -139,6 +139,10 @@ def test_what_is_no_sparse_encoder_is_refused(masked, checkpoint, tmp_path):
     (tmp_path / "third" / "modules.json").write_text(json.dumps(third))
     with pytest.raises(BadModel, match="a chain of Transformer, SpladePooling, SparseAutoEncoder"):
         open_sparse(str(tmp_path / "third"))
+    tiny.splade(masked("BertForMaskedLM"), tmp_path / "cosine")
+    edit_config(tmp_path / "cosine", {"similarity_fn_name": "cosine"}, "config_sentence_transformers.json")
+    with pytest.raises(BadModel, match="compares by 'cosine'"):
+        open_sparse(str(tmp_path / "cosine"))
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ with needs("sentence-transformers", "rankhouse.hosts.sentence_transformers"):
     from safetensors.torch import save_file
     from torch import Tensor, nn
 
+    from rankhouse.models.sentence_transformers import ResidualDense
     from rankhouse.training.folder import COMMAND, SETTINGS
 
 if TYPE_CHECKING:
@@ -219,6 +220,8 @@ def _cross_encoder(model: Any) -> _Checkpoint:  # noqa: ANN401 - a CrossEncoder
     policy, network = model.policy, model.network
     if policy["head"] == "modules":
         raise WrongUse("a cross-encoder of sentence-transformers modules is written by that library only")
+    if policy.get("query_prompt"):
+        raise WrongUse("a cross-encoder with a prompt is written by sentence-transformers only")
     scale = "logit" if policy["scale"] == "log-odds" else policy["scale"]
     weights = dict(network.state_dict())
     if policy["classes"] == 2:
@@ -261,10 +264,12 @@ def _bi_encoder(model: Any) -> _Checkpoint:  # noqa: ANN401 - a BiEncoder
         names.append((folder, kind))
         files[f"{folder}/config.json"] = _layer(kind, shape)
         if kind != "Normalize":
-            place = next(name for name, one in layers if isinstance(one, nn.Linear | nn.LayerNorm))
-            inner = "norm" if kind == "LayerNorm" else "linear"
+            place = next(
+                name for name, one in layers if isinstance(one, nn.Linear | nn.LayerNorm | ResidualDense)
+            )
+            inner = "" if "residual" in shape else "norm." if kind == "LayerNorm" else "linear."
             files[f"{folder}/model.safetensors"] = {
-                f"{inner}.{name.partition('.')[2]}": t
+                f"{inner}{name.partition('.')[2]}": t
                 for name, t in weights.items()
                 if name.startswith(f"{place}.")
             }
@@ -297,6 +302,7 @@ def _layer(kind: str, shape: Mapping[str, Any]) -> dict[str, Any]:
         "out_features": shape["out"],
         "bias": shape["bias"],
         "activation_function": f"torch.nn.modules.{module}.{name}",
+        **({"use_residual": True} if "residual" in shape else {}),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -22,7 +23,7 @@ from rankhouse.nn.layers.ragged import Packed
 SEQ2SEQ = frozenset({"t5", "mt5"})
 """Model types that answer with words; all others in use here answer with numbers."""
 
-_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*/config.json", "*/*.safetensors"]
+_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.metadata"]  # in folders of it, too
 
 
 def find(name: str, allow_pickle: bool = False) -> Path:
@@ -42,6 +43,12 @@ def find(name: str, allow_pickle: bool = False) -> Path:
                 f'"{name}" is a file; give the folder that holds config.json and model.safetensors'
             )
         folder = _fetch(name, allow_pickle)
+    if (folder / "adapter_config.json").is_file():
+        raise BadModel(
+            f'"{folder}" holds an adapter (LoRA), which only changes another checkpoint; put the two '
+            'together once with peft:  PeftModel.from_pretrained(BASE, "DIR").merge_and_unload()'
+            '.save_pretrained("NEW")'
+        )
     if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         raise BadModel(
             f'"{folder}" holds no config.json, so it is no checkpoint; a published checkpoint\'s folder has '
@@ -102,12 +109,18 @@ def load_network(
                 folder,
                 use_safetensors=None if allow_pickle else True,
                 local_files_only=True,
+                trust_remote_code=False,
                 output_loading_info=True,
             )
-    except (OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
+    except (ImportError, OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
         why = _first_line(error)
         if "mismatched" in why:
             why = "they are of other sizes than its config.json says"
+        if isinstance(error, ImportError):
+            raise BadModel(
+                f'the weights in "{folder}" need a package that is not installed ({why}): install it, '
+                "or give the checkpoint that they were made from, without quantisation"
+            ) from error
         raise BadModel(
             f'the weights in "{folder}" cannot be loaded: {why}; fetch the folder again'
         ) from error
@@ -240,8 +253,10 @@ def load_tokenizer(folder: Path, given: str | None) -> tuple[Tokenizer, bool, in
     place = Path(given) if given is not None else folder
     try:
         with quiet():
-            config = AutoConfig.from_pretrained(folder, local_files_only=True)
-            tokenizer = AutoTokenizer.from_pretrained(place, config=config, local_files_only=True)
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(
+                place, config=config, local_files_only=True, trust_remote_code=False
+            )
             backend = tokenizer.backend_tokenizer
     except Exception as error:
         raise BadModel(
@@ -291,6 +306,14 @@ def _fetch(name: str, allow_pickle: bool) -> Path:
             'path of a folder, or a hub name "owner/model"; without network, fetch it elsewhere with  '
             f"hf download {owner_model} --local-dir DIR  and give that folder"
         ) from error
+
+
+def module_weights(folder: Path, allow_pickle: bool) -> dict[str, Tensor]:
+    """Read the tensors of a module of sentence-transformers; BadModel without any that may be read."""
+    _refuse_pickle(folder, allow_pickle)
+    if (folder / "model.safetensors").is_file():
+        return load_file(folder / "model.safetensors")
+    return torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
 
 
 def _refuse_pickle(folder: Path, allow_pickle: bool) -> None:
