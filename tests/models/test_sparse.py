@@ -10,6 +10,7 @@ import torch
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.explanation.methods import explain_pair
+from rankhouse.hosts.sentence_transformers import save as save_as_sentence_transformers
 from rankhouse.models import bundle
 from rankhouse.models.checkpoint_kinds import kind_of
 from rankhouse.models.encoder_rankers import SparseRanker
@@ -67,6 +68,8 @@ def test_weights_and_scores_equal_the_library(name, masked, fp32, tmp_path):
     bundle.save(model, tmp_path / "bundle")
     again = SparseRanker(bundle.load(tmp_path / "bundle"), fp32)
     np.testing.assert_array_equal(again.score(make_pairs(5)), SparseRanker(model, fp32).score(make_pairs(5)))
+    save_as_sentence_transformers(again, tmp_path / "back")
+    equals_the_library(str(tmp_path / "back"), fp32, bundle.load(tmp_path / "back"))
 
 
 @pytest.mark.quick("max-log1p*")

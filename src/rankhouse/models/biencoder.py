@@ -26,7 +26,6 @@ from rankhouse.models.checkpoint import (
     find,
     load_network,
     load_tokenizer,
-    module_weights,
     network_of,
     read_assets,
     read_config,
@@ -38,6 +37,7 @@ from rankhouse.models.sentence_transformers import (
     EncoderSettings,
     in_small_letters,
     layers_of,
+    module_weights,
     read_layers,
     read_settings,
 )

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -102,7 +101,7 @@ def load_network(
     """
     import transformers  # noqa: PLC0415  # slow to import
 
-    _refuse_pickle(folder, allow_pickle)
+    refuse_pickle(folder, allow_pickle)
     try:
         with quiet():
             network, info = getattr(transformers, kind).from_pretrained(
@@ -308,15 +307,8 @@ def _fetch(name: str, allow_pickle: bool) -> Path:
         ) from error
 
 
-def module_weights(folder: Path, allow_pickle: bool) -> dict[str, Tensor]:
-    """Read the tensors of a module of sentence-transformers; BadModel without any that may be read."""
-    _refuse_pickle(folder, allow_pickle)
-    if (folder / "model.safetensors").is_file():
-        return load_file(folder / "model.safetensors")
-    return torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
-
-
-def _refuse_pickle(folder: Path, allow_pickle: bool) -> None:
+def refuse_pickle(folder: Path, allow_pickle: bool) -> None:
+    """Refuse a folder without weights, or with pickles only, unless these are allowed."""
     if any(folder.glob("*.safetensors")):
         return
     pickles = sorted(p.name for p in folder.glob("*.bin"))

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, normalizers
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules import activation
 
 from rankhouse.core.errors import BadModel
-from rankhouse.models.checkpoint import module_weights, read_json
+from rankhouse.models.checkpoint import read_json, refuse_pickle
 from rankhouse.models.checkpoint_kinds import kind_of
 from rankhouse.models.transformer_encoders import PoolingMode
 
@@ -202,6 +204,14 @@ def read_layers(
     except RuntimeError as error:
         raise BadModel(f"the layers {[str(place) for _, place in modules]} do not fit: {error}") from None
     return shapes, layers
+
+
+def module_weights(folder: Path, allow_pickle: bool) -> dict[str, Tensor]:
+    """Read the tensors of a module of sentence-transformers; BadModel without any that may be read."""
+    refuse_pickle(folder, allow_pickle)
+    if (folder / "model.safetensors").is_file():
+        return load_file(folder / "model.safetensors")
+    return torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
 
 
 def _shape(

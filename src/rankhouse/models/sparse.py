@@ -25,7 +25,6 @@ from rankhouse.models.checkpoint import (
     find,
     load_network,
     load_tokenizer,
-    module_weights,
     network_of,
     read_assets,
     read_config,
@@ -33,6 +32,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import require
 from rankhouse.models.pair_encoding import Layout, TextReader
+from rankhouse.models.sentence_transformers import module_weights
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, encoder_of, is_packable, length_limit
 from rankhouse.nn.cpu.infer import require_int8
