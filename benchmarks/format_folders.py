@@ -121,7 +121,11 @@ def encoder(name: str, folder: Path, **settings: Any) -> Path:
 
 
 def chain(name: str, then: str, folder: Path, pooling: str = "mean", **settings: Any) -> None:
-    """Save a chain of sentence-transformers modules: ``then`` is "", "normalise", "dense" or "scores"."""
+    """Save a chain of sentence-transformers modules.
+
+    Args:
+        then: "", "normalise", "dense", "residual", "scores" or "prompted" (scores, a prompt before queries).
+    """
     from sentence_transformers import CrossEncoder, SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 
@@ -134,14 +138,19 @@ def chain(name: str, then: str, folder: Path, pooling: str = "mean", **settings:
         encoder(name, plain, **settings)
     torch.manual_seed(2)
     parts: list[Any] = [modules.Transformer(str(plain)), modules.Pooling(width, pooling_mode=pooling)]
-    if then == "scores":
+    if then in {"scores", "prompted"}:
         norm = modules.LayerNorm(width)
         with torch.no_grad():
             norm.norm.weight.add_(torch.randn(width) / 3)
         parts += [modules.Dense(width, width, bias=False, activation_function=torch.nn.GELU()), norm]
         parts += [modules.Dense(width, 1, activation_function=None, module_output_name="scores")]
-        CrossEncoder(modules=parts, device="cpu").save_pretrained(str(folder))
+        said = {"prompts": {"web": "storm harbour: "}, "default_prompt_name": "web"}
+        said = said if then == "prompted" else {}
+        CrossEncoder(modules=parts, device="cpu", **said).save_pretrained(str(folder))
         return
+    if then == "residual":
+        parts += [modules.Dense(width, width, activation_function=torch.nn.GELU(), use_residual=True)]
+        parts += [modules.Dense(width, 32, bias=False, use_residual=True)]
     if then == "dense":
         parts += [modules.Dense(width, 96, bias=False, activation_function=torch.nn.Identity())]
         parts += [modules.Dense(96, 32, bias=False, activation_function=torch.nn.Identity())]
@@ -213,8 +222,8 @@ def _classifier(label: str, name: str, notation: str = "DIR", **settings: Any) -
 
 def _chain(kind: str, label: str, name: str, then: str, pooling: str, **settings: Any) -> Format:
     make = partial(chain, name, then, pooling=pooling, **settings)
-    if then == "scores":
-        return Format(kind, label, make, theirs.cross, theirs.pair_ids)
+    if then in {"scores", "prompted"}:
+        return Format(kind, label, make, theirs.cross, theirs.pair_ids if then == "scores" else None)
     return Format(kind, label, make, theirs.dual, spelled=name != "XLMRobertaModel")
 
 
@@ -246,6 +255,9 @@ FORMATS = (
     _classifier("DeBERTa-v2", "DebertaV2"),
     _chain("cross-encoder", "ModernBERT chain (ettin)", "ModernBertModel", "scores", "cls"),
     _chain("cross-encoder", "BERT chain", "BertModel", "scores", "mean"),
+    _chain("cross-encoder", "ModernBERT chain, prompt before queries", "ModernBertModel", "prompted", "cls"),
+    _chain("bi-encoder", "BERT, not normalised (paraphrase-MiniLM)", "BertModel", "", "mean"),
+    _chain("bi-encoder", "BERT, layers with residual", "BertModel", "residual", "mean"),
     _chain("bi-encoder", "BERT (all-MiniLM)", "BertModel", "normalise", "mean"),
     _chain("bi-encoder", "XLM-R (bge-m3, e5)", "XLMRobertaModel", "normalise", "cls"),
     _chain("bi-encoder", "MPNet (all-mpnet)", "MPNetModel", "normalise", "mean"),
@@ -362,6 +374,18 @@ def _router(folder: Path) -> None:
     SentenceTransformer(modules=[routed], device="cpu").save_pretrained(str(folder))
 
 
+def _changed(make: Callable[[Path], Any], name: str = "config.json", **said: Any) -> Callable[[Path], None]:
+    """A folder with other words in one of its JSON files."""
+
+    def changed(folder: Path) -> None:
+        make(folder)
+        path = folder / name
+        settings = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(settings | said))
+
+    return changed
+
+
 _DECODER = partial(tiny.decoder, "Qwen3ForCausalLM")
 _PLAIN = partial(encoder, "BertModel")
 _CUSTOM = {
@@ -382,6 +406,24 @@ BAD = (
     ("Qwen3 without an output layer", "DIR",
      _said({"model_type": "qwen3", "architectures": ["Qwen3Model"]})),
     ("jina-reranker-v3 (own code)", "DIR", _said(_CUSTOM)),
+    ("gte-Qwen2 (a known network read both ways by its own code)", "DIR",
+     _changed(partial(chain, "Qwen3Model", "normalise", pooling="lasttoken"),
+              auto_map={"AutoModel": "modeling_qwen.Qwen3Model"})),
+    ("jina-reranker-v2 (own code)", "DIR",
+     _changed(partial(encoder, f"XLMRoberta{_CLASSES}"), auto_map={f"AutoModel{_CLASSES}": "modeling.Own"})),
+    ("an adapter (LoRA), alone or beside other weights", "DIR", _changed(_PLAIN, "adapter_config.json")),
+    ("GPTQ without its package", "DIR",
+     _changed(partial(encoder, f"Bert{_CLASSES}", num_labels=1),
+              quantization_config={"quant_method": "gptq", "bits": 4})),
+    ("T5 that labels", "DIR", _said({"model_type": "t5", "architectures": [f"T5{_CLASSES}"]})),
+    ("another similarity", "DIR",
+     _changed(partial(chain, "BertModel", ""), "config_sentence_transformers.json",
+              similarity_fn_name="manhattan")),
+    ("ColBERT compared by distance", "DIR",
+     lambda f: marked(tiny.stanford, "BertModel", f, similarity="l2")),
+    ("a decoder with a layer before its output layer", 'causal("DIR", prompt="qwen3-reranker")',
+     partial(tiny.decoder, "ModernBertDecoderForCausalLM", pad_token_id=4, bos_token_id=3, eos_token_id=0,
+             cls_token_id=3, sep_token_id=0)),
     ("custom module", "DIR", _said({"model_type": "bert"}, ["modeling_own.Own"])),
     ("Router of dense encoders", "DIR", _router),
     ("KaLM-Reranker (T5Gemma)", "DIR",

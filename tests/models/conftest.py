@@ -70,8 +70,8 @@ def shaken(network, by=0.3):
     return network
 
 
-def edit_config(folder, change):
-    path = folder / "config.json"
+def edit_config(folder, change, name="config.json"):
+    path = folder / name
     config = json.loads(path.read_text())
     config |= change
     path.write_text(json.dumps({k: v for k, v in config.items() if v is not None}))

@@ -235,3 +235,10 @@ def test_a_chat_template_for_pairs_is_read_as_sentence_transformers_reads_it(bot
     (tmp_path / "chat" / "sentence_bert_config.json").write_text(json.dumps(settings))
     with pytest.raises(BadModel, match="a decoder whose prompt is not known"):
         bundle.load(tmp_path / "chat")
+
+
+def test_a_decoder_whose_output_layer_is_more_than_one_product_is_refused(tmp_path):
+    ids = {"pad_token_id": 4, "bos_token_id": 3, "eos_token_id": 0, "cls_token_id": 3, "sep_token_id": 0}
+    folder = tiny.decoder("ModernBertDecoderForCausalLM", tmp_path / "own", **ids)
+    with pytest.raises(BadModel, match="ModernBertDecoderForCausalLM, whose output layer does more"):
+        open_causal(str(folder), prompt="qwen3-reranker")

@@ -12,6 +12,7 @@ from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.checkpoint_kinds import KINDS, kind_of, notation_of
 from rankhouse.models.crossencoder import open_crossencoder
 
+from . import tiny
 from .conftest import edit_config, with_bert_vocabulary
 
 
@@ -107,6 +108,9 @@ def test_a_biencoder_of_sentence_transformers_is_no_crossencoder(checkpoint):
         ({"model_type": "bart", "architectures": ["BartModel"], "is_encoder_decoder": True}, "does not rank"),
         ({"model_type": "colpali", "architectures": ["ColPaliForRetrieval"]}, "does not rank"),
         ({"model_type": "bert"}, "names no architecture.*say its family"),
+        ({"model_type": "new", "auto_map": {"AutoConfig": "own.Config"}}, "code of its own.*names new, and"),
+        ({"model_type": "t5", "architectures": ["T5ForSequenceClassification"]}, "does not rank texts"),
+        ({"model_type": "model2vec", "architectures": ["StaticModel"]}, "model2vec without modules.json"),
     ],
 )
 def test_other_networks_are_refused_by_name(config, said, tmp_path, fp32):
@@ -180,3 +184,80 @@ def test_a_folder_that_cannot_be_read_says_so(tmp_path):
     with_bert_vocabulary(tmp_path)
     with pytest.raises(BadModel, match="cannot be read"):
         notation_of(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["bert_one", "sentences", "colbert", "decoder"])
+def test_a_known_network_with_code_of_its_own_is_not_computed_without_it(kind, folder, tmp_path, fp32):
+    if kind == "decoder":
+        copy = tiny.decoder("Qwen3ForCausalLM", tmp_path / "copy")
+    else:
+        copy = colbert(folder) if kind == "colbert" else folder(kind)
+    way = f'causal("{copy}", prompt="qwen3-reranker")' if kind == "decoder" else str(copy)
+    edit_config(copy, {"auto_map": {"AutoTokenizer": ["own.Words", None]}})
+    assert bundle.open_ranker(way, fp32)
+    edit_config(copy, {"auto_map": {"AutoModel": "modeling_own.BothWays"}})
+    with pytest.raises(BadModel, match="Python code of its own.*auto_map.*take auto_map out of config.json"):
+        bundle.open_ranker(way, fp32)
+
+
+def test_networks_that_transformers_took_over_are_computed_although_they_bring_their_code(tmp_path, fp32):
+    copy = tiny.network("NomicBertForSequenceClassification", tmp_path / "copy", num_labels=1)
+    with_bert_vocabulary(copy, generic=True)
+    edit_config(copy, {"auto_map": {"AutoModel": "modeling_hf_nomic_bert.NomicBertModel"}})
+    assert bundle.open_ranker(str(copy), fp32).family == "crossencoder"
+
+
+def test_an_adapter_is_refused_alone_and_beside_the_weights_that_it_changes(folder, tmp_path, fp32):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    copy = folder("bert_one")
+    (copy / "adapter_config.json").write_text("{}")
+    for way in (str(tmp_path), f'crossencoder("{tmp_path}")', str(copy), f'crossencoder("{copy}")'):
+        with pytest.raises(BadModel, match="holds an adapter.*merge_and_unload"):
+            bundle.load(way) if way.startswith("/") else open_crossencoder(way.split('"')[1])
+
+
+def test_weights_that_need_another_package_say_so(folder):
+    copy = folder("bert_one")
+    edit_config(copy, {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+    with pytest.raises(BadModel, match="need a package that is not installed.*optimum"):
+        open_crossencoder(str(copy))
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling"), [("Contriever", "mean"), ("T5EncoderModel", "mean"), ("BertModel", "cls")]
+)
+def test_a_bare_encoder_is_pooled_as_its_makers_do(name, pooling, folder, tmp_path):
+    from transformers import T5Config, T5EncoderModel
+
+    if name == "T5EncoderModel":
+        sizes = {"vocab_size": 271, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 1, "num_heads": 4}
+        T5EncoderModel(T5Config(**sizes)).save_pretrained(tmp_path / "t5")
+        copy = with_bert_vocabulary(tmp_path / "t5", generic=True) or tmp_path / "t5"
+    else:
+        copy = folder("bert_plain", name)
+    assert notation_of(copy).startswith("biencoder")
+    assert open_biencoder(str(copy)).policy["pooling"] == pooling
+
+
+def test_the_hub_is_asked_for_all_files_that_say_what_a_checkpoint_is(monkeypatch, tmp_path):
+    from fnmatch import fnmatch
+
+    import huggingface_hub
+
+    asked = []
+
+    def fetch(name, revision, allow_patterns):
+        asked.extend(allow_patterns)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    with pytest.raises(BadModel, match="no config.json"):
+        open_biencoder("own/model")
+    for name in (
+        "artifact.metadata",
+        "chat_template.jinja",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+    ):
+        assert any(fnmatch(name, pattern) for pattern in asked), name
+    assert not any(fnmatch(name, pattern) for name in ("modeling.py", "x.bin") for pattern in asked)

@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.explanation.methods import explain_pair
+from rankhouse.hosts.sentence_transformers import save as save_as_sentence_transformers
 from rankhouse.models import bundle
 from rankhouse.models.colbert_checkpoint import open_colbert
 from rankhouse.models.families import open_model
@@ -107,7 +108,10 @@ def test_every_way_to_fill_queries_up(expansion, mask, more, plain, fp32, tmp_pa
 )
 def test_stanfords_form(said, plain, fp32, tmp_path):
     stanford(plain("BertModel"), tmp_path / "own", **said)
-    equals_the_library(tmp_path / "own", fp32)
+    ranker = NeuralRanker(equals_the_library(tmp_path / "own", fp32), fp32)
+    save_as_sentence_transformers(ranker, tmp_path / "back")
+    again = NeuralRanker(equals_the_library(tmp_path / "back", fp32), fp32)
+    np.testing.assert_array_equal(again.score(make_pairs(9)), ranker.score(make_pairs(9)))
 
 
 @pytest.mark.quick("BertModel-said0")
@@ -160,6 +164,9 @@ def test_what_is_no_late_interaction_model_is_refused(plain, checkpoint, tmp_pat
     native(plain("BertModel"), tmp_path / "pictures", EXPANSION, keep_only_token_ids=[5])
     with pytest.raises(BadModel, match="tokens of pictures only"):
         open_colbert(str(tmp_path / "pictures"))
+    stanford(plain("BertModel"), tmp_path / "l2", similarity="l2")
+    with pytest.raises(BadModel, match="compares by 'l2'"):
+        open_colbert(str(tmp_path / "l2"))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,9 @@ from rankhouse.models.transformer_encoders import by_length, is_packable
 from rankhouse.nn.layers.ragged import Packed, Ragged
 from rankhouse.training.distillation import comparable
 
+from . import tiny
+from .conftest import edit_config, with_bert_vocabulary
+
 PACKED = [
     "bert", "bert_one", "bert_tanh", "roberta", "electra", "distilbert", "modernbert", "modernbert_mean",
     "mpnet",
@@ -330,3 +333,17 @@ def test_a_batch_can_be_cut_from_ids_alone():
     assert part.segments.tolist() == [0, 1, 0, 0, 1]
     assert part.lost.tolist() == [2, 0]
     assert part.ids.positions().tolist() == [0, 1, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "kind", ["XLMRobertaXL", "RobertaPreLayerNorm", "Data2VecText", "Longformer", "IBert"]
+)
+def test_positions_that_begin_behind_the_padding_are_not_run_out_of(kind, tmp_path, fp32):
+    own = {"pad_token_id": 1, "num_labels": 1, **({"attention_window": 8} if kind == "Longformer" else {})}
+    folder = tiny.network(f"{kind}ForSequenceClassification", tmp_path / "own", **own)
+    with_bert_vocabulary(folder, generic=True)
+    edit_config(folder, {"model_max_length": 100_000}, "tokenizer_config.json")
+    model = open_crossencoder(str(folder))
+    assert model.policy["max_length"] == 64, "66 positions, of which the first two are never used"
+    long = Pair(Query("q", "storm"), Passage("p", 0, "grain prices " * 100))
+    assert np.isfinite(NeuralRanker(model, fp32).score([long])).all()

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from rankhouse.core.errors import BadModel
+from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.hosts.sentence_transformers import save as save_as_sentence_transformers
 from rankhouse.models import bundle
 from rankhouse.models.biencoder import open_biencoder
 from rankhouse.models.crossencoder import open_crossencoder
@@ -240,7 +241,6 @@ def test_a_layer_of_another_width_is_refused(chains, tmp_path):
         ),
         ({"activation_function": "torch.nn.modules.activation.MultiheadAttention"}, "MultiheadAttention"),
         ({"module_input_name": "token_embeddings"}, "reads token_embeddings"),
-        ({"use_residual": True}, "adds its input to its output"),
     ],
 )
 def test_layers_that_cannot_be_computed_are_refused(change, said, chains, tmp_path):
@@ -248,3 +248,84 @@ def test_layers_that_cannot_be_computed_are_refused(change, said, chains, tmp_pa
     edit_config(copy / "2_Dense", change)
     with pytest.raises(BadModel, match=said):
         open_biencoder(str(copy))
+
+
+def test_a_residual_equals_the_library(chains, fp32, tmp_path):
+    from sentence_transformers.sentence_transformer import modules
+
+    torch.manual_seed(3)
+    parts = [modules.Transformer(network("bert", tmp_path / "plain")), modules.Pooling(32)]
+    parts.append(modules.Dense(32, 32, activation_function=torch.nn.GELU(), use_residual=True))
+    parts.append(modules.Dense(32, 16, bias=False, use_residual=True, activation_function=None))
+    library.SentenceTransformer(modules=parts, device="cpu").save_pretrained(str(tmp_path / "own"))
+    model = equals_the_library(tmp_path / "own", fp32)
+    bundle.save(model, tmp_path / "bundle")
+    again = bundle.open_ranker(str(tmp_path / "bundle"), fp32).encode_queries(TEXTS)
+    np.testing.assert_array_equal(again, DenseRanker(model, fp32).encode_queries(TEXTS))
+    save_as_sentence_transformers(DenseRanker(model, fp32), tmp_path / "back")
+    equals_the_library(tmp_path / "back", fp32)
+
+
+def test_pickled_layers_are_read_where_that_is_allowed(chains, fp32, tmp_path):
+    from safetensors.torch import load_file
+
+    folder = chains("bert", "layers")
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for path in copy.glob("*_Dense/model.safetensors"):
+        torch.save(load_file(path), path.with_name("pytorch_model.bin"))
+        path.unlink()
+    with pytest.raises(BadModel, match="2_Dense.*allow_pickle=True"):
+        open_biencoder(str(copy))
+    vectors = [
+        DenseRanker(open_biencoder(str(path), allow_pickle=True), fp32).encode_queries(TEXTS)
+        for path in (folder, copy)
+    ]
+    np.testing.assert_array_equal(*vectors)
+
+
+@pytest.mark.parametrize("said", [None, "", "dot", "cosine"])
+def test_scores_compare_vectors_as_the_library_does(said, chains, fp32, tmp_path):
+    copy = shutil.copytree(chains("bert", ""), tmp_path / "paraphrase-own")
+    path = copy / "config_sentence_transformers.json"
+    settings = json.loads(path.read_text()) | {"similarity_fn_name": said}
+    path.write_text(json.dumps({k: v for k, v in settings.items() if v != ""}))
+    theirs = library.SentenceTransformer(str(copy), device="cpu")
+    pairs = make_pairs(20, 5)
+    sides = [pair.query.text for pair in pairs], [pair.passage.text for pair in pairs]
+    vectors = theirs.encode_query(sides[0]), theirs.encode_document(sides[1])
+    expected = theirs.similarity_pairwise(*vectors).numpy()
+    np.testing.assert_allclose(bundle.open_ranker(str(copy), fp32).score(pairs), expected, rtol=1e-5)
+
+
+def test_a_name_says_dot_product_where_the_folder_does_not(chains, tmp_path):
+    for name, similarity in (("multi-qa-own-dot-v1", "dot"), ("own-tas-b", "dot"), ("own-dotted", "cosine")):
+        copy = shutil.copytree(chains("bert", ""), tmp_path / name)
+        (copy / "config_sentence_transformers.json").unlink()
+        assert open_biencoder(str(copy)).policy["similarity"] == similarity, name
+    (copy / "config_sentence_transformers.json").write_text('{"similarity_fn_name": "manhattan"}')
+    with pytest.raises(BadModel, match="by 'manhattan'; read here are dot, cosine, euclidean"):
+        open_biencoder(str(copy))
+
+
+@pytest.mark.parametrize("kind", ["chain", "classifier"])
+def test_a_prompt_before_the_queries_of_a_crossencoder_is_read(kind, chains, checkpoint, fp32, tmp_path):
+    own = {"prompts": {"web": "storm harbour: "}, "default_prompt_name": "web"}
+    folder = tmp_path / "own"
+    if kind == "chain":
+        shutil.copytree(chains("bert", "scores"), folder)
+        edit_config(folder, own, name="config_sentence_transformers.json")
+    else:
+        library.CrossEncoder(checkpoint("bert_one"), device="cpu", **own).save_pretrained(str(folder))
+    pairs = [pair for pair in make_pairs(20, 5) if len(pair.passage.text) < 150]
+    theirs = library.CrossEncoder(str(folder), device="cpu")
+    texts = [(pair.query.text, pair.passage.text) for pair in pairs]
+    expected = theirs.predict(texts, activation_fn=torch.nn.Identity(), show_progress_bar=False)
+    plain = theirs.predict(texts, prompt="", activation_fn=torch.nn.Identity(), show_progress_bar=False)
+    assert np.abs(expected - plain).max() > 0.01
+    ranker = bundle.open_ranker(str(folder), fp32)
+    np.testing.assert_allclose(ranker.score(pairs), expected, atol=1e-5)
+    bundle.save(ranker.model, tmp_path / "bundle")
+    again = bundle.open_ranker(str(tmp_path / "bundle"), fp32).score(pairs)
+    np.testing.assert_array_equal(again, ranker.score(pairs))
+    with pytest.raises(WrongUse, match="written by"):
+        save_as_sentence_transformers(ranker, tmp_path / "back")

@@ -10,6 +10,7 @@ import torch
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.explanation.methods import explain_pair
+from rankhouse.hosts.sentence_transformers import save as save_as_sentence_transformers
 from rankhouse.models import bundle
 from rankhouse.models.checkpoint_kinds import kind_of
 from rankhouse.models.encoder_rankers import SparseRanker
@@ -17,7 +18,7 @@ from rankhouse.models.families import open_model
 from rankhouse.models.sparse import open_sparse
 
 from . import tiny
-from .conftest import make_pairs
+from .conftest import edit_config, make_pairs
 
 library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
 TEXTS = ["", "storm", "grain prices rose " * 30, *(pair.passage.text for pair in make_pairs(17, 5))]
@@ -67,6 +68,8 @@ def test_weights_and_scores_equal_the_library(name, masked, fp32, tmp_path):
     bundle.save(model, tmp_path / "bundle")
     again = SparseRanker(bundle.load(tmp_path / "bundle"), fp32)
     np.testing.assert_array_equal(again.score(make_pairs(5)), SparseRanker(model, fp32).score(make_pairs(5)))
+    save_as_sentence_transformers(again, tmp_path / "back")
+    equals_the_library(str(tmp_path / "back"), fp32, bundle.load(tmp_path / "back"))
 
 
 @pytest.mark.quick("max-log1p*")
@@ -139,6 +142,10 @@ def test_what_is_no_sparse_encoder_is_refused(masked, checkpoint, tmp_path):
     (tmp_path / "third" / "modules.json").write_text(json.dumps(third))
     with pytest.raises(BadModel, match="a chain of Transformer, SpladePooling, SparseAutoEncoder"):
         open_sparse(str(tmp_path / "third"))
+    tiny.splade(masked("BertForMaskedLM"), tmp_path / "cosine")
+    edit_config(tmp_path / "cosine", {"similarity_fn_name": "cosine"}, "config_sentence_transformers.json")
+    with pytest.raises(BadModel, match="compares by 'cosine'"):
+        open_sparse(str(tmp_path / "cosine"))
 
 
 @pytest.mark.parametrize(

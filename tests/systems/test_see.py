@@ -11,9 +11,11 @@ import rankhouse as rh
 from rankhouse.core.errors import WrongUse
 from rankhouse.models.similarity import word_similarity
 from rankhouse.ranking.rerank import Plan, Report, rerank
+from rankhouse.ranking.see import See
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.rankers import ComputeOptions
+from rankhouse.text.split import Whole
 
 CPU = ComputeOptions("fp32", "cpu", 1)
 
@@ -44,7 +46,7 @@ def test_kept_documents_score_to_the_same_bits_and_the_others_follow_in_order(ke
 
 
 def test_similarity_is_the_sum_of_best_cosines_of_word_embeddings(cross):
-    """SEE's "amax" by hand, special tokens left out."""
+    """SEE's "amax" by hand, special tokens left out, rare tokens weighing more."""
     texts = ["sailors steer big ships past the rocks", "", "the", "ships ships", "grain prices rose"]
     likeness = word_similarity(cross.model, "it")("who steers ships", [[text] for text in texts])
     table = cross.model.network.get_input_embeddings().weight.detach()
@@ -55,7 +57,11 @@ def test_similarity_is_the_sum_of_best_cosines_of_word_embeddings(cross):
         return units[torch.tensor(read([text])[0].kept, dtype=torch.long)]
 
     asked = vectors("who steers ships")
-    expected = [float((asked @ vectors(text).T).amax(1).sum()) if text else -math.inf for text in texts]
+    ids = [set(read([text])[0].kept.tolist()) for text in texts]
+    held = [sum(number in own for own in ids) for number in read(["who steers ships"])[0].kept.tolist()]
+    weights = torch.tensor([math.log(6 / (count + 0.5)) for count in held], dtype=torch.double)
+    assert len(set(held)) > 1
+    expected = [float((asked @ vectors(text).T).amax(1) @ weights) if text else -math.inf for text in texts]
     np.testing.assert_allclose(likeness, expected, atol=1e-6)
     assert likeness[0] > likeness[2]
     cut = word_similarity(cross.model, "it")("who steers ships", [["sailors steer", "big ships"]])
@@ -117,6 +123,22 @@ def test_a_ranker_without_word_embeddings_is_refused_in_words(world):
         PairwiseSystem(None).plan(RerankOptions(see=0.5))
 
 
+def test_the_stage_before_counts_as_much_as_the_words():
+    def likeness(query, passages):
+        return np.array([{"a": 3.0, "b": 2.0, "c": 1.0, "": -np.inf}[one[0]] for one in passages], np.float32)
+
+    def chosen(scores, keep=0.5):
+        run = rh.Run.of({"q": dict(zip(texts, scores, strict=True))})
+        documents = {name: rh.Document(name, text) for name, text in texts.items()}
+        see = See(keep, likeness)
+        return sorted(see.chooser(run, {"q": rh.Query("q", "x")}, documents, split=Whole(), depth=9)("q"))
+
+    texts = {"1": "c", "2": "a", "3": "b", "4": ""}
+    assert chosen([5, 5, 5, 5]) == ["2", "3"], "alone, the words decide"
+    assert chosen([9, 3, 2, 1]) == ["1", "2"], "a score far above the others keeps a document"
+    assert chosen([9, 8, 7, 900], keep=0.75) == ["1", "2", "3"], "one without text is the first to go"
+
+
 def test_documents_without_text_or_out_of_the_index_are_dropped_first(world, cross):
     run = rh.Run.of({"q0": {"nowhere": 9.0, "d0": 8.0, "d1": 7.0, "d2": 6.0}})
     plan = Plan(
@@ -152,7 +174,7 @@ def test_a_dropped_document_is_explained_as_such(world, cross):
     work = Execution(world.index, [query], CPU)
     dropped = ask(work, system, Question((found.doc_ids[-1],)))
     assert dropped.method == "placeholder"
-    assert f"was dropped by see: its words are not among the {count} of {len(found)}" in dropped.notes[0]
+    assert f"was dropped by see: it is not among the {count} of {len(found)}" in dropped.notes[0]
     kept = ask(work, system, Question((found.doc_ids[0],)))
     assert kept.score == found.scores[0]
     assert kept.method != "placeholder"

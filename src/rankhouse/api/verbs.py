@@ -83,7 +83,7 @@ def rerank(
             max, or as stored.
         depth: How many documents a query are read; None: 1000, and 50 for duot5, which compares every two.
         tail: Whether documents below the depth are kept, in their order.
-        see: Share of these documents that is read, those whose words are most like the query's.
+        see: Share of these documents that is read, those that the first stage and their words put first.
         stored: Insist on what the index stores for this ranker, or do without; None: used if there.
         alone: Read queries one by one, as people ask them.
         cache: A folder in which scores are kept for the next time.

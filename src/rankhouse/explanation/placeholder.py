@@ -53,9 +53,7 @@ def placeholder(
         return _sentence(doc_id, f"is below the depth of {depth:,}")
     if before is not None and read is not None and doc_id not in read:
         share = f"{len(read):,} of {len(before):,}"
-        return _sentence(
-            doc_id, f"was dropped by see: its words are not among the {share} most like the query's"
-        )
+        return _sentence(doc_id, f"was dropped by see: it is not among the {share} likeliest before reading")
     if document is not None and not document.full_text.strip():
         return _sentence(doc_id, "has no text")
     return (

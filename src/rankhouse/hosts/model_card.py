@@ -26,18 +26,23 @@ _TODO: Final = "TODO"
 _KINDS: Final = {
     "crossencoder": ("cross-encoder", "sentence-transformers", "text-ranking"),
     "biencoder": ("bi-encoder", "sentence-transformers", "sentence-similarity"),
+    "sparse": ("sparse encoder", "sentence-transformers", "feature-extraction"),
+    "colbert": ("late-interaction encoder", "PyLate", "sentence-similarity"),
     "monot5": ("monoT5", "transformers", "text-ranking"),
 }
+_ENCODER: Final = (
+    "from sentence_transformers import {kind}\n\n"
+    'model = {kind}("{{name}}")\n'
+    'model.similarity(model.encode_query("who steers ships?"), model.encode_document(texts))'
+)
 _OPEN: Final = {
     "crossencoder": (
         "from sentence_transformers import CrossEncoder\n\n"
         'CrossEncoder("{name}").rank("who steers ships?", texts, return_documents=True)'
     ),
-    "biencoder": (
-        "from sentence_transformers import SentenceTransformer\n\n"
-        'model = SentenceTransformer("{name}")\n'
-        'model.similarity(model.encode_query("who steers ships?"), model.encode_document(texts))'
-    ),
+    "biencoder": _ENCODER.format(kind="SentenceTransformer"),
+    "sparse": _ENCODER.format(kind="SparseEncoder"),
+    "colbert": _ENCODER.format(kind="MultiVectorEncoder"),
     "monot5": (
         "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n\n"
         'model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained("{name}"), '

@@ -6,6 +6,8 @@
 |---|---|---|
 | cross-encoder | ``CrossEncoder(DIR)``, ``AutoModelForSequenceClassification`` | of ``predict``: ours |
 | bi-encoder | ``SentenceTransformer(DIR)`` | of ``similarity``: ours; for l2, its square root |
+| sparse | ``SparseEncoder(DIR)`` | of ``similarity``: ours |
+| ColBERT | ``MultiVectorEncoder(DIR)``, PyLate | of ``similarity``: ours |
 | monoT5 | ``AutoModelForSeq2SeqLM``, pyterrier_t5, pygaggle | log softmax of the two target words: ours |
 
 Texts that are too long are cut by each in its own way, so that such pairs have other scores there.
@@ -30,8 +32,10 @@ from rankhouse.io.outputs import replacing_folder
 
 with needs("sentence-transformers", "rankhouse.hosts.sentence_transformers"):
     from safetensors.torch import save_file
+    from tokenizers import Tokenizer
     from torch import Tensor, nn
 
+    from rankhouse.models.sentence_transformers import ResidualDense
     from rankhouse.training.folder import COMMAND, SETTINGS
 
 if TYPE_CHECKING:
@@ -52,6 +56,8 @@ _POOLINGS: Final = {
     "lasttoken": "lasttoken",
 }
 _MODULES: Final = "sentence_transformers.models."
+_SPARSE: Final = "sentence_transformers.sparse_encoder.models."
+_PYLATE: Final = "pylate.models.Dense.Dense"
 _SPECIAL: Final = ("pad", "cls", "sep", "mask", "unk", "eos", "bos")
 
 
@@ -135,7 +141,7 @@ class _Checkpoint(NamedTuple):
 def save(
     ranker: PathLike | NeuralRanker, folder: PathLike, *, card: ModelCard | None = None, name: str = ""
 ) -> Path:
-    """Write a cross-encoder, a bi-encoder or a monoT5 in the layout of sentence-transformers or transformers.
+    """Write a cross-encoder, an encoder or a monoT5 in the layout of sentence-transformers or transformers.
 
     Args:
         ranker: The folder of a training, or what ``rh.open_ranker`` opened.
@@ -219,6 +225,8 @@ def _cross_encoder(model: Any) -> _Checkpoint:  # noqa: ANN401 - a CrossEncoder
     policy, network = model.policy, model.network
     if policy["head"] == "modules":
         raise WrongUse("a cross-encoder of sentence-transformers modules is written by that library only")
+    if policy.get("query_prompt"):
+        raise WrongUse("a cross-encoder with a prompt is written by sentence-transformers only")
     scale = "logit" if policy["scale"] == "log-odds" else policy["scale"]
     weights = dict(network.state_dict())
     if policy["classes"] == 2:
@@ -253,34 +261,101 @@ def _bi_encoder(model: Any) -> _Checkpoint:  # noqa: ANN401 - a BiEncoder
     files: dict[str, Any] = {
         "1_Pooling/config.json": {"word_embedding_dimension": width, "include_prompt": True, **pooling}
     }
-    weights = model.dense.state_dict()
-    layers = [(str(place), one) for place, one in enumerate(model.dense)]
-    for shape in [*policy["dense"], *([{}] if policy["normalised"] else [])]:
+    files |= _layers(model.dense, [*policy["dense"], *([{}] if policy["normalised"] else [])], names)
+    files |= _described(policy, [(folder, _MODULES + kind) for folder, kind in names])
+    files["config_sentence_transformers.json"]["similarity_fn_name"] = _SIMILARITIES[policy["similarity"]]
+    return _Checkpoint(type(network).__name__, {}, network.state_dict(), files)
+
+
+def _described(policy: Mapping[str, Any], modules: list[tuple[str, str]]) -> dict[str, Any]:
+    """Return the files that say which modules there are, and what of texts they read."""
+    prompts = {"query": policy["query_prompt"], "document": policy["passage_prompt"]}
+    return {
+        "modules.json": [
+            {"idx": place, "name": str(place), "path": folder, "type": kind}
+            for place, (folder, kind) in enumerate(modules)
+        ],
+        "sentence_bert_config.json": {"max_seq_length": policy["max_length"], "do_lower_case": False},
+        "config_sentence_transformers.json": {"prompts": prompts, "default_prompt_name": None},
+    }
+
+
+def _layers(
+    dense: nn.Sequential, shapes: list[dict[str, Any]], names: list[tuple[str, str]]
+) -> dict[str, Any]:
+    """Return the files of layers behind the modules ``names``, to which they are added."""
+    files: dict[str, Any] = {}
+    weights = dense.state_dict()
+    layers = [(str(place), one) for place, one in enumerate(dense)]
+    for shape in shapes:
         kind = "LayerNorm" if "norm" in shape else "Dense" if "in" in shape else "Normalize"
         folder = f"{len(names)}_{kind}"
         names.append((folder, kind))
         files[f"{folder}/config.json"] = _layer(kind, shape)
         if kind != "Normalize":
-            place = next(name for name, one in layers if isinstance(one, nn.Linear | nn.LayerNorm))
-            inner = "norm" if kind == "LayerNorm" else "linear"
+            place = next(
+                name for name, one in layers if isinstance(one, nn.Linear | nn.LayerNorm | ResidualDense)
+            )
+            inner = "" if "residual" in shape else "norm." if kind == "LayerNorm" else "linear."
             files[f"{folder}/model.safetensors"] = {
-                f"{inner}.{name.partition('.')[2]}": t
+                f"{inner}{name.partition('.')[2]}": t
                 for name, t in weights.items()
                 if name.startswith(f"{place}.")
             }
             layers = [(name, one) for name, one in layers if int(name) > int(place)]
-    prompts = {"query": policy["query_prompt"], "document": policy["passage_prompt"]}
-    files |= {
-        "modules.json": [
-            {"idx": place, "name": str(place), "path": folder, "type": _MODULES + kind}
-            for place, (folder, kind) in enumerate(names)
-        ],
-        "sentence_bert_config.json": {"max_seq_length": policy["max_length"], "do_lower_case": False},
-        "config_sentence_transformers.json": {
-            "prompts": prompts,
-            "default_prompt_name": None,
-            "similarity_fn_name": _SIMILARITIES[policy["similarity"]],
-        },
+    return files
+
+
+def _sparse(model: Any) -> _Checkpoint:  # noqa: ANN401 - a SparseEncoder
+    """As version 5 writes it: the language model, each tensor once, and its pooling."""
+    policy, network = model.policy, model.network
+    if policy["query_table"]:
+        raise WrongUse("a sparse encoder with a table for queries is written by sentence-transformers only")
+    kinds = [("", f"{_SPARSE}MLMTransformer"), ("1_SpladePooling", f"{_SPARSE}SpladePooling")]
+    files = _described(policy, kinds) | {
+        "1_SpladePooling/config.json": {
+            "pooling_strategy": policy["pooling"],
+            "activation_function": "log1p_relu" if policy["logarithms"] == 2 else "relu",
+            "word_embedding_dimension": network.config.vocab_size,
+        }
+    }
+    files["config_sentence_transformers.json"] |= {"model_type": "SparseEncoder", "similarity_fn_name": "dot"}
+    first = {tensor.data_ptr(): name for name, tensor in reversed(network.state_dict().items())}
+    weights = {name: tensor for name, tensor in network.state_dict().items() if name in first.values()}
+    return _Checkpoint(type(network).__name__, {}, weights, files)
+
+
+def _colbert(model: Any) -> _Checkpoint:  # noqa: ANN401 - a LateInteraction
+    """As PyLate writes it, which sentence-transformers 6 reads."""
+    policy, network, words = (
+        model.policy,
+        model.network,
+        Tokenizer.from_str(model.assets()["tokenizer.json"].decode()),
+    )
+    names = [("", "Transformer")]
+    files = _layers(model.dense, policy["dense"], names)
+    spoken = words.id_to_token(policy["filler"]) if policy["query_filled"] else "[MASK]"
+    if (
+        {kind for _, kind in names[1:]} != {"Dense"}
+        or not policy["normalised"]
+        or policy["similarity"] != "maxsim"
+        or policy["query_filled"] not in {0, policy["query_length"]}
+        or policy["skipped_sides"] != ["document"]
+        or spoken not in {"[MASK]", "<mask>"}
+    ):
+        raise WrongUse("this late-interaction model has settings that only sentence-transformers 6 writes")
+    marks = ("".join(str(words.id_to_token(number)) for number in markers) for markers in policy["markers"])
+    kinds = [(folder, _PYLATE if folder else f"{_MODULES}{kind}") for folder, kind in names]
+    files |= _described(policy, kinds)
+    files["config_sentence_transformers.json"] |= {
+        "model_type": "ColBERT",
+        **dict(zip(("query_prefix", "document_prefix"), marks, strict=True)),
+        "query_length": policy["query_length"],
+        "document_length": policy["max_length"],
+        "attend_to_expansion_tokens": policy["attend"],
+        "do_query_expansion": bool(policy["query_filled"]),
+        "skiplist_words": [words.id_to_token(number) for number in policy["skipped"]],
+        "similarity_fn_name": "MaxSim",
     }
     return _Checkpoint(type(network).__name__, {}, network.state_dict(), files)
 
@@ -297,6 +372,7 @@ def _layer(kind: str, shape: Mapping[str, Any]) -> dict[str, Any]:
         "out_features": shape["out"],
         "bias": shape["bias"],
         "activation_function": f"torch.nn.modules.{module}.{name}",
+        **({"use_residual": True} if "residual" in shape else {}),
     }
 
 
@@ -313,5 +389,7 @@ def _monot5(model: Any) -> _Checkpoint:  # noqa: ANN401 - a MonoT5
 _FAMILIES: Final[dict[str, Callable[[Any], _Checkpoint]]] = {
     "crossencoder": _cross_encoder,
     "biencoder": _bi_encoder,
+    "sparse": _sparse,
+    "colbert": _colbert,
     "monot5": _monot5,
 }

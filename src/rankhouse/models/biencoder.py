@@ -10,12 +10,12 @@ Shapes: n pairs, g groups of s passages, t tokens together, w width of the encod
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, cast, get_args
 
 import torch
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -37,6 +37,7 @@ from rankhouse.models.sentence_transformers import (
     EncoderSettings,
     in_small_letters,
     layers_of,
+    module_weights,
     read_layers,
     read_settings,
 )
@@ -167,10 +168,10 @@ def open_biencoder(
     Args:
         path: A folder or hub name; of sentence-transformers, or a bare encoder.
         pooling: "cls", "mean", "max", "lasttoken", "weightedmean" or "mean_sqrt_len_tokens", also several:
-            "cls+mean"; None: what the folder says, for a bare encoder "cls". A language model that predicts
-            masked words is opened only where this is said, to begin a training.
-        similarity: "dot", "cosine" or "l2"; None: what the folder says, else cosine if it normalises,
-            else dot.
+            "cls+mean"; None: what the folder says, for a bare encoder "cls", for Contriever and T5 "mean". A
+            language model that predicts masked words is opened only where this is said, to begin a training.
+        similarity: "dot", "cosine" or "l2"; None: what the folder says; else cosine, as
+            sentence-transformers has it, but dot for bare encoders and names like "...-dot-v1".
         max_length: Most tokens of a text; None: what the folder says.
         prompts: What is put before queries and before passages, or the names of two prompts of the folder;
             None: what the folder says.
@@ -186,10 +187,10 @@ def open_biencoder(
     _check("similarity", similarity, SIMILARITIES)
     folder = find(path, allow_pickle)
     found = require(folder, "biencoder", () if pooling is None else ("masked", "headless", "unknown"))
-    settings = read_settings(folder) or EncoderSettings(folder)
+    settings = read_settings(folder) or _bare(folder)
     place = settings.transformer
     if settings.static:
-        network, own_tokenizer, raw, length = _static(place, tokenizer)
+        network, own_tokenizer, raw, length = _static(place, tokenizer, allow_pickle)
         length = max_length or length
     else:
         raw = read_config(place)
@@ -199,7 +200,7 @@ def open_biencoder(
         length = length_limit(network.config, settings.max_length or meant, max_length)
     if settings.lowercase:
         own_tokenizer = in_small_letters(own_tokenizer)
-    shapes, layers = read_layers(settings.layers)
+    shapes, layers = read_layers(settings.layers, allow_pickle=allow_pickle)
     net = cast(Any, network)
     own_width = net.get_input_embeddings().embedding_dim if settings.static else net.config.hidden_size
     width = int(own_width) * ((pooling or settings.pooling).count("+") + 1)
@@ -214,7 +215,7 @@ def open_biencoder(
         "max_length": length,
         "pooling": pooling or settings.pooling,
         "normalised": settings.normalised,
-        "similarity": similarity or settings.similarity or ("cosine" if settings.normalised else "dot"),
+        "similarity": similarity or settings.similarity or _unsaid(path, folder, settings),
         "query_prompt": query_prompt,
         "passage_prompt": passage_prompt,
         "dense": shapes,
@@ -222,7 +223,27 @@ def open_biencoder(
     return BiEncoder(network, layers, own_tokenizer, policy, config=raw)
 
 
-def _static(place: Path, tokenizer: str | None) -> tuple[nn.Module, Tokenizer, dict[str, Any], int]:
+def _bare(folder: Path) -> EncoderSettings:
+    """Return how a bare encoder pools: as its architecture's makers do, else its first token."""
+    name = next(iter(read_config(folder).get("architectures") or ()), "")
+    return EncoderSettings(folder, "mean" if name == "Contriever" or name.endswith("EncoderModel") else "cls")
+
+
+def _unsaid(path: str, folder: Path, settings: EncoderSettings) -> Similarity:
+    """Return the similarity of a folder that names none.
+
+    sentence-transformers compares by cosine then; those whose name says so, and bare encoders, were trained
+    for dot products.
+    """
+    last = path.partition("@")[0].rstrip("/").split("/")[-1]
+    is_dot = re.search(r"-dot\b|-tas-b\b", last) is not None
+    chained = (folder / "modules.json").is_file()
+    return "cosine" if settings.normalised or (chained and not is_dot) else "dot"
+
+
+def _static(
+    place: Path, tokenizer: str | None, allow_pickle: bool
+) -> tuple[nn.Module, Tokenizer, dict[str, Any], int]:
     """Open word vectors as sentence-transformers or model2vec write them.
 
     Returns:
@@ -233,7 +254,7 @@ def _static(place: Path, tokenizer: str | None) -> tuple[nn.Module, Tokenizer, d
     """
     try:
         own = Tokenizer.from_file(str(Path(tokenizer or place) / "tokenizer.json"))
-        tensors = load_file(place / "model.safetensors")
+        tensors = module_weights(place, allow_pickle)
         table = tensors["embedding.weight"] if "embedding.weight" in tensors else tensors["embeddings"]
         table = (table[tensors["mapping"].long()] if "mapping" in tensors else table).float()
         if "weights" in tensors:  # of single tokens, in model2vec's vocabularies that share rows

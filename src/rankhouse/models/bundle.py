@@ -289,7 +289,9 @@ def load(folder: Path | str) -> Model[Any]:
 
 def _is_published(folder: Path) -> bool:
     """Return whether a folder is a checkpoint that others wrote."""
-    published = any((folder / name).is_file() for name in ("config.json", "modules.json"))
+    published = any(
+        (folder / name).is_file() for name in ("config.json", "modules.json", "adapter_config.json")
+    )
     return published and not (folder / MANIFEST).is_file()
 
 

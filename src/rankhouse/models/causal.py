@@ -148,6 +148,25 @@ class CausalRanker(PairModel):
             return net.score.weight  # type: ignore[no-any-return]
         return net.get_output_embeddings().weight[self.policy["targets"]]  # type: ignore[no-any-return]
 
+    def check_head(self, folder: Path) -> None:
+        """Refuse a network that makes its logits of last states otherwise than :meth:`logits` does."""
+        net: Any = self.network
+        ids = torch.tensor([[i for i in range(4) if i != net.config.pad_token_id][:3]])
+        with torch.inference_mode():
+            numbers = net(input_ids=ids).logits
+            states = net.base_model(input_ids=ids).last_hidden_state[:, -1]
+            own = self._capped(F.linear(states, self._head()))[0].float()
+        theirs = (
+            numbers[0] if self.policy["head"] == CLASSES else numbers[0, -1, self.policy["targets"]]
+        ).float()
+        near = 1e-4 if states.dtype is torch.float32 else 0.02
+        if not torch.allclose(own, theirs, rtol=near, atol=near):
+            raise BadModel(
+                f'"{folder}" is a {type(net).__name__}, whose output layer does more than multiply (a '
+                "bias, a factor, a layer before it); this version cannot compute it; use another checkpoint "
+                "(rankhouse models  lists some)"
+            )
+
     def _capped(self, logits: Tensor) -> Tensor:
         """Bound logits as some do (Gemma 2): "final_logit_softcapping" of config.json."""
         cap = self._config.get("final_logit_softcapping")
@@ -230,7 +249,9 @@ def open_causal(
         "scale": scale or ("log-odds" if classes == 2 else "logit"),
         "head": head,
     }
-    return CausalRanker(network, own_tokenizer, policy, raw)
+    model = CausalRanker(network, own_tokenizer, policy, raw)
+    model.check_head(folder)
+    return model
 
 
 def _target_ids(folder: Path, tokenizer: Tokenizer, targets: Sequence[str], head: str) -> list[int]:

@@ -22,7 +22,7 @@ from rankhouse.nn.layers.ragged import Packed
 SEQ2SEQ = frozenset({"t5", "mt5"})
 """Model types that answer with words; all others in use here answer with numbers."""
 
-_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*/config.json", "*/*.safetensors"]
+_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.metadata"]  # in folders of it, too
 
 
 def find(name: str, allow_pickle: bool = False) -> Path:
@@ -42,6 +42,12 @@ def find(name: str, allow_pickle: bool = False) -> Path:
                 f'"{name}" is a file; give the folder that holds config.json and model.safetensors'
             )
         folder = _fetch(name, allow_pickle)
+    if (folder / "adapter_config.json").is_file():
+        raise BadModel(
+            f'"{folder}" holds an adapter (LoRA), which only changes another checkpoint; put the two '
+            'together once with peft:  PeftModel.from_pretrained(BASE, "DIR").merge_and_unload()'
+            '.save_pretrained("NEW")'
+        )
     if not any((folder / name).is_file() for name in ("config.json", "modules.json")):
         raise BadModel(
             f'"{folder}" holds no config.json, so it is no checkpoint; a published checkpoint\'s folder has '
@@ -95,19 +101,25 @@ def load_network(
     """
     import transformers  # noqa: PLC0415  # slow to import
 
-    _refuse_pickle(folder, allow_pickle)
+    refuse_pickle(folder, allow_pickle)
     try:
         with quiet():
             network, info = getattr(transformers, kind).from_pretrained(
                 folder,
                 use_safetensors=None if allow_pickle else True,
                 local_files_only=True,
+                trust_remote_code=False,
                 output_loading_info=True,
             )
-    except (OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
+    except (ImportError, OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
         why = _first_line(error)
         if "mismatched" in why:
             why = "they are of other sizes than its config.json says"
+        if isinstance(error, ImportError):
+            raise BadModel(
+                f'the weights in "{folder}" need a package that is not installed ({why}): install it, '
+                "or give the checkpoint that they were made from, without quantisation"
+            ) from error
         raise BadModel(
             f'the weights in "{folder}" cannot be loaded: {why}; fetch the folder again'
         ) from error
@@ -240,8 +252,10 @@ def load_tokenizer(folder: Path, given: str | None) -> tuple[Tokenizer, bool, in
     place = Path(given) if given is not None else folder
     try:
         with quiet():
-            config = AutoConfig.from_pretrained(folder, local_files_only=True)
-            tokenizer = AutoTokenizer.from_pretrained(place, config=config, local_files_only=True)
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(
+                place, config=config, local_files_only=True, trust_remote_code=False
+            )
             backend = tokenizer.backend_tokenizer
     except Exception as error:
         raise BadModel(
@@ -293,7 +307,8 @@ def _fetch(name: str, allow_pickle: bool) -> Path:
         ) from error
 
 
-def _refuse_pickle(folder: Path, allow_pickle: bool) -> None:
+def refuse_pickle(folder: Path, allow_pickle: bool) -> None:
+    """Refuse a folder without weights, or with pickles only, unless these are allowed."""
     if any(folder.glob("*.safetensors")):
         return
     pickles = sorted(p.name for p in folder.glob("*.bin"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rankhouse.core.errors import BadModel
-from rankhouse.models.checkpoint import SEQ2SEQ, read_config, read_json
+from rankhouse.models.checkpoint import SEQ2SEQ, find, read_config, read_json
 
 
 class Kind(NamedTuple):
@@ -45,6 +45,7 @@ KINDS: Final = {
         advice='for a bi-encoder of it, say how to pool:  biencoder("DIR", pooling="lasttoken")',
     ),
     "router": Kind("an encoder with different modules for queries and documents (Router)"),
+    "vectors": Kind("a folder of model2vec without modules.json", advice="save it with a newer model2vec"),
     "custom": Kind("a model computed by Python code of its own, which is never run here"),
     "other": Kind("a network that does not rank texts"),
     "unknown": Kind("a checkpoint that names no architecture", advice='say its family:  biencoder("DIR")'),
@@ -53,6 +54,9 @@ _ADVICE = (
     "this version cannot compute it; use another checkpoint: a cross-encoder, a bi-encoder or a monoT5 "
     "(rankhouse models  lists some)"
 )
+_OWN_TYPES = frozenset(
+    {"nomic_bert", "eurobert", "jina_embeddings_v3"}
+)  # their auto_map computes what transformers does
 _DECODERS = ("qwen", "gemma", "llama", "mistral", "mixtral", "phi", "gpt", "olmo", "falcon", "opt", "bloom")
 _MODULES = {  # class of a sentence-transformers module -> kind; the first that is found decides
     "SpladePooling": "sparse",
@@ -64,6 +68,7 @@ _MODULES = {  # class of a sentence-transformers module -> kind; the first that 
     "Router": "router",
     "Asym": "router",
 }
+_LABELS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 _ENDINGS = {  # of an architecture's name -> kind
     "ForSequenceClassification": "classifier",
     "ForNextSentencePrediction": "classifier",
@@ -90,9 +95,28 @@ class Found(NamedTuple):
 
 def kind_of(folder: Path) -> Found:
     """Tell what a checkpoint's folder holds; BadModel if its JSON files cannot be read."""
+    if evidence := _own_code(folder):
+        return Found("custom", evidence)
     if (folder / "modules.json").is_file() and (found := _by_modules(folder)) is not None:
         return found
     return _by_architecture(folder)
+
+
+def _own_code(folder: Path) -> str:
+    """Return what says that Python code of its own computes a network, even one of a known type; else ""."""
+    for path in (folder / "config.json", *sorted(folder.glob("*/config.json"))):
+        config = read_json(path) if path.is_file() else {}
+        if not isinstance(config, dict):
+            continue
+        mapped = config.get("auto_map") or ()
+        owned = any(key.startswith(("AutoConfig", "AutoModel")) for key in mapped)
+        if owned and config.get("model_type") not in _OWN_TYPES:
+            named = " and ".join(str(name) for name in config.get("architectures") or ())
+            return (
+                f"config.json names {named or config.get('model_type')}, and auto_map its code; where "
+                "transformers' own class computes the same, take auto_map out of config.json"
+            )
+    return ""
 
 
 def _by_architecture(folder: Path) -> Found:
@@ -102,12 +126,15 @@ def _by_architecture(folder: Path) -> Found:
     evidence = f"config.json names {names[0]}" if names else f"config.json: model_type {raw['model_type']}"
     if (folder / "artifact.metadata").is_file():
         return Found("colbert", "artifact.metadata is ColBERT's own")
-    if raw.get("auto_map") and names and not names[0].endswith((*_ENDINGS, "Model")):
-        return Found("custom", f"{evidence}, and auto_map its code")
+    if raw["model_type"] == "model2vec":
+        return Found("vectors", evidence)
     if str(raw["model_type"]).startswith(_DECODERS):
         return Found("headless" if names and names[0].endswith("Model") else "decoder", evidence)
+    if raw["model_type"] in SEQ2SEQ and names and names[0].endswith("EncoderModel"):
+        return Found("encoder", evidence)
     if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
-        return Found("words" if raw["model_type"] in SEQ2SEQ else "other", evidence)
+        answers = raw["model_type"] in SEQ2SEQ and not any(name.endswith(_LABELS) for name in names)
+        return Found("words" if answers else "other", evidence)
     if not names:
         return Found("unknown", evidence)
     ending = next((kind for end, kind in _ENDINGS.items() if names[0].endswith(end)), None)
@@ -122,7 +149,7 @@ def notation_of(folder: Path) -> str:
     Raises:
         BadModel: No family here computes it: says what it is.
     """
-    found = kind_of(folder)
+    found = kind_of(find(str(folder)))
     if not found.kind.family:
         raise refusal(folder, found)
     return f"{found.kind.family}({json.dumps(str(folder))})"

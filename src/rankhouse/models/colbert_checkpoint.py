@@ -105,7 +105,7 @@ def _layers(
 ) -> tuple[list[dict[str, Any]], nn.Sequential]:
     """Read the layers behind the encoder; Stanford's one stands beside its weights."""
     if settings.layers:
-        return read_layers(settings.layers, source="token_embeddings")
+        return read_layers(settings.layers, "token_embeddings", allow_pickle=allow_pickle)
     weight = read_tensor(folder, "linear.weight", allow_pickle)
     if weight is None:
         raise BadModel(
@@ -124,6 +124,8 @@ def _read_settings(folder: Path) -> _Settings:
         return _of_modules(folder)
     path = folder / "artifact.metadata"
     said: Mapping[str, Any] = read_json(path) if path.is_file() else {}
+    if said.get("similarity", "cosine") != "cosine":
+        raise BadModel(f'"{folder}" compares by {said["similarity"]!r}; read here: cosine')
     return _Settings(
         folder,
         marks=(said.get("query_token_id") or "[unused0]", said.get("doc_token_id") or "[unused1]"),

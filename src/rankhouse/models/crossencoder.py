@@ -35,6 +35,7 @@ from rankhouse.models.checkpoint import (
 from rankhouse.models.checkpoint_kinds import require
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import PairReader, pair_layout
+from rankhouse.models.prompts import default_prompt
 from rankhouse.models.sentence_transformers import (
     in_small_letters,
     layers_of,
@@ -77,7 +78,7 @@ class CrossEncoder(PairModel):
     Args:
         network: transformers' ...ForSequenceClassification or ...ForNextSentencePrediction.
         tokenizer: The checkpoint's.
-        policy: max_length, scale, head, classes, segments: all JSON values.
+        policy: max_length, scale, head, classes, segments, query_prompt where there is one: all JSON values.
         config: The checkpoint's config.json as read.
 
     Attributes:
@@ -94,7 +95,9 @@ class CrossEncoder(PairModel):
         super().__init__(network, tokenizer, policy, config)
         layout = pair_layout(self._tokenizer, policy["segments"])
         most = policy["max_length"]
-        self.pair_reader = PairReader(TextIds(self._tokenizer, most), layout, most)
+        self.pair_reader = PairReader(
+            TextIds(self._tokenizer, most), layout, most, prompt=policy.get("query_prompt", "")
+        )
 
     @classmethod
     def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
@@ -226,6 +229,7 @@ def open_crossencoder(
         "head": kind,
         "classes": classes,
         "segments": reads_segments(config, asks_segments),
+        **_query_prompt(folder),
     }
     model = CrossEncoder(network, own_tokenizer, policy, raw)
     if new_head is not None:
@@ -241,7 +245,7 @@ def _open_chain(
     assert settings is not None
     if settings.static:
         raise BadModel(f'"{folder}" scores word vectors; a cross-encoder here begins with a Transformer')
-    place, shapes, layers = settings.transformer, *read_layers(settings.layers)
+    place, shapes, layers = settings.transformer, *read_layers(settings.layers, allow_pickle=allow_pickle)
     classes = next((shape["out"] for shape in reversed(shapes) if "out" in shape), 0)
     if classes not in {1, 2} or settings.normalised:
         raise BadModel(f'"{folder}" ends in {classes} numbers; a ranker has one number or two classes')
@@ -256,10 +260,16 @@ def _open_chain(
         "segments": reads_segments(base.config, asks_segments),
         "pooling": settings.pooling,
         "dense": shapes,
+        **_query_prompt(folder),
     }
     if settings.lowercase:
         own_tokenizer = in_small_letters(own_tokenizer)
     return CrossEncoder(ScoredEncoder(base, settings.pooling, layers), own_tokenizer, policy, raw)
+
+
+def _query_prompt(folder: Path) -> dict[str, str]:
+    prompt = default_prompt(folder)
+    return {"query_prompt": prompt} if prompt else {}
 
 
 class ScoredEncoder(nn.Module):

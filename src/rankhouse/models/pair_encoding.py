@@ -54,6 +54,7 @@ class PairReader:
 
     Args:
         whole: For tokenizers whose pieces do not join: gives the ids of a finished pair; used where it fits.
+        prompt: Put before queries.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class PairReader:
         layout: Layout,
         max_length: int,
         whole: Callable[[str, str], list[int]] | None = None,
+        prompt: str = "",
     ) -> None:
+        self._prompt = prompt
         if max_length < layout.fixed + 2:
             raise WrongUse(
                 f"max_length={max_length}: {layout.fixed} tokens are the model's own; "
@@ -82,21 +85,21 @@ class PairReader:
 
     def __call__(self, pairs: Sequence[Pair]) -> Packed:
         """Encode n pairs."""
-        texts = [(pair.query.text, pair.passage.text) for pair in pairs]
+        texts = [(self._prompt + pair.query.text, pair.passage.text) for pair in pairs]
         queries = self.texts(query for query, _ in texts)
         return self._joined(queries, self.texts(passage for _, passage in texts), texts)
 
     def passage_tokens(self, pair: Pair) -> PassageTokens:
         """Return where a passage's tokens stand; of a tokenizer whose pieces do not join, only nearly."""
         spans = self.texts.spans(pair.passage.text)
-        query = self.texts([pair.query.text])[0]
+        query = self.texts([self._prompt + pair.query.text])[0]
         q, p = fit(query.total, len(spans), self._max_length - self._layout.fixed)
         start = len(self._layout.head) + q + len(self._layout.middle)
         return PassageTokens(start, tuple(spans[:p]), len(spans))
 
     def join(self, queries: Sequence[str], passages: Sequence[Ids]) -> Packed:
         """Encode n pairs whose passages' ids are known; only for tokenizers whose pieces join."""
-        return self._joined(self.texts(queries), passages, ())
+        return self._joined(self.texts(self._prompt + query for query in queries), passages, ())
 
     def _joined(
         self, queries: Sequence[Ids], passages: Sequence[Ids], texts: Sequence[tuple[str, str]]

@@ -121,7 +121,7 @@ def chat_prompt(folder: Path, instruction: str | None) -> tuple[str, ...] | None
     inputs = read_json(path).get("modality_config") if path.is_file() else None
     if not tokenizer.chat_template or (inputs is not None and "message" not in inputs):
         return None
-    task = _default_instruction(folder) if instruction is None else instruction
+    task = default_prompt(folder) if instruction is None else instruction
     for structured in (False, True):
         contents = {"system": task, "query": "{query}", "document": "{document}"}
         messages = [
@@ -138,8 +138,8 @@ def chat_prompt(folder: Path, instruction: str | None) -> tuple[str, ...] | None
     return None
 
 
-def _default_instruction(folder: Path) -> str:
-    """Return the prompt that sentence-transformers puts before everything."""
+def default_prompt(folder: Path) -> str:
+    """Return the prompt that sentence-transformers puts before everything, of a pair before the query."""
     path = folder / "config_sentence_transformers.json"
     settings = read_json(path) if path.is_file() else {}
     return str((settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "") or "")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, normalizers
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.modules import activation
 
 from rankhouse.core.errors import BadModel
-from rankhouse.models.checkpoint import read_json
+from rankhouse.models.checkpoint import read_json, refuse_pickle
 from rankhouse.models.checkpoint_kinds import kind_of
 from rankhouse.models.transformer_encoders import PoolingMode
 
@@ -28,6 +29,7 @@ _OLD_NAMES = {  # in the order in which their vectors stand side by side
 }
 _QUERY_PROMPTS, _PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
 _LAYERS = ("Dense", "LayerNorm", "Normalize")
+_SIMILARITIES = {"": None, "dot": "dot", "cosine": "cosine", "euclidean": "l2"}
 _PLAIN = {"Tanh": "tanh", "Identity": "identity"}  # activations as bundles have always named them
 
 
@@ -92,16 +94,17 @@ def read_settings(folder: Path) -> EncoderSettings | None:
     own: Mapping[str, Any] = next(map(read_json, sorted(transformer.glob("sentence_*_config.json"))), {})
     extra = folder / "config_sentence_transformers.json"
     more: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
-    similarity = {"dot": "dot", "cosine": "cosine", "euclidean": "l2"}.get(
-        more.get("similarity_fn_name") or ""
-    )
+    named = more.get("similarity_fn_name") or ""
+    if named not in _SIMILARITIES:
+        known = ", ".join(filter(None, _SIMILARITIES))
+        raise BadModel(f'"{folder}" compares vectors by {named!r}; read here are {known}')
     return EncoderSettings(
         transformer,
         pooling,
         tuple(layers[:-1] if normalised else layers),
         normalised,
         max_length=own.get("max_seq_length"),
-        similarity=similarity,
+        similarity=_SIMILARITIES[named],
         query_prompt=_prompt(more, _QUERY_PROMPTS),
         passage_prompt=_prompt(more, _PASSAGE_PROMPTS),
         prompts=more.get("prompts") or {},
@@ -135,6 +138,21 @@ class UnitLength(nn.Module):
         return F.normalize(x, dim=-1)
 
 
+class ResidualDense(nn.Module):
+    """A layer that adds its input to its output, by a layer of its own where their widths differ."""
+
+    def __init__(self, linear: nn.Linear, act: nn.Module) -> None:
+        super().__init__()
+        self.linear, self.act = linear, act
+        widths = linear.in_features, linear.out_features
+        self.residual = nn.Identity() if widths[0] == widths[1] else nn.Linear(*widths, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, in) -> (n, out)."""
+        added: Tensor = self.act(self.linear(x)) + self.residual(x)
+        return added
+
+
 def layers_of(shapes: Sequence[Mapping[str, Any]]) -> nn.Sequential:
     """Make the layers behind the pooling, untrained."""
     layers: list[nn.Module] = []
@@ -144,50 +162,56 @@ def layers_of(shapes: Sequence[Mapping[str, Any]]) -> nn.Sequential:
         elif "in" not in shape:
             layers.append(UnitLength())
         else:
-            layers.append(nn.Linear(shape["in"], shape["out"], bias=shape["bias"]))
-            if shape["activation"] != "identity":
-                name = {"tanh": "Tanh"}.get(shape["activation"], shape["activation"])
-                layers.append(getattr(activation, name)())
+            linear = nn.Linear(shape["in"], shape["out"], bias=shape["bias"])
+            name = {"tanh": "Tanh", "identity": ""}.get(shape["activation"], shape["activation"])
+            act = [getattr(activation, name)()] if name else []
+            residual = shape.get("residual")
+            layers += [ResidualDense(linear, *act or [nn.Identity()])] if residual else [linear, *act]
     return nn.Sequential(*layers)
 
 
 def read_layers(
-    modules: Sequence[tuple[str, Path]], source: str = "sentence_embedding"
+    modules: Sequence[tuple[str, Path]], source: str = "sentence_embedding", *, allow_pickle: bool = False
 ) -> tuple[list[dict[str, Any]], nn.Sequential]:
     """Read the layers behind the pooling: their shapes as JSON values, and themselves.
 
     Args:
         source: What they must read: "sentence_embedding", or "token_embeddings" where nothing pools.
+        allow_pickle: Whether weights may be read from pytorch_model.bin.
 
     Raises:
-        BadModel: What a layer reads or its activation is not known, weights that do not fit, no safetensors.
+        BadModel: What a layer reads or its activation is not known, weights that do not fit.
     """
     shapes: list[dict[str, Any]] = []
     weights: dict[str, Tensor] = {}
     for kind, folder in modules:
         path = folder / "config.json"
         config: Mapping[str, Any] = read_json(path) if path.is_file() else {}
-        own, residual = config.get("module_input_name", source), config.get("use_residual")
-        if own != source or residual:
-            raise BadModel(
-                f'"{folder}" {"adds its input to its output" if residual else "reads " + own}; read here '
-                f"are layers of {source} without a residual"
-            )
+        if (own := config.get("module_input_name", source)) != source:
+            raise BadModel(f'"{folder}" reads {own}; read here are layers of {source}')
         if kind == "Normalize":
             shapes.append({"normalise": True})
             continue
-        if not (folder / "model.safetensors").is_file():
-            raise BadModel(f'"{folder}" holds no model.safetensors; pickles are not read here')
-        tensors = load_file(folder / "model.safetensors")
+        tensors = module_weights(folder, allow_pickle)
         place = len(layers_of(shapes))
-        weights |= {f"{place}.{name.rsplit('.', 1)[-1]}": tensor.float() for name, tensor in tensors.items()}
         shapes.append(_shape(kind, config, tensors, folder))
+        whole = shapes[-1].get("residual")
+        names = {name: name if whole else name.rsplit(".", 1)[-1] for name in tensors}
+        weights |= {f"{place}.{names[name]}": tensor.float() for name, tensor in tensors.items()}
     layers = layers_of(shapes)
     try:
         layers.load_state_dict(weights)
     except RuntimeError as error:
         raise BadModel(f"the layers {[str(place) for _, place in modules]} do not fit: {error}") from None
     return shapes, layers
+
+
+def module_weights(folder: Path, allow_pickle: bool) -> dict[str, Tensor]:
+    """Read the tensors of a module of sentence-transformers; BadModel without any that may be read."""
+    refuse_pickle(folder, allow_pickle)
+    if (folder / "model.safetensors").is_file():
+        return load_file(folder / "model.safetensors")
+    return torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
 
 
 def _shape(
@@ -203,7 +227,8 @@ def _shape(
         raise BadModel(f'"{folder}" has the activation {named}; read here are those of torch.nn')
     out_features, in_features = tensors["linear.weight"].shape
     shape = {"in": in_features, "out": out_features, "bias": "linear.bias" in tensors}
-    return {**shape, "activation": _PLAIN.get(name, name)}
+    residual = {"residual": True} if config.get("use_residual") else {}
+    return {**shape, "activation": _PLAIN.get(name, name), **residual}
 
 
 def _pooling(path: Path) -> str:

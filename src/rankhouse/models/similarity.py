@@ -16,7 +16,9 @@ from rankhouse.models.text_ids import IdArray, TextIds
 
 
 class WordSimilarity:
-    """The sum over a query's tokens of the best cosine with any of a document's (SEE, "amax").
+    """The sum over a query's tokens of the best cosine with any of a document's (SEE, "amax"), weighted.
+
+    A token weighs log((n + 1) / (f + 0.5)), f of the n documents holding it.
 
     Args:
         texts: What cuts texts into the network's tokens; of a passage as many count as the model could read.
@@ -32,10 +34,12 @@ class WordSimilarity:
         asked = self._ids([query])[0]
         known, places = np.unique(np.concatenate([np.empty(0, np.int32), *ids]), return_inverse=True)
         cosines = self._vectors(known) @ self._vectors(asked).T  # (u, q), of distinct tokens
+        held = sum((np.isin(asked, own) for own in ids), np.zeros(len(asked)))
+        weights = np.log((len(ids) + 1) / (held + 0.5))
         ends = np.cumsum([len(own) for own in ids])
         for number, (own, end) in enumerate(zip(ids, ends.tolist(), strict=True)):
             if len(own):
-                likeness[number] = cosines[places[end - len(own) : end]].max(0).sum()
+                likeness[number] = cosines[places[end - len(own) : end]].max(0) @ weights
         return likeness
 
     def _ids(self, texts: Sequence[str]) -> list[IdArray]:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import torch
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
@@ -33,6 +32,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import require
 from rankhouse.models.pair_encoding import Layout, TextReader
+from rankhouse.models.sentence_transformers import module_weights
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, encoder_of, is_packable, length_limit
 from rankhouse.nn.cpu.infer import require_int8
@@ -245,7 +245,7 @@ def open_sparse(
     model = SparseEncoder(network, own_tokenizer, policy, raw)
     if settings.table is not None and model.table is not None:
         with torch.no_grad():
-            model.table.copy_(_read_table(settings.table, own_tokenizer, len(model.table)))
+            model.table.copy_(_read_table(settings.table, own_tokenizer, len(model.table), allow_pickle))
     return model
 
 
@@ -292,7 +292,10 @@ def _read_settings(folder: Path) -> _Settings:
     if strategy not in ("max", "sum"):
         raise BadModel(f'"{folder}" pools by {strategy!r}; read here: max and sum')
     extra = folder / "config_sentence_transformers.json"
-    named: Mapping[str, str] = (read_json(extra) if extra.is_file() else {}).get("prompts") or {}
+    said: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
+    if said.get("similarity_fn_name") not in {None, "dot"}:
+        raise BadModel(f'"{folder}" compares by {said["similarity_fn_name"]!r}; read here: dot')
+    named: Mapping[str, str] = said.get("prompts") or {}
     return _Settings(
         modules[0][1],
         table,
@@ -306,7 +309,7 @@ def _unknown(folder: Path, found: Sequence[str], wanted: str) -> BadModel:
     return BadModel(f'"{folder}" is a chain of {", ".join(found) or "nothing"}; read here: {wanted}')
 
 
-def _read_table(folder: Path, tokenizer: Tokenizer, size: int) -> Tensor:
+def _read_table(folder: Path, tokenizer: Tokenizer, size: int, allow_pickle: bool) -> Tensor:
     """Read a query's weights: of each word's id, (v,).
 
     Raises:
@@ -320,10 +323,7 @@ def _read_table(folder: Path, tokenizer: Tokenizer, size: int) -> Tensor:
             if (number := tokenizer.token_to_id(word)) is not None:
                 table[number] = weight
         return table
-    path = folder / "model.safetensors"
-    if not path.is_file():
-        raise BadModel(f'"{folder}" holds no model.safetensors; pickles are not read here')
-    table = load_file(path)["weight"].float()
+    table = module_weights(folder, allow_pickle)["weight"].float()
     if len(table) > size:
-        raise BadModel(f'"{path}" weighs {len(table)} words; the network has {size}')
+        raise BadModel(f'"{folder}" weighs {len(table)} words; the network has {size}')
     return torch.nn.functional.pad(table, (0, size - len(table)))

@@ -37,6 +37,18 @@ from rankhouse.nn.machine import Activation, Compute
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 STATIC = "static"  # model type of word vectors
 POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
+_SHIFTED = POSITIONS_FROM_PADDING | {  # whose first position, too, is the one behind the padding's
+    *(
+        "mpnet",
+        "longformer",
+        "xlm-roberta-xl",
+        "roberta-prelayernorm",
+        "data2vec-text",
+        "ibert",
+        "xmod",
+        "luke",
+    )
+}
 _LIKE_BERT = POSITIONS_FROM_PADDING | {"bert", "electra"}
 _STEADY = frozenset({"default", "linear", "yarn", "llama3"})  # rotary positions that no length changes
 _DECODERS = frozenset({"qwen2", "qwen3", "llama", "mistral", "gemma"})
@@ -159,8 +171,7 @@ def decoder_sizes(base: Any) -> DecoderSizes | None:  # noqa: ANN401  # as above
 
 def first_position(config: Any) -> int:  # noqa: ANN401  # as above
     """Return the row of the position table that a row's first token takes."""
-    shifted = config.model_type in POSITIONS_FROM_PADDING or config.model_type == "mpnet"
-    return config.pad_token_id + 1 if shifted else 0
+    return config.pad_token_id + 1 if config.model_type in _SHIFTED else 0
 
 
 def length_limit(config: Any, meant: int, asked: int | None) -> int:  # noqa: ANN401  # as above

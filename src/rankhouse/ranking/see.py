@@ -1,10 +1,12 @@
-"""Which documents a ranker need not read: those whose words are least like the query's.
+"""Which documents a ranker need not read: those that the stage before and their words put last.
 
 Paper: Busolin et al., "Efficient Re-ranking with Cross-encoders via Early Exit", SIGIR 2025: SEE in front of
 the first layer, with a share of the list that goes on and "amax", the sum over the query's tokens of the best
 cosine with any of the document's tokens.
 Deviations: similarities are those of the word embeddings alone, without positions and segments, so that they
-cost a look-up; documents that are dropped follow in the order of the stage before, not by similarity.
+cost a look-up; tokens weigh the more, the fewer of the documents hold them, and the scores of the stage
+before count as much as the similarity (docs/systems.md: what that is worth); documents that are dropped
+follow in the order of the stage before, not by similarity.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Documents, FloatArray, Query
@@ -64,10 +67,20 @@ class See:
                 return doc_ids
             passages = [_passages(doc_id, documents, split) for doc_id in doc_ids]
             likeness = self.similarity(texts[query_id].text, passages)
-            best = np.sort(np.argsort(-likeness, kind="stable")[:count])
+            both = _standard(np.asarray(likeness)) + _standard(np.asarray(run[query_id].scores[:depth]))
+            best = np.sort(np.argsort(-both, kind="stable")[:count])
             return [doc_ids[place] for place in best]
 
         return chosen
+
+
+def _standard(values: FloatArray) -> NDArray[np.float64]:
+    """Return z-scores, (n,); what is not finite stays what it is."""
+    known = values[np.isfinite(values)].astype(np.float64)
+    if not len(known):
+        return values.astype(np.float64)
+    scores: NDArray[np.float64] = (values - known.mean()) / (known.std() or 1.0)
+    return scores
 
 
 def _passages(doc_id: str, documents: Documents, split: Split) -> list[str]:

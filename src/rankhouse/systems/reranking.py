@@ -56,7 +56,7 @@ class RerankOptions:
     see: Annotated[
         float,
         Option(
-            "Share of these that is read: those whose word embeddings are most like the query's.", least=0
+            "Share of these that is read: those that the first stage and word embeddings put first.", least=0
         ),
     ] = 1.0
     alone: Annotated[

@@ -10,7 +10,7 @@ Python's operators and the text mean the same:
 | ``rrf(a, b)``, ``linear(a, b, weights=[0.3, 0.7])`` | any fusion by its name |
 | ``a % 100`` | the best 100 documents a query |
 | ``a >> crossencoder("DIR", depth=50)`` | a ranker reads what comes in |
-| ``a >> see(keep=0.5) >> crossencoder("DIR")`` | it reads the half whose words are most like the query's |
+| ``a >> see(keep=0.5) >> crossencoder("DIR")`` | it reads the half that ``a`` and the words put first |
 """
 
 from __future__ import annotations
