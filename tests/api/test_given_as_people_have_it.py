@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import rankhouse as rh
+from rankhouse.core.arguments import checked
 from rankhouse.core.errors import UnknownArgument
 from rankhouse.io.inputs import as_documents, as_measures, as_qrels, as_queries, as_run
 
@@ -194,3 +195,40 @@ def test_a_place_is_no_name_of_a_measure_or_system(index):
     assert rh.evaluate(run, qrels)[ir_measures.AP] == 1
     with pytest.raises(rh.RankhouseError, match="0 is no system; give its name, one of: a"):
         rh.compare({"a": run}, qrels)[0]
+
+
+def test_an_id_that_no_document_has_is_answered_with_the_nearest(index):
+    for wanted, said in (
+        ("12", r'no document "12" among the 2.*did you mean "[12]"\?'),
+        (3, "no document 3 .*ids are strings"),
+    ):
+        with pytest.raises(KeyError, match=said) as caught:
+            index.documents[wanted]
+        assert isinstance(caught.value, rh.RankhouseError)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_document_is_of_strings():
+    for given in ((1, 2), ("1", None), ("1", "text", 3)):
+        with pytest.raises(rh.RankhouseError, match="id, text and title are strings"):
+            rh.Document(*given)
+
+
+def test_a_system_is_not_compared_without_an_index():
+    with pytest.raises(rh.RankhouseError, match='"ql" is a system and no file; give queries= and index='):
+        rh.compare({"b": "ql"}, {"q": {"1": 1}})
+
+
+def test_messages_name_arguments_and_leave_commands_as_they_are(index):
+    with pytest.raises(
+        rh.RankhouseError, match="rankhouse index --append, or replace it with overwrite=True"
+    ):
+        rh.Index.build(TEXTS, "i")
+
+    @checked
+    def work(minutes: float, index: str = "", overwrite: bool = False) -> None:
+        raise rh.RankhouseError("--minutes 5: more, or --overwrite (rankhouse encode --index I); see --out")
+
+    with pytest.raises(rh.RankhouseError) as caught:
+        work(5.0)
+    assert str(caught.value) == ("minutes=5: more, or overwrite=True (rankhouse encode --index I); see --out")

@@ -302,3 +302,26 @@ def test_one_index_is_refused_where_several_are_named(files, run):
     shards = run("export", "--index", "shards", "--out", "x.ciff")
     assert "shards: holds shards, and an index of one piece is needed" in shards.stderr
     assert "rankhouse merge shards --out INDEX" in shards.stderr
+
+
+def test_index_and_question_may_stand_without_their_options(files, run):
+    short = run("explain", "my.index", QUESTION, "--top", 2)
+    assert short.returncode == 0, short.stderr
+    assert short.stdout == run(*LEXICAL, "--top", 2).stdout
+    for words, said in (
+        (["my.index"], "no question is asked:  rankhouse explain INDEX"),
+        ([], "no index is named:  rankhouse explain INDEX"),
+        (["my.index", "a", "b"], "write  rankhouse explain INDEX"),
+    ):
+        refused = run("explain", *words, "--top", 2)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+
+
+def test_the_order_names_documents_by_their_titles(files, run):
+    (files / "titled.jsonl").write_text(
+        '{"id": "d9", "title": "Harbour rules", "text": "pilots steer ships"}\n'
+    )
+    assert run("index", "titled.jsonl", "--out", "titled.index").returncode == 0
+    shown = run("explain", "titled.index", QUESTION, "--top", 1)
+    assert "Harbour rules" in shown.stdout

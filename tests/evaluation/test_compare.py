@@ -87,7 +87,7 @@ def test_without_a_baseline_there_are_means_and_intervals_only():
     plain = compare(RUNS, QRELS, "AP")
     assert all(cell.paired_test is None for cell in plain.cells)
     assert plain.challengers == ()
-    assert plain.method == "Means over 40 queries with 95 % t intervals."
+    assert plain.method == "Means over 40 queries."
     with pytest.raises(WrongUse, match="no baseline"):
         plain.extremes("better", "AP")
 
@@ -162,7 +162,7 @@ def test_what_holds_for_all_runs_is_said_once():
 
 def test_the_method_is_said_in_one_sentence(comparison):
     assert comparison.method == (
-        'Means over 40 queries with 95 % t intervals; two-sided paired t-test against "first", '
+        'Means over 40 queries; two-sided paired t-test against "first", '
         "Holm correction over 6 tests; significant at p < 0.05."
     )
 

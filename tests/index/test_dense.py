@@ -148,7 +148,7 @@ def test_passages_have_a_row_each_and_their_documents_number(tmp_path):
     assert vectors.passages
     encoder = HashedWords()
     encode(encoder, DOCUMENTS, tmp_path / "again", split)
-    assert encoder.passages == [p.text for d in DOCUMENTS for p in by_words(3)(d)]
+    assert encoder.passages == list(dict.fromkeys(p.text for d in DOCUMENTS for p in by_words(3)(d)))
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
@@ -397,7 +397,7 @@ def test_a_killed_encoding_goes_on_where_it_was(tmp_path):
         stream.write(b"torn")  # what a kill in the middle of a write leaves
     told, encoder = [], HashedWords()
     vectors = encode(encoder, documents, folder, job(documents, chunk=16), lambda *now: told.append(now))
-    assert encoder.passages == [d.text for d in documents[done:]]
+    assert encoder.passages == list(dict.fromkeys(d.text for d in documents[done:]))
     assert told[0] == (done, 400)
     vectors.verify()
     whole = encode(HashedWords(), documents, tmp_path / "whole", job(documents))
@@ -459,7 +459,7 @@ def test_a_full_disk_loses_nothing(tmp_path):
     assert 100 < done < 400
     documents, encoder = collection(400), HashedWords()
     encode(encoder, documents, folder, job(documents)).verify()
-    assert encoder.passages == [d.text for d in documents[done:]]
+    assert encoder.passages == list(dict.fromkeys(d.text for d in documents[done:]))
 
 
 def test_two_encodings_of_the_same_vectors_are_refused(tmp_path):
@@ -730,3 +730,15 @@ def test_many_queries_are_encoded_together(tmp_path):
     run = search(ExactSearcher(made), encoder, [Query(f"q{i}", "x") for i in range(1000)], 10**9)
     assert encoder.calls == 1
     assert run.rows == 2000
+
+
+def test_equal_passages_are_encoded_once(tmp_path):
+    texts = ["Licence terms", "one", "Licence terms", "two", "Licence terms", "one"] * 3
+    documents = [Document(f"d{number}", text) for number, text in enumerate(texts)]
+    for chunk in (1, 4, 512):
+        encoder = HashedWords()
+        vectors = encode(encoder, documents, tmp_path / f"{chunk}", job(documents, chunk=chunk))
+        assert sorted(encoder.passages) == ["Licence terms", "one", "two"]
+        alone = HashedWords().encode_passages(texts)
+        alone /= np.linalg.norm(alone, axis=1, keepdims=True)
+        np.testing.assert_allclose(vectors.rows, alone, atol=1e-6)

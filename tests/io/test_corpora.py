@@ -205,3 +205,43 @@ def test_links_within_a_folder_are_left_out_and_a_file_of_two_names_is_read_once
     ):
         assert documents(folder) == [Document("1", "one")]
     assert documents(folder / "b.jsonl") == [Document("secret", "x")]
+
+
+def test_hidden_files_of_a_folder_are_left_out_and_named(tmp_path):
+    folder = tmp_path / ".project"  # which is asked for by its name
+    (folder / ".git").mkdir(parents=True)
+    for number, name in enumerate((".git/a.jsonl", ".b.jsonl", "c.jsonl")):
+        (folder / name).write_text(f'{{"id": "{number}", "text": "x"}}\n')
+    with pytest.warns(
+        RankhouseWarning, match=r"2 hidden files are not read: \.b\.jsonl, \.git/a\.jsonl; name one"
+    ):
+        assert [document.id for document in documents(folder)] == ["2"]
+    assert [document.id for document in documents(folder / ".b.jsonl")] == ["1"]
+    (folder / "c.jsonl").unlink()
+    with pytest.raises(MissingInput, match=r"holds hidden files, which are not read: \.b\.jsonl"):
+        documents(folder)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"id": "a", "text": "x", "text": "y"}', '{"id": "a", "id": "a", "text": "x"}']
+)
+def test_a_key_that_is_there_twice_is_refused(tmp_path, line):
+    with pytest.raises(BadData, match=r'line 1: the key "(text|id)" is there twice; keep one of them'):
+        documents(corpus(tmp_path, line))
+
+
+def test_equal_keys_of_different_objects_are_fine(tmp_path):
+    line = '{"id": "text", "text": "\\"text\\"", "more": {"text": 1}, "most": [{"text": 1}, {"text": 2}]}'
+    assert [document.text for document in documents(corpus(tmp_path, line))] == ['"text"']
+
+
+def test_a_record_without_an_id_is_told_what_to_do(tmp_path):
+    with pytest.raises(BadData, match='no "id".*; its keys are: text; give each record an "id" of its own'):
+        documents(corpus(tmp_path, '{"text": "x"}'))
+
+
+def test_a_name_that_no_file_can_have_is_refused_in_words():
+    with pytest.raises(
+        MissingInput, match=r'a corpus: "a{40}\.\.\." is no file: names have 255 bytes at most'
+    ):
+        documents("a" * 300)

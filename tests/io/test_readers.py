@@ -430,3 +430,21 @@ def test_a_reader_that_hangs_dies_or_fills_the_memory_ends_alone(tmp_path, monke
         assert next(apart.parts(tmp_path / "good.txt", "text:plain")).title == "One"
         assert apart.started == 4
     assert process.MEMORY < 2 << 30
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("pre-commit.sample", "#!/bin/sh\nexit 0\n", "code"),
+        ("env.sample", "NAME=value\n", "text"),
+        ("junk.sample", "\0\1\2", None),
+        ("test.perl", "print 1;\n", "code"),
+        ("rule.cocci", "@@ @@\n", "code"),
+        ("ports.tab", "port\tcountry\nHull\tUK\n", "table"),
+    ],
+)
+def test_more_endings_of_source_and_tables(tmp_path, name, content, kind):
+    path = tmp_path / name
+    path.write_text(content)
+    found = kind_at(path, len(content), 7)
+    assert (found and found.name) == kind

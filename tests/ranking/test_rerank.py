@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankhouse.core import progress
 from rankhouse.core.errors import BadData, BadModel, DuplicateId, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Passage, Query
 from rankhouse.core.run import Run
@@ -439,3 +440,24 @@ def test_what_a_ranker_gives_that_is_no_score_is_refused(given):
     """1e300 was infinite for all, a tie; others ended in numpy's own words."""
     with pytest.raises(BadModel, match="cannot be 2 scores of 32 bits"):
         one_each(2, given)
+
+
+def test_progress_moves_while_a_ranker_is_at_work_on_many_documents(tmp_path):
+    told = []
+
+    class Slow(Overlap):
+        def score(self, pairs):
+            for share in (0.25, 0.5, 1.0):
+                progress.share(share)
+                told.append(None)
+            return super().score(pairs)
+
+    plain, cached = Slow(), CachedRanker(Slow(), tmp_path / "cache", chunk=2)
+    for ranker in (plain, cached):
+        told.clear()
+        quietly(ranker, RUN, QUERIES, DOCUMENTS, progress=lambda *now: told.append(now))
+        done = [at for at, _ in filter(None, told)]
+        assert done == sorted(done)
+        assert len(set(done)) >= 4
+        assert told[-1][0] == told[-1][1] == RUN.rows
+    cached.close()

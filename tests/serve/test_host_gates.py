@@ -3,10 +3,13 @@
 import stat
 
 import pytest
-from starlette.routing import Route
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, Router
+from starlette.testclient import TestClient
 
 from rankhouse.core.errors import BadData, MissingInput, WrongUse
 from rankhouse.serve.contracts.routes import EMBEDDING_PATHS, RERANK_PATHS, SCORE_PATHS
+from rankhouse.serve.host.application import RouterByPath
 from rankhouse.serve.host.gates import CONTENT_POLICY, READING_POSTS, Keys
 from rankhouse.serve.host.service import open_service
 from rankhouse.serve.host.serving import check_exposure
@@ -253,3 +256,24 @@ def test_a_key_file_that_others_read_is_refused(key_file, tmp_path):
         Keys.read(key_file)
     with pytest.raises(MissingInput, match="make a key file"):
         Keys.read(tmp_path / "absent.txt")
+
+
+@pytest.mark.parametrize("path", ["/a", "/b", "/a/", "/b/", "/c/x", "/c/known", "/nowhere"])
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
+def test_a_router_by_path_answers_as_the_plain_one_does(path, method):
+    def says(text):
+        return lambda request: PlainTextResponse(f"{text} {request.path_params}")
+
+    routes = [
+        Route("/a", says("get"), methods=["GET"]),
+        Route("/c/{name}", says("any")),
+        Route("/a", says("post"), methods=["POST"]),
+        Route("/c/known", says("never")),
+        Route("/b/", says("slash")),
+    ]
+    plain, by_path = (
+        TestClient(Router(routes)),
+        TestClient(RouterByPath(routes)),
+    )
+    first, second = (one.request(method, path, follow_redirects=False) for one in (plain, by_path))
+    assert (first.status_code, first.text, first.headers) == (second.status_code, second.text, second.headers)

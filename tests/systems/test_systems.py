@@ -197,8 +197,8 @@ def test_shared_stages_run_once(small, monkeypatch):
     assert ranker.asked == 8
     done, totals = zip(*seen, strict=True)
     assert list(done) == sorted(done)
-    assert set(totals) == {6}  # three stages, two queries
-    assert done[-1] == 6
+    assert totals[0] == done[-1] == 2 * 2 + 8  # queries searched for by two stages, documents read by one
+    assert all(at <= whole for at, whole in seen)
 
 
 def test_a_weight_alone_ranks_nothing(small):

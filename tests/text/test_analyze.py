@@ -16,6 +16,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import make
 from rankhouse.text import analyze, lucene
 from rankhouse.text.analyze import ANALYZERS, STOP_WORDS, Analyzer
+from rankhouse.text.snippets import snippet
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ANSERINI = json.loads((GOLDEN / "text_analyzers.json").read_text(encoding="utf-8"))
@@ -225,3 +226,8 @@ def test_collections_have_the_published_numbers_of_terms():
     terms = [term for document in documents for term in english(f"{document['title']} {document['text']}")]
     assert len(documents) == 11_429
     assert (len(set(terms)), len(terms)) == (7_963, 306_495)
+
+
+@given(st.text(st.sampled_from("ab \t\n\r\x0b\x1c\x85\xa0\u2028\u200b\x00é"), max_size=12))
+def test_snippets_squeeze_all_white_space_of_a_text(text):
+    assert snippet(text, {}, ANALYZERS["english"]()).text == " ".join(text.split())

@@ -144,6 +144,10 @@ def _runs(given: Mapping[str, RunLike]) -> dict[str, Run]:
     for name, run in given.items():
         if isinstance(run, System):
             raise WrongUse(f"compare: {name} is a system; give queries and an index to run it on")
+        if isinstance(run, str) and not os.path.isfile(run) and _is_notation(run):  # noqa: PTH113
+            raise WrongUse(
+                f'compare: "{run}" is a system and no file; give queries= and index= to run it on, or a run'
+            )
     return {name: as_run(run) for name, run in given.items()}
 
 
@@ -171,7 +175,7 @@ def _found(
         if count > 1:
             progress.note(f"{stage} is part of {count} systems and is run once")
     texts = as_queries(queries)
-    with progress.shown("running systems", len(texts) * len(several), "queries") as show:
+    with progress.shown("running systems", None, "work") as show:
         runs |= Execution(index, texts, progress=show).run_all(asked)
     return {name: runs[name] for name in named}
 
@@ -186,6 +190,13 @@ def _by_notation(given: Sequence[SystemLike | PathLike]) -> dict[str, SystemLike
             raise WrongUse(f"compare: {one} stands twice in the list of systems; leave one out, or name them")
         named[str(one)] = one
     return named
+
+
+def _is_notation(text: str) -> bool:
+    try:
+        return isinstance(system(text), System)
+    except WrongUse:
+        return False
 
 
 def _is_system(given: SystemLike | RunLike) -> TypeGuard[SystemLike]:

@@ -87,7 +87,7 @@ class _Searched:
         check_texts("model", models)
         options = SearchOptions(models=tuple(models), feedback=feedback, fusion=fusion, k=k, threads=threads)
         asked = as_queries(queries)
-        with working("searching", None, "queries", on_progress) as show:
+        with working("searching", None, "work", on_progress) as show:
             return options.work(cast(AnyIndex, self), asked, show).run(options.best(k))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -260,8 +261,9 @@ def main() -> None:
         # The reader of our output (head, less) has gone: nothing is wrong, and nothing more can be said.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        where = "" if error.filename is None else f"{error.filename}: "
-        console.say(f"rankhouse: {where}{error.strerror or error}")
+        where = "" if error.filename is None else f"{error.filename!s:.300}: "
+        why = "is too long for the name of a file" if error.errno == errno.ENAMETOOLONG else error.strerror
+        console.say(f"rankhouse: {where}{why or error}")
         sys.exit(1)
     except UnicodeEncodeError as error:
         console.say(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +41,7 @@ from typing import (
 
 import numpy as np
 
-from rankhouse.core.errors import UnknownArgument, WrongUse, did_you_mean
+from rankhouse.core.errors import RankhouseError, UnknownArgument, WrongUse, did_you_mean
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,6 +63,9 @@ _MEANT: Mapping[str, tuple[str, ...]] = {
 }
 """Names that other libraries use -> ours, of which a function may have one."""
 
+_PYTHON = {"set": ("settings",), "valid_set": ("validation_sets",), "index": ("index", "out", "path")}
+"""Options -> arguments that have other names, as far as the words of an option do not say them."""
+_OPTION = re.compile(r"rankhouse [^,;:()]*|--(?P<name>[a-z][a-z-]*)(?: (?=[\d\"']))?")
 _LARGEST = 2**63
 _KINDS: dict[object, str] = {
     bool: "True or False",
@@ -92,9 +96,29 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             raise TypeError(f"{function.__name__}: {error}; it takes {', '.join(names)}") from None
         if wrong:
             raise WrongUse(f"{function.__name__}: {wrong}")
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except RankhouseError as error:
+            if error.args and isinstance(error.args[0], str) and "--" in error.args[0]:
+                error.args = (in_python(error.args[0], known), *error.args[1:])
+            raise
 
     return call
+
+
+def in_python(message: str, known: Mapping[str, inspect.Parameter]) -> str:
+    """Return a message that names options of the command line with a function's arguments instead.
+
+    What has no such argument, and what stands in a command to be run, stays as it is.
+    """
+
+    def argument(match: re.Match[str]) -> str:
+        words = str(match["name"] or "").replace("-", "_")
+        name = next((one for one in _PYTHON.get(words, (words,)) if one in known), "")
+        value = "True" if name and known[name].annotation in (bool, "bool") else ""
+        return f"{name}={value}" if name else match[0]
+
+    return _OPTION.sub(argument, message)
 
 
 def _unknown(given: str, names: Sequence[str]) -> str:

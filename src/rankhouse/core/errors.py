@@ -6,6 +6,7 @@ RankhouseError
 ├── BadData           the content of an input file: says file, line, reason, mend
 │   └── DuplicateId   an id that was already taken
 ├── MissingInput      a file or folder that is not there
+├── NoSuchDocument    an id that no document has; a KeyError as well
 ├── BadIndex          an index folder that is damaged, foreign, half-written or of another version
 ├── BadModel          a model folder or checkpoint that cannot be used
 ├── MissingExtra      a feature whose optional packages are not installed
@@ -18,9 +19,12 @@ RankhouseWarning      work goes on, but the user should know
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
+
+_LOOKED_AT = 20_000  # ids; more of them take longer than a person waits for an error
 
 
 def name_few(items: Iterable[str], most: int = 5, *, quoted: bool = False) -> str:
@@ -93,6 +97,35 @@ class DuplicateId(BadData):
 
 class MissingInput(RankhouseError, FileNotFoundError):
     """A file or folder that is not there."""
+
+
+class NoSuchDocument(RankhouseError, KeyError):
+    """An id that no document has.
+
+    Args:
+        doc_id: The id.
+        known: Those that there are; they are looked at when somebody reads the message.
+    """
+
+    def __init__(self, doc_id: object, known: Collection[str] = ()) -> None:
+        self.doc_id, self.known, self._said = doc_id, known, ""
+        super().__init__(doc_id)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Go to another process without the index."""
+        return NoSuchDocument, (self.doc_id,), {"_said": str(self)}
+
+    def __str__(self) -> str:
+        if self._said:
+            return self._said
+        some = list(islice(self.known, _LOOKED_AT))
+        near = did_you_mean(self.doc_id, some) if isinstance(self.doc_id, str) else ""
+        like = f", like {name_few(some, 2, quoted=True)}" if some else ""
+        shown = f'"{self.doc_id:.80}"' if isinstance(self.doc_id, str) else f"{self.doc_id!r:.80}"
+        return (
+            f"there is no document {shown} among the {len(self.known):,} of the index{near}; ids are strings "
+            f"and match exactly{like}"
+        )
 
 
 class BadIndex(RankhouseError):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, over
 import numpy as np
 from numpy.typing import NDArray
 
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.frames import SHOWN, frame, html_table, more
 
 if TYPE_CHECKING:
@@ -38,7 +39,14 @@ class Query(NamedTuple):
     text: str
 
 
-class Document(NamedTuple):
+class _Document(NamedTuple):
+    id: str
+    text: str
+    title: str = ""
+    extra: Mapping[str, Any] = _NOTHING
+
+
+class Document(_Document):
     """A text with an id. ``extra`` holds whatever else its record carried (url, date, price ...).
 
     >>> import rankhouse as rh
@@ -46,10 +54,19 @@ class Document(NamedTuple):
     'Locks It lifts ships.'
     """
 
-    id: str
-    text: str
-    title: str = ""
-    extra: Mapping[str, Any] = _NOTHING
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        id: str,  # noqa: A002 - the field's name
+        text: str,
+        title: str = "",
+        extra: Mapping[str, Any] = _NOTHING,
+    ) -> Self:
+        """Refuse, by a WrongUse, an id, text or title that is no string."""
+        if not (isinstance(id, str) and isinstance(text, str) and isinstance(title, str)):
+            raise WrongUse(f"Document({id!r:.40}, {text!r:.40}): id, text and title are strings")
+        return tuple.__new__(cls, (id, text, title, extra))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Be pickled and copied with a plain dictionary of extra fields."""

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
-UNCOUNTED = ("bytes", "words")  # units of which only the share is shown
+UNCOUNTED = ("bytes", "words", "work")  # units of which only the share is shown
 LINE_EVERY = 30.0  # seconds between two lines of progress where no bar can be drawn
 _LINGER = 1.0  # seconds that the thread which says them waits for other work
 
@@ -63,6 +63,29 @@ OnStep = Callable[[Mapping[str, object]], object]
 _listeners: ContextVar[tuple[OnProgress | None, OnStep | None]] = ContextVar(
     "listeners", default=(None, None)
 )
+
+
+_share: ContextVar[Callable[[float], object]] = ContextVar("share", default=lambda _: None)
+
+
+def share(done: float) -> None:
+    """Tell how much of the work of a call, such as a ranker's, is done: 0 to 1."""
+    _share.get()(done)
+
+
+@contextmanager
+def part(begin: float, end: float, hear: Callable[[float], object] | None = None) -> Iterator[None]:
+    """Let what calls in a block tell count as the part from ``begin`` to ``end`` of the work around it.
+
+    Args:
+        hear: Takes how far the work is; None passes it on to who waits for the work around the block.
+    """
+    outer = hear or _share.get()
+    token = _share.set(lambda done: outer(begin + done * (end - begin)))
+    try:
+        yield
+    finally:
+        _share.reset(token)
 
 
 def ignore(done: float, total: int | None = None) -> None:

@@ -52,7 +52,7 @@ class Comparison:
     | old | 0.5000 |
     | new | **1.0000** |
     <BLANKLINE>
-    Means over 1 query with 95 % t intervals.
+    Means over 1 query.
 
     Attributes:
         scores: System -> its scores, in the order given; all over the same queries.
@@ -164,7 +164,7 @@ class Comparison:
     def method(self) -> str:
         """Say in one sentence how the numbers were computed."""
         queries = counted(len(self.query_ids), "query", "queries")
-        means = f"Means over {queries} with 95 % t intervals"
+        means = f"Means over {queries}"
         if not self.challengers:
             return f"{means}."
         count = len(self.challengers) * len(self.measures)

@@ -338,7 +338,7 @@ def _legend(comparison: Comparison) -> str:
 
 
 def _half(cell: MeanScore) -> str:
-    return "one query" if math.isnan(cell.high) else f"± {cell.high - cell.mean:.4f}"
+    return "one query" if math.isnan(cell.high) else f"± {cell.high - cell.mean:.4f} (95 %)"
 
 
 def _probability(p: float) -> str:

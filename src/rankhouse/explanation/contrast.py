@@ -198,6 +198,7 @@ class RankingExplanation:
     Attributes:
         documents: Why each scores what it scores, best first.
         ranks: The rank of each, from 1.
+        titles: The title of each, where they are known; "" for none.
     """
 
     query: Query
@@ -205,6 +206,7 @@ class RankingExplanation:
     documents: tuple[Explanation, ...]
     ranks: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    titles: tuple[str, ...] = ()
 
     @cached_property
     def steps(self) -> tuple[Contrast, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -145,8 +145,8 @@ def content_of(answer: Answer) -> dict[str, object]:
             told = [(one.sentence(), inner) for one, inner in both if inner is not None]
             rest: dict[str, object] = {"table": None, "notes": answer.notes}
         case RankingExplanation():
-            ranked = zip(answer.ranks, answer.documents, strict=True)
-            told = [(f"{rank}. {one.doc_id}", one) for rank, one in ranked]
+            ranked = zip_longest(answer.ranks, answer.titles, answer.documents)
+            told = [(f"{rank}. {title or one.doc_id}", one) for rank, title, one in ranked]
             rest = {"table": show.ranking_table(answer), "notes": answer.notes}
         case _:
             told, rest = [("", answer)], {"table": None, "notes": ()}

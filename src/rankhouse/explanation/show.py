@@ -99,7 +99,12 @@ def ranking_table(answer: RankingExplanation) -> Table:
         lead = signed(step.score) if step else ""
         rows.append((f"{rank:,}", one.doc_id, number(one.score), lead, because(step) if step else ""))
     unit = answer.documents[0].unit if answer.documents else "score"
-    return Table(("rank", "document", unit, "above the next", "by"), tuple(rows))
+    heads: tuple[str, ...] = ("rank", "document", unit, "above the next", "by")
+    if not any(answer.titles):
+        return Table(heads, tuple(rows))
+    titled = zip(rows, answer.titles, strict=True)
+    with_titles = tuple((*row[:2], short(title, 60), *row[2:]) for row, title in titled)
+    return Table((*heads[:2], "title", *heads[2:]), with_titles)
 
 
 def because(step: Contrast) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, BadIndex, WrongUse
+from rankhouse.core.errors import BadData, BadIndex, NoSuchDocument, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import Progress
 from rankhouse.index.lexical import kernel, manifest
@@ -48,10 +48,10 @@ class IndexDocuments(Mapping[str, Document]):
         return self._segments[number], row
 
     def _place(self, doc_id: str) -> tuple[int, int]:
-        for number, segment in enumerate(self._segments):
+        for number, segment in enumerate(self._segments if isinstance(doc_id, str) else ()):
             if (row := segment.find_document(doc_id)) >= 0:
                 return number, row
-        raise KeyError(doc_id)
+        raise NoSuchDocument(doc_id, self)
 
     def __getitem__(self, doc_id: str) -> Document:
         segment, row = self.find(doc_id)
@@ -104,7 +104,7 @@ class IndexDocuments(Mapping[str, Document]):
                     places.append((number, living))
                     break
             else:
-                raise KeyError(doc_id)
+                raise NoSuchDocument(doc_id, self)
         return places
 
 

@@ -29,6 +29,7 @@ from rankhouse.io.files import (
     as_path,
     as_text,
     each_record,
+    is_hidden,
     kind_of,
     looks_like,
     numbered_lines,
@@ -119,7 +120,7 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     Of a folder in BEIR's layout, that is ``corpus.jsonl``; of a hub's, ``corpus/*.parquet``.
 
     Symbolic links within a folder are left out, since what they lead to is read by itself or lies elsewhere,
-    and a file under two names is read once.
+    and a file under two names is read once. Hidden files and folders are left out, too.
 
     Args:
         warns: Whether to give a RankhouseWarning of what is left out so.
@@ -139,10 +140,12 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     is_collection = any((source / name).is_dir() for name in ("qrels", "queries"))
     if is_collection and (found := _of_collection(source, "corpus")):
         return found
-    paths, left = dict[tuple[int, int], Path](), list[str]()
+    paths, left, hidden = dict[tuple[int, int], Path](), list[str](), list[str]()
     for path in sorted(p for p in source.rglob("*") if is_corpus(p) and not p.is_dir()):
         stat = path.lstat()
-        if path.is_symlink() or (path.is_file() and (stat.st_dev, stat.st_ino) in paths):
+        if any(map(is_hidden, path.relative_to(source).parts)):
+            hidden.append(str(path.relative_to(source)))
+        elif path.is_symlink() or (path.is_file() and (stat.st_dev, stat.st_ino) in paths):
             left.append(str(path.relative_to(source)))
         elif path.is_file():
             paths[stat.st_dev, stat.st_ino] = path
@@ -152,9 +155,12 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
             f"{source}: the folder holds no corpus file ({', '.join(CORPUS_KINDS)}); files of text, Markdown "
             f"and HTML are documents for  rankhouse up {source}"
             + (f"; it holds symbolic links, which are not followed: {others}" if left else "")
+            + (f"; it holds hidden files, which are not read: {name_few(hidden)}" if hidden else "")
         )
     if left and warns:
         warn(f"{source}: {len(left):,} symbolic links or second names of a file are not read: {others}")
+    if hidden and warns:
+        warn(f"{source}: {len(hidden):,} hidden files are not read: {name_few(hidden)}; name one to read it")
     return list(paths.values())
 
 
@@ -225,7 +231,10 @@ def _take_id(record: dict[str, Any], path: Path, line: int) -> str:
                 raise BadData(f'the "{key}" must be a string or a whole number, not {value!r}', path, line)
             return checked_id(value, path, line)
     raise BadData(
-        f'the record has no "id" (or "_id"); its keys are: {", ".join(record) or "none"}', path, line
+        f'the record has no "id" (or "_id"); its keys are: {", ".join(record) or "none"}; give each record '
+        'an "id" of its own, a text or a whole number',
+        path,
+        line,
     )
 
 
@@ -238,7 +247,12 @@ def _take_text(record: dict[str, Any], keys: tuple[str, ...], path: Path, line: 
             if not isinstance(value, str):
                 raise BadData(f'the "{key}" must be a string, not {type(value).__name__}', path, line)
             return value
-    raise BadData(f'the record has no "{keys[0]}"; its keys are: {", ".join(record) or "none"}', path, line)
+    raise BadData(
+        f'the record has no "{keys[0]}"; its keys are: {", ".join(record) or "none"}; call what is to '
+        f'be read "{keys[0]}"',
+        path,
+        line,
+    )
 
 
 def _tsv_fields(raw: bytes, path: Path, line: int) -> tuple[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,7 +42,7 @@ def from_json(
     clause.
     """
     try:
-        return decode.decode(raw)
+        value = decode.decode(raw)
     except RecursionError as error:
         raise nested(path, line) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -49,6 +51,26 @@ def from_json(
         head, _, tail = wanted.partition("; ")
         reason = f"{head} ({_json_fault(raw, error)})" + (f"; {tail}" if tail else "")
         raise BadData(reason, path, line) from error
+    keys: Iterable[str] = value if isinstance(value, dict) else getattr(value, "__struct_encode_fields__", ())
+    if any(raw.count(f'"{key}"'.encode("utf-8", "replace")) > 1 for key in keys):
+        _refuse_repeated(raw, path, line)
+    return value
+
+
+def _refuse_repeated(raw: bytes, path: Path | str | None, line: int | None) -> None:
+    """Refuse an object that has a key twice, of which only one value would count."""
+    seen = list[list[str]]()  # the keys of each object, outermost last
+
+    def note(pairs: list[tuple[str, object]]) -> None:
+        seen.append([key for key, _ in pairs])
+
+    try:
+        json.loads(raw, object_pairs_hook=note)
+    except (ValueError, RecursionError):  # what only our decoder reads
+        return
+    keys = seen[-1] if seen else []
+    if twice := next((key for number, key in enumerate(keys) if key in keys[:number]), None):
+        raise BadData(f'the key "{twice}" is there twice; keep one of them', path, line)
 
 
 def _json_fault(raw: bytes, error: Exception) -> str:

@@ -55,11 +55,18 @@ def wrong_kind(name: str, given: object, wanted: str) -> WrongUse:
     return WrongUse(f"{name} is of type {type(given).__name__} ({shown:.60}); give {wanted}")
 
 
+_LONGEST_NAME = 255
+
+
 def as_path(given: PathLike, name: str) -> Path:
     """Return a path; WrongUse, which names the argument, for anything else and for what names no file."""
     path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     with suppress(UnicodeEncodeError):  # halves of surrogate pairs that stand for no byte
-        if isinstance(path, str) and b"\0" not in os.fsencode(path):
+        if isinstance(path, str) and b"\0" not in (raw := os.fsencode(path)):
+            if max(map(len, raw.split(b"/"))) > _LONGEST_NAME:
+                raise MissingInput(
+                    f'{name}: "{path:.40}..." is no file: names have {_LONGEST_NAME} bytes at most'
+                )
             return Path(path)
     raise wrong_kind(name, given, "a path: a string or pathlib.Path")
 
@@ -274,6 +281,11 @@ def looks_like(path: Path) -> str:
         if raw.strip():
             return chr(raw.lstrip()[0])
     return ""
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a file or folder is left out where a folder is read: its name begins with a dot."""
+    return name.startswith(".")
 
 
 SkipBad = Annotated[int, Option("Skip up to N malformed records and report them.", least=0, metavar="N")]

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from rankhouse.core.arguments import checked
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranking, SearchResult, StoredPair
+from rankhouse.core.progress import share
 from rankhouse.core.scores import numbers_only
 from rankhouse.models import bundle
 from rankhouse.models.contract import Batch, Model
@@ -84,20 +85,29 @@ class Engine:
         Args:
             encode: Turns a window of items into a batch; called in a thread of its own.
         """
-        waiting: deque[Future[None]] = deque()
+        waiting, done = deque[tuple[int, Future[None]]](), 0
+
+        def settle(most: int) -> None:
+            """Wait until at most so many batches are not computed, and tell how far the work is."""
+            nonlocal done
+            while waiting and (len(waiting) > most or waiting[0][1].done()):
+                waiting[0][1].result()
+                done += waiting.popleft()[0]
+                share(done / len(items))
+
         with self._workers() as submit:
             try:
                 for start, batch in self._encoded(items, encode):
                     self.report.add(batch.lost)
                     batches = list(within_budget(batch.lengths, self._share(batch.lengths)))
                     part = out[start : start + len(batch)]
-                    waiting.extend(submit(self._fill, part, batch, rows, each) for rows in batches)
-                    while len(waiting) > len(batches):  # at most this window is still to be computed
-                        waiting.popleft().result()
-                while waiting:
-                    waiting.popleft().result()
+                    for rows in batches:
+                        waiting.append((len(rows), submit(self._fill, part, batch, rows, each)))
+                        settle(len(waiting))
+                    settle(len(batches))  # at most this window is still to be computed
+                settle(0)
             finally:
-                for future in waiting:
+                for _, future in waiting:
                     future.cancel()
 
     def run_encoded(self, batch: B, each: Callable[[B], Tensor], out: FloatArray) -> None:

@@ -16,7 +16,7 @@ from rankhouse.core.errors import visible
 def drawn(console: Any, label: str, total: int | None, unit: str) -> Iterator[progress.Progress]:  # noqa: ANN401 - rich's, which is imported when it is used
     """Draw a bar on a console of rich: share, counts, the time that is left; it goes when the work is done.
 
-    The units "bytes" and "words" show shares only, anything else counts.
+    The units "bytes", "words" and "work" show shares only, anything else counts.
     """
     from rich import progress as rich  # noqa: PLC0415 - slow to load
 

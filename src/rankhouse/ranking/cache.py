@@ -22,6 +22,7 @@ import numpy as np
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Ranker, fingerprint_of
+from rankhouse.core.progress import part
 from rankhouse.core.scores import base_of, one_each, scale_of
 from rankhouse.ranking.score_file import ScoreFile
 
@@ -107,7 +108,8 @@ class CachedRanker:
         unknown = list(missing.items())
         for start in range(0, len(unknown), self.chunk):
             some = unknown[start : start + self.chunk]
-            fresh = one_each(len(some), self.ranker.score([pairs[place] for _, place in some]))
+            with part(start / len(unknown), (start + len(some)) / len(unknown)):
+                fresh = one_each(len(some), self.ranker.score([pairs[place] for _, place in some]))
             scored = [(key, value) for (key, _), value in zip(some, fresh.tolist(), strict=True)]
             self._store.keep(row, scored)
             known.update(scored)
@@ -154,6 +156,6 @@ def _encoded(text: str) -> bytes:
 
 def _digest(*parts: str) -> bytes:
     whole = blake2b(digest_size=16)
-    for part in map(_encoded, parts):
-        whole.update(len(part).to_bytes(8, "big") + part)
+    for word in map(_encoded, parts):
+        whole.update(len(word).to_bytes(8, "big") + word)
     return whole.digest()

@@ -37,7 +37,7 @@ from rankhouse.core.nouns import (
     StoredPair,
     StoredPassage,
 )
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, ignore, part
 from rankhouse.core.run import Run
 from rankhouse.core.scores import base_of, numbers_only, one_each, with_room_below
 from rankhouse.io.duplicate_ids import by_id, require_texts
@@ -162,14 +162,17 @@ class Counter:
     """Counts documents for the progress display."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
+        self._progress, self._total, self._done = progress or ignore, total, 0
         self.add(0)
 
     def add(self, documents: int) -> None:
         """Count documents that are done."""
         self._done += documents
-        if self._progress is not None:
-            self._progress(self._done, self._total)
+        self._progress(self._done, self._total)
+
+    def reach(self, further: float) -> None:
+        """Show that some of those are done that are read together."""
+        self._progress(self._done + further, self._total)
 
 
 def candidates(
@@ -219,7 +222,8 @@ def scored(
     """
     before = time.perf_counter()
     for chunk in _chunks(candidates, plan):
-        scores = _scores(ranker, chunk, plan)
+        with part(0, len(chunk), counter.reach):
+            scores = _scores(ranker, chunk, plan)
         ends = np.cumsum([len(one.passages) for one in chunk])[:-1]
         yield from zip(chunk, np.split(scores, ends), strict=True)
         report.passages += len(scores)
@@ -271,15 +275,12 @@ def _scores(ranker: Ranker, chunk: Sequence[Candidate], plan: Plan) -> FloatArra
 def in_chunks(
     score: Callable[[Sequence[AnyPair]], FloatArray], pairs: Sequence[AnyPair], size: int
 ) -> FloatArray:
-    """Score n pairs, so many at once: (n,), none of them NaN.
-
-    Raises:
-        BadModel: A score is not a number, or there are too few or too many.
-    """
+    """Score n pairs, so many at once: (n,); BadModel for one that is no number, too few or too many."""
     scores = np.empty(len(pairs), np.float32)
     for start in range(0, len(pairs), size):
         some = pairs[start : start + size]
-        scores[start : start + len(some)] = one_each(len(some), score(some))
+        with part(start / len(pairs), (start + len(some)) / len(pairs)):
+            scores[start : start + len(some)] = one_each(len(some), score(some))
     return numbers_only(scores, pairs)
 
 

@@ -52,7 +52,8 @@ class Execution:
 
     Args:
         compute: How to compute, where a stage does not say.
-        progress: Takes how many (query, stage) are done.
+        progress: Takes how much is done of the work known so far: queries searched for by each first stage,
+            and documents read by each ranker.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Execution:
         self._runs: dict[System, Run] = {}
         self._depths: dict[FirstStage, int] = {}
         self._opened: dict[tuple[str, str], Any] = {}
-        self._done, self._stages = 0, 0
+        self._done, self._pending = 0, dict[System, int]()
 
     def run(self, system: System) -> Run:
         """Rank by a system; WrongUse where a stage cannot be run on this index."""
@@ -78,7 +79,7 @@ class Execution:
         for system in systems.values():
             for stage, k in demands(whole(system)):
                 self._depths[stage] = max(k, self._depths.get(stage, 0))
-        self._stages = len({stage for system in systems.values() for stage in costly(system)})
+        self._pending = {stage: self._work(stage) for system in systems.values() for stage in costly(system)}
         done: dict[str, Run] = {}
         waiting = list(systems.items())
         while waiting:
@@ -110,7 +111,7 @@ class Execution:
                 return self.fused(system)
             case Reranked():
                 before = self.made(system.of)
-                return self._counted(lambda show: self.reranked(system, before, show))
+                return self._counted(system, lambda show: self.reranked(system, before, show))
         raise TypeError(f"{type(system).__name__} is no kind of system")
 
     def _found(self, stage: FirstStage, k: int) -> Run:
@@ -119,7 +120,7 @@ class Execution:
         deepest = max(k, self._depths.get(stage, 0)) if exact else k  # others look further for more
         asked = Cut(stage, deepest)
         if asked not in self._runs:
-            self._runs[asked] = self._counted(lambda show: self.found(stage, deepest, show))
+            self._runs[asked] = self._counted(stage, lambda show: self.found(stage, deepest, show))
         run = self._runs[asked]
         return run if k == deepest else run.top(k)
 
@@ -197,17 +198,27 @@ class Execution:
         """What was opened, by its notation."""
         return {name: ranker for (name, _), ranker in self._opened.items()}
 
-    def _counted(self, work: Callable[[Progress], Run]) -> Run:
-        """Do the work of one stage, and count it as one for every query."""
-        size, before = len(self.queries), self._done * len(self.queries)
-        whole = max(self._stages, self._done + 1) * size
+    def _work(self, stage: System) -> int:
+        """Return how much work a stage is, as far as is known before it begins."""
+        if not isinstance(stage, Reranked):
+            return len(self.queries)
+        cut = next((part.k for part in stage.of.walk() if isinstance(part, Cut)), FOUND)
+        depth = FOUND if stage.stage.depth is None else stage.stage.depth
+        return len(self.queries) * min(cut, depth, len(self.index))
+
+    def _counted(self, stage: System, work: Callable[[Progress], Run]) -> Run:
+        """Do the work of one stage; how much that is may be known only once it has begun."""
+        size, before = self._pending.pop(stage, None) or self._work(stage), self._done
+        later = sum(self._pending.values())
 
         def show(done: float, total: int | None = None) -> None:
-            self.progress(before + (size * done / total if total else done), whole)
+            nonlocal size
+            size = size if total is None else total
+            self.progress(before + done, before + size + later)
 
         run = work(show)
-        self._done += 1
-        self.progress(before + size, whole)
+        self._done += size
+        self.progress(self._done, self._done + later)
         return run
 
 

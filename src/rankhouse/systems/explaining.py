@@ -26,6 +26,7 @@ from rankhouse.explanation.lexical import LexicalExplainer
 from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.explanation.placeholder import METHOD, placeholder
 from rankhouse.index.lexical.search import LexicalOptions
+from rankhouse.index.lexical.store import NoTexts
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.index.sharded.vectors import ShardedImpactSearcher
 from rankhouse.systems.execution import Execution
@@ -127,7 +128,16 @@ class Explainer:
         self, system: System, told: Sequence[Explanation], notes: tuple[str, ...] = ()
     ) -> RankingExplanation:
         places = tuple(range(1, len(told) + 1))
-        return RankingExplanation(self.query, self.name(system), tuple(told), places, notes=notes)
+        titles = tuple(self._title(one.doc_id) for one in told)
+        return RankingExplanation(
+            self.query, self.name(system), tuple(told), places, notes=notes, titles=titles
+        )
+
+    def _title(self, doc_id: str) -> str:
+        try:
+            return self._documents[doc_id].title
+        except (KeyError, NoTexts):
+            return ""
 
     def moved(self, now: System, before: System, doc_id: str, against: str = "") -> Movement:
         """Say why a document stands elsewhere than before, by the document that it changed places with.

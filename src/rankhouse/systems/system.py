@@ -95,7 +95,7 @@ class System:
         """
         from rankhouse.io.inputs import as_queries
 
-        with shown("searching", None, "queries") as show:
+        with shown("searching", None, "work") as show:
             found: Run = _load("execution").Execution(index, as_queries(queries), progress=show).run(self)
         return found
 

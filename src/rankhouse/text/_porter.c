@@ -40,35 +40,48 @@ static int is_short(const Word *word, int n) {
     return !before.has_vowel && !with_vowel.ends_in_consonant;
 }
 
-static int ends(const Word *word, const char *suffix) {
-    int n = (int)strlen(suffix);
-    return n <= word->n && memcmp(word->letters + word->n - n, suffix, (size_t)n) == 0;
+static int ends_in(const Word *word, const char *suffix, int n) {
+    return n <= word->n && word->letters[word->n - 1] == suffix[n - 1] &&
+           memcmp(word->letters + word->n - n, suffix, (size_t)n) == 0;
 }
+
+#define ends(word, suffix) ends_in(word, suffix, (int)sizeof(suffix) - 1) /* of a literal */
 
 static void put(Word *word, int n, const char *ending) {
     strcpy(word->letters + n, ending);
     word->n = n + (int)strlen(ending);
 }
 
-/* Suffix and replacement by turns, up to NULL; the first that fits is the only one tried. */
-static void replace(Word *word, const char *const *rules) {
-    for (; *rules != NULL; rules += 2)
-        if (ends(word, rules[0])) {
-            int left = word->n - (int)strlen(rules[0]);
-            if (shape_of(word, left).measure > 0) put(word, left, rules[1]);
+/* A suffix, its length, and what replaces it. */
+typedef struct {
+    const char *suffix, *ending;
+    int n;
+} Rule;
+
+#define R(suffix, ending) {suffix, ending, (int)sizeof(suffix) - 1}
+
+/* Rules up to one without a suffix; the first that fits is the only one tried. */
+static void replace(Word *word, const Rule *rules) {
+    for (; rules->n; rules++)
+        if (ends_in(word, rules->suffix, rules->n)) {
+            int left = word->n - rules->n;
+            if (shape_of(word, left).measure > 0) put(word, left, rules->ending);
             return;
         }
 }
 
-static const char *const STEP_2[] = {
-    "ational", "ate", "tional", "tion", "enci", "ence", "anci", "ance", "izer", "ize", "logi", "log",
-    "bli", "ble", "alli", "al", "entli", "ent", "ousli", "ous", "eli", "e", "ization", "ize", "ation", "ate",
-    "ator", "ate", "alism", "al", "iveness", "ive", "fulness", "ful", "ousness", "ous", "aliti", "al",
-    "iviti", "ive", "biliti", "ble", NULL};
-static const char *const STEP_3[] = {"icate", "ic", "ative", "", "alize", "al", "iciti", "ic",
-                                     "ical", "ic", "ful", "", "ness", "", NULL};
-static const char *const STEP_4[] = {"al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent",
-                                     "sion", "tion", "ou", "ism", "ate", "iti", "ous", "ive", "ize", NULL};
+static const Rule STEP_2[] = {
+    R("ational", "ate"), R("tional", "tion"), R("enci", "ence"), R("anci", "ance"), R("izer", "ize"),
+    R("logi", "log"), R("bli", "ble"), R("alli", "al"), R("entli", "ent"), R("ousli", "ous"), R("eli", "e"),
+    R("ization", "ize"), R("ation", "ate"), R("ator", "ate"), R("alism", "al"), R("iveness", "ive"),
+    R("fulness", "ful"), R("ousness", "ous"), R("aliti", "al"), R("iviti", "ive"), R("biliti", "ble"), {0}};
+static const Rule STEP_3[] = {
+    R("icate", "ic"), R("ative", ""), R("alize", "al"), R("iciti", "ic"), R("ical", "ic"), R("ful", ""),
+    R("ness", ""), {0}};
+static const Rule STEP_4[] = {
+    R("al", ""), R("ance", ""), R("ence", ""), R("er", ""), R("ic", ""), R("able", ""), R("ible", ""),
+    R("ant", ""), R("ement", ""), R("ment", ""), R("ent", ""), R("sion", ""), R("tion", ""), R("ou", ""),
+    R("ism", ""), R("ate", ""), R("iti", ""), R("ous", ""), R("ive", ""), R("ize", ""), {0}};
 
 static void without_past(Word *word) {
     if (ends(word, "eed")) {
@@ -102,9 +115,9 @@ static void stem_word(Word *word) {
     if (word->n > 1) {
         replace(word, STEP_2);
         replace(word, STEP_3);
-        for (const char *const *suffix = STEP_4; *suffix != NULL; suffix++)
-            if (ends(word, *suffix)) {
-                int length = (int)strlen(*suffix), left = word->n - (ends(word, "ion") ? 3 : length);
+        for (const Rule *rule = STEP_4; rule->n; rule++)
+            if (ends_in(word, rule->suffix, rule->n)) {
+                int left = word->n - (ends(word, "ion") ? 3 : rule->n);
                 if (shape_of(word, left).measure > 1) word->n = left;
                 break;
             }
@@ -134,13 +147,15 @@ static PyObject *stem(PyObject *self, PyObject *object) {
     return PyUnicode_FromStringAndSize(word.letters, word.n);
 }
 
+static int lower(int unit) { return unit >= 'A' && unit <= 'Z' ? unit + 32 : unit; }
+
 /* Without the possessive, in lower case; 0 where that is not ASCII. */
 static int lowered(const uint16_t *units, int64_t n, Word *word) {
     if (n > 1 && (units[n - 1] == 's' || units[n - 1] == 'S') && (units[n - 2] == '\'' || units[n - 2] == 0x2019 || units[n - 2] == 0xFF07)) n -= 2;
     word->n = (int)n;
     for (int64_t i = 0; i < n; i++) {
         if (units[i] > 127) return 0;
-        word->letters[i] = (char)(units[i] >= 'A' && units[i] <= 'Z' ? units[i] + 32 : units[i]);
+        word->letters[i] = (char)lower(units[i]);
     }
     return 1;
 }
@@ -151,10 +166,11 @@ typedef uint8_t Heads[128][16];
 
 static int bit_of(char second) { return second == 'y' ? 'i' : second; }
 
-static int may_become(const Word *word, Heads heads) {
-    if (word->n == 0) return 0;
-    const uint8_t *row = heads[(int)word->letters[0]];
-    int second = word->n > 1 ? bit_of(word->letters[1]) : 0;
+/* May a word become a wanted term? Told by its first two units, so that few words are read whole. */
+static int may_become(const uint16_t *units, int64_t n, Heads heads) {
+    if (n == 0 || units[0] > 127 || (n > 1 && units[1] > 127)) return 1;
+    const uint8_t *row = heads[lower(units[0])];
+    int second = n > 1 ? bit_of((char)lower(units[1])) : 0;
     return (row[0] & 1) || row[second >> 3] >> (second & 7) & 1;
 }
 
@@ -237,8 +253,8 @@ static PyObject *terms(PyObject *self, PyObject *args) {
     if (view.len == 65536) result = PyList_New(0);
     else PyErr_SetString(PyExc_ValueError, "kinds are of 65,536 units");
     while (result != NULL && (found = next_word(units, end, view.buf, &at, &begin)) > 0) {
+        if (wanted != NULL && !may_become(units + begin, at - begin, heads)) continue;
         int is_ascii = lowered(units + begin, at - begin, &word);
-        if (is_ascii && wanted != NULL && !may_become(&word, heads)) continue;
         PyObject *term = is_ascii ? term_of(&word, stopped) : other_term(units + begin, at - begin, other);
         if (append(result, term, wanted, begin, at) < 0) Py_CLEAR(result);
         Py_XDECREF(term);

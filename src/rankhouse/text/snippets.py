@@ -10,6 +10,8 @@ from rankhouse.text.analyze import Analyzer, Located
 
 _BOUND = re.compile(r"(?<=[.!?])\s+|\n\s*")
 """Where a sentence or a line ends."""
+_SPACES = ("  ", *"\t\n\v\f\r\x1c\x1d\x1e\x1f")
+"""What white space there is in ASCII besides a single space."""
 _NEAR = 160
 """Characters within which it is looked for."""
 
@@ -35,8 +37,7 @@ def snippet(text: str, weights: Mapping[str, float], analyzer: Analyzer, width: 
         analyzer: What turns words into terms.
         width: About how many characters to show.
     """
-    if not text.isprintable() or "  " in text or text != text.strip():  # else there is nothing to squeeze
-        text = " ".join(text.split())
+    text = _squeezed(text)
     matches = analyzer.matches(text, weights)
     best, _ = _heaviest(matches, weights, width)
     start = _word_start(text, max(0, best - width // 5)) if len(text) > width else 0
@@ -91,6 +92,12 @@ def bounds(text: str, start: int, end: int) -> tuple[int, int]:
     if after:
         return min(begin, start), after.start()
     return min(begin, start), len(text) if len(text) <= end + _NEAR else _word_end(text, end)
+
+
+def _squeezed(text: str) -> str:
+    """Return a text with single spaces for all white space; most have no other, which is quickly told."""
+    is_plain = not any(map(text.__contains__, _SPACES)) and (text.isascii() or text.isprintable())
+    return text if is_plain and text == text.strip() else " ".join(text.split())
 
 
 def _heaviest(matches: Sequence[Located], weights: Mapping[str, float], width: int) -> tuple[int, float]:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from rich.text import Text
 
 from rankhouse.cli import console
+from rankhouse.cli.commands.search import with_words
 from rankhouse.cli.options import idle, read_numbers, verb, was_given
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs, visible
@@ -52,8 +53,10 @@ class ExplainChoices(ComputeOptions):
 
     index: Annotated[
         tuple[Path, ...], Option("The index folder; several, or a folder of shards, are explained as one.")
-    ]
-    query: Annotated[str, Option("The query's text; with --queries, its id.", metavar="TEXT|ID")]
+    ] = ()
+    query: Annotated[str | None, Option("The query's text; with --queries, its id.", metavar="TEXT|ID")] = (
+        None
+    )
     queries: Annotated[str | None, Option("A file of queries, of which --query names one.", "source")] = None
     field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
     system: SystemText = None
@@ -95,13 +98,22 @@ class ExplainChoices(ComputeOptions):
     out: Annotated[Path | None, Option("Write a page (.html) or Markdown (.md).", "output")] = None
 
 
-@verb("explain", 'rankhouse explain --index my.index --query "who steers ships?" --doc d1 --against d2')
-def command(*, given: ExplainChoices) -> CommandResult:
+@verb("explain", 'rankhouse explain my.index "who steers ships?" --doc d1 --against d2')
+def command(
+    *,
+    words: Annotated[
+        tuple[str, ...], Option(kind="source", positional=True, metavar='[INDEX] ["TEXT|ID"]')
+    ] = (),
+    given: ExplainChoices,
+) -> CommandResult:
     """Say why a document scores what it scores, why it stands above another, or why it moved.
 
     The answer names what each word, passage and stage adds. The parts sum to the score, or to the difference
     of two; what an estimate leaves is stated. Give --doc, --doc with --against, or --top.
     """
+    given = with_words(words, given, "explain")
+    if given.query is None:
+        raise WrongUse('no question is asked:  rankhouse explain INDEX "TEXT" , or --query TEXT')
     _refuse_idle(given)
     if given.out is not None:
         report.check_target(given.out)

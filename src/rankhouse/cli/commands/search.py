@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from rich.text import Text
 
@@ -50,7 +50,7 @@ def command(
     A --system is written in Python's precedence: a >> RANKER reranks, a % k keeps the best k, a + 0.7 * b
     sums z-scores; rrf(a, b) and linear(a, b, weights=[...]) fuse, bm25(feedback=rm3) expands.
     """
-    job = _asked(words, job)
+    job = with_words(words, job, "search")
     if (job.queries is None) == (job.query is None):
         raise WrongUse("give either --queries FILE or --query TEXT")
     _refuse_idle(job)
@@ -135,7 +135,7 @@ def _without_own(job: SearchJob, index: AnyIndex, queries: list[Query]) -> tuple
 
 def _find(job: SearchJob, index: AnyIndex, queries: list[Query], k: int) -> Run:
     """Return the best k documents a query, with one bar over all stages."""
-    with console.progress("searching", None) as show:
+    with console.progress("searching", None, "work") as show:
         work = job.work(index, queries, show)
         run = work.run(job.best(k))
     for name, ranker in work.rankers.items():
@@ -144,19 +144,19 @@ def _find(job: SearchJob, index: AnyIndex, queries: list[Query], k: int) -> Run:
     return run
 
 
-def _asked(words: tuple[str, ...], job: SearchJob) -> SearchJob:
-    """Return the job with index and question, which may stand without the names of their options."""
-    if len(words) > 2 or (len(words) == 2 and (job.index or job.query is not None)):
+def with_words(words: tuple[str, ...], given: Any, command: str) -> Any:  # noqa: ANN401 - options of a command
+    """Return options with index and question, which may stand without the names of their options."""
+    if len(words) > 2 or (len(words) == 2 and (given.index or given.query is not None)):
         raise WrongUse(
-            f'{" ".join(words):.80}: write  rankhouse search INDEX "TEXT" , or --index and --query'
+            f'{" ".join(words):.80}: write  rankhouse {command} INDEX "TEXT" , or --index and --query'
         )
-    if words and not job.index:
-        job, words = replace(job, index=(Path(words[0]),)), words[1:]
-    if not job.index:
-        raise WrongUse('no index is named:  rankhouse search INDEX "TEXT" , or --index INDEX')
-    if words and Path(words[0]).is_file():
+    if words and not given.index:
+        given, words = replace(given, index=(Path(words[0]),)), words[1:]
+    if not given.index:
+        raise WrongUse(f'no index is named:  rankhouse {command} INDEX "TEXT" , or --index INDEX')
+    if words and given.queries is None and Path(words[0]).is_file():
         warn(f'"{words[0]}" is searched for as a question; the questions of this file are asked by --queries')
-    return replace(job, query=words[0]) if words else job
+    return replace(given, query=words[0]) if words else given
 
 
 def _refuse_idle(job: SearchJob) -> None:

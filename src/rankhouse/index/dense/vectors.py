@@ -55,6 +55,7 @@ SIMILARITIES: Final = {
     "cosine": "the dot product of vectors of length 1",
     "l2": "minus the squared Euclidean distance",
 }
+_REMEMBERED: Final = 4_096  # passages whose vectors are at hand, should they come again
 DTYPES: Final = {"float32": "<f4", "float16": "<f2"}
 
 
@@ -260,13 +261,16 @@ def encode(
         state = begin(folder, fresh, VECTORS, overwrite=job.overwrite)
         if (state.documents, state.collection) == (job.documents, job.collection):
             return Vectors.open(folder)
+        known: dict[str, FloatArray] = {}
         with AppendLog(folder, state, zeros=VECTORS.zeros) as files:
             source = DocumentSource(job.documents, job.collection, job.split, job.chunk)
             final = append_documents(
                 files,
                 documents,
                 source,
-                lambda chunk, tell: _add(files, chunk, _encoded(encoder, chunk, job, files.state, tell=tell)),
+                lambda chunk, tell: _add(
+                    files, chunk, _encoded(encoder, chunk, job, files.state, known=known, tell=tell)
+                ),
                 progress=progress,
             )
         finish(folder, final)
@@ -309,22 +313,34 @@ def _encoded(
     chunk: DocumentChunk,
     job: EncodeOptions,
     state: VectorsState,
+    known: dict[str, FloatArray],
     tell: Callable[[int], None],
 ) -> FloatArray:
-    """Encode a chunk: (n, d) float32, checked, of length 1 where the similarity is the cosine."""
+    """Encode a chunk: (n, d) float32, checked, of length 1 where the similarity is the cosine.
+
+    Args:
+        known: Vectors of passages that were encoded lately: licences, headers and the like come again.
+    """
     parts = [np.empty((0, state.dimension), np.float32)]
     for start in range(0, len(chunk.texts), job.chunk):
         if start:
             tell(start)
         texts = chunk.texts[start : start + job.chunk]
-        vectors = np.asarray(encoder.encode_passages(texts), np.float32)
-        wanted = parts[-1].shape[1] or (vectors.shape[1] if vectors.ndim == 2 else 0)
-        if vectors.shape != (len(texts), wanted) or not wanted:
-            raise BadModel(
-                f"the encoder gave an array of shape {vectors.shape} for {len(texts)} passages; "
-                f"({len(texts)}, {wanted or 'd'}) is needed"
-            )
-        parts.append(vectors)
+        found = {text: known[text] for text in texts if text in known}
+        fresh = [text for text in dict.fromkeys(texts) if text not in found]
+        if fresh:
+            vectors = np.asarray(encoder.encode_passages(fresh), np.float32)
+            wanted = parts[-1].shape[1] or (vectors.shape[1] if vectors.ndim == 2 else 0)
+            if vectors.shape != (len(fresh), wanted) or not wanted:
+                raise BadModel(
+                    f"the encoder gave an array of shape {vectors.shape} for {len(fresh)} passages; "
+                    f"({len(fresh)}, {wanted or 'd'}) is needed"
+                )
+            found.update(zip(fresh, vectors, strict=True))
+            if len(known) > _REMEMBERED:
+                known.clear()
+            known.update((text, found[text]) for text in fresh)
+        parts.append(vectors if len(fresh) == len(texts) else np.stack([found[text] for text in texts]))
     vectors = np.concatenate([part for part in parts if part.shape[1]] or parts)
     if state.similarity == "cosine":
         vectors = unit_length(vectors)

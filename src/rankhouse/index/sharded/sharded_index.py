@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core import notation
-from rankhouse.core.errors import BadData, BadIndex, DuplicateId, WrongUse
+from rankhouse.core.errors import BadData, BadIndex, DuplicateId, NoSuchDocument, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.manifest import index_folders
@@ -364,7 +364,7 @@ class ShardedDocuments(Mapping[str, Document]):
                     fetched[place] = document
         documents = [document for document in fetched if document is not None]
         if len(documents) < len(wanted):
-            raise KeyError(next(i for i, one in zip(wanted, fetched, strict=True) if one is None))
+            raise NoSuchDocument(next(i for i, one in zip(wanted, fetched, strict=True) if one is None), self)
         return documents
 
 

@@ -58,7 +58,7 @@ CORPUS = FileKind("corpus", streams=True)
 _CODE = """
 .py .pyi .pyx .c .h .cc .cpp .cxx .hpp .hh .hxx .java .kt .kts .scala .go .rs .rb .php .pl .pm
 .lua .r .jl .m .mm .swift .cs .fs .vb .js .mjs .cjs .jsx .ts .tsx .vue .svelte .css .scss .less
-.sql .sh .bash .zsh .fish .ps1 .bat .cmd .awk .tcl .el .lisp .clj .ex .exs .erl .hs .ml .mli
+.sql .perl .cocci .sh .bash .zsh .fish .ps1 .bat .cmd .awk .tcl .el .lisp .clj .ex .exs .erl .hs .ml .mli
 .nim .zig .dart .groovy .gradle .cmake .mk .tex .bib .sty .toml .yaml .yml .ini .cfg .conf
 .properties .proto .graphql .thrift .tf .diff .patch .nix .vim .f .f90 .pas .asm .sol .vhd .d .s
 .ics .vcf .po .pot .srt .vtt
@@ -109,7 +109,9 @@ def kind_at(path: Path, size: int, changed: int) -> FileKind | None:
         return CORPUS
     if _section.fullmatch(ending):
         return _looked_into(path, ending, size, changed)
-    if not ending or path.name.lower().partition(".")[0] in _PROSE:
+    if ending == ".tab":
+        return TABLE
+    if ending in ("", ".sample") or path.name.lower().partition(".")[0] in _PROSE:
         return _by_content(path, size, changed)
     return None
 

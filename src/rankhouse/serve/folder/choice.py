@@ -12,7 +12,7 @@ import msgspec
 from pathspec import GitIgnoreSpec
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.io.files import kind_of
+from rankhouse.io.files import is_hidden, kind_of
 from rankhouse.io.readers.kinds import kind_at
 from rankhouse.serve.folder.files import STATE, FileState, LeftOut, check_folder
 
@@ -100,14 +100,14 @@ def _walk(folder: Path, choice: FolderChoice, left: LeftOut) -> Iterator[Path]:
     for base, folders, names in os.walk(folder):
         rules = [*ignored.pop(Path(base)), *_gitignore(Path(base))]
         for name in sorted({*folders, *names}):
-            if name.startswith(".") and name != STATE:
+            if is_hidden(name) and name != STATE:
                 left.add("hidden", (Path(base) / name).relative_to(folder).as_posix())
-        shown = sorted(name for name in folders if not name.startswith("."))
+        shown = sorted(name for name in folders if not is_hidden(name))
         folders[:] = [name for name in shown if not _is_left(Path(base) / name, folder, rules, left)]
         ignored |= {Path(base) / name: rules for name in folders}
         for name in sorted(names):
             path = Path(base) / name
-            if name.startswith("."):
+            if is_hidden(name):
                 continue
             if _is_ignored(path, rules):
                 left.add("ignored", path.relative_to(folder).as_posix())

@@ -13,7 +13,8 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import Receive, Scope, Send
 
 from rankhouse.serve import errors
 from rankhouse.serve.contracts.openapi import Operation, RouteGroup
@@ -45,9 +46,27 @@ def build_app(service: Service) -> Starlette:
         Middleware(Lifelines, service),
     ]
     routes = [route for group in GROUPS for route in group(service)]
-    app = Starlette(routes=routes, middleware=layers, exception_handlers=errors.handlers(error_page))
+    app = Starlette(middleware=layers, exception_handlers=errors.handlers(error_page))
+    app.router = RouterByPath(routes)
     app.state.service = service
     return app
+
+
+class RouterByPath(Router):
+    """Starlette's router, which for a path without parameters tries only the routes that fit it."""
+
+    def __init__(self, routes: list[BaseRoute]) -> None:
+        super().__init__(routes)
+        known = [route for route in routes if isinstance(route, Route)]
+        self._routers = {
+            path: Router([route for route in known if route.path_regex.match(path)])
+            for path in {route.path for route in known if not route.param_convertors}
+        }
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; see ASGI."""
+        router = self._routers.get(scope.get("path", ""))
+        await (super().app if router is None else router.app)(scope, receive, send)
 
 
 class Standing(msgspec.Struct, frozen=True, omit_defaults=True):

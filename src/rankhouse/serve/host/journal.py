@@ -143,6 +143,11 @@ class JsonLines:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._handler = _WholeLines(path, encoding="utf-8")
 
+    @property
+    def are_kept(self) -> bool:
+        """Whether lines are written anywhere."""
+        return self._handler is not None
+
     def write(self, record: Mapping[str, object]) -> None:
         """Write one line, with the time."""
         if self._handler is not None:
@@ -186,7 +191,8 @@ class Journal:
                 self._metrics.request(entry.route, entry.method, entry.final_status, entry.seconds)
                 if entry.fault:  # before the line that sends an operator to look for it
                     progress.say(f"request {entry.id} failed:\n{entry.fault}")
-                self._lines.write(entry.record())
+                if self._lines.are_kept:
+                    self._lines.write(entry.record())
 
 
 class _LogEntry:

@@ -29,6 +29,8 @@ BODIES_AT_ONCE = 4
 _LARGEST_FORM = 8 << 10  # of the one form that is taken without a key
 _LINGER, _LINGER_MOST = 2.0, 20.0
 """Seconds without a byte, and in all, for which a refused body is taken in, so that its sender reads why."""
+_HUNG_UP, _LATE, _DONE = "hung up", "late", "done"
+"""Why a handler runs no longer."""
 _NOT_READY = {
     Phase.STARTING: (
         "the service has begun and still opens its models; ask again in a moment",
@@ -133,29 +135,36 @@ class Lifelines:
 
     async def _run(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         """Run the handler beside a watch for the client, and within its time."""
-        line = Lifeline(time.monotonic() + self._limits.request)
-        scope["state"]["lifeline"] = line
-        work = asyncio.ensure_future(self._app(scope, exchange.receive, exchange.send))
+        limit, loop, task = self._limits.request, asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        line = scope["state"]["lifeline"] = Lifeline(time.monotonic() + limit)
+        cut = ""
+
+        def cut_off(why: str) -> None:
+            nonlocal cut
+            if not (cut or exchange.is_complete):  # what a handler does after its answer is no one's wait
+                cut = why
+                task.cancel()
+
         watch = asyncio.ensure_future(_hang_up(receive))
-        both = {work, watch}
+        watch.add_done_callback(lambda _: cut_off(_HUNG_UP))
+        timer = loop.call_later(limit, lambda: None if exchange.is_answering else cut_off(_LATE))
         try:
-            done, _ = await asyncio.wait(
-                both, timeout=self._limits.request, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not done and exchange.is_answering:
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if work.done() or exchange.is_complete:  # what a handler does after its answer is no one's wait
-                await work
-                return
+            await self._app(scope, exchange.receive, exchange.send)
+        except asyncio.CancelledError:
+            if not cut or task.cancelling() > 1:
+                raise
         finally:
             line.gone.set()
-            for task in both:
-                task.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
-        if watch.cancelled() and not exchange.is_answering:
-            late = DeadlinePassed(f"no answer within {self._limits.request:g} s, the most for a request")
+            timer.cancel()
+            if cut:
+                task.uncancel()
+            cut = cut or _DONE
+            watch.cancel()
+        if cut == _LATE and not exchange.is_answering:
+            late = DeadlinePassed(f"no answer within {limit:g} s, the most for a request")
             await refusal(scope, late)(scope, receive, exchange.send)
-        else:
+        elif cut != _DONE:
             scope["state"]["hung_up"] = True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -26,6 +27,7 @@ from rankhouse.serve.host.settings import ServeOptions
 
 KEEP_ALIVE = 75  # seconds that an idle connection stays open, longer than the minute of usual proxies
 _TURN = 0.001  # seconds until a thread that cuts or tokenises texts lets the one that answers go on
+_GARBAGE = 10_000  # objects more than were freed, until cycles are looked for
 _TWICE = 0.5  # seconds within which a second signal is the first one again
 _LAST_WORDS = 2  # seconds in which answers that were cut off are tidied up
 
@@ -91,6 +93,8 @@ def start(
     address = address_of(options.host, listener)
 
     def ready() -> None:
+        gc.freeze()  # modules and models stay: nobody need look through them again and again
+        gc.set_threshold(_GARBAGE)
         counts = ((len(options.indexes), "index", "indexes"), (len(options.rankers), "ranker", "rankers"))
         told = " and ".join(progress.counted(*count) for count in counts if count[0]) or "nothing"
         progress.say(f"rankhouse serves {told} at {address} (Ctrl-C ends it)")

@@ -229,15 +229,23 @@ class ServedIndex:
 def _state_of(path: Path) -> list[object]:
     """Return what changes whenever an index, its vectors, impacts or stored passages do."""
     states: list[object] = []
-    for folder in map(str, index_folders([path])):
+    held = {str(path): _names(str(path))}  # one look at the folder is quicker than one at each name
+    if manifest.FILE not in held[str(path)]:
+        held = {str(folder): _names(str(folder)) for folder in index_folders([path])}
+    for folder, names in held.items():
         states.append(_state_of_file(f"{folder}/{manifest.FILE}") or folder)
-        for what in ("vectors", "impacts", "kept"):
-            with suppress(OSError):  # mostly there is none
-                made = sorted(os.listdir(f"{folder}/{what}"))  # noqa: PTH208 - asked by every search
-                states += filter(
-                    None, [_state_of_file(f"{folder}/{what}/{name}/manifest.json") for name in made]
-                )
+        for what in [one for one in ("vectors", "impacts", "kept") if one in names]:  # mostly there is none
+            made = sorted(_names(f"{folder}/{what}"))
+            states += filter(None, [_state_of_file(f"{folder}/{what}/{name}/manifest.json") for name in made])
     return states
+
+
+def _names(folder: str) -> list[str]:
+    """Return what is in a folder; nothing where there is none."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - asked by every search
+    except OSError:
+        return []
 
 
 def _state_of_file(file: str) -> tuple[object, ...] | None:
