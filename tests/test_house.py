@@ -89,23 +89,27 @@ def test_functions_take_few_parameters():
 # what frameworks give wrongly. nn: 60 for stored TK. cluster: 20 for a full object store.
 # core and api: 100 for lines of progress by one thread, arguments bound in a third of the time, wrong values
 # that Python hands in answered in words. io: 25 for manual pages of BSD and of sections with letters.
+# models and training: 105 for folders that opened wrongly (code of their own, adapters, cosines unsaid, labels
+# of T5), and sparse encoders and ColBERTs written. io, cli, hosts: 210 for collections as hubs lay them out,
+# versions and exports in doctor. core, cli, serve: 260 for progress of work known, Python's names in messages,
+# documents that are none. index, systems: 20 for notations read once.
 BUDGETS = {
-    "cli": (4_616, 4_020),
+    "cli": (4_680, 4_020),
     "cluster": (1_623, 1_603),
-    "api": (1_304, 1_100),
-    "serve": (11_305, 9_110),
-    "recipes": (2_622, 2_620),
+    "api": (1_315, 1_100),
+    "serve": (11_351, 9_110),
+    "recipes": (2_623, 2_620),
     "demo": (445, 445),
     "jobs adaptation": (3_536, 2_500),
-    "systems": (2_641, 1_900),
-    "training explanation stores": (12_464, 11_700),
-    "index models ranking labels evaluation": (24_600, 19_100),
-    "text nn page": (7_299, 6_390),
-    "io": (5_718, 3_300),
-    "core": (2_593, 1_850),
-    "hosts": (1_805, 1_520),
+    "systems": (2_669, 1_900),
+    "training explanation stores": (12_469, 11_700),
+    "index models ranking labels evaluation": (24_783, 19_100),
+    "text nn page": (7_306, 6_390),
+    "io": (5_863, 3_300),
+    "core": (2_703, 1_850),
+    "hosts": (1_892, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 82_695, 66_000
+MOST_ALL, PLANNED_ALL = 83_382, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 
