@@ -230,12 +230,11 @@ def _take_id(record: dict[str, Any], path: Path, line: int) -> str:
             if not isinstance(value, str):
                 raise BadData(f'the "{key}" must be a string or a whole number, not {value!r}', path, line)
             return checked_id(value, path, line)
-    raise BadData(
-        f'the record has no "id" (or "_id"); its keys are: {", ".join(record) or "none"}; give each record '
-        'an "id" of its own, a text or a whole number',
-        path,
-        line,
+    keys, wanted = (
+        ", ".join(record) or "none",
+        'give each record an "id" of its own, a text or a whole number',
     )
+    raise BadData(f'the record has no "id" (or "_id"); its keys are: {keys}; {wanted}', path, line)
 
 
 def _take_text(record: dict[str, Any], keys: tuple[str, ...], path: Path, line: int) -> str:
@@ -247,12 +246,8 @@ def _take_text(record: dict[str, Any], keys: tuple[str, ...], path: Path, line: 
             if not isinstance(value, str):
                 raise BadData(f'the "{key}" must be a string, not {type(value).__name__}', path, line)
             return value
-    raise BadData(
-        f'the record has no "{keys[0]}"; its keys are: {", ".join(record) or "none"}; call what is to '
-        f'be read "{keys[0]}"',
-        path,
-        line,
-    )
+    known, wanted = ", ".join(record) or "none", f'call what is to be read "{keys[0]}"'
+    raise BadData(f'the record has no "{keys[0]}"; its keys are: {known}; {wanted}', path, line)
 
 
 def _tsv_fields(raw: bytes, path: Path, line: int) -> tuple[str, str]:
