@@ -5,7 +5,8 @@ import json
 import pytest
 
 from rankhouse.core.errors import BadData, RankhouseWarning
-from rankhouse.io.pairs import Contradictions, LabelledPair, distinct, read_pairs
+from rankhouse.io import pairs as pairs_module
+from rankhouse.io.pairs import Contradictions, LabelledPair, PairFiles, distinct, read_pairs
 from rankhouse.training.examples import from_pairs as read_examples
 
 KNOWN = {"query_id": "q", "query": "x", "doc_id": "d", "text": "t"}
@@ -49,6 +50,17 @@ def test_both_readers_take_what_other_programs_write(tmp_path):
     examples = read_examples(path)
     assert examples.label.tolist() == [1, 0]
     assert [passage.index for passage in examples.fetch([0, 1])] == [0, 1]
+
+
+@pytest.mark.parametrize("has_pread", [True, False], ids=["elsewhere", "Windows"])
+def test_pairs_are_read_again_by_number(tmp_path, monkeypatch, has_pread):
+    if not has_pread:
+        monkeypatch.delattr(pairs_module.os, "pread")
+    written = [LabelledPair("q", "who?", f"d{n}", 0, "text " * n, n % 2) for n in range(5)]
+    pairs_module.write_pairs(written, tmp_path / "pairs.jsonl")
+    files = PairFiles([tmp_path / "pairs.jsonl"])
+    assert [pair for _, _, pair in files.scan()] == written
+    assert [files[number] for number in (4, 0, 2)] == [written[4], written[0], written[2]]
 
 
 def test_training_says_that_labels_are_grades_or_contradict_each_other(tmp_path):

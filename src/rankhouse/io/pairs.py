@@ -234,7 +234,11 @@ class PairFiles:
                 start += len(raw)
 
     def __getitem__(self, number: int) -> LabelledPair:
-        raw = os.pread(self._file.fileno(), self._sizes[number], self._starts[number])
+        if hasattr(os, "pread"):
+            raw = os.pread(self._file.fileno(), self._sizes[number], self._starts[number])
+        else:  # Windows
+            self._file.seek(self._starts[number])
+            raw = self._file.read(self._sizes[number])
         try:
             return decode_pair(raw, self._paths[0], number + 1)
         except BadData as error:

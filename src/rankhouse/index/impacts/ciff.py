@@ -70,6 +70,7 @@ def write_impacts(
             description=f"rankhouse {__version__}, impacts of {encoder.fingerprint}, times {scale:g}",
         )
         write_ciff(path, header, joined(parts, words, progress), _documents(impacts, lengths))
+        parts.clear()  # as in lexical
     return written
 
 

@@ -208,6 +208,7 @@ def write_index(index: Index, path: Path, progress: Progress = ignore) -> None:
         firsts = zip(index.segments, index.starts.tolist(), strict=False)
         parts = [_postings_of(segment, first, Path(folder)) for segment, first in firsts]
         write_ciff(path, header, joined(parts, terms, progress), zip(index.documents, lengths, strict=True))
+        parts.clear()  # Windows removes no file that is mapped
 
 
 _Postings = tuple[str, int, NDArray[np.int32], NDArray[Any]]
