@@ -110,16 +110,26 @@ def test_an_unknown_collection_is_named():
         rh.read_queries("ir_datasets:no/such")
 
 
-def test_a_collection_that_cannot_be_fetched_is_named(monkeypatch):
+@pytest.mark.parametrize("error", [ConnectionError, RuntimeError])
+def test_a_collection_that_cannot_be_fetched_is_named(monkeypatch, error):
     def fail():
-        raise ConnectionError("no route to the host\nfor a while")
+        raise error("no route to the host\nfor a while")
 
     whole = ir_datasets.load(NAME.partition(":")[2])
     for method in ("docs_iter", "queries_iter", "qrels_iter"):
         monkeypatch.setattr(type(whole), method, lambda _: fail(), raising=False)
     for read in (rh.read_queries, rh.read_qrels, lambda name: list(rh.read_documents(name))):
         with pytest.raises(
-            rh.RankhouseError, match=r"cannot fetch or read it \(ConnectionError: no route to"
-        ) as error:
+            rh.RankhouseError, match=rf"cannot fetch or read it \({error.__name__}: no route to"
+        ) as told:
             read(NAME)
-        assert "\n" not in str(error.value)
+        assert "\n" not in str(told.value)
+
+
+def test_what_a_collection_or_its_queries_lack_is_named():
+    with pytest.raises(
+        rh.RankhouseError, match='queries of "ir_datasets:.* have no "narr"; they have query_id'
+    ):
+        rh.read_queries(NAME, field="narr")
+    with pytest.raises(rh.RankhouseError, match='"ir_datasets:clueweb09" has no queries'):
+        rh.read_queries("ir_datasets:clueweb09")

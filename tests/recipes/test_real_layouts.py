@@ -3,6 +3,7 @@
 The folders are those that ``hf download`` makes of the hub's repositories, the caches those of ir_datasets.
 """
 
+import gzip
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -171,6 +173,73 @@ def test_faults_of_such_files_are_named(tmp_path):
     (tmp_path / "h.jsonl").write_text('{"query-id": "1", "corpus-id": "2"}\n{"query-id": "1"}\n')
     with pytest.raises(rh.RankhouseError, match=r'h\.jsonl, line 2: the judgement has no column "corpus-id"'):
         rh.read_qrels(tmp_path / "h.jsonl")
+
+
+@pytest.mark.parametrize("judged", [None, True, 1.5, ["1"], "", "a b"])
+def test_ids_of_judgements_are_texts_or_whole_numbers(judged, tmp_path):
+    row = {"query-id": judged, "corpus-id": 2}
+    parquet.write_table(pa.Table.from_pylist([row]), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("\n" + json.dumps(row))
+    (tmp_path / "b.jsonl").write_text("\n" + json.dumps(row | {"query-id": 1}))
+    for name in ("a.parquet", "a.jsonl"):
+        with pytest.raises(
+            rh.RankhouseError, match="must be a string or a whole number|is empty or has white"
+        ):
+            rh.read_qrels(tmp_path / name)
+    assert rh.read_qrels(tmp_path / "b.jsonl") == {"1": {"2": 1}}
+
+
+def test_a_grade_by_another_name_is_not_taken_for_1(tmp_path):
+    rows = [{"query-id": "1", "corpus-id": "2", "relevance": 0}]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    with pytest.raises(rh.RankhouseError, match='no column "score"; it has query-id, corpus-id, relevance'):
+        rh.read_qrels(tmp_path / "a.parquet")
+
+
+def test_shards_hold_a_query_once_and_hidden_files_nothing(tmp_path):
+    mteb_tables(tmp_path / "set", "fiqa")
+    for part in ("corpus", "queries"):
+        (tmp_path / "set" / part / "._copy-00000-of-00001.parquet").write_bytes(b"\0\5\26\7")
+    assert len(list(rh.read_documents(tmp_path / "set"))) == 4
+    assert len(rh.read_queries(tmp_path / "set")) == 2
+    again = [{"_id": "PLAIN-2", "text": "other words"}]
+    parquet.write_table(pa.Table.from_pylist(again), tmp_path / "set" / "queries" / "queries-00003.parquet")
+    with pytest.raises(rh.RankhouseError, match='query "PLAIN-2" is given twice'):
+        rh.read_queries(tmp_path / "set")
+
+
+def test_columns_that_python_cannot_hold(tmp_path):
+    def written(name, **columns):
+        table = pa.table({"id": ["1"], "text": ["ships sail"]} | columns)
+        parquet.write_table(table, tmp_path / name)
+        return tmp_path / name
+
+    times = pa.array([1_234_567_890_123_456_789], pa.timestamp("ns", "UTC"))
+    index = rh.Index.build(written("a.parquet", when=times), tmp_path / "i")
+    assert index.retrieve([("q", "ships")], "bm25").to_dict()["q"].keys() == {"1"}
+    offsets, raw = pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")
+    halves = pa.Array.from_buffers(pa.string(), 1, [None, offsets, raw])
+    late = pa.array([2**30], pa.date32())
+    for path in (written("b.parquet", text=halves), written("c.parquet", day=late)):
+        with pytest.raises(rh.RankhouseError, match="what cannot be read .* behind row 0"):
+            list(rh.read_documents(path))
+    (tmp_path / "d.parquet.gz").write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
+    with pytest.raises(rh.RankhouseError, match="not read out of a compression"):
+        list(rh.read_documents(tmp_path / "d.parquet.gz"))
+
+
+def test_memory_does_not_grow_with_row_groups(tmp_path):
+    """What Arrow holds of a group of rows, while its first are read, is far less than the group."""
+    letters = np.random.default_rng(0).bytes(15_000_000).hex()
+    texts = [letters[place : place + 1000] for place in range(0, len(letters), 1000)]
+    table = pa.table({"id": list(map(str, range(len(texts)))), "text": texts})
+    parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False)
+    del table
+    before = pa.total_allocated_bytes()
+    rows = rh.read_documents(tmp_path / "a.parquet")
+    next(rows)
+    assert pa.total_allocated_bytes() - before < 10_000_000
+    rows.close()
 
 
 def changed(rankers):

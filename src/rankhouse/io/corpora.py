@@ -21,7 +21,7 @@ from rankhouse.core.errors import (
 from rankhouse.core.nouns import Document, Query
 from rankhouse.io import providers
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
-from rankhouse.io.duplicate_ids import Repeats, SeenIds, checked_id
+from rankhouse.io.duplicate_ids import Repeats, SeenIds, by_id, checked_id, given_id
 from rankhouse.io.files import (
     Meter,
     PathLike,
@@ -167,7 +167,7 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
 def _of_collection(folder: Path, what: str) -> list[Path]:
     """List the files of a collection's "corpus" or "queries", as BEIR or a hub lays them out."""
     lines = folder / f"{what}.jsonl"
-    return [lines] if lines.is_file() else sorted((folder / what).glob(f"*{PARQUET}"))
+    return [lines] if lines.is_file() else sorted((folder / what).glob(f"[!.]*{PARQUET}"))
 
 
 def is_corpus(path: Path) -> bool:
@@ -224,12 +224,7 @@ def _document(record: dict[str, Any], path: Path, line: int) -> Document:
 def _take_id(record: dict[str, Any], path: Path, line: int) -> str:
     for key in ID_KEYS:
         if key in record:
-            value = record.pop(key)
-            if isinstance(value, int) and not isinstance(value, bool):
-                value = str(value)
-            if not isinstance(value, str):
-                raise BadData(f'the "{key}" must be a string or a whole number, not {value!r}', path, line)
-            return checked_id(value, path, line)
+            return given_id(record.pop(key), key, path, line)
     keys, wanted = (
         ", ".join(record) or "none",
         'give each record an "id" of its own, a text or a whole number',
@@ -288,7 +283,8 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
     skips = Skips() if skips is None else skips
     if path.is_dir():
         judged, files = read_qrels(path), _of_collection(path, "queries") or [path / "queries.jsonl"]
-        return [one for file in files for one in read_queries(file, skips, field) if one.id in judged]
+        queries = by_id(one for file in files for one in read_queries(file, skips, field))
+        return [one for one in queries.values() if one.id in judged]
     records: Iterator[tuple[int, Query]]
     lines = numbered_lines(path)  # opened when the first is taken
     keys = (field,) if field else ("text", "query", "title")

@@ -42,6 +42,15 @@ def checked_id(value: str, path: Path | None = None, line: int | None = None) ->
     return value
 
 
+def given_id(value: object, key: str, path: Path, line: int) -> str:
+    """Return the id that a record gives by ``key``: a string, or a whole number that becomes one."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise BadData(f'the "{key}" must be a string or a whole number, not {value!r}', path, line)
+    return checked_id(value, path, line)
+
+
 def by_id(queries: Iterable[Query]) -> dict[str, Query]:
     """Return queries by their ids; DuplicateId if two have one id."""
     table: dict[str, Query] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rankhouse.core.errors import BadData, MissingInput, RankhouseError, WrongUse, needs
 from rankhouse.core.notation import entries, load
@@ -20,13 +20,22 @@ PUBLIC = "ir_datasets:"
 """What the name of a public collection begins with."""
 
 
-def _ir_dataset(name: str) -> Any:  # noqa: ANN401 - an untyped library's object
+_NAMES: Final = {"docs": "documents", "queries": "queries", "qrels": "judgements"}
+
+
+def _ir_dataset(name: str, part: str) -> Any:  # noqa: ANN401 - an untyped library's object
+    """Return a collection that has a part, "docs", "queries" or "qrels"."""
     with needs("datasets", f"{PUBLIC}{name}"):
         import ir_datasets  # noqa: PLC0415 - an optional package
     try:
-        return ir_datasets.load(name)
+        dataset = ir_datasets.load(name)
     except KeyError as error:
         raise WrongUse(f'ir_datasets knows no collection "{name}"; see https://ir-datasets.com') from error
+    if not getattr(dataset, f"has_{part}")():
+        raise WrongUse(
+            f'"{PUBLIC}{name}" has no {_NAMES[part]}; name one that has, see https://ir-datasets.com'
+        )
+    return dataset
 
 
 def count_public(name: str) -> int:
@@ -34,18 +43,18 @@ def count_public(name: str) -> int:
 
     Raises:
         MissingExtra: ir_datasets is not installed.
-        WrongUse: It knows no such collection.
+        WrongUse: It knows no such collection, or that one has no documents.
     """
-    return int(_ir_dataset(name).docs_count() or sum(1 for _ in _rows(name, "docs_iter")))
+    return int(_ir_dataset(name, "docs").docs_count() or sum(1 for _ in _rows(name, "docs")))
 
 
-def _rows(name: str, method: str) -> Iterator[Any]:
-    """Stream what a method of a collection gives; MissingInput if it cannot be fetched or read."""
-    dataset = _ir_dataset(name)
+def _rows(name: str, part: str) -> Iterator[Any]:
+    """Stream a part of a collection; MissingInput if it cannot be fetched or read."""
+    dataset = _ir_dataset(name, part)
     try:
         with needs("datasets", f"{PUBLIC}{name}"):
-            yield from getattr(dataset, method)()
-    except OSError as error:
+            yield from getattr(dataset, f"{part}_iter")()
+    except (OSError, RuntimeError) as error:  # the latter where each of several sources failed
         reason = str(error).strip().partition("\n")[0]
         raise MissingInput(
             f"{PUBLIC}{name}: ir_datasets cannot fetch or read it ({type(error).__name__}: {reason:.200}); "
@@ -55,7 +64,7 @@ def _rows(name: str, method: str) -> Iterator[Any]:
 
 def public_documents(name: str) -> Iterator[Document]:
     """Stream the documents of a public collection; raises as :func:`count_public` does."""
-    for record in _rows(name, "docs_iter"):
+    for record in _rows(name, "docs"):
         fields = record._asdict()
         doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")
         main = next((name for name in ("text", "body") if name in fields), "")
@@ -71,18 +80,19 @@ def qrels_of(name: str) -> Qrels:
         MissingExtra: ir_datasets is not installed.
         WrongUse: It knows no such collection, or that one has no judgements.
     """
-    dataset = _ir_dataset(name)
-    if not dataset.has_qrels():
-        raise WrongUse(f'"{PUBLIC}{name}" has no judgements; name one that has, see https://ir-datasets.com')
     qrels: dict[str, dict[str, int]] = {}
-    for judged in _rows(name, "qrels_iter"):
+    for judged in _rows(name, "qrels"):
         qrels.setdefault(judged.query_id, {})[judged.doc_id] = int(judged.relevance)
     return qrels
 
 
 def public_queries(name: str, field: str = "") -> list[Query]:
     """Read the queries of a public collection; raises as :func:`count_public` does."""
-    asked = _rows(name, "queries_iter")
+    asked = list(_rows(name, "queries"))
+    if field and asked and field not in asked[0]._fields:
+        raise WrongUse(
+            f'queries of "{PUBLIC}{name}" have no "{field}"; they have {", ".join(asked[0]._fields)}'
+        )
     return [Query(q.query_id, getattr(q, field) if field else q.default_text()) for q in asked]
 
 

@@ -163,7 +163,7 @@ def _judgements(path: Path, skips: Skips) -> Iterator[tuple[int, tuple[str, str,
     if kind_of(path) == PARQUET:
         yield from each_row(path, judgement, skips)
         return
-    first = next((raw for _, raw in numbered_lines(path)), b"")
+    first = next((raw for _, raw in numbered_lines(path) if raw.strip()), b"")
     if first.lstrip().startswith(b"{"):
         yield from each_record(numbered_lines(path), path, _json_judgement, skips)
         return

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from rankhouse.core.errors import BadData, needs
+from rankhouse.core.errors import BadData, RankhouseError, needs
 from rankhouse.core.nouns import Document
-from rankhouse.io.duplicate_ids import checked_id
+from rankhouse.io.duplicate_ids import checked_id, given_id
 from rankhouse.io.files import (
     Meter,
     Skips,
@@ -181,31 +181,48 @@ def each_row(
 ) -> Iterator[tuple[int, T]]:
     """Stream (number, what ``read`` makes of it) of the rows of a Parquet file; ``read`` raises BadData."""
     with needs("datasets", "Parquet"):
-        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an optional package
+        import pyarrow as pa  # noqa: PLC0415 - an optional package
+        from pyarrow import parquet  # noqa: PLC0415
     number = 0
     with open_bytes(path, meter) as stream:
-        try:
-            rows = (
-                row for batch in parquet.ParquetFile(stream).iter_batches(1000) for row in batch.to_pylist()
+        if not stream.seekable():
+            raise BadData(
+                "Parquet is not read out of a compression or a pipe; make a plain file of it first", path
             )
-            for number, row in enumerate(rows, 1):
+        try:
+            # Through a buffer, since all of a row group would be held otherwise.
+            table = parquet.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
+            schema = pa.schema([_in_microseconds(column) for column in table.schema_arrow])
+            batches = (batch.cast(schema, safe=False) for batch in table.iter_batches(1000))
+            for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
                 try:
                     yield number, read(row, path, number)
                 except BadData as fault:
                     skips.take(fault)
-        except (ArrowException, OSError) as error:
-            raise BadData(
-                f"is no whole Parquet file ({error})".replace("\n", " "), path, number + 1
-            ) from error
+        except RankhouseError:
+            raise
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            reason = (
+                f"is no whole Parquet file, or holds what cannot be read ({error}), behind row {number:,}"
+            )
+            raise BadData(" ".join(reason.split()), path) from error
+
+
+def _in_microseconds(column: Any) -> Any:  # noqa: ANN401 - pyarrow is untyped
+    """Return a column's field with times as Python has them, which pandas writes in nanoseconds."""
+    import pyarrow as pa  # noqa: PLC0415 - as above
+
+    nano = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+    return column.with_type(pa.timestamp("us", column.type.tz)) if nano else column
 
 
 def judgement(row: dict[str, Any], path: Path, line: int) -> tuple[str, str, str]:
-    """Return the ids and the grade of a row of judgements, which is 1 where no column says it."""
-    try:
-        grade = row.get("score", 1)
-        is_whole = isinstance(grade, float) and grade.is_integer()
-        return str(row["query-id"]), str(row["corpus-id"]), str(int(grade) if is_whole else grade)
-    except KeyError as error:
+    """Return the ids and the grade of a row of judgements, which is 1 where it has nothing but the ids."""
+    wanted = ("query-id", "corpus-id", *(["score"] if len(row) > 2 else []))
+    if lacking := next((key for key in wanted if key not in row), None):
         raise BadData(
-            f'the judgement has no column "{error.args[0]}"; it has {", ".join(row) or "none"}', path, line
-        ) from error
+            f'the judgement has no column "{lacking}"; it has {", ".join(row) or "none"}', path, line
+        )
+    query_id, doc_id = (given_id(row[key], key, path, line) for key in wanted[:2])
+    grade = row.get("score", 1)
+    return query_id, doc_id, str(int(grade) if isinstance(grade, float) and grade.is_integer() else grade)
