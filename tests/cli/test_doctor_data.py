@@ -1,6 +1,7 @@
 """The doctor says what the readers would stop at, all of it."""
 
 import json
+import shutil
 
 import pytest
 
@@ -80,6 +81,12 @@ def test_tables_of_parquet_are_told_apart(tmp_path, run):
     ):
         parquet.write_table(pa.Table.from_pylist([row]), tmp_path / name)
         assert f"{name}: {kind}, sound" in run("doctor", name).stdout
+    logs = tmp_path / "query-logs" / "2026"
+    logs.mkdir(parents=True)
+    shutil.copy(tmp_path / "a.parquet", logs)
+    assert "corpus, sound" in run("doctor", str(logs / "a.parquet")).stdout
+    (tmp_path / "test.jsonl").write_text('{"query-id": "1", "corpus-id": "2", "score": 1}\n')
+    assert "test.jsonl: qrels, sound" in run("doctor", "test.jsonl").stdout
 
 
 def test_an_installation_says_its_versions(run, monkeypatch):
@@ -109,3 +116,9 @@ def test_an_installation_says_its_versions(run, monkeypatch):
     assert f"extra neural: torch 2.9, numpy {np.__version__}" in shown
     assert 'extra stores: no (no-such-package); pip install "rankhouse[stores]"' in shown
     assert "extra dev" not in shown
+
+    def unknown(name):
+        raise doctor.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor, "requires", unknown)  # run from its source
+    assert "extra" not in run("doctor").stdout

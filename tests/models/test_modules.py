@@ -283,6 +283,29 @@ def test_pickled_layers_are_read_where_that_is_allowed(chains, fp32, tmp_path):
     np.testing.assert_array_equal(*vectors)
 
 
+def test_layers_that_are_damaged_or_not_allowed_are_named(chains, tmp_path):
+    from safetensors.torch import load_file, save
+
+    copy = shutil.copytree(chains("bert", "layers"), tmp_path / "copy")
+    path = next(copy.glob("*_Dense/model.safetensors"))
+    tensors, pickled = load_file(path), path.with_name("pytorch_model.bin")
+    for content in (b"junk", save({"other": tensors["linear.weight"]})):
+        path.write_bytes(content)
+        with pytest.raises(BadModel, match='_Dense" cannot be read .*fetch the folder again'):
+            open_biencoder(str(copy))
+    path.rename(path.with_name("quantised.safetensors"))
+    for allowed in (False, True):
+        with pytest.raises(BadModel, match='_Dense" holds no model.safetensors'):
+            open_biencoder(str(copy), allow_pickle=allowed)
+    torch.save(tensors, pickled)
+    with pytest.raises(BadModel, match='_Dense" holds no model.safetensors'):
+        open_biencoder(str(copy))
+    assert open_biencoder(str(copy), allow_pickle=True).policy["dense"]
+    pickled.write_bytes(b"junk")
+    with pytest.raises(BadModel, match='_Dense" cannot be read'):
+        open_biencoder(str(copy), allow_pickle=True)
+
+
 @pytest.mark.parametrize("said", [None, "", "dot", "cosine"])
 def test_scores_compare_vectors_as_the_library_does(said, chains, fp32, tmp_path):
     copy = shutil.copytree(chains("bert", ""), tmp_path / "paraphrase-own")
@@ -302,6 +325,8 @@ def test_a_name_says_dot_product_where_the_folder_does_not(chains, tmp_path):
         copy = shutil.copytree(chains("bert", ""), tmp_path / name)
         (copy / "config_sentence_transformers.json").unlink()
         assert open_biencoder(str(copy)).policy["similarity"] == similarity, name
+    for name in ("models--own--msmarco-tas-b/snapshots/0a1b2c", "one@host/own-dot-v1"):
+        assert open_biencoder(str(shutil.copytree(copy, tmp_path / name))).policy["similarity"] == "dot"
     (copy / "config_sentence_transformers.json").write_text('{"similarity_fn_name": "manhattan"}')
     with pytest.raises(BadModel, match="by 'manhattan'; read here are dot, cosine, euclidean"):
         open_biencoder(str(copy))

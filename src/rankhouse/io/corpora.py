@@ -283,8 +283,8 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
     skips = Skips() if skips is None else skips
     if path.is_dir():
         judged, files = read_qrels(path), _of_collection(path, "queries") or [path / "queries.jsonl"]
-        queries = by_id(one for file in files for one in read_queries(file, skips, field))
-        return [one for one in queries.values() if one.id in judged]
+        held = by_id(one for file in files for one in read_queries(file, skips, field))
+        return [one for one in held.values() if one.id in judged]
     records: Iterator[tuple[int, Query]]
     lines = numbered_lines(path)  # opened when the first is taken
     keys = (field,) if field else ("text", "query", "title")

@@ -215,7 +215,7 @@ def open_biencoder(
         "max_length": length,
         "pooling": pooling or settings.pooling,
         "normalised": settings.normalised,
-        "similarity": similarity or settings.similarity or _unsaid(path, folder, settings),
+        "similarity": similarity or settings.similarity or _unsaid(folder, settings),
         "query_prompt": query_prompt,
         "passage_prompt": passage_prompt,
         "dense": shapes,
@@ -229,14 +229,15 @@ def _bare(folder: Path) -> EncoderSettings:
     return EncoderSettings(folder, "mean" if name == "Contriever" or name.endswith("EncoderModel") else "cls")
 
 
-def _unsaid(path: str, folder: Path, settings: EncoderSettings) -> Similarity:
+def _unsaid(folder: Path, settings: EncoderSettings) -> Similarity:
     """Return the similarity of a folder that names none.
 
     sentence-transformers compares by cosine then; those whose name says so, and bare encoders, were trained
     for dot products.
     """
-    last = path.partition("@")[0].rstrip("/").split("/")[-1]
-    is_dot = re.search(r"-dot\b|-tas-b\b", last) is not None
+    own = folder.absolute()
+    name = own.parents[1].name if own.parent.name == "snapshots" else own.name  # as the hub's store has it
+    is_dot = re.search(r"-dot\b|-tas-b\b", name) is not None
     chained = (folder / "modules.json").is_file()
     return "cosine" if settings.normalised or (chained and not is_dot) else "dot"
 

@@ -94,7 +94,7 @@ def read_settings(folder: Path) -> EncoderSettings | None:
     own: Mapping[str, Any] = next(map(read_json, sorted(transformer.glob("sentence_*_config.json"))), {})
     extra = folder / "config_sentence_transformers.json"
     more: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
-    named = more.get("similarity_fn_name") or ""
+    named = str(more.get("similarity_fn_name") or "")
     if named not in _SIMILARITIES:
         known = ", ".join(filter(None, _SIMILARITIES))
         raise BadModel(f'"{folder}" compares vectors by {named!r}; read here are {known}')
@@ -192,7 +192,9 @@ def read_layers(
         if kind == "Normalize":
             shapes.append({"normalise": True})
             continue
-        tensors = module_weights(folder, allow_pickle)
+        tensors = module_weights(
+            folder, allow_pickle, "norm.weight" if kind == "LayerNorm" else "linear.weight"
+        )
         place = len(layers_of(shapes))
         shapes.append(_shape(kind, config, tensors, folder))
         whole = shapes[-1].get("residual")
@@ -206,12 +208,23 @@ def read_layers(
     return shapes, layers
 
 
-def module_weights(folder: Path, allow_pickle: bool) -> dict[str, Tensor]:
-    """Read the tensors of a module of sentence-transformers; BadModel without any that may be read."""
-    refuse_pickle(folder, allow_pickle)
-    if (folder / "model.safetensors").is_file():
-        return load_file(folder / "model.safetensors")
-    return torch.load(folder / "pytorch_model.bin", map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
+def module_weights(folder: Path, allow_pickle: bool, wanted: str = "") -> dict[str, Tensor]:
+    """Read a module's tensors, ``wanted`` among them; BadModel where there are none that may be read."""
+    safe, pickled = folder / "model.safetensors", folder / "pytorch_model.bin"
+    if not safe.is_file():
+        refuse_pickle(folder, allow_pickle)
+        if not allow_pickle or not pickled.is_file():
+            raise BadModel(f'"{folder}" holds no model.safetensors; fetch the folder again')
+    try:
+        tensors: dict[str, Tensor] = (
+            load_file(safe) if safe.is_file() else torch.load(pickled, map_location="cpu", weights_only=True)
+        )
+        if wanted:
+            tensors[wanted]
+    except Exception as error:  # damaged files make the two libraries raise a dozen kinds
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise BadModel(f'the weights in "{folder}" cannot be read ({why}); fetch the folder again') from error
+    return tensors
 
 
 def _shape(

@@ -323,7 +323,7 @@ def _read_table(folder: Path, tokenizer: Tokenizer, size: int, allow_pickle: boo
             if (number := tokenizer.token_to_id(word)) is not None:
                 table[number] = weight
         return table
-    table = module_weights(folder, allow_pickle)["weight"].float()
+    table = module_weights(folder, allow_pickle, "weight")["weight"].float()
     if len(table) > size:
         raise BadModel(f'"{folder}" weighs {len(table)} words; the network has {size}')
     return torch.nn.functional.pad(table, (0, size - len(table)))

@@ -104,14 +104,18 @@ def recognise(path: Path) -> str:
         return "index" if (path / manifest.FILE).exists() else "corpus"
     if kind_of(path) == PARQUET:
         names = next((set(row) for _, row in each_row(path, lambda row, *_: row, Skips())), set[str]())
-        return "qrels" if "corpus-id" in names else "queries" if "quer" in str(path) else "corpus"
+        return (
+            "qrels"
+            if "corpus-id" in names
+            else "queries"
+            if any("quer" in name for name in path.parts[-2:])
+            else "corpus"
+        )
     if _is_ciff(path):
         return "ciff"
     match looks_like(path):
-        case "{" if any(_is_pair(raw) for _, raw in _first_lines(path, 1)):
-            return "pairs"
         case "{":
-            return "queries" if "quer" in path.name or "topic" in path.name else "corpus"
+            return _kind_of_records(path)
         case "<":
             head = b"".join(raw for _, raw in _first_lines(path, 50)).lower()
             return "queries" if b"<top" in head else "corpus"
@@ -130,6 +134,16 @@ def recognise(path: Path) -> str:
         f"{path}: is no run (6 columns), qrels (4 columns), TSV (a tab), JSON lines or TREC markup; its "
         f'first line is "{text[:60]}"'
     )
+
+
+def _kind_of_records(path: Path) -> str:
+    """Return what a file of JSON lines is."""
+    first = next(raw for _, raw in _first_lines(path, 1))
+    if _is_pair(first):
+        return "pairs"
+    if b'"corpus-id"' in first:
+        return "qrels"
+    return "queries" if "quer" in path.name or "topic" in path.name else "corpus"
 
 
 def _is_ciff(path: Path) -> bool:
@@ -322,7 +336,11 @@ def _installation() -> CommandResult:
 def _extras() -> dict[str, str]:
     """Say of each extra which versions are here, or what is missing."""
     extras: dict[str, list[str]] = {}
-    for line in requires("rankhouse") or ():
+    try:
+        lines = requires("rankhouse") or []
+    except PackageNotFoundError:
+        return {}  # run from its source without having been installed
+    for line in lines:
         found = re.match(r"""([\w.-]+)(.*)\bextra == ["']([\w-]+)""", line)
         if found and found[1] != "rankhouse" and found[3] not in _FOR_DEVELOPERS:
             is_left_out = sys.platform == "win32" and "Windows" in found[2]
