@@ -167,7 +167,7 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
 def _of_collection(folder: Path, what: str) -> list[Path]:
     """List the files of a collection's "corpus" or "queries", as BEIR or a hub lays them out."""
     lines = folder / f"{what}.jsonl"
-    return [lines] if lines.is_file() else sorted((folder / what).glob(f"*{PARQUET}"))
+    return [lines] if lines.is_file() else sorted((folder / what).glob(f"[!.]*{PARQUET}"))
 
 
 def is_corpus(path: Path) -> bool:
