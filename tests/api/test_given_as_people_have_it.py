@@ -227,8 +227,12 @@ def test_messages_name_arguments_and_leave_commands_as_they_are(index):
 
     @checked
     def work(minutes: float, index: str = "", overwrite: bool = False) -> None:
-        raise rh.RankhouseError("--minutes 5: more, or --overwrite (rankhouse encode --index I); see --out")
+        raise rh.RankhouseError(
+            'my--index/a "--index": --minutes 5, or --overwrite (rankhouse encode --index I); see --out'
+        )
 
     with pytest.raises(rh.RankhouseError) as caught:
         work(5.0)
-    assert str(caught.value) == ("minutes=5: more, or overwrite=True (rankhouse encode --index I); see --out")
+    assert str(caught.value) == (
+        'my--index/a "--index": minutes=5, or overwrite=True (rankhouse encode --index I); see --out'
+    )

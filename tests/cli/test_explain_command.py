@@ -308,6 +308,8 @@ def test_index_and_question_may_stand_without_their_options(files, run):
     short = run("explain", "my.index", QUESTION, "--top", 2)
     assert short.returncode == 0, short.stderr
     assert short.stdout == run(*LEXICAL, "--top", 2).stdout
+    long = run("explain", "my.index", "ships " * 80, "--top", 2)  # longer than the name of a file may be
+    assert long.returncode == 0, long.stderr
     for words, said in (
         (["my.index"], "no question is asked:  rankhouse explain INDEX"),
         ([], "no index is named:  rankhouse explain INDEX"),

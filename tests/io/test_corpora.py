@@ -7,7 +7,7 @@ import pytest
 
 from rankhouse.core.errors import BadData, DuplicateId, MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Query
-from rankhouse.io.corpora import read_documents, read_queries
+from rankhouse.io.corpora import corpus_files, read_documents, read_queries
 from rankhouse.io.duplicate_ids import SeenIds
 from rankhouse.io.files import Skips
 
@@ -220,6 +220,14 @@ def test_hidden_files_of_a_folder_are_left_out_and_named(tmp_path):
     (folder / "c.jsonl").unlink()
     with pytest.raises(MissingInput, match=r"holds hidden files, which are not read: \.b\.jsonl"):
         documents(folder)
+
+
+def test_hidden_files_of_a_collection_are_left_out(tmp_path):
+    for folder in ("corpus", "queries"):
+        (tmp_path / folder).mkdir()
+        for name in (".a.parquet", "b.parquet"):
+            (tmp_path / folder / name).touch()
+    assert corpus_files(tmp_path) == [tmp_path / "corpus" / "b.parquet"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Limits of what is read, and JSON that is wrong in ways a decoder does not explain."""
 
 import gzip
+import json
 import sys
+from typing import Any
 
 import msgspec
 import pytest
@@ -100,3 +102,22 @@ def test_a_byte_order_mark_and_utf_16_are_known(tmp_path):
     path.write_bytes("\ufeff1\tx\n".encode("utf-16"))
     with pytest.raises(BadData, match="iconv -f utf-16"):
         read_queries(path)
+
+
+@pytest.mark.parametrize(
+    "record",
+    ['{"id": 1, "\\u0069d": 2}', '{"caf\\u00e9": "a", "caf\\u00e9": "b"}', '{"a\\"b": 1, "a\\"b": 2}',
+     '{"": 1, "" : 2}', '{"id" : {"x": "y"}, "id": [{}]}'],
+)  # fmt: skip
+def test_a_key_given_twice_is_refused_however_it_is_written(record):
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    with pytest.raises(BadData, match="is there twice"):
+        from_json(decoder, record.encode(), "not a JSON object", None)
+
+
+def test_keys_are_not_looked_for_one_by_one_in_a_large_object(monkeypatch):
+    record = {"id": 'say "id"', "meta": {"id": ["id", {"id": 12345678901234567890123}]}, "back": "\\"}
+    monkeypatch.setattr(json, "loads", None)
+    for large in (record, {str(n): n for n in range(100_000)}):
+        decoder = msgspec.json.Decoder(dict[str, Any])
+        assert from_json(decoder, json.dumps(large).encode(), "not a JSON object", None) == large

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.core.progress import part
 from rankhouse.models.biencoder import compare, open_biencoder
 from rankhouse.models.encoder_rankers import DenseRanker, EncodingCache, TextVectors
 
@@ -75,3 +76,13 @@ def test_every_pair_is_reported_also_when_its_text_was_seen_before(checkpoint, f
     ranker.score(pairs[1:])
     assert (ranker.report.seen, ranker.report.truncated, ranker.report.tokens_lost) == (3, 3, 3 * lost)
     assert ranker.score([]).shape == (0,)
+
+
+def test_progress_does_not_begin_again_once_the_queries_are_encoded(checkpoint, fp32):
+    ranker = DenseRanker(open_biencoder(checkpoint("sentences_cls")), fp32, budget=90)
+    pairs = [Pair(Query(str(n), f"storm {n}"), Passage(f"d{n}", 0, f"calm {n} " * 9)) for n in range(40)]
+    told = []
+    with part(0, 1, told.append):
+        ranker.score(pairs)
+    assert told == sorted(told)
+    assert len(set(told)) > 2

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from rankhouse.core import progress
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.explanation.methods import explain_pair
@@ -201,3 +202,12 @@ def test_a_score_is_explained_by_the_vocabulary(table, masked, fp32, tmp_path):
         [text] = answer.texts
         assert sum(w.value for w in text.words if w.read) == pytest.approx(in_text, rel=1e-5)
     assert any("were not read" in note for note in answer.notes)
+
+
+def test_progress_does_not_begin_again_with_each_part_of_the_texts(masked, fp32, tmp_path):
+    ranker = SparseRanker(open_sparse(tiny.splade(masked("BertForMaskedLM"), tmp_path / "splade")), fp32)
+    told = []
+    with progress.part(0, 1, told.append):
+        ranker.score([Pair(Query("q", "storm"), Passage(f"d{n}", 0, f"grain {n}")) for n in range(300)])
+    assert told == sorted(told)
+    assert len(set(told)) > 2

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tracemalloc
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,13 +13,13 @@ from hypothesis import strategies as st
 
 from rankhouse.core import progress
 from rankhouse.core.errors import BadData, BadModel, DuplicateId, RankhouseWarning, WrongUse
-from rankhouse.core.nouns import Document, Passage, Query
+from rankhouse.core.nouns import Document, Passage, Query, StoredPassage
 from rankhouse.core.run import Run
 from rankhouse.core.scores import one_each, with_room_below
 from rankhouse.io.trec import read_run, write_run
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import best, first, mean, top, total, weighted
-from rankhouse.ranking.rerank import Plan, Report, rerank
+from rankhouse.ranking.rerank import Candidate, Plan, Report, _scores, rerank
 
 
 class Overlap:
@@ -440,6 +441,21 @@ def test_what_a_ranker_gives_that_is_no_score_is_refused(given):
     """1e300 was infinite for all, a tie; others ended in numpy's own words."""
     with pytest.raises(BadModel, match="cannot be 2 scores of 32 bits"):
         one_each(2, given)
+
+
+def test_progress_goes_on_from_texts_to_what_is_stored():
+    told, pairs = [], [Passage("a", 0, "x"), StoredPassage("b", 0, 0)]
+
+    class Telling(Overlap):
+        def score(self, pairs):
+            told.extend([progress.share(0.5), progress.share(1.0)])
+            return np.zeros(len(pairs), np.float32)
+
+    ranker, query = Telling(), Query("q", "x")
+    plan = Plan(stored=SimpleNamespace(score=ranker.score))
+    with progress.part(0, 1, told.append):
+        _scores(ranker, [Candidate(query, one.doc_id, [one]) for one in pairs], plan)
+    assert [one for one in told if one is not None] == [0.25, 0.5, 0.75, 1.0]
 
 
 def test_progress_moves_while_a_ranker_is_at_work_on_many_documents(tmp_path):

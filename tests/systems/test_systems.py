@@ -201,6 +201,14 @@ def test_shared_stages_run_once(small, monkeypatch):
     assert all(at <= whole for at, whole in seen)
 
 
+def test_all_that_a_fusion_gives_is_expected_to_be_read(small):
+    seen, system = [], (rh.system("bm25") % 1 + rh.system("ql") % 3) >> Shared()
+    queries = [rh.Query(*one) for one in QUERIES.items()]
+    Execution(small, queries, progress=lambda *at: seen.append(at)).run(system)
+    shares = [done / whole for done, whole in seen]
+    assert shares == sorted(shares)
+
+
 def test_a_weight_alone_ranks_nothing(small):
     with pytest.raises(rh.RankhouseError, match="add another to it"):
         rh.system("0.5 * bm25").run(QUERIES, small)

@@ -65,7 +65,7 @@ _MEANT: Mapping[str, tuple[str, ...]] = {
 
 _PYTHON = {"set": ("settings",), "valid_set": ("validation_sets",), "index": ("index", "out", "path")}
 """Options -> arguments that have other names, as far as the words of an option do not say them."""
-_OPTION = re.compile(r"rankhouse [^,;:()]*|--(?P<name>[a-z][a-z-]*)(?: (?=[\d\"']))?")
+_OPTION = re.compile(r"rankhouse [^,;:()]*|(?<![^\s(])--(?P<name>[a-z][a-z-]*)(?: (?=[\d\"']))?")
 _LARGEST = 2**63
 _KINDS: dict[object, str] = {
     bool: "True or False",

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.core.progress import part
 from rankhouse.models.biencoder import BiEncoder, Similarity, compare
 from rankhouse.models.ranker import Engine, NeuralRanker
 from rankhouse.models.sparse import SparseEncoder
@@ -104,7 +105,8 @@ class DenseRanker(NeuralRanker):
         """
         if not pairs:
             return np.empty(0, np.float32)
-        queries = self._encodings["queries"]([pair.query.text for pair in pairs])
+        with part(0, 0):
+            queries = self._encodings["queries"]([pair.query.text for pair in pairs])
         passages = self._encodings["passages"]([pair.passage.text for pair in pairs])
         self.report.add(torch.from_numpy(queries.lost + passages.lost))
         sides = torch.from_numpy(queries.vectors), torch.from_numpy(passages.vectors)
@@ -207,7 +209,9 @@ class SparseRanker(NeuralRanker):
             return np.empty(0, np.float32)
         queries, asked = _distinct([pair.query.text for pair in pairs])
         passages, read = _distinct([pair.passage.text for pair in pairs])
-        products = self.query_weights(queries)[asked].multiply(self.passage_weights(passages)[read])
+        with part(0, 0):
+            weights = self.query_weights(queries)[asked]
+        products = weights.multiply(self.passage_weights(passages)[read])
         scores: FloatArray = np.asarray(products.sum(1), np.float32).reshape(-1)
         return scores
 
@@ -241,7 +245,8 @@ class SparseRanker(NeuralRanker):
         for start in range(0, len(texts), _TEXTS):
             some = texts[start : start + _TEXTS]
             out = np.empty((len(some), self.vocabulary), np.float32)
-            self.engine.run(some, encode, weigh, out)
+            with part(start / len(texts), (start + len(some)) / len(texts)):
+                self.engine.run(some, encode, weigh, out)
             if (bad := np.flatnonzero(np.isnan(out).any(1))).size:
                 raise BadModel(
                     f"a weight of text {start + bad[0]} ({some[bad[0]][:60]!r}) is not a number: the weights "

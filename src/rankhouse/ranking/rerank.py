@@ -264,11 +264,12 @@ def _scores(ranker: Ranker, chunk: Sequence[Candidate], plan: Plan) -> FloatArra
                 texts.append(Pair(query, passage))
             else:
                 stored.append(StoredPair(query, passage))
-    scores = np.empty(len(is_text), np.float32)
-    read = np.array(is_text, bool)
-    scores[read] = in_chunks(ranker.score, texts, plan.chunk)
+    scores, read = np.empty(len(is_text), np.float32), np.array(is_text, bool)
+    with part(0, share := len(texts) / max(1, len(read))):
+        scores[read] = in_chunks(ranker.score, texts, plan.chunk)
     if plan.stored is not None:
-        scores[~read] = in_chunks(plan.stored.score, stored, plan.chunk)
+        with part(share, 1):
+            scores[~read] = in_chunks(plan.stored.score, stored, plan.chunk)
     return scores
 
 

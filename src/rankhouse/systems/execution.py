@@ -202,9 +202,8 @@ class Execution:
         """Return how much work a stage is, as far as is known before it begins."""
         if not isinstance(stage, Reranked):
             return len(self.queries)
-        cut = next((part.k for part in stage.of.walk() if isinstance(part, Cut)), FOUND)
         depth = FOUND if stage.stage.depth is None else stage.stage.depth
-        return len(self.queries) * min(cut, depth, len(self.index))
+        return len(self.queries) * min(_most(stage.of), depth, len(self.index))
 
     def _counted(self, stage: System, work: Callable[[Progress], Run]) -> Run:
         """Do the work of one stage; how much that is may be known only once it has begun."""
@@ -247,6 +246,18 @@ def demands(system: System) -> Iterator[tuple[FirstStage, int]]:
         case _:
             for part in system.parts:
                 yield from demands(part)
+
+
+def _most(system: System) -> int:
+    """Return how many documents a query a system gives at most."""
+    match system:
+        case Cut():
+            return min(system.k, _most(system.of))
+        case Reranked():
+            return _most(system.of)
+        case Fused():
+            return sum(map(_most, system.systems))
+    return FOUND
 
 
 def before_ranker(system: System) -> System | None:

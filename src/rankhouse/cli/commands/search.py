@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -154,7 +155,7 @@ def with_words(words: tuple[str, ...], given: Any, command: str) -> Any:  # noqa
         given, words = replace(given, index=(Path(words[0]),)), words[1:]
     if not given.index:
         raise WrongUse(f'no index is named:  rankhouse {command} INDEX "TEXT" , or --index INDEX')
-    if words and given.queries is None and Path(words[0]).is_file():
+    if words and given.queries is None and os.path.isfile(words[0]):  # noqa: PTH113 - Path raises for long ones
         warn(f'"{words[0]}" is searched for as a question; the questions of this file are asked by --queries')
     return replace(given, query=words[0]) if words else given
 

@@ -36,6 +36,7 @@ from rankhouse.core.nouns import (
     StoredPassage,
     fingerprint_of,
 )
+from rankhouse.core.progress import part
 from rankhouse.core.scores import scale_of
 from rankhouse.index.append_state import AGAIN, MANIFEST, DataFolder, LogKind, LogState, OffsetColumn
 from rankhouse.index.index import Index
@@ -334,7 +335,10 @@ class PrecomputedRanker:
         scores = np.empty(len(pairs), np.float32)
         is_text = np.zeros(len(pairs), bool)
         is_text[texts] = True
+        share = len(texts) / max(1, len(pairs))
         if texts:
-            scores[is_text] = self._ranker.score([pairs[i] for i in texts])
-        scores[~is_text] = self._scorer.score(known)
+            with part(0, share):
+                scores[is_text] = self._ranker.score([pairs[i] for i in texts])
+        with part(share, 1):
+            scores[~is_text] = self._scorer.score(known)
         return scores
