@@ -107,7 +107,7 @@ def test_a_byte_order_mark_and_utf_16_are_known(tmp_path):
 @pytest.mark.parametrize(
     "record",
     ['{"id": 1, "\\u0069d": 2}', '{"caf\\u00e9": "a", "caf\\u00e9": "b"}', '{"a\\"b": 1, "a\\"b": 2}',
-     '{"": 1, "" : 2}', '{"id" : {"x": "y"}, "id": [{}]}'],
+     '{"": 1, "": 2}', '{"id" : {"x": "y"}, "id": [{}]}'],
 )  # fmt: skip
 def test_a_key_given_twice_is_refused_however_it_is_written(record):
     decoder = msgspec.json.Decoder(dict[str, Any])

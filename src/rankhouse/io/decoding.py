@@ -51,11 +51,8 @@ def from_json(
         head, _, tail = wanted.partition("; ")
         reason = f"{head} ({_json_fault(raw, error)})" + (f"; {tail}" if tail else "")
         raise BadData(reason, path, line) from error
-    if isinstance(value, dict):  # mostly it is plain that no key is there twice
-        texts = [*map(type, value.values())].count(str)
-        if raw.count(b'"') == 2 * (len(value) + texts):
-            return value
-    _refuse_repeated(raw, value, path, line)
+    if not isinstance(value, dict) or raw.count(b'":') != len(value):  # mostly no key can be there twice
+        _refuse_repeated(raw, value, path, line)
     return value
 
 

@@ -203,7 +203,7 @@ class Execution:
         if not isinstance(stage, Reranked):
             return len(self.queries)
         depth = FOUND if stage.stage.depth is None else stage.stage.depth
-        return len(self.queries) * min(_most(stage.of), depth, len(self.index))
+        return len(self.queries) * min(_most(stage.of), depth, len(self.index.documents))
 
     def _counted(self, stage: System, work: Callable[[Progress], Run]) -> Run:
         """Do the work of one stage; how much that is may be known only once it has begun."""
