@@ -122,7 +122,7 @@ def test_an_unknown_command_or_option_suggests_the_nearest(run):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (OSError(36, "File name too long", "x"), "rankhouse: x: File name too long"),
+        (OSError(36, "File name too long", "x"), "rankhouse: x: is too long for the name of a file"),
         (MemoryError(), "not enough memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 8 bytes"), "not enough memory"),
     ],

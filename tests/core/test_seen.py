@@ -53,9 +53,7 @@ class Story(NamedTuple):
 def test_a_public_collections_title_is_read_once(monkeypatch):
     """disks45 and msmarco-document keep title and body apart; their default text holds both."""
     stories = [Story("d1", "Storm", "The wall broke.", "<TEXT>The wall broke.</TEXT>")]
-    monkeypatch.setattr(
-        providers, "_ir_dataset", lambda name: SimpleNamespace(docs_iter=lambda: iter(stories))
-    )
+    monkeypatch.setattr(providers, "_ir_dataset", lambda *_: SimpleNamespace(docs_iter=lambda: iter(stories)))
     (document,) = read_documents(["ir_datasets:made-up"])
     assert (document.title, document.text) == ("Storm", "The wall broke.")
     assert document.full_text == "Storm The wall broke."
