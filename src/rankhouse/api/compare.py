@@ -142,11 +142,9 @@ def _runs(given: Mapping[str, RunLike]) -> dict[str, Run]:
         raise wrong_kind("runs", given, 'a mapping of names to runs, for example {"BM25": run}')
     check_texts("the systems' names", given)
     for name, run in given.items():
-        if isinstance(run, System):
-            raise WrongUse(f"compare: {name} is a system; give queries and an index to run it on")
-        if isinstance(run, str) and not os.path.isfile(run) and _is_notation(run):  # noqa: PTH113
+        if _is_system(run) and _is_notation(run):
             raise WrongUse(
-                f'compare: "{run}" is a system and no file; give queries= and index= to run it on, or a run'
+                f'compare: {name}: "{run}" is a system and no file; give queries= and index= to run it on'
             )
     return {name: as_run(run) for name, run in given.items()}
 
@@ -192,11 +190,12 @@ def _by_notation(given: Sequence[SystemLike | PathLike]) -> dict[str, SystemLike
     return named
 
 
-def _is_notation(text: str) -> bool:
+def _is_notation(given: SystemLike) -> bool:
     try:
-        return isinstance(system(text), System)
+        system(given)
     except WrongUse:
         return False
+    return True
 
 
 def _is_system(given: SystemLike | RunLike) -> TypeGuard[SystemLike]:

@@ -327,11 +327,8 @@ def _sparse(model: Any) -> _Checkpoint:  # noqa: ANN401 - a SparseEncoder
 
 def _colbert(model: Any) -> _Checkpoint:  # noqa: ANN401 - a LateInteraction
     """As PyLate writes it, which sentence-transformers 6 reads."""
-    policy, network, words = (
-        model.policy,
-        model.network,
-        Tokenizer.from_str(model.assets()["tokenizer.json"].decode()),
-    )
+    policy, network = model.policy, model.network
+    words = Tokenizer.from_str(model.assets()["tokenizer.json"].decode())
     names = [("", "Transformer")]
     files = _layers(model.dense, policy["dense"], names)
     spoken = words.id_to_token(policy["filler"]) if policy["query_filled"] else "[MASK]"

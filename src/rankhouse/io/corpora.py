@@ -225,11 +225,8 @@ def _take_id(record: dict[str, Any], path: Path, line: int) -> str:
     for key in ID_KEYS:
         if key in record:
             return given_id(record.pop(key), key, path, line)
-    keys, wanted = (
-        ", ".join(record) or "none",
-        'give each record an "id" of its own, a text or a whole number',
-    )
-    raise BadData(f'the record has no "id" (or "_id"); its keys are: {keys}; {wanted}', path, line)
+    reason = f'the record has no "id" (or "_id"); its keys are: {", ".join(record) or "none"}; '
+    raise BadData(f'{reason}give each record an "id" of its own, a text or a whole number', path, line)
 
 
 def _take_text(record: dict[str, Any], keys: tuple[str, ...], path: Path, line: int) -> str:
@@ -241,8 +238,8 @@ def _take_text(record: dict[str, Any], keys: tuple[str, ...], path: Path, line: 
             if not isinstance(value, str):
                 raise BadData(f'the "{key}" must be a string, not {type(value).__name__}', path, line)
             return value
-    known, wanted = ", ".join(record) or "none", f'call what is to be read "{keys[0]}"'
-    raise BadData(f'the record has no "{keys[0]}"; its keys are: {known}; {wanted}', path, line)
+    reason = f'the record has no "{keys[0]}"; its keys are: {", ".join(record) or "none"}; '
+    raise BadData(f'{reason}call what is to be read "{keys[0]}"', path, line)
 
 
 def _tsv_fields(raw: bytes, path: Path, line: int) -> tuple[str, str]:

@@ -37,18 +37,11 @@ from rankhouse.nn.machine import Activation, Compute
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 STATIC = "static"  # model type of word vectors
 POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
-_SHIFTED = POSITIONS_FROM_PADDING | {  # whose first position, too, is the one behind the padding's
-    *(
-        "mpnet",
-        "longformer",
-        "xlm-roberta-xl",
-        "roberta-prelayernorm",
-        "data2vec-text",
-        "ibert",
-        "xmod",
-        "luke",
-    )
-}
+_SHIFTED = frozenset(
+    {"mpnet", "longformer", "xlm-roberta-xl", "roberta-prelayernorm", "ibert", "xmod", "luke"}
+)
+_SHIFTED |= POSITIONS_FROM_PADDING | {"data2vec-text"}
+"""Types whose first position, too, is the one behind the padding's."""
 _LIKE_BERT = POSITIONS_FROM_PADDING | {"bert", "electra"}
 _STEADY = frozenset({"default", "linear", "yarn", "llama3"})  # rotary positions that no length changes
 _DECODERS = frozenset({"qwen2", "qwen3", "llama", "mistral", "gemma"})

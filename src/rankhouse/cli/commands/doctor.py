@@ -6,7 +6,7 @@ import platform
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
@@ -103,14 +103,8 @@ def recognise(path: Path) -> str:
     if path.is_dir():
         return "index" if (path / manifest.FILE).exists() else "corpus"
     if kind_of(path) == PARQUET:
-        names = next((set(row) for _, row in each_row(path, lambda row, *_: row, Skips())), set[str]())
-        return (
-            "qrels"
-            if "corpus-id" in names
-            else "queries"
-            if any("quer" in name for name in path.parts[-2:])
-            else "corpus"
-        )
+        rows = each_row(path, lambda row, *_: row, Skips())
+        return _kind_of_columns(next((row for _, row in rows), ()), path.parts[-2:])
     if _is_ciff(path):
         return "ciff"
     match looks_like(path):
@@ -141,9 +135,14 @@ def _kind_of_records(path: Path) -> str:
     first = next(raw for _, raw in _first_lines(path, 1))
     if _is_pair(first):
         return "pairs"
-    if b'"corpus-id"' in first:
+    return _kind_of_columns(["corpus-id"] if b'"corpus-id"' in first else [], [path.name])
+
+
+def _kind_of_columns(columns: Collection[str], names: Iterable[str]) -> str:
+    """Return what records with these columns are, in a file or folder of such a name."""
+    if "corpus-id" in columns:
         return "qrels"
-    return "queries" if "quer" in path.name or "topic" in path.name else "corpus"
+    return "queries" if any("quer" in name or "topic" in name for name in names) else "corpus"
 
 
 def _is_ciff(path: Path) -> bool:

@@ -70,7 +70,7 @@ def write_impacts(
             description=f"rankhouse {__version__}, impacts of {encoder.fingerprint}, times {scale:g}",
         )
         write_ciff(path, header, joined(parts, words, progress), _documents(impacts, lengths))
-        parts.clear()  # as in lexical
+        parts.clear()  # Windows removes no file that is mapped
     return written
 
 
