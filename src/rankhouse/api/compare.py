@@ -142,6 +142,8 @@ def _runs(given: Mapping[str, RunLike]) -> dict[str, Run]:
         raise wrong_kind("runs", given, 'a mapping of names to runs, for example {"BM25": run}')
     check_texts("the systems' names", given)
     for name, run in given.items():
+        if isinstance(run, System):
+            raise WrongUse(f"compare: {name} is a system; give queries and an index to run it on")
         if _is_system(run) and _is_notation(run):
             raise WrongUse(
                 f'compare: {name}: "{run}" is a system and no file; give queries= and index= to run it on'
