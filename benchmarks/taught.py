@@ -4,7 +4,8 @@
     python benchmarks/taught.py dl20 ../shared/data WORK
     python benchmarks/taught.py adapt WORK MINILM [--data dl20 nfcorpus ...] [--steps 2000] [--name taught]
     python benchmarks/taught.py table WORK MINILM [--data ...] [--name taught]
-    python benchmarks/taught.py encoder ../shared/data WORK [--data cacm ...] [--steps 100] [--extra ...]
+    python benchmarks/taught.py encoder ../shared/data WORK [--data ...] [--steps 300] [--seeds 0 1 2]
+    python benchmarks/taught.py encoders ../shared/data WORK [--data ...] [--seeds ...]
     python benchmarks/taught.py parts ../shared/data WORK [--data dl20 ...] [--minutes 20]
 
 ``dl20`` prepares TREC DL 2020 passages: the given BM25 run is reranked, and grades from 2 up count for AP.
@@ -13,9 +14,12 @@ reports only. MINILM is a folder of sentence-transformers/all-MiniLM-L6-v2. One 
 finished is not computed again. ``table`` reranks the test run, 100 documents a query, alone and joined with
 BM25 by the weight that ``adapt`` chose, and tests against BM25 (randomization, Holm).
 
-``encoder`` teaches all-MiniLM (``default``) what the sum of BM25 and all-MiniLM finds, encodes the documents
-again, and searches the whole index: BM25, the encoder untaught and taught, and the sum with either; tested
-against the untaught encoder and against the untaught sum. Test questions and judgements serve the table only.
+``encoder`` teaches all-MiniLM (``--encoder``) what the sum of BM25 and all-MiniLM finds, encodes the
+documents again, and writes what searching the whole index finds: BM25, the encoder untaught and taught, and
+the sum with either. ``--people`` learns from the training questions of the collection besides, without their
+judgements. Test questions and judgements serve the table only, which ``encoders`` prints: each question's
+mean over the seeds, randomization tests against the untaught encoder and the untaught sum, Holm's correction over
+collections.
 
 ``parts`` teaches a TK from all-MiniLM within so many minutes and says what each part of it took, in seconds
 of the clock and of the processor.
@@ -33,14 +37,19 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 import rankhouse as rh
 from rankhouse.adaptation.adapt import adapt_with
 from rankhouse.adaptation.options import AdaptJob
 from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.qrels import Qrels
+from rankhouse.evaluation.measures import evaluate
+from rankhouse.evaluation.significance import holm, randomization_test, t_interval
 from rankhouse.index.lexical.build import BuildOptions, build
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
+from rankhouse.systems.execution import Execution
 
 DATA = ("dl20", "nfcorpus", "scifact", "wikiqa", "trecqa")
 DEPTH = 100
@@ -107,45 +116,76 @@ def table(work: Path, teacher: str, chosen: argparse.Namespace) -> None:
 
 
 WORDS = "bm25(k1=0.9, b=0.4)"
-PLACES = {"nfcorpus": ".dev", "scifact": ".dev", "trecqa": ".test", "wikiqa": ".test"}
+PLACES = {"nfcorpus": ".dev", "scifact": ".dev", "trecqa": ".test", "wikiqa": ".test", "qmsum": ".dev"}
 """Collections whose test is a part of their questions -> what the names of its files have."""
+PASSAGES = ("qmsum",)
+"""Collections whose passages are searched."""
 
 
 def encoder(given: Path, work: Path, chosen: argparse.Namespace) -> None:
+    untaught = f"dense({chosen.encoder}, name='untaught')"
+    student, asked = chosen.encoder, []
+    hybrid = f"0.3 * {WORDS} + 0.7 * {untaught}"
     for data in chosen.data:
-        own, out, source = work / data, work / chosen.name / data, given / data
-        index, taught = own / "index", f"{chosen.name}-{data}"
-        hybrid = f"0.3 * {WORDS} + 0.7 * dense(default)"
+        index, source, side = work / data / "index", given / data, PLACES.get(data, "")
+        passages = source / "passages.jsonl.gz"
+        texts = passages if data in PASSAGES else source / "corpus.jsonl.gz"
         if not index.exists():
-            command("index", source / "corpus.jsonl.gz", "--out", index)
-        command("encode", "--index", index, "--ranker", "default")
-        if not (out / "adapted.json").exists():
-            learned = ["--ranker", 'biencoder("default")', "--teacher", hybrid, "--steps", chosen.steps]
-            command("adapt", "--index", index, *learned, "--out", out, *(chosen.extra or []))
-        command("encode", "--index", index, "--ranker", out, "--name", taught)
-        side = PLACES.get(data, "")
-        queries, qrels = source / f"queries{side}.jsonl", read_qrels(source / f"qrels{side}.txt")
-        dense = f"dense({str(out)!r}, name={taught!r})"
-        systems = {
-            "BM25": WORDS,
-            "all-MiniLM": "dense(default)",
-            "BM25 + all-MiniLM": hybrid,
-            "taught": dense,
-            "BM25 + taught": f"0.3 * {WORDS} + 0.7 * {dense}",
-        }
-        asked = [query for query in read_queries(queries) if query.id in qrels]
-        for baseline in ("all-MiniLM", "BM25 + all-MiniLM"):
-            table = rh.compare(
-                systems,
-                asked,
-                qrels,
-                index,
-                "nDCG@10 AP",
-                baseline=baseline,
-                test="randomization",
-                correction="holm",
-            )
-            print(f"\n{data}, {len(asked)} questions, against {baseline}\n{table.to_markdown()}", flush=True)
+            command("index", texts, "--out", index)
+            command("encode", "--index", index, "--ranker", chosen.encoder, "--name", "untaught")
+        qrels = read_qrels(source / f"{'passage_' * (data in PASSAGES)}qrels{side}.txt")
+        queries = [query for query in read_queries(source / f"queries{side}.jsonl") if query.id in qrels]
+        systems = {"BM25": WORDS, "untaught": untaught, "BM25+untaught": hybrid}
+        if chosen.people:
+            asked = ["--queries", source / "queries.train.jsonl"]
+        for seed in chosen.seeds:
+            name = f"{chosen.name}-{seed}"
+            out = work / name / data
+            if not (out / "adapted.json").exists():
+                learned = ["--ranker", student, "--teacher", hybrid, "--steps", chosen.steps, "--seed", seed]
+                command("adapt", "--index", index, *learned, *asked, "--out", out, *(chosen.extra or []))
+            command("encode", "--index", index, "--ranker", out, "--name", name)
+            dense = f"dense({str(out)!r}, name={name!r})"
+            systems |= {f"taught.{name}": dense, f"BM25+taught.{name}": f"0.3 * {WORDS} + 0.7 * {dense}"}
+        wanted = {name: rh.system(one) for name, one in systems.items()}
+        for name, run in Execution(rh.Index.open(index), queries).run_all(wanted).items():
+            path = work / "runs" / data / f"{name}.run.zst"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                write_run(run.top(DEPTH), path, name)
+
+
+def encoders(given: Path, work: Path, chosen: argparse.Namespace) -> None:
+    """Print what ``encoder`` found: each question's mean over seeds, tested over all collections."""
+    rows: dict[str, list[list[str]]] = {"": [], "BM25+": []}
+    tests: dict[str, list[np.ndarray]] = {"": [], "BM25+": []}
+    for data in chosen.data:
+        side, folder = PLACES.get(data, ""), work / "runs" / data
+        qrels = read_qrels(given / data / f"{'passage_' * (data in PASSAGES)}qrels{side}.txt")
+
+        def values(name: str, folder: Path = folder, qrels: Qrels = qrels) -> np.ndarray:
+            run = read_run(folder / f"{name}.run.zst")
+            known = {query_id: qrels[query_id] for query_id in sorted(run) if query_id in qrels}
+            return np.asarray(evaluate(run, known, ("nDCG@10",)).of("nDCG@10"))
+
+        words = values("BM25").mean()
+        for joined, lines in rows.items():
+            before = values(f"{joined}untaught")
+            seeds = np.stack([values(f"{joined}taught.{chosen.name}-{seed}") for seed in chosen.seeds])
+            gain = t_interval(seeds.mean(0) - before)
+            tests[joined].append(seeds.mean(0) - before)
+            each = ", ".join(f"{one:.3f}" for one in seeds.mean(1))
+            shown = f"{gain.mean:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
+            lines.append([f"{data} ({len(before)})", f"{words:.3f}", f"{before.mean():.3f}", each, shown])
+    for joined, lines in rows.items():
+        p = np.array([float(randomization_test(one[None])[0]) for one in tests[joined]])
+        print(
+            f"\n| | BM25 | {joined}untaught | {joined}taught, by seed | difference, 95 % interval "
+            "| p | Holm |"
+        )
+        print("|---|---|---|---|---|---|---|")
+        for line, plain, corrected in zip(lines, p, holm(p), strict=True):
+            print("| " + " | ".join([*line, f"{plain:.4f}", f"{corrected:.3f}"]) + " |")
 
 
 def parts(given: Path, work: Path, chosen: argparse.Namespace) -> None:
@@ -178,20 +218,26 @@ def command(*words: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("dl20", "adapt", "table", "encoder", "parts"))
+    parser.add_argument("what", choices=("dl20", "adapt", "table", "encoder", "encoders", "parts"))
     parser.add_argument("first", type=Path)
     parser.add_argument("second")
     parser.add_argument("--data", nargs="+", default=DATA)
     parser.add_argument("--steps", type=int, default=2000, help="Minutes would depend on the machine's load.")
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--name", default="taught")
+    parser.add_argument(
+        "--encoder", default='biencoder("default")', help="The encoder to teach, in notation."
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--people", action="store_true", help="Learn from unjudged training questions, too.")
     parser.add_argument("--extra", nargs=argparse.REMAINDER, help="Further options of rankhouse adapt.")
     chosen = parser.parse_args()
     if chosen.what == "dl20":
         prepare_dl20(chosen.first, Path(chosen.second))
         return
-    if chosen.what in ("encoder", "parts"):
-        (encoder if chosen.what == "encoder" else parts)(chosen.first, Path(chosen.second), chosen)
+    on_collections = {"encoder": encoder, "encoders": encoders, "parts": parts}
+    if chosen.what in on_collections:
+        on_collections[chosen.what](chosen.first, Path(chosen.second), chosen)
         return
     teacher = f"biencoder({str(chosen.second)!r})"
     (adapt if chosen.what == "adapt" else table)(chosen.first, teacher, chosen)

@@ -17,6 +17,10 @@ from hypothesis import HealthCheck, settings
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Expected numbers are those of the processor, and a card would compute in bf16 where nothing else is said.
+# CUDA_VISIBLE_DEVICES=0 makes the tests use one all the same.
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
 settings.register_profile(
     "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

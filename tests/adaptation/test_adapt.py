@@ -713,7 +713,8 @@ def test_an_encoder_learns_what_a_system_finds_and_is_never_kept_below_the_untau
         json.loads((tmp_path / "a" / "training" / f"{name}.json").read_text())
         for name in ("settings", "outcome")
     )
-    expected = {"crossed": True, "loss": "listwise-kl", "patience": 4, "dropout": 0.0, "count": 7}
+    loss = "listwise-kl(sharpness=2)"
+    expected = {"crossed": True, "loss": loss, "patience": 4, "dropout": 0.0, "batch": 8, "count": 7}
     assert settings.items() >= expected.items()
     assert outcome["validations"][0] == [0, outcome["untaught"]]
     assert outcome["best"] == max(value for _, value in outcome["validations"])

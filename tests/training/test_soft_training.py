@@ -62,6 +62,15 @@ def test_the_listwise_loss_is_zero_where_the_distributions_are_one():
     assert float(soft_loss("listwise_kl")(torch.zeros(1, 3), teacher)) == pytest.approx(by_hand)
 
 
+def test_a_sharper_listwise_loss_compares_multiples_of_both():
+    student, teacher = torch.tensor([[0.5, 0.0, 2.0]]), torch.tensor([[1.0, 2.0, -1.0]])
+    sharper, plain = soft_loss("listwise-kl(sharpness=2)"), soft_loss("listwise-kl")
+    assert float(sharper(student, teacher)) == float(plain(2 * student, 2 * teacher))
+    assert float(sharper(student, teacher)) != float(plain(student, teacher))
+    with pytest.raises(WrongUse, match="sharpness=0: scores are multiplied by a number above 0"):
+        soft_loss("listwise-kl(sharpness=0)")
+
+
 def test_the_pointwise_loss_is_the_cross_entropy_of_probabilities():
     p, x = 0.8, 0.3
     by_hand = -(p * np.log(1 / (1 + np.exp(-x))) + (1 - p) * np.log(1 - 1 / (1 + np.exp(-x))))

@@ -165,8 +165,8 @@ _LISTS: Final[dict[str, Any]] = {
     "rate": 5e-3,
 }
 _MARGINS: Final[dict[str, Any]] = {"loss": "margin-mse", "clip": 1.0, "measure": "nDCG@10", "patience": 0}
-# Four questions bring their document and seven more of the teacher's list each; the questions of all 32 stand
-# beside them. Small rates and no dropout: what the encoder knows already is to be kept.
+# Four questions (of a bi-encoder eight) bring their document and seven more of the teacher's list each; the
+# questions of all these documents stand beside them. Small rates and no dropout keep what the encoder knows.
 _KEPT: Final = {"dropout": 0.0, "patience": 4}
 _CROSSED: Final = {"loss": "listwise-kl", "crossed": True, "batch": 4, "count": 7, **_KEPT}
 _STUDENT = "(passage_length=120, min_count=2{vectors})"
@@ -212,7 +212,7 @@ _OWN: dict[str, Family] = {
         works_as="encoder_rankers.DenseRanker",
         explain="vectors.explain_biencoder",
         adaptation=_MARGINS | {"batch": 12, "count": 3, "rate": 2e-5},
-        crossed=_CROSSED,
+        crossed=_CROSSED | {"loss": "listwise-kl(sharpness=2)", "batch": 8},
     ),
     # SPLADE v2: 2e-5, in-batch negatives; without its regularisation, weights of trained ones stay sparse.
     "sparse": Family(

@@ -83,8 +83,17 @@ def _margin_mse(factor: float = 0.0) -> SoftLoss:
     return SoftLoss(margin_error, 2, _factor(factor))
 
 
-def _listwise_kl(factor: float = 0.0) -> SoftLoss:
-    return SoftLoss(list_divergence, 2, _factor(factor))
+def _listwise_kl(factor: float = 0.0, sharpness: float = 1.0) -> SoftLoss:
+    if not 0 < sharpness < float("inf"):
+        raise WrongUse(
+            f"sharpness={sharpness}: scores are multiplied by a number above 0; the larger it is, the more "
+            "the first places of a list count"
+        )
+
+    def compare(student: Tensor, teacher: Tensor) -> Tensor:
+        return list_divergence(sharpness * student, sharpness * teacher)
+
+    return SoftLoss(compare, 2, _factor(factor))
 
 
 def _pointwise() -> SoftLoss:
