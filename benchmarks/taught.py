@@ -18,8 +18,8 @@ BM25 by the weight that ``adapt`` chose, and tests against BM25 (randomization, 
 documents again, and writes what searching the whole index finds: BM25, the encoder untaught and taught, and
 the sum with either. ``--people`` learns from the training questions of the collection besides, without their
 judgements. Test questions and judgements serve the table only, which ``encoders`` prints: each question's
-mean over the seeds, randomization tests against the untaught encoder and the untaught sum, Holm's correction over
-collections.
+mean over the seeds, randomization tests against the untaught encoder and the untaught sum, Holm's correction
+over collections; and what the weights that ``adapt`` chose lose in the sum, beside the best of eleven.
 
 ``parts`` teaches a TK from all-MiniLM within so many minutes and says what each part of it took, in seconds
 of the clock and of the processor.
@@ -186,6 +186,32 @@ def encoders(given: Path, work: Path, chosen: argparse.Namespace) -> None:
         print("|---|---|---|---|---|---|---|")
         for line, plain, corrected in zip(lines, p, holm(p), strict=True):
             print("| " + " | ".join([*line, f"{plain:.4f}", f"{corrected:.3f}"]) + " |")
+    weights(given, work, chosen)
+
+
+def weights(given: Path, work: Path, chosen: argparse.Namespace) -> None:
+    """Print what the weights that ``adapt`` chose lose, beside the best that judgements find."""
+    print("\n| | weights chosen, by seed | best | nDCG@10 lost, mean |\n|---|---|---|---|")
+    for data in chosen.data:
+        passages, side = "passage_" * (data in PASSAGES), PLACES.get(data, "")
+        qrels, runs = read_qrels(given / data / f"{passages}qrels{side}.txt"), work / "runs" / data
+        words, lost, taken, bests = read_run(runs / "BM25.run.zst"), [], [], []
+        for seed in chosen.seeds:
+            student = read_run(runs / f"taught.{chosen.name}-{seed}.run.zst")
+            adapted = work / f"{chosen.name}-{seed}" / data / "adapted.json"
+            taken.append(msgspec.json.decode(adapted.read_bytes())["student_weight"])
+            found = {0.0: words, 1.0: student}
+            for tenth in range(1, 10):
+                shares = [tenth / 10, 1 - tenth / 10]
+                found[tenth / 10] = rh.fuse([student, words], 'linear("z-score")', weights=shares)
+            values = {
+                weight: float(np.mean(evaluate(run, qrels, ("nDCG@10",)).of("nDCG@10")))
+                for weight, run in found.items()
+            }
+            bests.append(max(values, key=lambda weight: values[weight]))
+            lost.append(values[bests[-1]] - values[taken[-1]])
+        shown = [", ".join(f"{one:g}" for one in each) for each in (taken, bests)]
+        print(f"| {data} | {shown[0]} | {shown[1]} | {np.mean(lost):.4f} |", flush=True)
 
 
 def parts(given: Path, work: Path, chosen: argparse.Namespace) -> None:
