@@ -191,11 +191,15 @@ def encoders(given: Path, work: Path, chosen: argparse.Namespace) -> None:
 
 def weights(given: Path, work: Path, chosen: argparse.Namespace) -> None:
     """Print what the weights that ``adapt`` chose lose, beside the best that judgements find."""
-    print("\n| | weights chosen, by seed | best | nDCG@10 lost, mean |\n|---|---|---|---|")
+    print(
+        "\n| | weights chosen, by seed | best | nDCG@10 lost, mean | with equal shares |\n"
+        "|---|---|---|---|---|"
+    )
     for data in chosen.data:
         passages, side = "passage_" * (data in PASSAGES), PLACES.get(data, "")
         qrels, runs = read_qrels(given / data / f"{passages}qrels{side}.txt"), work / "runs" / data
-        words, lost, taken, bests = read_run(runs / "BM25.run.zst"), [], [], []
+        words, taken, bests = read_run(runs / "BM25.run.zst"), [], []
+        lost: list[list[float]] = []
         for seed in chosen.seeds:
             student = read_run(runs / f"taught.{chosen.name}-{seed}.run.zst")
             adapted = work / f"{chosen.name}-{seed}" / data / "adapted.json"
@@ -209,9 +213,10 @@ def weights(given: Path, work: Path, chosen: argparse.Namespace) -> None:
                 for weight, run in found.items()
             }
             bests.append(max(values, key=lambda weight: values[weight]))
-            lost.append(values[bests[-1]] - values[taken[-1]])
+            lost.append([values[bests[-1]] - values[weight] for weight in (taken[-1], 0.5)])
         shown = [", ".join(f"{one:g}" for one in each) for each in (taken, bests)]
-        print(f"| {data} | {shown[0]} | {shown[1]} | {np.mean(lost):.4f} |", flush=True)
+        shown += [f"{one:.4f}" for one in np.mean(lost, axis=0)]
+        print("| " + " | ".join([data, *shown]) + " |", flush=True)
 
 
 def parts(given: Path, work: Path, chosen: argparse.Namespace) -> None:
