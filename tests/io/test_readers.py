@@ -132,6 +132,53 @@ def test_manual_pages_show_what_a_terminal_shows(tmp_path):
     assert parts(tmp_path / "rules.5")[0].text == "Rules\nKeep to the left.\n\nMore\nStop."
 
 
+FILLED = r""".TH TAR 1
+.de URL
+\\fI\\\\$2\\fP
+..
+.if \n[.g] \{\
+.  mso www.tmac
+.  am URL
+.    ad l
+.  .
+.\}
+.SH NAME
+tar \- an archiving
+utility
+.SH OPTIONS
+Use
+.B \-\-list
+or ask
+.BR emacs (1),
+at any time.
+.br
+Then this.
+.TP
+.BI \-f\ FILE
+The
+.I archive
+ with a line of its own
+.nf
+a   b
+c
+.fi
+.ft R
+The end
+here.
+"""
+
+
+def test_lines_of_manual_pages_are_filled(tmp_path):
+    """Every word in another font was a line of its own; pages of Asciidoctor had no text at all."""
+    (tmp_path / "tar.1").write_text(FILLED)
+    [part] = parts(tmp_path / "tar.1")
+    assert part.title == "tar - an archiving utility"
+    assert part.text.split("\n") == [
+        "OPTIONS", "Use --list or ask emacs(1), at any time.", "Then this.", "-f FILE", "The archive",
+        "with a line of its own", "", "a   b", "c", "", "The end here.",
+    ]  # fmt: skip
+
+
 MDOC = r""".Dd May 1
 .Dt KEYS 1
 .Sh NAME
@@ -152,8 +199,8 @@ def test_macros_that_mdoc_calls_in_a_line_are_no_text(tmp_path):
     (tmp_path / "keys.1ssl").write_text(MDOC)
     [part] = parts(tmp_path / "keys.1ssl")
     assert part.title == "keys - makes keys"
-    lines = ("SYNOPSIS", "keys", "-a rounds", "-O start-line = line", "See", "ssh 1")
-    assert part.text.split("\n") == [*lines, "for No and Do, set x1, C:\\dir and setup.py."]
+    lines = ("SYNOPSIS", "keys -a rounds", "-O start-line = line")
+    assert part.text.split("\n") == [*lines, "See ssh(1) for No and Do, set x1, C:\\dir and setup.py."]
     for name in ("packed.7z", "film.3gp"):
         (tmp_path / name).write_bytes(b"7z\xbc\xaf no manual page")
         assert kind_at(tmp_path / name, 1, 1) is None
@@ -235,6 +282,7 @@ def test_files_without_an_ending_are_told_by_their_content(tmp_path):
         "run": (b"#!/bin/sh\n", "code"), "page": (b"<!DOCTYPE html><p>x", "HTML"), "letter": (MAIL, "mail"),
         "paper": (b"%PDF-1.4", "PDF"), "core": (b"\x7fELF\0\0", None), "noise": (os.urandom(500), None),
         "README.Debian": (b"x", "text"), "photo.jpg": (b"x", None), "log.1": (b"one\ntwo", "text"),
+        "MPL-2.0": (b"one\ntwo", "text"), "backup.001": (b"\0\1", None), "lib.so.1": (b"\x7fELF\0\0", None),
         "a.json": (b'{"id": 1, "text": "x"}\n', "corpus"), "b.json": (b"[1]", "code"),
         "a.xml": (b"<?xml?><DOC>", "corpus"), "b.xml": (b"<feed>", "XML"), "x.tsv": (b"d1\ttext", "corpus"),
     }  # fmt: skip
@@ -255,6 +303,9 @@ def test_what_stands_around_a_page_is_no_text(tmp_path):
     (tmp_path / "a.html").write_text(SITE)
     [part] = parts(tmp_path / "a.html")
     assert (part.title, part.text) == ("Tides", "Tides\nThe moon pulls.\n1\n2")
+    named = SITE.replace("<nav>", "<div><h1>The Sea Site</h1></div><nav>")
+    (tmp_path / "c.html").write_text(named)  # a heading beside the text is the site's, not the page's
+    assert parts(tmp_path / "c.html")[0].title == "Tides"
     (tmp_path / "b.html").write_text("<title>A &amp; B: c</title>" + "<div>" * 5_000 + "deep")
     assert parts(tmp_path / "b.html")[0].text == "deep"
 

@@ -111,7 +111,7 @@ def kind_at(path: Path, size: int, changed: int) -> FileKind | None:
         return _looked_into(path, ending, size, changed)
     if ending == ".tab":
         return TABLE
-    if ending in ("", ".sample") or path.name.lower().partition(".")[0] in _PROSE:
+    if ending in ("", ".sample") or ending[1:].isdecimal() or path.name.lower().partition(".")[0] in _PROSE:
         return _by_content(path, size, changed)
     return None
 
@@ -119,8 +119,7 @@ def kind_at(path: Path, size: int, changed: int) -> FileKind | None:
 @lru_cache(maxsize=1 << 16)
 def _looked_into(path: Path, ending: str, size: int, changed: int) -> FileKind | None:
     """Tell corpora from other JSON, XML and tables, and manual pages from other files with a number."""
-    del size, changed  # of the key
-    head = _head(path)
+    head = _head(path)  # size and time are of the key
     line = next((line for line in head.split(b"\n") if line.strip()), b"")
     match ending:
         case ".json":
@@ -132,7 +131,9 @@ def _looked_into(path: Path, ending: str, size: int, changed: int) -> FileKind |
             return CORPUS if is_corpus else TABLE
         case _ if ENDINGS.get(ending) in (MANUAL, None):
             is_manual = re.search(rb"^\.(?:TH|Dt|SH|Sh|so)\b", head, re.MULTILINE)
-            return MANUAL if is_manual else TEXT if ending in ENDINGS else None
+            if is_manual or ending not in ENDINGS:
+                return MANUAL if is_manual else None
+            return _by_content(path, size, changed)  # "libc.so.6", "MPL-1.1"
         case _:
             return CORPUS
 

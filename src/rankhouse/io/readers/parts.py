@@ -76,7 +76,7 @@ def squeezed(text: str | None) -> str:
     return _space.sub(" ", text or "").strip()
 
 
-_COMMON = {"authors", "changelog", "index", "license", "metadata", "news", "readme", "todo"}
+_COMMON = {"authors", "changelog", "copyright", "index", "license", "metadata", "news", "readme", "todo"}
 
 
 def file_title(path: Path, *, keep_ending: bool = False) -> str:
@@ -85,6 +85,7 @@ def file_title(path: Path, *, keep_ending: bool = False) -> str:
     A name that many files have is said with the folder's: "tar: README".
     """
     name = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    keep_ending = keep_ending or name.suffix[1:].isdecimal()  # "MPL-1.1"
     title = name.name if keep_ending else _space.sub(" ", re.sub(r"[_-]+", " ", name.stem)).strip()
     if name.stem.lower() in _COMMON and path.parent.name:
         return f"{path.parent.name}: {title}"

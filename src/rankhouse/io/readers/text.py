@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 from unicodedata import normalize
 
@@ -182,10 +183,15 @@ _roff_signs |= {
 _roff_accents = {":": "\u0308", "'": "\u0301", "`": "\u0300", "^": "\u0302", "~": "\u0303", ",": "\u0327"}
 _roff_accent = re.compile(r"\\(?:\(|\[)(?P<accent>[:'`^~,])(?P<letter>[A-Za-z])\]?")
 _roff_sign = re.compile("|".join(map(re.escape, sorted(_roff_signs, key=len, reverse=True))))
-# Requests whose arguments are settings, not text.
+_LONGEST_NAME = 400  # characters of the name line, which may list all that a page is about
+# Requests whose arguments are settings, not text; those that begin a line; from where lines stay, to where.
 _ROFF_SET = frozenset(
-    "TH Dd Dt Os de ds nr if ie el ig so ft nh ad hy ta ti in ll ne ps rm rr tr de1 am als".split()  # noqa: SIM905 - read more easily
-) | {"RS", "RE", "HP", "TP", "PD", "IX", "Bl", "sp"}
+    """
+TH Dd Dt Os de ds nr if ie el ig so ft nh ad hy ta ll ne ps rm rr tr de1 am als PD IX Bd Sm ss mso LINKSTYLE
+""".split()  # noqa: SIM905 - read more easily
+)
+_ROFF_BREAKS = frozenset("TP TQ HP RS RE Bl sp br ti in".split())  # noqa: SIM905 - read more easily
+_ROFF_AS_IT_IS, _ROFF_AGAIN = {"nf", "EX", "TS"}, {"fi", "EE", "TE", "Ed", "SH", "SS", "Sh", "Ss"}
 # Requests of mdoc(7) that are called in the arguments of others as well: ".Op Fl a Ar rounds".
 _ROFF_CALLED = frozenset(
     """
@@ -193,10 +199,19 @@ Ac Ad An Ao Ap Aq Ar At Bc Bo Bq Brc Bro Brq Bsx Bx Cd Cm Dc Do Dq Dv Em En Er E
 Li Lk Ms Mt Nm No Ns Nx Oc Oo Op Ox Pa Pc Pf Po Pq Qc Ql Qo Qq Sc So Sq Sx Sy Ta Tn Ux Va Vt Xc Xo Xr
 """.split()  # noqa: SIM905 - read more easily
 )
+_ROFF_FONTS = frozenset({"BI", "BR", "IB", "IR", "RB", "RI"})  # of words without space between them
+_ROFF_INLINE = (
+    (_ROFF_CALLED - {"It"})
+    | _ROFF_FONTS
+    | {"", "B", "I", "R", "SM", "SB", "UR", "UE", "MT", "ME", "URL", "MTO"}
+)
 _on_paper = re.compile(r"[.'][ \t]*(?:el|i[ef][ \t]+t)\b[^{]*\\\{")
 _name_line = re.compile(r"^\S.{0,80}? [-–—] ")
+_macro_end = re.compile(r"[.'][ \t]*\.")
 _request = re.compile(r"[ \t]*(\w*)[ \t]*(.*)")
-_roff_word = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|\S+')
+_roff_word = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|(?:\\ |\S)+')
+_roff_page = re.compile(r"\bXr (\S+) (\d\w*)")
+_before_stop = re.compile(r" (?=[,.;:?!)\]]+(?: |$))")
 
 
 def manual(path: Path) -> Iterator[FilePart]:
@@ -205,37 +220,76 @@ def manual(path: Path) -> Iterator[FilePart]:
     That is the first section, whatever it is called in the page's language.
     """
     lines, named, headings = list[str](), list[str](), list[str]()
-    for request, given in _requests(decoded(read_whole(path), path)):
+    for request, given in _filled(_requests(decoded(read_whole(path), path))):
         if request in {"SH", "Sh"}:
             headings.append(given)
             lines.append("")
         if len(headings) != 1:
             if given or (lines and lines[-1]):
-                lines.append(given or named[0].partition(" - ")[0] if request == "Nm" and named else given)
+                lines.append(given)
         elif given and request not in {"SH", "Sh"}:
             named.append(f"- {given}" if request == "Nd" else given)
-    title = squeezed(" ".join(named)) if len(named) < 8 else named[0]
+    title = shorten(" ".join(named), _LONGEST_NAME, placeholder=" …")
     if headings and headings[0].upper() != "NAME" and not _name_line.search(title):
         title, lines = "", [headings[0], *named, *lines[1:]]
     yield FilePart("\n".join(lines).strip() or title, title)
 
 
+def _filled(requests: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Join the lines that roff fills, text and words in other fonts; examples and tags of lists stay."""
+    held, fills, is_tag = list[str](), True, False
+    for request, given in requests:
+        fills = request in _ROFF_AGAIN or (fills and request not in _ROFF_AS_IT_IS)
+        if fills and not is_tag and given and request in _ROFF_INLINE:
+            held.append(given)
+            continue
+        if held:
+            yield "", _before_stop.sub("", " ".join(held))
+            held.clear()
+        if request not in _ROFF_BREAKS:
+            yield request, given
+        is_tag = request in {"TP", "TQ"} or (is_tag and not given)
+    if held:
+        yield "", _before_stop.sub("", " ".join(held))
+
+
 def _requests(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a manual page as requests, "" for plain text, and what they show."""
-    is_macro = False
+    """Yield the lines of a manual page as requests, "" for plain text, and what they show.
+
+    What begins a line of its own, and shows nothing, is "br".
+    """
+    is_macro, is_synopsis, name = False, False, ""
     for line in "\n".join(_on_terminal(text)).replace("\\c\n", " ").split("\n"):
         if is_macro:
-            is_macro = not line.startswith("..")
+            is_macro = not _macro_end.match(line)
         elif line.startswith((".", "'")) and not line.startswith("..."):
             request, given = _request.findall(line[1:])[0]
             is_macro = request in {"de", "ig", "am", "de1"}
-            if request and request not in _ROFF_SET:
-                words = [match["quoted"] or match[0].strip('"') for match in _roff_word.finditer(given)]
-                if request in _ROFF_CALLED:
-                    words = list(_without_calls([request, *words]))
-                yield request, _unescaped(" ".join(words[:1] if request == "IP" else words))
+            if request == "Bd" and re.search("-(?:literal|unfilled)", given):
+                yield "nf", ""
+            if request in _ROFF_BREAKS or (request == "Nm" and is_synopsis):
+                yield request if request != "Nm" else "br", ""
+            if request and request not in _ROFF_SET and request not in _ROFF_BREAKS:
+                shown = _shown(request, given)
+                if request == "Nm":
+                    name = name or shown
+                    shown = shown or name
+                is_synopsis = shown == "SYNOPSIS" if request == "Sh" else is_synopsis
+                yield request, shown
         else:
+            if line.startswith((" ", "\t")):
+                yield "br", ""
             yield "", _unescaped(line)
+
+
+def _shown(request: str, given: str) -> str:
+    """Return what a request shows of its arguments."""
+    if request in _ROFF_CALLED:
+        given = _roff_page.sub(r"\1(\2)", f"{request} {given}")
+    words = [match["quoted"] or match[0].strip('"') for match in _roff_word.finditer(given)]
+    if request in _ROFF_CALLED:
+        words = list(_without_calls(words))
+    return _unescaped(("" if request in _ROFF_FONTS else " ").join(words[:1] if request == "IP" else words))
 
 
 def _without_calls(words: list[str]) -> Iterator[str]:

@@ -56,11 +56,13 @@ def html_part(source: str) -> FilePart:
     if body is None:
         return FilePart("", named)
     unread = _unread(tree)
-    first = next((node for node in tree.css("h1") if squeezed(node.text()) and _is_read(node, unread)), None)
+    root, text = body, _text(body, unread)
+    mains = tree.css("main, [role=main]") or tree.css("article")
+    if len(mains) == 1 and len(own := _text(mains[0], unread)) >= _SHARE * len(text):
+        root, text = mains[0], own
+    headings = (node for node in root.css("h1") if squeezed(node.text()) and _is_read(node, unread))
+    first = next(headings, None)
     heading = squeezed(_text(first, unread - {first.mem_id})) if first is not None else ""
-    whole = _text(body, unread)
-    mains = [_text(node, unread) for node in tree.css("main, [role=main]") or tree.css("article")]
-    text = mains[0] if len(mains) == 1 and len(mains[0]) >= _SHARE * len(whole) else whole
     return FilePart(text, _title(named, heading))
 
 
