@@ -12,6 +12,7 @@ from rankhouse.serve.host import folder as host_folder
 from rankhouse.serve.host.service import open_service
 from rankhouse.serve.host.settings import ServeOptions
 from rankhouse.serve.page.extract import place_of
+from rankhouse.serve.page.files import titled
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +129,14 @@ def test_the_list_of_files_says_what_is_indexed_and_what_is_not(client):
     ):
         assert said in text
     assert "photo.jpg" in client.get("/files?export=html").body.decode()
+
+
+def test_kinds_of_a_folder_are_those_of_its_files(client):
+    """Manual pages and files without an ending were "other", the longest bar of all."""
+    text = client.get("/collection", accept="text/html").body.decode()
+    found = re.findall(r"<li><span>([^<]*)</span>.*?number\">([^<]*)<", text)
+    assert sorted(found) == [("Corpus", "1"), ("Mailbox", "2"), ("Markdown", "1")]
+    assert titled("reStructuredText") == "reStructuredText"
     assert (
         'You are searching <a href="/files">these files</a>'
         in client.get("/", accept="text/html").body.decode()

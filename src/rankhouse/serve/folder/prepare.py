@@ -228,9 +228,11 @@ def _say(reading: FolderReader) -> None:
     for fault in reading.faults[:_MOST_SAID]:
         progress.say(f"skipped: {fault}")
     if len(reading.faults) > _MOST_SAID:
-        progress.say(f"... and {len(reading.faults) - _MOST_SAID:,} more files that could not be read")
+        more = progress.counted(len(reading.faults) - _MOST_SAID, "more file", "more files")
+        progress.say(f"... and {more} that could not be read")
     if reading.repeats.passed:
-        progress.say(f"skipped: {reading.repeats.passed:,} documents whose id was given before")
+        again = progress.counted(reading.repeats.passed, "document")
+        progress.say(f"skipped: {again} whose id was given before")
 
 
 class EncoderAtHand(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +20,11 @@ from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
 from rankhouse.io.files import COMPRESSIONS
 from rankhouse.serve.contracts.requests import deadline_of
+from rankhouse.serve.folder.files import FolderContents
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page.ask import usual_system
 from rankhouse.serve.page.curves import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Scale, Tick, upwards
+from rankhouse.serve.page.files import report_of, titled
 from rankhouse.serve.page.render import Line, page
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.shapes import SearchBody, SearchHit
@@ -100,7 +102,7 @@ def show(service: ServedCollection, request: Request, asked: CollectionFields) -
             hits = search(service.catalogue, body, deadline_of(request, _PATIENCE)).hits
         except RankhouseError as error:
             content["notes"] = (str(error),)
-    content |= {"histogram": histogram_of(lengths), "kinds": kinds_of(index), "hits": hits}
+    content |= {"histogram": histogram_of(lengths), "kinds": kinds_of(index, service.contents), "hits": hits}
     encoders = [ranker for ranker in service.catalogue.rankers.values() if ranker.is_encoder]
     name = next(filter(None, map(view.vectors_of, encoders)), "")
     with suppress(RankhouseError):  # being replaced: the next look has a map
@@ -128,20 +130,33 @@ def histogram_of(lengths: np.ndarray) -> Histogram:
     return Histogram(bars, ticks, f"{counts.max():,}", sentence)
 
 
-def kinds_of(index: Index) -> list[tuple[str, int, int]]:
-    """Return the endings that ids have, with their counts and shares; none where ids are no file names."""
+def kinds_of(index: Index, contents: Path | None = None) -> list[tuple[str, int, int]]:
+    """Return kinds of files with their counts and shares: those of a folder, else the endings of ids.
+
+    There are none where ids are no names of files.
+    """
+    if contents is not None:
+        report = report_of(FolderContents.load(contents))
+        return _shares(Counter({titled(one.kind): one.documents for one in report.kinds}))
     paths = (PurePosixPath(doc_id.partition("#")[0].lower()) for doc_id in index.documents)
     counts = Counter((path.with_suffix("") if path.suffix in COMPRESSIONS else path).suffix for path in paths)
-    known = {
-        ending: count for ending, count in counts.items() if 1 < len(ending) <= 10 and ending[1:].isalpha()
-    }
-    if sum(known.values()) < counts.total() / 2:
-        return []
-    common = [(ending[1:], count) for ending, count in Counter(known).most_common(_KINDS)]
-    if rest := counts.total() - sum(count for _, count in common):
+    known = Counter(
+        {
+            ending[1:]: count
+            for ending, count in counts.items()
+            if 1 < len(ending) <= 10 and ending[1:].isalpha()
+        }
+    )
+    return [] if known.total() < counts.total() / 2 else _shares(known, counts.total())
+
+
+def _shares(counts: Counter[str], total: int = 0) -> list[tuple[str, int, int]]:
+    """Return the most frequent kinds, and how many of the total are others."""
+    common = counts.most_common(_KINDS)
+    if (rest := max(total, counts.total()) - sum(count for _, count in common)) > 0:
         common.append(("other", rest))
-    most = max(count for _, count in common)
-    return [(ending, count, max(1, round(100 * count / most))) for ending, count in common]  # all are seen
+    most = max((count for _, count in common), default=0)
+    return [(name, count, max(1, round(100 * count / most))) for name, count in common]  # all are seen
 
 
 def map_of(index: Index, name: str, hits: Sequence[SearchHit]) -> VectorMap | None:

@@ -105,6 +105,11 @@ def _listed(name: str, one: FileFacts) -> ListedFile:
     return ListedFile(name, one.kind, one.documents, one.size, fault=one.fault)
 
 
+def titled(kind: str) -> str:
+    """Return what a kind of file is called at the beginning of a line: "Text", but "reStructuredText"."""
+    return kind.capitalize() if kind.islower() else kind
+
+
 def _in_words(reason: str) -> str:
     """Say why files are left out."""
     kind, _, needed = reason.partition(" (read with  ")
@@ -126,6 +131,7 @@ def show(service: ServedCollection, request: Request, asked: FilesFields) -> Res
         "title": "What is indexed",
         "index": service.catalogue.view().name,
         "report": report,
+        "titled": titled,
         "groups": [(_in_words(one.reason), one.count, one.names[:_MOST_NAMES]) for one in report.left_out],
         "most": _MOST_NAMES,
     }
