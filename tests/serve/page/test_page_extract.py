@@ -141,3 +141,13 @@ def test_pieces_of_markdown_do_not_end_in_code():
     parts = pieces(text, markdown=True)
     assert len(parts) > 2
     assert all(text[a:b].count("```") % 2 == 0 for a, b in parts)
+
+
+def test_links_of_a_part_are_defined_in_the_whole_text():
+    """Links whose addresses stand at the end of a long text were shown as "[fork()][]"."""
+    text = "See [`fork()`][] and [the guide][g].\n\nMore.\n\n[`fork()`]: #fork\n[g]: https://example.org/g\n"
+    [block] = rendered(text[:38], whole=text)
+    assert '<a href="https://example.org/g"' in str(block.html)
+    assert "<code>fork()</code></a> and" in str(block.html)
+    assert [one.text for one in markdown_blocks(text[:38], whole=text)] == ["See fork() and the guide."]
+    assert "[g]" in str(rendered(text[:38])[0].html)

@@ -149,7 +149,7 @@ def sections(
     if is_markdown(document):
         low, high = seen
         within = (max(found[0] - low, 0), found[1] - low) if found and found[1] > low else None
-        parts = rendered(document.text[low:high], links=links, found=within, mark=mark)
+        parts = rendered(document.text[low:high], links=links, found=within, mark=mark, whole=document.text)
         blocks = ((low + a, low + b, html) for a, b, html in parts)
     else:
         blocks = ((*span, "") for span in lines_of(passages, seen, found))

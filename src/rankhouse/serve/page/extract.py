@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import accumulate
 from pathlib import PurePosixPath
 from textwrap import dedent
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -35,6 +35,7 @@ _BEFORE_FENCE: Final = " \t>*+-0123456789.)"
 """What may stand in a line before the fence of a code block: it may be in a list or a quotation."""
 _BLOCK = re.compile(r"^(?:(?<=\n\n)(?=\S)|(?=[-*+] |\d+[.)] |#{1,6} ))", re.MULTILINE)
 """Where a block of Markdown begins, or an item of a list: as far left as lines can."""
+_DEFINED = re.compile(r"^ {0,3}\[[^\[\]\n]+\]:[^\n]*$", re.MULTILINE)
 _NEAR: Final = 2_000
 """Characters before a place within which its block is expected to begin."""
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
@@ -168,16 +169,17 @@ def _markdown_within(text: str, start: int, end: int) -> Iterator[Block]:
     if begin == start and _fence_at(text, start) >= 0:
         yield from markdown_blocks(f"```\n{text[start:end]}")
     else:
-        yield from markdown_blocks(text[begin:end], text.count("\n", begin, start))
+        yield from markdown_blocks(text[begin:end], text.count("\n", begin, start), whole=text)
 
 
-def markdown_blocks(text: str, first: int = 0) -> Iterator[Block]:
+def markdown_blocks(text: str, first: int = 0, whole: str = "") -> Iterator[Block]:
     """Return Markdown as people read it, without its signs; a row of a table is one block.
 
-    Blocks that end before the line numbered ``first`` are left out, and such lines of code.
+    Blocks that end before the line numbered ``first`` are left out, and such lines of code. The links of a
+    part are named in the ``whole`` text.
     """
     row: list[str] | None = None
-    for token in _markdown().parse(text):
+    for token in _markdown().parse(text, _links_of(whole)):
         begin, end = token.map or (first, first + 1)
         if end <= first:
             continue
@@ -220,14 +222,19 @@ class RenderedBlock(NamedTuple):
 
 
 def rendered(
-    text: str, *, links: bool = True, found: Span | None = None, mark: Callable[[str], Marks] = lambda _: ()
+    text: str,
+    *,
+    links: bool = True,
+    found: Span | None = None,
+    mark: Callable[[str], Marks] = lambda _: (),
+    whole: str = "",
 ) -> list[RenderedBlock]:
-    """Render Markdown block by block; the blocks' places together are the whole text.
+    """Render Markdown block by block; the places together are all of it, a part of ``whole``.
 
     Links to the web lead there only where ``links`` says so: not in a saved page. Items of lists and rows of
     tables in the part that was ``found`` have the class "here", and the words that ``mark`` finds are marked.
     """
-    parser, tokens = _markdown(), _markdown().parse(text)
+    parser, tokens = _markdown(), _markdown().parse(text, _links_of(whole))
     lines = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
     _for_a_page(tokens, links=links)
     if found:
@@ -312,6 +319,13 @@ def without_tags(text: str) -> str:
 @lru_cache(maxsize=1)
 def _markdown() -> MarkdownIt:
     return MarkdownIt("commonmark").enable("table")
+
+
+def _links_of(text: str) -> dict[str, Any]:
+    """Return the links that a text defines, "[name]: address", which its parts refer to."""
+    found: dict[str, Any] = {}
+    _markdown().parse("\n".join(match[0] for match in _DEFINED.finditer(text)), found)
+    return found
 
 
 # --- long texts ---------------------------------------------------------------------------------------------

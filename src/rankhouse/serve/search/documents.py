@@ -45,7 +45,7 @@ class UnknownDocument(UnknownName):
 class ShadedDocument:
     """A document's passages with text, in reading order, and their scores.
 
-    ``scorer`` is what scored them: a ranker, or the words of the question; ``unit`` what the scores are;
+    ``scorer`` is what scored them: a ranker, or the question's words; ``unit`` what the scores are, or "";
     ``split`` how the document is cut, in notation.
     """
 
@@ -103,8 +103,8 @@ def passages_with_scores(
     rows = zip(spans, values.tolist(), shares.tolist(), strict=True)
     return ShadedDocument(
         system=spec.name,
-        scorer="the words of the question" if ranker is None else ranker.name,
-        unit="rarity of matching words" if ranker is None else base_of(scale_of(ranker.ranker)),
+        scorer="the question's words, the rarer the better" if ranker is None else ranker.name,
+        unit="" if ranker is None else base_of(scale_of(ranker.ranker)),
         split=notation.name_of(split),
         passages=tuple(
             DocumentPassage(n, *span, score, share) for n, (span, score, share) in enumerate(rows, 1)
