@@ -105,3 +105,9 @@ def test_the_room_is_light():
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_numbers_in_sentences_have_a_minus_too():
+    html = Table(("by", "gap"), (("bm25 -0.4574, e-mail -2", "-1"),)).to_html()
+    assert "bm25 −0.4574, e-mail -2" in html
+    assert "−1" in html

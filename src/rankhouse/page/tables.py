@@ -21,6 +21,7 @@ BETTER, WORSE = "▲", "▼"
 _NO_NOTES: Mapping[tuple[int, int], str] = {}
 _NO_VALUE = ("", "–", "unknown")  # say nothing about whether a column holds numbers
 _NUMBER = re.compile(r"[-+<]? ?[\d.][\d.,e+-]*%?(?: (?:to|/|±) [-+]?[\d.][\d.,e+-]*)*(?: [▲▼])?").fullmatch
+_in_text = re.compile(r"(?<=\s)-(?=\d+\.\d)")  # the minus of a number among words
 
 
 class Table(NamedTuple):
@@ -107,8 +108,7 @@ class Table(NamedTuple):
 
     def _cell(self, row: int, column: int, is_number: bool) -> str:
         text = escape(self.rows[row][column])
-        if is_number:
-            text = text.replace("-", "−")
+        text = text.replace("-", "−") if is_number else _in_text.sub("−", text)
         for mark, kind in ((BETTER, "gain"), (WORSE, "loss")):
             text = text.replace(f" {mark}", f'<span class="mark {kind}"> {mark}</span>')
         if (row, column) in self.strong:

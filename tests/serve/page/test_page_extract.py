@@ -151,3 +151,9 @@ def test_links_of_a_part_are_defined_in_the_whole_text():
     assert "<code>fork()</code></a> and" in str(block.html)
     assert [one.text for one in markdown_blocks(text[:38], whole=text)] == ["See fork() and the guide."]
     assert "[g]" in str(rendered(text[:38])[0].html)
+
+
+def test_rows_of_a_table_are_lines():
+    """The rows of a CSV file ran into each other."""
+    blocks = shown(Document("log.csv", "day | pots\n1 May | 20\n2 May | 37"), 0, 34)
+    assert [one.text for one in blocks] == ["day | pots", "1 May | 20", "2 May | 37"]

@@ -97,6 +97,17 @@ def test_a_part_of_a_file_says_where_it_is(client):
     assert (heads(client, whole, "h1"), heads(client, whole, "title")) == (["Pilots"], ["Pilots · rankhouse"])
 
 
+def test_explanations_call_files_as_people_do(client):
+    """A file "in box.mbox" was called "in%20box.mbox" all over the page that says why."""
+    asked = "/why?query=ships&doc=in%2520box.mbox%23message%3D2"
+    assert heads(client, asked, "h1")[0].startswith("Why in box.mbox#message=2 scores")
+    for path in (asked, f"{asked}&against=note.md", "/why?query=ships&top=2"):
+        text = re.sub(r"<[^>]*>", "", client.get(path, accept="text/html").body.decode())
+        assert "in box.mbox#message=2" in text
+        assert "%20" not in text
+    assert heads(client, "/why?query=ships&top=2", "h1") == ["Why this order: bm25"]
+
+
 def test_a_record_with_a_field_of_that_name_is_no_part():
     assert place_of(Document("paris", "text", "", {"place": "France"})) == ""
     assert place_of(Document("a.pdf#page=2", "text", "", {"file": "a.pdf", "place": {"page": 2}})) == ""

@@ -125,7 +125,7 @@ class ShownPassage(NamedTuple):
 
 
 class ShownAnswer(NamedTuple):
-    """An answer without what is no answer to the question.
+    """An answer without what is no answer to the question; the ranks of its hits are those of what is left.
 
     ``passages`` and ``places`` (in a file of several documents) are by document id. ``nowhere`` are the words
     of the question, where no document has any; ``by_meaning`` says whether the system has vectors: then every
@@ -152,7 +152,8 @@ def shown(service: ServedCollection, answer: SearchResponse, deadline: Deadline)
     except RankhouseError as error:  # a part of the index went away: the ranking is there all the same
         return ShownAnswer(answer, has_texts=not isinstance(error, NoTexts))
     found = dict(zip((one.id for one in documents), finder.find(documents), strict=True))
-    hits = tuple(hit for hit in answer.hits if not finder.is_far(found[hit.doc_id]))
+    near = (hit for hit in answer.hits if not finder.is_far(found[hit.doc_id]))
+    hits = tuple(replace(hit, rank=rank) for rank, hit in enumerate(near, 1))
     kept = {hit.doc_id for hit in hits}
     own = {"index": view.name, "query": answer.query, "system": answer.system}
     passages = {one.id: passages_of(one, found[one.id], finder, own) for one in documents if one.id in kept}

@@ -145,13 +145,15 @@ def _with_dots(found: list[Block], *, begins: bool, ends: bool) -> list[Block]:
 
 
 def plain_blocks(text: str) -> Iterator[Block]:
-    """Cut a plain text into paragraphs and code, which is what is indented or comes after a prompt.
+    """Cut a plain text into paragraphs, rows of tables, and code, which is indented or comes after a prompt.
 
     Lines that are drawn are left out.
     """
     for part in _BLANK_LINE.split(text):
         lines = [line for line in part.split("\n") if line.strip() and not _DRAWN.fullmatch(line)]
-        if lines:
+        if lines and all(" | " in line for line in lines):  # rows of a table
+            yield from map(Block, lines)
+        elif lines:
             yield Block("\n".join(lines), is_code(part))
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Meta, Struct
@@ -17,7 +18,7 @@ from rankhouse.core.nouns import Document
 from rankhouse.explanation.answer import Explanation
 from rankhouse.explanation.contrast import Answer, Contrast, Movement
 from rankhouse.explanation.lexical import METHOD as WORDS
-from rankhouse.explanation.report import ShownWord, View, content_of
+from rankhouse.explanation.report import ShownText, ShownWord, View, content_of
 from rankhouse.explanation.show import to_markdown
 from rankhouse.explanation.units import ordinal
 from rankhouse.serve.contracts.requests import deadline_of
@@ -33,6 +34,7 @@ PATIENCE = 120.0
 """Seconds for an explanation."""
 _NEAREST = "nearest vector"
 _FUSED = "sum over runs"
+_SAID = {"title", "sentence", "notes", "sections", "table", "turns"}
 _NEAR = 200
 """Characters within which a text's next word is looked for."""
 
@@ -75,9 +77,38 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
         "back": address("/", query=wanted.query, index=wanted.index, system=columns),
         "turns": _turns(asked.rival[:2], wanted),
     }
+    if asked.top:
+        content["title"] = f"Why this order: {wanted.system}"
     read = {one.document.id: one.document for one in reasons}
     content["sections"] = [(heading, with_lines(seen, read)) for heading, seen in content["sections"]]
+    if service.contents is not None:
+        names = {one.doc_id: unquote(one.doc_id) for one in _told(answer) if "%" in one.doc_id}
+        content |= {key: called(value, names) for key, value in content.items() if key in _SAID}
     return page(request, "why.html.j2", content)
+
+
+def _told(answer: Answer) -> Iterator[Explanation]:
+    """Yield the explanations of the documents in an answer."""
+    now = answer.now if isinstance(answer, Movement) else answer
+    if isinstance(now, Explanation):
+        yield now
+    elif now is not None:
+        yield from now.sides if isinstance(now, Contrast) else now.documents
+
+
+def called(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - strings, within whatever holds them
+    """Return what a page shows with documents called as people call them; texts of documents stay."""
+    match value:
+        case str():
+            for doc_id, name in names.items():
+                value = value.replace(doc_id, name)
+            return value
+        case ShownText():
+            return value
+        case list() | tuple():
+            found = [called(one, names) for one in value]
+            return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
+    return value
 
 
 def _reasons(
@@ -89,9 +120,7 @@ def _reasons(
     documents = view.index.documents.fetch([one for one in (wanted.document, wanted.against) if one])
     finder = PassageFinder(service.catalogue, view, spec, wanted.query, deadline=deadline)
     own = {"index": view.name, "query": wanted.query, "system": spec.name}
-    now = answer.now if isinstance(answer, Movement) else answer
-    told = [now.first, now.second] if isinstance(now, Contrast) else [now]
-    standings = {one.doc_id: standing(one) for one in told if isinstance(one, Explanation)}
+    standings = {one.doc_id: standing(one) for one in _told(answer)}
     rows = zip(documents, finder.find(documents), strict=True)
     return [
         Reason(one, standings.get(one.id, ""), next(iter(passages_of(one, found, finder, own)), None))
