@@ -3,8 +3,13 @@
 import pytest
 
 from rankhouse.core.nouns import Document
+from rankhouse.serve.engine.waiting import ENDLESS
 from rankhouse.serve.page import document as document_page
+from rankhouse.serve.page.ask import shown
+from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.documents import passages_with_scores
+from rankhouse.serve.search.passages import PassageFinder
+from rankhouse.serve.search.shapes import SearchBody
 
 
 def test_a_hit_leads_to_its_passage_marked_in_a_long_text(tab, at, follow):
@@ -39,6 +44,27 @@ def test_a_passage_of_many_pages_is_not_shown_whole(tab, at, served):
         page.goto(f"{at}/document?doc=list.md&query=lantern&system=bm25")
         assert "lantern" in page.inner_text(".passages")
         assert len(page.inner_text(".passages")) < 20_000
+
+
+def test_hits_that_are_shown_are_counted_from_one(served):
+    """Where documents far from the question were left out, ranks were 1, 6, 8, 9, 10."""
+    service = served[0]
+    found = search(service.catalogue, SearchBody(query="ships"), ENDLESS)
+    first = found.hits[0].doc_id
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PassageFinder, "is_far", lambda finder, one: one.spans == spans[first])
+        spans = {hit.doc_id: one.spans for hit, one in zip(found.hits, _found(service, found), strict=True)}
+        left = shown(service, found, ENDLESS).answer.hits
+    assert [hit.rank for hit in left] == list(range(1, len(left) + 1))
+    assert first not in {hit.doc_id for hit in left}
+
+
+def _found(service, answer):
+    view = service.catalogue.view()
+    finder = PassageFinder(
+        service.catalogue, view, service.catalogue.system(answer.system), answer.query, ENDLESS
+    )
+    return finder.find(view.index.documents.fetch([hit.doc_id for hit in answer.hits]))
 
 
 def test_further_passages_of_a_document_are_links(tab, at, follow):
