@@ -303,6 +303,9 @@ def test_what_stands_around_a_page_is_no_text(tmp_path):
     (tmp_path / "a.html").write_text(SITE)
     [part] = parts(tmp_path / "a.html")
     assert (part.title, part.text) == ("Tides", "Tides\nThe moon pulls.\n1\n2")
+    code = "<h1>Run</h1><p>Type</p><pre><code>if tide:\n    <b>sail</b>()\n</code></pre><p>and wait.</p>"
+    (tmp_path / "d.html").write_text(f"{code}<pre> </pre>")  # the lines of code ran into each other
+    assert parts(tmp_path / "d.html")[0].text == "Run\nType\n\n    if tide:\n        sail()\n\nand wait."
     named = SITE.replace("<nav>", "<div><h1>The Sea Site</h1></div><nav>")
     (tmp_path / "c.html").write_text(named)  # a heading beside the text is the site's, not the page's
     assert parts(tmp_path / "c.html")[0].title == "Tides"

@@ -8,6 +8,7 @@ from email import policy
 from email.message import EmailMessage, MIMEPart
 from email.parser import BytesParser
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 from rankhouse.core.errors import MissingExtra, needs
@@ -37,6 +38,7 @@ _INLINE = frozenset(
 a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup time u var wbr
 """.split()  # noqa: SIM905 - read more easily
 )
+_PRE = "\x01"  # begins a block of preformatted text
 _SHARE = 0.3  # of the page's text that an element has to hold to be its text
 _PARTED = r"\s+[|·•»«–—:-]+\s+|\s*[|—»]\s*"
 
@@ -100,21 +102,33 @@ def _title(named: str, heading: str) -> str:
 
 
 def _text(root: LexborNode, unread: set[int]) -> str:
-    """Return the text that a browser shows, a block a line."""
+    """Return the text that a browser shows, a block a line; what is preformatted is indented, as code is."""
     pieces: list[str] = []
     pending: list[tuple[LexborNode, bool]] = [(root, False)]
     while pending:  # not recursive: pages nest as deep as they like
         node, is_end = pending.pop()
         if node.is_text_node:
-            pieces.append((node.text_content or "").replace("\0", " "))
+            pieces.append((node.text_content or "").replace("\0", " ").replace(_PRE, " "))
             continue
         if node.tag not in _INLINE:
             pieces.append("\0")
         if not is_end and node.mem_id not in unread:
             pending.append((node, True))
-            pending.extend((child, False) for child in reversed(list(node.iter(include_text=True))))
-    blocks = (squeezed(block) for block in "".join(pieces).split("\0"))
-    return "\n".join(block for block in blocks if block)
+            if node.tag == "pre":
+                pieces.append(_PRE + (node.text() or "").replace("\0", " "))
+            else:
+                pending.extend((child, False) for child in reversed(list(node.iter(include_text=True))))
+    blocks = (
+        _preformatted(block[1:]) if block.startswith(_PRE) else squeezed(block)
+        for block in "".join(pieces).split("\0")
+    )
+    return "\n".join(block for block in blocks if block).strip("\n")
+
+
+def _preformatted(text: str) -> str:
+    """Return lines as they are, indented and set apart; "" for none."""
+    lines = indent(text.expandtabs().strip("\n").rstrip(), "    ")
+    return f"\n{lines}\n" if lines.strip() else ""
 
 
 _LARGEST = 64 << 20  # bytes of a message; what is beyond, of its last attachment, is not read
