@@ -207,6 +207,17 @@ def test_networks_that_transformers_took_over_are_computed_although_they_bring_t
     assert bundle.open_ranker(str(copy), fp32).family == "crossencoder"
 
 
+def test_what_is_broken_beside_a_checkpoint_does_not_refuse_it(folder, fp32):
+    """A half-written config.json in a folder that nothing reads refused all of it."""
+    copy = folder("bert_one")
+    (copy / "checkpoint-500").mkdir()
+    (copy / "checkpoint-500/config.json").write_text("{")
+    assert bundle.open_ranker(str(copy), fp32)
+    (copy / "config.json").write_text("{")
+    with pytest.raises(BadModel, match="cannot be read.*fetch the file again"):
+        bundle.open_ranker(str(copy), fp32)
+
+
 def test_an_adapter_is_refused_alone_and_beside_the_weights_that_it_changes(folder, tmp_path, fp32):
     (tmp_path / "adapter_config.json").write_text("{}")
     copy = folder("bert_one")

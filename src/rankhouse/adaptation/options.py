@@ -42,9 +42,9 @@ TEACHERS_SHARE: Final = 0.25
 """Of the minutes, for what a teacher reads or ranks before the training, and for writing questions."""
 
 _OWN: Final = {
-    "steps": "give steps (--steps), or minutes (--minutes)",
-    "epochs": "give steps (--steps), or minutes (--minutes); epochs follow from them",
-    "seed": "give seed (--seed), of all that is drawn",
+    "steps": "give --steps or --minutes",
+    "epochs": "give --steps or --minutes; epochs follow from them",
+    "seed": "give --seed, of all that is drawn",
 }
 """Settings of a training that an adaptation decides for all its parts."""
 

@@ -55,7 +55,7 @@ def wrong_kind(name: str, given: object, wanted: str) -> WrongUse:
     return WrongUse(f"{name} is of type {type(given).__name__} ({shown:.60}); give {wanted}")
 
 
-_LONGEST_NAME = 255
+_LONGEST_NAME, _LONGEST_PATH = 255, 4_095  # bytes
 
 
 def as_path(given: PathLike, name: str) -> Path:
@@ -63,9 +63,10 @@ def as_path(given: PathLike, name: str) -> Path:
     path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
     with suppress(UnicodeEncodeError):  # halves of surrogate pairs that stand for no byte
         if isinstance(path, str) and b"\0" not in (raw := os.fsencode(path)):
-            if max(map(len, raw.split(b"/"))) > _LONGEST_NAME:
+            if len(raw) > _LONGEST_PATH or max(map(len, raw.split(b"/"))) > _LONGEST_NAME:
                 raise MissingInput(
-                    f'{name}: "{path:.40}..." is no file: names have {_LONGEST_NAME} bytes at most'
+                    f'{name}: "{path:.40}..." is too long: a name has {_LONGEST_NAME} bytes at most, and a '
+                    f"path {_LONGEST_PATH:,}"
                 )
             return Path(path)
     raise wrong_kind(name, given, "a path: a string or pathlib.Path")

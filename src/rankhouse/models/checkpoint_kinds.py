@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -105,7 +106,9 @@ def kind_of(folder: Path) -> Found:
 def _own_code(folder: Path) -> str:
     """Return what says that Python code of its own computes a network, even one of a known type; else ""."""
     for path in (folder / "config.json", *sorted(folder.glob("*/config.json"))):
-        config = read_json(path) if path.is_file() else {}
+        config: Any = None
+        with suppress(BadModel):  # a broken one is refused where it is needed
+            config = read_json(path) if path.is_file() else {}
         if not isinstance(config, dict):
             continue
         mapped = config.get("auto_map") or ()
