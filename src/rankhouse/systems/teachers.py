@@ -67,7 +67,7 @@ class SystemTeacher:
         """Refuse: a system ranks an index, so it scores no pairs before it was run on one."""
         raise WrongUse(
             f"{self.system}: a system ranks an index for questions and cannot score {len(pairs):,} pairs by "
-            "themselves; give its questions by --queries, or a ranker as the teacher"
+            "themselves; give the questions by --queries, or a ranker as the teacher"
         )
 
 
