@@ -302,7 +302,12 @@ SITE = """<html><head><title>Tides — The Sea Site</title></head><body>
 def test_what_stands_around_a_page_is_no_text(tmp_path):
     (tmp_path / "a.html").write_text(SITE)
     [part] = parts(tmp_path / "a.html")
-    assert (part.title, part.text) == ("Tides", "Tides\nThe moon pulls.\n1\n2")
+    assert (part.title, part.text) == ("Tides", "Tides\nThe moon pulls.\n1 | 2")
+    layout = "<table><tr><td><p>Menu</p><p>Home</p><td><table><tr><td>deep<td>er</table></table>"
+    (tmp_path / "e.html").write_text(layout)
+    assert parts(tmp_path / "e.html")[0].text == "Menu\nHome\ndeep | er"
+    (tmp_path / "f.html").write_text("<table><tr><td>a<td>" * 3_000 + "deepest")
+    assert parts(tmp_path / "f.html")[0].text.endswith("deepest")
     code = "<h1>Run</h1><p>Type</p><pre><code>if tide:\n    <b>sail</b>()\n</code></pre><p>and wait.</p>"
     (tmp_path / "d.html").write_text(f"{code}<pre> </pre>")  # the lines of code ran into each other
     assert parts(tmp_path / "d.html")[0].text == "Run\nType\n\n    if tide:\n        sail()\n\nand wait."

@@ -157,3 +157,10 @@ def test_rows_of_a_table_are_lines():
     """The rows of a CSV file ran into each other."""
     blocks = shown(Document("log.csv", "day | pots\n1 May | 20\n2 May | 37"), 0, 34)
     assert [one.text for one in blocks] == ["day | pots", "1 May | 20", "2 May | 37"]
+    mixed = plain_blocks(
+        "Lines of\nprose.\nday | pots\n1 May | 20\nThe end.\n\n    cat a | wc\n    ls | wc\n"
+    )
+    assert [(one.text, one.is_code) for one in mixed] == [
+        ("Lines of\nprose.", False), ("day | pots", False), ("1 May | 20", False), ("The end.", False),
+        ("    cat a | wc\n    ls | wc", True),
+    ]  # fmt: skip

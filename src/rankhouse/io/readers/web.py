@@ -116,6 +116,8 @@ def _text(root: LexborNode, unread: set[int]) -> str:
             pending.append((node, True))
             if node.tag == "pre":
                 pieces.append(_PRE + (node.text() or "").replace("\0", " "))
+            elif node.tag == "tr" and (row := _row(node, unread)):
+                pieces.append(row)
             else:
                 pending.extend((child, False) for child in reversed(list(node.iter(include_text=True))))
     blocks = (
@@ -123,6 +125,15 @@ def _text(root: LexborNode, unread: set[int]) -> str:
         for block in "".join(pieces).split("\0")
     )
     return "\n".join(block for block in blocks if block).strip("\n")
+
+
+def _row(node: LexborNode, unread: set[int]) -> str:
+    """Return a row of a table as a line; "" where its cells have blocks, as those of a layout have."""
+    cells = [cell for cell in node.iter() if cell.tag in {"td", "th"}]
+    if len(cells) < 2 or any(cell.css_first("tr") is not None for cell in cells):
+        return ""
+    texts = [_text(cell, unread) for cell in cells]
+    return "" if any("\n" in text for text in texts) else " | ".join(texts)
 
 
 def _preformatted(text: str) -> str:

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import PurePosixPath
 from textwrap import dedent
 from typing import Any, Final, NamedTuple
@@ -151,10 +151,12 @@ def plain_blocks(text: str) -> Iterator[Block]:
     """
     for part in _BLANK_LINE.split(text):
         lines = [line for line in part.split("\n") if line.strip() and not _DRAWN.fullmatch(line)]
-        if lines and all(" | " in line for line in lines):  # rows of a table
-            yield from map(Block, lines)
-        elif lines:
-            yield Block("\n".join(lines), is_code(part))
+        code = is_code(part)
+        for is_row, group in groupby(lines, lambda line: not code and " | " in line):  # noqa: B023 - used at once
+            if is_row:
+                yield from map(Block, group)
+            else:
+                yield Block("\n".join(group), code)
 
 
 def is_code(text: str) -> bool:
