@@ -155,3 +155,14 @@ def test_what_is_made_beside_an_open_index_opens_it_again(own, tmp_path, what):
     made.mkdir(parents=True)
     (made / "manifest.json").write_text("{}")
     assert own.catalogue.view("harbour") is not before
+
+
+def test_a_ranker_that_was_trained_here_is_no_default(world, rankers):
+    """After a restart, assistants and clients were answered by whatever had been trained last."""
+    readers = [name for name, ranker in rankers.items() if not ranker.is_encoder]
+    first = {name: rankers[name] for name in [readers[-1], *rankers]}
+    encoder = next(name for name, ranker in rankers.items() if ranker.is_encoder)
+    indexes = {"harbour": world.index}
+    assert Catalogue(indexes, first).system().name == readers[-1]
+    assert Catalogue(indexes, first, given=[encoder]).system().name.startswith("hybrid")
+    assert Catalogue(indexes, {readers[0]: rankers[readers[0]]}, given=()).system().name == "bm25"

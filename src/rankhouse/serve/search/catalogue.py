@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
@@ -261,7 +261,7 @@ class Catalogue:
 
     The first index is the default, for which None and "" stand; a name that is not here is an UnknownName.
     Systems that are given come before the usual ones of their names. ``held`` returns the view of an index
-    that is held elsewhere.
+    that is held elsewhere. ``given`` are the rankers that may decide the default; others were trained here.
     """
 
     def __init__(
@@ -270,7 +270,9 @@ class Catalogue:
         rankers: Mapping[str, ServedRanker] | None = None,
         systems: Iterable[NamedSystem] = (),
         held: Callable[[str, Path], IndexView] | None = None,
+        given: Container[str] | None = None,
     ) -> None:
+        self._given = given
         self._indexes = {
             name: ServedIndex(name, path, held(name, path) if held else None)
             for name, path in indexes.items()
@@ -315,15 +317,14 @@ class Catalogue:
     def system(self, name: str | None = None, index: str | IndexView | None = None) -> NamedSystem:
         """Return a system of an index by its name, or an expression.
 
-        The first ranker decides the default: its own where it reads documents, the hybrid one where it is an
-        encoder; bm25 where there is none.
+        The first ranker that was given decides the default: its own where it reads documents, the hybrid one
+        where it is an encoder; bm25 where there is none. One that was trained here is chosen by its name.
         """
         systems = self.systems(index)
         if not name:
             first_stages = [spec for spec in systems.values() if not spec.ranker]
-            return systems.get(next(iter(self.rankers), "")) or max(
-                first_stages, key=lambda spec: len(list(costly(spec.system)))
-            )
+            first = next((one for one in self.rankers if self._given is None or one in self._given), "")
+            return systems.get(first) or max(first_stages, key=lambda spec: len(list(costly(spec.system))))
         if name not in systems:
             if _EXPRESSION.search(name):
                 return asked_system(name)
