@@ -4,7 +4,15 @@ import pytest
 from tests.serve.page.conftest import CHRONICLE, GUIDE, XSS
 
 from rankhouse.core.nouns import Document
-from rankhouse.serve.page.extract import extract, is_code, markdown_blocks, pieces, plain_blocks, rendered
+from rankhouse.serve.page.extract import (
+    code_spans,
+    extract,
+    is_code,
+    markdown_blocks,
+    pieces,
+    plain_blocks,
+    rendered,
+)
 from rankhouse.text.analyze import ANALYZERS
 
 ENGLISH = ANALYZERS["english"]()
@@ -164,3 +172,13 @@ def test_rows_of_a_table_are_lines():
         ("Lines of\nprose.", False), ("day | pots", False), ("1 May | 20", False), ("The end.", False),
         ("    cat a | wc\n    ls | wc", True),
     ]  # fmt: skip
+
+
+def test_code_within_prose_is_shown_as_code_and_the_prose_is_not():
+    """A document was shown in one font or the other, whole."""
+    text = "It says:\n\n    if tide:\n        sail()\n\n    wait()\n\nAnd then no more.\n"
+    found = list(code_spans(text, 0, len(text)))
+    assert [(text[a:b].strip(), code) for a, b, code in found] == [
+        ("It says:", False), ("if tide:\n        sail()\n\n    wait()", True), ("And then no more.", False),
+    ]  # fmt: skip
+    assert (found[0][0], found[-1][1]) == (0, len(text))

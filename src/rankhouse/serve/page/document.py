@@ -7,7 +7,7 @@ A long text is shown in pieces, the piece first in which the passage stands that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from typing import Annotated, NamedTuple
 
 from markupsafe import Markup
@@ -19,7 +19,7 @@ from rankhouse.core.nouns import Document, Marks
 from rankhouse.core.progress import counted
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.extract import HERE, PIECE, is_code, is_markdown, pieces, place_of, rendered
+from rankhouse.serve.page.extract import HERE, PIECE, code_spans, is_markdown, pieces, place_of, rendered
 from rankhouse.serve.page.render import Line, address, is_saved, page
 from rankhouse.serve.search.documents import passages_with_scores, read_document
 from rankhouse.serve.search.shapes import DocumentPassage
@@ -33,7 +33,7 @@ Place = Annotated[int, Meta(ge=0)]
 
 
 class ShownSection(NamedTuple):
-    """A section of the text: lines in one passage, or a block of Markdown, whose ``html`` is not "".
+    """A section of the text: lines or code in one passage, or a block of Markdown, whose ``html`` is not "".
 
     ``passage`` is the best one that holds it, ``is_first`` whether it is the first section of that,
     ``is_here`` whether it is of the passage that was asked for: then ``marks`` are the words to highlight. Of
@@ -145,15 +145,16 @@ def sections(
 ) -> Iterator[ShownSection]:
     """Yield what is shown of a text, section by section: its part ``seen``, in which ``found`` is marked."""
     numbered = set[int]()
-    blocks: Iterable[tuple[int, int, Markup | str]]
+    blocks: Iterable[tuple[int, int, Markup | str, bool]]
     if is_markdown(document):
         low, high = seen
         within = (max(found[0] - low, 0), found[1] - low) if found and found[1] > low else None
         parts = rendered(document.text[low:high], links=links, found=within, mark=mark, whole=document.text)
-        blocks = ((low + a, low + b, html) for a, b, html in parts)
+        blocks = ((low + a, low + b, html, False) for a, b, html in parts)
     else:
-        blocks = ((*span, "") for span in lines_of(passages, seen, found))
-    for start, end, html in blocks:
+        spans = (code_spans(document.text, *span) for span in lines_of(passages, seen, found))
+        blocks = ((a, b, "", code) for a, b, code in chain.from_iterable(spans))
+    for start, end, html, code in blocks:
         text = document.text[start:end]
         if (html if is_markdown(document) else text).strip():
             best, is_here = _best(passages, start, end), _is_here(start, end, found)
@@ -161,7 +162,7 @@ def sections(
                 best,
                 best is not None and best.number not in numbered,
                 text=text,
-                is_code=not html and is_code(text),
+                is_code=code,
                 is_here=is_here and HERE not in html,
                 html=html,
                 marks=mark(text) if is_here and not html else (),

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 from pathlib import PurePosixPath
 from textwrap import dedent
 from typing import Any, Final, NamedTuple
@@ -164,6 +164,15 @@ def is_code(text: str) -> bool:
     lines = [line for line in text.split("\n") if line.strip()]
     indented = bool(lines) and 2 * sum(bool(_CODE_LINE.match(line)) for line in lines) >= len(lines)
     return indented and 2 * sum(bool(_PROSE_LINE.fullmatch(line)) for line in lines) <= len(lines)
+
+
+def code_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    """Cut a part of a plain text where code begins and ends: paragraphs that are none, and those that are."""
+    ends = [*(match.end() for match in _BLANK_LINE.finditer(text, start, end)), end]
+    parts = ((a, b, is_code(text[a:b])) for a, b in pairwise([start, *ends]) if a < b)
+    for code, group in groupby(parts, lambda part: part[2]):
+        first, *others = group
+        yield first[0], others[-1][1] if others else first[1], code
 
 
 def _markdown_within(text: str, start: int, end: int) -> Iterator[Block]:
