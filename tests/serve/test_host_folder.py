@@ -265,7 +265,7 @@ def test_an_id_given_twice_is_taken_once(place, capsys):
     (place.folder / "zz.jsonl").write_text('{"id": "pilots", "text": "A third."}\n')
     index_folder(place)
     said = capsys.readouterr().err
-    assert said.count("1 documents whose id was given before") == 2
+    assert said.count("1 document whose id was given before") == 2
     assert "0 documents of 0 files added" in said
     index_folder(place)
     assert capsys.readouterr().err.count("zz.jsonl") == 0
