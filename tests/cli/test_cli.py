@@ -43,7 +43,7 @@ def test_index_reports_documents_without_words(files, run):
     assert done.returncode == 0
     said = json.loads(done.stdout)
     assert (said["documents"], said["without_terms"], said["skipped"]) == (4, 1, [])
-    assert "warning: 1 documents hold nothing but stop words" in done.stderr
+    assert "warning: 1 document of nothing but stop words" in done.stderr
     assert "(first: d4)" in done.stderr
 
 

@@ -150,7 +150,7 @@ def test_corpora_that_share_ids(files, run):
     assert "--prefix-ids" in done.stderr
     done = run(*both, "--duplicates", "same")
     assert done.returncode == 0, done.stderr
-    assert "1 documents whose id was given before were skipped" in done.stderr
+    assert "skipped: 1 document whose id was given before" in done.stderr
     done = run("index", "other.jsonl", "--append", "--out", "i", "--duplicates", "same")
     assert done.returncode == 1
     assert "with another text" in done.stderr

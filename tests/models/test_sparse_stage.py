@@ -194,7 +194,7 @@ def test_its_queries_are_exported_for_other_engines(name, world, run, tmp_path):
     assert run(*asked, "--scale", 1000, "--out", "out.ciff.gz").returncode == 0
     done = run(*asked, "--scale", 1000, "--queries", "queries.tsv", "--out", "terms.tsv.gz")
     assert done.returncode == 0, done.stderr
-    assert "1 queries are left out" in done.stderr
+    assert "left out: 1 query without text" in done.stderr
     whitespace = "--analyzer", "whitespace", "--out", "other"
     assert run("index", "--ciff", "out.ciff.gz", *whitespace).returncode == 0
     found = rh.Index.open("other").retrieve("terms.tsv.gz", "impact", k=5)

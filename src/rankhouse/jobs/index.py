@@ -13,7 +13,7 @@ from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, DuplicateId
 from rankhouse.core.nouns import Document
-from rankhouse.core.progress import Progress, ignore
+from rankhouse.core.progress import Progress, counted, ignore
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, BuildReport, build
 from rankhouse.index.lexical.merge import merge
@@ -116,9 +116,12 @@ class IndexJob:
         took = time.perf_counter() - started + sum(report["seconds"] for report in reports)
         facts = index_facts(report, [str(fault) for fault in skips.seen], out, took)
         repeated = joined.passed + sum(report["repeated"] for report in reports)
-        counts = f"{report.documents:,} documents, {report.tokens:,} terms of {len(shards):,} shards"
+        counts = f"{counted(report.documents, 'document')}, {counted(report.tokens, 'term')}"
+        parts = counted(len(shards), "shard")
         warnings = [*index_warnings(report), *skip_warnings(facts["skipped"])]
-        return CommandResult(facts | {"repeated": repeated}, f"{counts} indexed in {out}", warnings=warnings)
+        return CommandResult(
+            facts | {"repeated": repeated}, f"{counts} of {parts} indexed in {out}", warnings=warnings
+        )
 
 
 class IndexWorker:
@@ -208,12 +211,14 @@ def index_warnings(report: BuildReport) -> list[str]:
     said = []
     if report.without_text:
         first = ", ".join(report.blank)
-        said.append(f"{report.without_text:,} documents have no text; no search finds them (first: {first})")
+        said.append(
+            f"{counted(report.without_text, 'document')} without text, found by no search (first: {first})"
+        )
     if report.without_terms:
         first = ", ".join(report.wordless)
         said.append(
-            f"{report.without_terms:,} documents hold nothing but stop words and punctuation; "
-            f"no search finds them (first: {first})"
+            f"{counted(report.without_terms, 'document')} of nothing but stop words and punctuation, found "
+            f"by no search (first: {first})"
         )
     return said
 

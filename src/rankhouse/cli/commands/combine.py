@@ -11,6 +11,7 @@ from rankhouse.cli.options import idle, read_numbers, verb
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, WrongUse
+from rankhouse.core.progress import counted
 from rankhouse.core.qrels import judgements
 from rankhouse.core.run import Run
 from rankhouse.io.corpora import read_queries, write_queries
@@ -51,7 +52,9 @@ def command(
         write_run(whole, out, tag)
         queries, rows = dict(rankings), whole.rows
     facts = {kind: str(out), "queries": len(queries), "rows": rows}
-    return CommandResult(facts, f"{len(queries):,} queries, {rows:,} rows written to {out}")
+    return CommandResult(
+        facts, f"{counted(len(queries), 'query', 'queries')}, {counted(rows, 'row')} written to {out}"
+    )
 
 
 def _joined(parts: Iterable[tuple[Path, Mapping[str, T]]]) -> dict[str, T]:
@@ -134,7 +137,9 @@ def fuse_command(
     fused = joined.join([read_run(path) for path in apply] if apply else read)
     write_run(fused if k is None else fused.top(k), out, tag)
     settled = f"{joined.sentence} (on {qrels})\n" if joined.sentence else ""
-    told = f"{settled}{len(fused):,} queries, {fused.rows:,} rows written to {out}"
+    told = (
+        f"{settled}{counted(len(fused), 'query', 'queries')}, {counted(fused.rows, 'row')} written to {out}"
+    )
     return CommandResult({"run": str(out)} | joined.facts, told)
 
 

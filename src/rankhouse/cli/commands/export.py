@@ -10,6 +10,7 @@ from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Query
+from rankhouse.core.progress import counted
 from rankhouse.index.impacts.ciff import query_terms, write_impacts
 from rankhouse.index.impacts.impacts import Impacts, QueryWeigher, impacts_folder
 from rankhouse.index.index import Index
@@ -109,7 +110,9 @@ def _index_exported(index: Path, out: Path) -> CommandResult:
     with console.progress("exporting", held.distinct_terms(), "terms") as show:
         write_index(held, out, show)
     facts = {"out": str(out), "documents": len(held), "tokens": held.collection.tokens}
-    return CommandResult(facts, f"{len(held):,} documents, {held.collection.tokens:,} terms written to {out}")
+    return CommandResult(
+        facts, f"{counted(len(held), 'document')}, {counted(held.collection.tokens, 'term')} written to {out}"
+    )
 
 
 def _impacts_of(index: Path, asked: str) -> tuple[Impacts, QueryWeigher]:
@@ -137,8 +140,12 @@ def _queries_exported(queries: list[Query], encoder: QueryWeigher, out: Path, sc
         if not left:
             raise WrongUse(f"--scale {scale:g}: every weight rounds to 0; give a larger one")
     if lost := len(queries) - left:
-        console.note(f"{lost:,} queries are left out: they have no text, or every weight rounds to 0")
+        console.note(
+            f"left out: {counted(lost, 'query', 'queries')} without text, or with weights that all round to 0"
+        )
     facts = {"out": str(out), "queries": left, "terms": terms, "scale": scale}
     return CommandResult(
-        facts, f"{left:,} queries as {terms:,} terms, weights times {scale:g}, written to {out}"
+        facts,
+        f"{counted(left, 'query', 'queries')} as {counted(terms, 'term')}, "
+        f"weights times {scale:g}, written to {out}",
     )

@@ -15,6 +15,7 @@ from rankhouse.cli.shards import ClusterChoice, ShardChoice, run_clustered, run_
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
+from rankhouse.core.progress import counted
 from rankhouse.index.dense import faiss
 from rankhouse.index.dense.faiss import STRUCTURES
 from rankhouse.index.index import Index
@@ -89,11 +90,11 @@ def command(
     console.report_skips(skips)
     passed = 0 if repeats is None else repeats.passed
     facts = index_facts(report, [str(fault) for fault in skips.seen], out, seconds) | {"repeated": passed}
-    skipped = f"{passed:,} documents whose id was given before were skipped\n" if passed else ""
+    skipped = f"skipped: {counted(passed, 'document')} whose id was given before\n" if passed else ""
     what = ("updated in" if update else "added to") if append else "indexed in"
     return CommandResult(
         facts,
-        f"{skipped}{report.documents:,} documents, {report.tokens:,} terms {what} {out} "
+        f"{skipped}{counted(report.documents, 'document')}, {counted(report.tokens, 'term')} {what} {out} "
         f"in {seconds:.1f} s ({report.documents / max(seconds, 1e-9):,.0f} documents/s)",
         warnings=index_warnings(report),
     )
@@ -117,8 +118,9 @@ def _imported(job: IndexJob, ciff: Path, out: Path, *, overwrite: bool) -> Comma
     with console.progress("reading", size, "bytes") as show:
         report = build_from_ciff(ciff, out, options, show)
     seconds = time.perf_counter() - started
-    told = f"{report.documents:,} documents, {report.tokens:,} terms of {ciff} in {out}; it has no texts"
-    return CommandResult(index_facts(report, [], out, seconds), told, warnings=index_warnings(report))
+    told = f"{counted(report.documents, 'document')}, {counted(report.tokens, 'term')} of {ciff} in {out}"
+    warnings = index_warnings(report)
+    return CommandResult(index_facts(report, [], out, seconds), f"{told}; it has no texts", warnings=warnings)
 
 
 def _deleted(ids: Path, out: Path) -> CommandResult:
@@ -126,14 +128,18 @@ def _deleted(ids: Path, out: Path) -> CommandResult:
     doc_ids = dict.fromkeys(as_text(line, ids, number) for number, line in numbered_lines(ids) if line)
     left = build.delete(doc_ids, out)
     facts = {"index": str(out), "deleted": len(doc_ids), "documents": left}
-    return CommandResult(facts, f"{len(doc_ids):,} documents deleted from {out}; it has {left:,}")
+    return CommandResult(facts, f"{counted(len(doc_ids), 'document')} deleted from {out}; it has {left:,}")
 
 
 def _upgraded(out: Path) -> CommandResult:
     """Rewrite an index of an earlier version."""
     with console.progress("rewriting", None, "documents") as show:
         documents = upgrade_index(out, show)
-    told = f"{out}: {documents:,} documents rewritten" if documents else f"{out}: is of this version already"
+    told = (
+        f"{out}: {counted(documents, 'document')} rewritten"
+        if documents
+        else f"{out}: is of this version already"
+    )
     return CommandResult({"index": str(out), "rewritten": documents}, told)
 
 

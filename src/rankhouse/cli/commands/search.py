@@ -18,6 +18,7 @@ from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, name_few, visible, warn
 from rankhouse.core.nouns import Hit, Query, SearchResult
+from rankhouse.core.progress import counted
 from rankhouse.core.run import Run
 from rankhouse.index.lexical.manifest import FILE
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
@@ -74,7 +75,9 @@ def command(
     facts |= ({"missing_parts": list(missing)} if job.partial else {}) | {"own": len(entries)}
     facts |= {"without_results": [q for q in run if not run[q].doc_ids]}
     return CommandResult(
-        facts, f"{len(run):,} queries, {run.rows:,} rows written to {out} in {seconds:.2f} s"
+        facts,
+        f"{counted(len(run), 'query', 'queries')}, {counted(run.rows, 'row')} written to {out} "
+        f"in {seconds:.2f} s",
     )
 
 

@@ -15,7 +15,7 @@ from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, counted
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
@@ -71,7 +71,9 @@ def push_command(
     }  # fmt: skip
     kept = contents.records - result.written
     there = f" ({kept:,} were there already)" if kept else ""
-    return CommandResult(facts, f"{result.written:,} records written{there} to {name}, {seconds:.1f} s")
+    return CommandResult(
+        facts, f"{counted(result.written, 'record')} written{there} to {name}, {seconds:.1f} s"
+    )
 
 
 @verb(
@@ -126,9 +128,9 @@ def pull_command(
     seconds = time.perf_counter() - started
     facts = {"run": str(out), "queries": len(run), "rows": run.rows, "documents": fetched}
     facts |= {"without_results": [query_id for query_id in run if not run[query_id].doc_ids]}
-    also = f", {fetched:,} documents to {documents}" if documents else ""
-    told = f"{len(run):,} queries, {run.rows:,} rows written to {out}{also} in {seconds:.2f} s"
-    return CommandResult(facts | {"seconds": round(seconds, 3)}, told)
+    also = f", {counted(fetched, 'document')} to {documents}" if documents else ""
+    told = f"{counted(len(run), 'query', 'queries')}, {counted(run.rows, 'row')} written to {out}{also}"
+    return CommandResult(facts | {"seconds": round(seconds, 3)}, f"{told} in {seconds:.2f} s")
 
 
 def _dense(store: Store, queries: Sequence[Query], model: str, k: int, compute: ComputeOptions) -> Run:

@@ -17,7 +17,7 @@ from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import TextEncoder
-from rankhouse.core.progress import stages
+from rankhouse.core.progress import counted, stages
 from rankhouse.jobs.train import TrainJob
 from rankhouse.labels.soft_scores import members_of
 from rankhouse.page.tables import CommandResult
@@ -90,7 +90,7 @@ def _tell(outcome: TrainingOutcome, out: Path) -> None:
         console.say(
             f"{outcome.measure} on validation: first stage {outcome.first_stage:.4f}, untaught "
             f"{outcome.untaught:.4f}{alone}, best {outcome.best:.4f} after {outcome.best_step:,} of "
-            f"{outcome.steps:,} steps"
+            f"{counted(outcome.steps, 'step')}"
         )
     for remark in outcome.remarks:
         console.note(remark)
@@ -137,7 +137,7 @@ def _tell_of_adapting(result: AdaptResult, out: Path) -> None:
             "(--minutes) or a stronger teacher"
         )
     own, first = result.student_weight, 1 - result.student_weight
-    console.say(f"learned from {result.questions:,} questions in {result.steps:,} steps")
+    console.say(f"learned from {counted(result.questions, 'question')} in {counted(result.steps, 'step')}")
     if result.encode:
         dense = f'dense("{out}", name="{out.name}")'
         console.say(f"its vectors of all documents:  {result.encode}  and then  {dense}  in any --system")
