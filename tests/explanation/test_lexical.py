@@ -21,6 +21,7 @@ MODELS = [
     'ql(form="indri")',
     'ql(form="indri", mu=100, combine="sum")',
     "jm(lambda=0.3)",
+    "bm25f(title=3)",
 ]
 SEARCHES = [LexicalOptions(m, f, k=400) for m in MODELS for f in ("", "rm3(terms=5, docs=4, filter=False)")]
 
@@ -42,7 +43,7 @@ def index(tmp_path_factory):
     """Several segments, empty documents among the others."""
     out, documents = tmp_path_factory.mktemp("explained") / "index", list(random_documents(200))
     for first in range(0, 200, 50):
-        (append if first else build)(documents[first : first + 50], out, BuildOptions(workers=1))
+        (append if first else build)(documents[first : first + 50], out, BuildOptions(workers=1, fields=True))
     return Index.open(out)
 
 
@@ -55,7 +56,8 @@ QUERIES = [
 
 
 def made_of(tmp_path, *texts):
-    build([Document(f"d{i}", text) for i, text in enumerate(texts)], tmp_path / "i", BuildOptions(workers=1))
+    some = [Document(f"d{i}", text) for i, text in enumerate(texts)]
+    build(some, tmp_path / "i", BuildOptions(workers=1, fields=True))
     return Index.open(tmp_path / "i")
 
 

@@ -85,7 +85,7 @@ def test_what_needs_texts_is_refused(tmp_path):
     delete(["d2"], tmp_path / "index")
     changed = Index.open(tmp_path / "index")
     assert changed.documents["d9"].text == "a ship and a ship"
-    assert changed.collection == (3, 3, 3, 8)
+    assert changed.collection == (3, 3, 3, 8, 0, 0)
     [(_, ranking)] = retrieve(changed, [Query("q", "ships")]).items()
     assert set(ranking.doc_ids) == {"d9", "d0", "d1"}
 

@@ -39,7 +39,11 @@ def documents(count, seed=1):
         if i % 97 == 5:
             words = ["ship"] * 300  # a count of more than a byte
         extra = {"year": i, "tags": ["é", None]} if i % 5 == 0 else {}
-        made.append(Document(f"d{rng.random()}", " ".join(words), rng.choice(["", "A title"]), extra))
+        made.append(
+            Document(
+                f"d{rng.random()}", " ".join(words), rng.choice(["", "A title", "ship of a ship"]), extra
+            )
+        )
     return made
 
 
@@ -54,7 +58,7 @@ def _small(monkeypatch):
     monkeypatch.setattr(store, "BLOCK_BYTES", 700)
 
 
-OPTIONS = BuildOptions("whitespace", segment_tokens=1_500, workers=1)
+OPTIONS = BuildOptions("whitespace", segment_tokens=1_500, workers=1, fields=True)
 
 
 def parts_of(texts, cuts, folder):

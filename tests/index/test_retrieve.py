@@ -1,5 +1,6 @@
 """Rankings: the same whatever the segments and threads, k, and the kernel; ties as Lucene orders them."""
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -15,6 +16,7 @@ from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.io.trec import read_run, write_run
+from rankhouse.text.analyze import ANALYZERS
 
 SEARCHES = [
     LexicalOptions("bm25"),
@@ -23,13 +25,16 @@ SEARCHES = [
     LexicalOptions('bm25(query="bm25")'),
     LexicalOptions('ql(form="indri")', "rm3(terms=5, docs=3)"),
     LexicalOptions('bm25(k1=1.2, b=0.75, lengths="exact")', "rm3"),
+    LexicalOptions("bm25f(title=3, b_title=0.7)"),
+    LexicalOptions("bm25f(text=0)", "rm3"),
 ]
+FIELDS = BuildOptions(workers=1, fields=True)
 
 
 @pytest.fixture(scope="module")
 def one(documents, tmp_path_factory):
     out = tmp_path_factory.mktemp("one") / "index"
-    build(documents, out, BuildOptions(workers=1))
+    build(documents, out, FIELDS)
     return Index.open(out)
 
 
@@ -38,7 +43,7 @@ def many(documents, tmp_path_factory):
     """The same documents in a dozen segments, the last ones added later."""
     out = tmp_path_factory.mktemp("many") / "index"
     for first in range(0, 300, 25):
-        (append if first else build)(documents[first : first + 25], out, BuildOptions(workers=1))
+        (append if first else build)(documents[first : first + 25], out, FIELDS)
     return Index.open(out)
 
 
@@ -68,6 +73,54 @@ def test_rankings_do_not_depend_on_the_kernel(one, queries, search, monkeypatch)
 def test_fewer_documents_are_the_head_of_more(one, queries, k):
     everything = retrieve(one, queries, LexicalOptions(k=10**6))
     assert retrieve(one, queries, LexicalOptions(k=k)) == everything.top(k)
+
+
+def by_definition(documents, query, weights, norms, k1=0.9):
+    """BM25F of every document that holds a term, from the texts: scores by id."""
+    analyzer = ANALYZERS["english"]()
+    fields = {d.id: (Counter(analyzer(d.title)), Counter(analyzer(d.text))) for d in documents}
+    held = [both for both in fields.values() if any(both)]
+    means = [sum(both[f].total() for both in held) / len(held) for f in (0, 1)]
+    scores = {}
+    for doc_id, both in fields.items():
+        total, found = 0.0, False
+        for term, weight in sorted(Counter(analyzer(query)).items()):
+            n = sum(any(counts[term] for counts in other) for other in held)
+            parts = zip(both, weights, norms, means, strict=True)
+            tf = sum(w * c[term] / (1 - b + b * c.total() / mean) for c, w, b, mean in parts if c[term])
+            idf = math.log(1 + (len(held) - n + 0.5) / (n + 0.5))
+            total += float(np.float32(weight * idf * tf / (k1 + tf)))
+            found = found or any(counts[term] for counts in both)
+        if found:
+            scores[doc_id] = np.float32(total)
+    return scores
+
+
+@pytest.mark.parametrize("arguments", [(2, 1, 0.4, 0.4), (5, 0.5, 1, 0), (0, 1, 0.4, 1), (1, 0, 0, 0)])
+def test_bm25f_is_its_definition_and_fields_leave_the_rest_of_an_index_alone(
+    documents, queries, many, arguments, tmp_path
+):
+    title, text, b_title, b_text = arguments
+    model = f"bm25f(title={title}, text={text}, b_title={b_title}, b_text={b_text})"
+    run = retrieve(many, queries, LexicalOptions(model))
+    for query in queries:
+        scores = by_definition(documents, query.text, (title, text), (b_title, b_text))
+        best = sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))
+        assert run[query.id].doc_ids == tuple(best)
+        expected = strictly_falling(np.array([scores[doc_id] for doc_id in best], np.float32))
+        assert run[query.id].scores.tobytes() == expected.tobytes()
+    build(documents[:25], tmp_path / "plain", BuildOptions(workers=1))
+    segment = many.path / "segments" / "000000"
+    for path in (tmp_path / "plain" / "segments" / "000000").iterdir():
+        assert path.read_bytes() == (segment / path.name).read_bytes(), path.name
+    with pytest.raises(WrongUse, match="rankhouse index --field title,text"):
+        retrieve(Index.open(tmp_path / "plain"), queries, LexicalOptions(model))
+
+
+def test_equal_documents_tie_by_id_with_bm25f(tmp_path):
+    build([Document(i, "same words", "title") for i in "cabed"], tmp_path / "index", FIELDS)
+    run = retrieve(Index.open(tmp_path / "index"), [Query("q", "words title")], LexicalOptions("bm25f"))
+    assert run["q"].doc_ids == ("a", "b", "c", "d", "e")
 
 
 def test_queries_without_a_known_term_get_an_empty_ranking(one, queries):
@@ -114,6 +167,9 @@ def test_strictly_falling_scores_fall_strictly_and_barely_move(values):
         (LexicalOptions('bm25(lengths="short")'), '"lucene" or "exact"'),
         (LexicalOptions('bm25(query="idf")'), '"counts" or "bm25"'),
         (LexicalOptions('bm25(query="bm25")', "rm3"), "leave feedback out"),
+        (LexicalOptions("bm25f(b_title=2)"), "b_title must be between 0 and 1"),
+        (LexicalOptions("bm25f(title=-1)"), "title must be 0 or more"),
+        (LexicalOptions("bm25f(title=0, text=0)"), "text must be above 0 where title is 0"),
         (LexicalOptions("ql(mu=0)"), "mu must be above 0"),
         (LexicalOptions('ql(form="x")'), '"lucene" or "indri"'),
         (LexicalOptions('ql(form="indri", combine="x")'), '"mean" or "sum"'),

@@ -34,6 +34,7 @@ MODELS = [
     'ql(form="indri")',
     'ql(form="indri", combine="sum")',
     "jm(lambda=0.3)",
+    "bm25f(title=3)",
 ]
 FEEDBACKS = ["", "rm3", "rm3(terms=3, docs=4, weight=0.2, filter=False)", "rm3(common=1.0)"]
 
@@ -78,7 +79,7 @@ class LetterEncoder:
 
 def cut(documents, cuts, folder, analyzer="english"):
     """Build one index of all documents, and one of each stretch between the cuts."""
-    options = BuildOptions(analyzer, workers=1)
+    options = BuildOptions(analyzer, workers=1, fields=True)
     build(documents, folder / "whole", options)
     edges = [0, *sorted(cuts), len(documents)]
     parts = []
@@ -95,7 +96,7 @@ def both(documents, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cut")
     whole, parts = cut(documents[:290], [3, 90, 91, 200], folder)
     append(documents[290:], parts[-1], BuildOptions(workers=1))
-    build(documents, folder / "whole", BuildOptions(workers=1, overwrite=True))
+    build(documents, folder / "whole", BuildOptions(workers=1, overwrite=True, fields=True))
     return Index.open(whole.path), parts
 
 

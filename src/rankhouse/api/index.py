@@ -119,6 +119,7 @@ class Index(_Searched, stored.Index):
         path: str | os.PathLike[str],
         *,
         analyzer: str = "english",
+        field: Literal["both", "title", "text", "title,text"] = "both",
         workers: int = 0,
         overwrite: bool = False,
         on_progress: OnProgress | None = None,
@@ -130,6 +131,7 @@ class Index(_Searched, stored.Index):
                 with "id" and "text"); streamed once.
             path: The folder to make.
             analyzer: "english", "tweet" or "whitespace".
+            field: "title" or "text" alone, "both" joined, or "title,text": both, counted apart for bm25f.
             workers: Analysis processes; 0 takes one a processor.
             overwrite: Replace an index that is there.
             on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
@@ -140,9 +142,10 @@ class Index(_Searched, stored.Index):
             OutputFailed: The index cannot be written.
         """
         folder = as_path(path, "path")
-        options = IndexJob(corpus=(), analyzer=analyzer, workers=workers).options
+        job = IndexJob(corpus=(), analyzer=analyzer, field=field, workers=workers)
         with working("indexing", None, "documents", on_progress) as show:
-            build(as_documents(documents), folder, replace(options, overwrite=overwrite), show)
+            some = job.of_field(as_documents(documents))
+            build(some, folder, replace(job.options, overwrite=overwrite), show)
         return cls.open(folder)
 
     @classmethod

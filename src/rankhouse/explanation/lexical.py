@@ -138,7 +138,7 @@ class LexicalExplainer:
         frequency = f"in {counts.documents:,} of {self.index.collection.with_terms:,} documents"
         facts: dict[str, float] = {"tf": one.tf, "boost": one.boost}
         facts |= {"documents": counts.documents, "occurrences": counts.occurrences}
-        facts |= self._retriever.model.leaves(one.tf, tally.length, one.counts, self.index.collection)
+        facts |= self._retriever.model.leaves(one.joined, tally.length, one.counts, self.index.collection)
         facts |= {"true length": tally.tokens} if tally.tokens != tally.length else {}
         if not one.tf:
             return Part(term, 0.0, f"{origin}; not in the document; {frequency}", facts)

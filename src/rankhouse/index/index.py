@@ -151,6 +151,8 @@ class Index:
             sum(entry.with_text for entry in manifest.segments),
             sum(entry.with_terms for entry in manifest.segments),
             sum(entry.tokens for entry in manifest.segments),
+            with_fields=manifest.with_fields,
+            title_tokens=sum(entry.title_tokens or 0 for entry in manifest.segments),
         )
         self.starts: NDArray[np.int64] = np.cumsum([0, *(segment.documents for segment in segments)])
         self._terms: dict[str, Term] = {}

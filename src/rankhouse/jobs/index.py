@@ -29,6 +29,7 @@ from rankhouse.text.analyze import ANALYZERS
 
 INDEX: Final = "index"
 """The index of a shard; one without documents has none."""
+FIELDS: Final = "title,text"
 _HASHED: Final = 256 << 20  # bytes of all corpora that are hashed, at least 1 MiB of each file
 
 
@@ -46,8 +47,9 @@ class IndexJob:
     field: Annotated[
         str,
         Option(
-            "Index titles or texts alone, leaving out documents without one; by default both, joined.",
-            choices=("both", "title", "text"),
+            "Index titles or texts alone, leaving out documents without one; by default both, joined; "
+            "title,text also counts each apart, for bm25f.",
+            choices=("both", "title", "text", FIELDS),
         ),
     ] = "both"
     duplicates: Annotated[
@@ -74,12 +76,12 @@ class IndexJob:
     @property
     def options(self) -> BuildOptions:
         """How an index is built."""
-        return BuildOptions(self.analyzer, self.segment_tokens, self.workers)
+        return BuildOptions(self.analyzer, self.segment_tokens, self.workers, fields=self.field == FIELDS)
 
     def of_field(self, documents: Iterator[Document]) -> Iterator[Document]:
         """Reduce documents to the field that is indexed."""
         for document in documents:
-            if self.field == "both":
+            if self.field in ("both", FIELDS):
                 yield document
             elif text := getattr(document, self.field):
                 yield document._replace(title="", text=text)

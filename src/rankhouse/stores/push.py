@@ -51,6 +51,8 @@ def impact_model(text: str) -> Weighting:
             f"{text}: gives every document a share for its length however many terms match, which is no sum "
             "of posting weight times query weight; take bm25, ql (Lucene's form) or jm"
         )
+    if model.joined is not None:
+        raise WrongUse(f"{text}: is not pushed, since it weighs title and text of each document; take bm25")
     if model.asked is not None:
         raise WrongUse(f"{text}: weighs queries too, and a store's are counts of words; take bm25")
     return model

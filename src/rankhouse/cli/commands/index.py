@@ -74,7 +74,7 @@ def command(
         if shard is not None:
             return run_shard(job, shard, out, overwrite=overwrite)
     if append:
-        _refuse_another_analyzer(out, job.analyzer)
+        _refuse_another_analysis(out, job)
     sources, settings = job.sources, replace(job.options, overwrite=overwrite)
     skips, meter = Skips(job.skip_bad), Meter()
     repeats = None
@@ -143,12 +143,17 @@ def _upgraded(out: Path) -> CommandResult:
     return CommandResult({"index": str(out), "rewritten": documents}, told)
 
 
-def _refuse_another_analyzer(out: Path, analyzer: str) -> None:
-    """Refuse an analyzer that was asked for and is not the index's."""
-    held = manifest.load(out).analyzer
-    if was_given("analyzer") and str(notation.parse(analyzer)) != str(notation.parse(held)):
+def _refuse_another_analysis(out: Path, job: IndexJob) -> None:
+    """Refuse an analyzer, or fields, that were asked for and are not the index's."""
+    held = manifest.load(out)
+    if was_given("analyzer") and str(notation.parse(job.analyzer)) != str(notation.parse(held.analyzer)):
         raise WrongUse(
-            f"--analyzer {analyzer}: {out} was built with {held}, which --append keeps; leave it out, "
+            f"--analyzer {job.analyzer}: {out} was built with {held.analyzer}, which --append keeps; leave "
+            "it out, or build another index"
+        )
+    if job.options.fields and not held.with_fields:
+        raise WrongUse(
+            f"--field {job.field}: {out} does not count titles apart, and --append keeps that; leave it out, "
             "or build another index"
         )
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -60,12 +60,14 @@ class BuildOptions:
             15 bytes times this number, and the distinct words.
         workers: Analysis processes; 0 takes one a processor.
         overwrite: Replace an index that is already there.
+        fields: Count the terms of titles apart as well, for ``bm25f``; another byte or more a posting.
     """
 
     analyzer: str = "english"
     segment_tokens: int = 1 << 25
     workers: int = 0
     overwrite: bool = False
+    fields: bool = False
 
 
 @dataclass
@@ -174,7 +176,7 @@ def append(
         index = Index.open(out)  # only now: another process may have added documents while this one waited
         before = index.manifest
         tidy(out, before)
-        options = BuildOptions(before.analyzer, options.segment_tokens, options.workers)
+        options = replace(options, analyzer=before.analyzer, fields=before.with_fields > 0)
         fresh = _replacing(documents, index, replaced) if update else _refuse_known(documents, index)
         first = 1 + max(int(entry.folder) for entry in before.segments)
         worn = [place for place, segment in enumerate(index.segments) if _is_worn(segment)]
@@ -273,7 +275,9 @@ def _marked(entry: SegmentEntry, segment: Segment, rows: NDArray[np.int64]) -> S
     path = segment.folder / f"{DEAD}{number + 1:06d}.npy"
     dead = np.union1d(segment.dead, segment.among_all(rows)).astype(np.int32)
     np.save(path, dead, allow_pickle=False)
-    lengths = segment.lengths[rows]
+    lengths, titles = segment.lengths[rows], entry.title_tokens
+    if titles is not None:
+        titles -= int(segment.title_lengths[segment.among_all(rows)].sum(dtype=np.int64))
     with_terms = with_text = int(np.count_nonzero(lengths))
     if segment.has_texts:
         with_text = sum(not is_blank(segment.document(row)) for row in rows.tolist())
@@ -284,6 +288,7 @@ def _marked(entry: SegmentEntry, segment: Segment, rows: NDArray[np.int64]) -> S
         entry.with_terms - with_terms,
         tokens=entry.tokens - int(lengths.sum(dtype=np.int64)),
         files=held | {path.name: file_sum(path)},
+        title_tokens=titles,
     )
 
 
@@ -348,14 +353,20 @@ def _chunks(documents: Iterable[Document]) -> Iterator[list[Document]]:
         yield chunk
 
 
+def _texts(documents: Iterable[Document], fields: bool) -> list[str]:
+    """Return what is analysed of documents: title and text as one, or one after the other."""
+    parts = ((one.title, one.text) if fields else (one.full_text,) for one in documents)
+    return list(chain.from_iterable(parts))
+
+
 def _analysed(
-    chunks: Iterable[list[Document]], analysts: Analysts
+    chunks: Iterable[list[Document]], analysts: Analysts, fields: bool
 ) -> Iterator[tuple[list[Document], AnalysedTexts]]:
     """Analyse chunk after chunk in the order given; worker processes are kept a few ahead of the writer."""
     ahead = 2 * analysts.workers if analysts.workers > 1 else 0
     waiting: deque[tuple[list[Document], Future[AnalysedTexts]]] = deque()
     for chunk in chunks:
-        waiting.append((chunk, analysts.submit([document.full_text for document in chunk])))
+        waiting.append((chunk, analysts.submit(_texts(chunk, fields))))
         if len(waiting) > ahead:
             ready, future = waiting.popleft()
             yield ready, future.result()
@@ -374,15 +385,15 @@ def _write_segments(
     # To start processes takes longer than to analyse a single chunk here.
     workers = (options.workers or os.cpu_count() or 1) if len(begun) > 1 else 1
     with Analysts(options.analyzer, workers) as analysts, growing:
-        for chunk, analysed in _analysed(chain(begun, chunks), analysts):
+        for chunk, analysed in _analysed(chain(begun, chunks), analysts, options.fields):
             if growing.is_full_for(len(analysed.tokens)):
                 analysts.forget()
                 growing.close()
                 if analysed.first:
-                    analysed = analysts.submit([d.full_text for d in chunk]).result()  # noqa: PLW2901
+                    analysed = analysts.submit(_texts(chunk, options.fields)).result()  # noqa: PLW2901
             growing.current(len(analysed.tokens)).add(chunk, analysed)
-            for document, length in zip(chunk, analysed.lengths.tolist(), strict=True):
-                report.note(document, length)
+            for document, parts in zip(chunk, analysed.lengths.reshape(len(chunk), -1).tolist(), strict=True):
+                report.note(document, sum(parts))
             if progress is not None:
                 progress(report.documents)
         analysts.forget()

@@ -19,7 +19,7 @@ from rankhouse.index.lexical.kernel import Forward, Int32s, counts_up_to
 from rankhouse.index.lexical.manifest import SegmentEntry
 from rankhouse.index.lexical.segment import Segment
 from rankhouse.index.lexical.store import Stored, StoreWriter
-from rankhouse.index.lexical.write import sums_of, write_arrays, write_counted
+from rankhouse.index.lexical.write import Titles, sums_of, write_arrays, write_counted
 
 
 def is_blank(document: Document) -> bool:
@@ -48,14 +48,15 @@ class OpenSegment(ABC):
         for name, array in blocks.items():
             np.save(self.path / f"{name}.npy", array)
         lengths, with_text = self.write_arrays()
-        tokens, with_terms = int(lengths.sum(dtype=np.int64)), int(np.count_nonzero(lengths))
+        every, titles = lengths.sum(1), int(lengths[:, 0].sum()) if lengths.shape[1] > 1 else None
+        tokens, with_terms, files = int(every.sum()), int(np.count_nonzero(every)), sums_of(self.path)
         return SegmentEntry(
-            self.path.name, len(lengths), with_text, with_terms, tokens=tokens, files=sums_of(self.path)
+            self.path.name, len(every), with_text, with_terms, tokens=tokens, files=files, title_tokens=titles
         )
 
     @abstractmethod
     def write_arrays(self) -> tuple[NDArray[np.int32], int]:
-        """Write everything but the texts; return each document's length, and how many have text."""
+        """Write everything but the texts; return lengths as of ``write_arrays``, and how many have text."""
 
     def abandon(self) -> None:
         """Let go of the open file; harmless after :meth:`close`."""
@@ -134,7 +135,7 @@ class AnalysedSegment(OpenSegment):
             numbers = [self._terms.setdefault(term, len(self._terms)) for term in analysed.terms]
             self._tokens[self.filled : end] = np.array(numbers, np.int32)[analysed.tokens]
         self.filled = end
-        self._lengths.append(analysed.lengths)
+        self._lengths.append(analysed.lengths.reshape(len(documents), -1))
         for document in documents:
             self._ids.append(document.id)
             self._with_text += not is_blank(document)
@@ -192,14 +193,19 @@ class JointSegment(OpenSegment):
             for group in (list(pairs) for _, pairs in groupby(self._rows, lambda pair: id(pair[0])))
         ]
         lengths = np.concatenate([s.lengths_among_all(exact=True)[rows] for s, rows in sources])
+        fields = all(segment.has_fields for segment, _ in sources)
+        title = np.concatenate([s.title_lengths[rows] for s, rows in sources]) if fields else lengths
         (one, rows), *others = sources
         if not others and len(rows) == one.rows and not len(one.dead):
             one.copy_arrays(self.path)
         else:
             ids = list(chain.from_iterable(segment.ids_among_all(rows) for segment, rows in sources))
             terms, forward = _joined([(segment, segment.bags_among_all(rows)) for segment, rows in sources])
-            write_counted(self.path, ids, terms, forward, lengths=lengths)
-        return lengths, len(lengths) - self._blank
+            counts = np.concatenate([s.title_bags_among_all(rows) for s, rows in sources]) if fields else None
+            titles = None if counts is None else Titles(counts, title)
+            write_counted(self.path, ids, terms, forward, lengths=lengths, titles=titles)
+        parts = np.stack([title, lengths - title] if fields else [lengths], 1)
+        return parts, len(lengths) - self._blank
 
 
 def _joined(bags: Sequence[tuple[Segment, Forward]]) -> tuple[list[str], Forward]:

@@ -38,7 +38,8 @@ ARRAYS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("terms_order", "frequencies", "lengths", "id_order", "id_rank", "dead", "numbers"), ("<i4",)
     ),
-    **dict.fromkeys(("occurrences", "highest_tf"), _COUNTS),
+    "title_lengths": ("<i4",),
+    **dict.fromkeys(("occurrences", "highest_tf", "title_tfs"), _COUNTS),
     "codes": ("|u1",),
 }
 OPTIONAL: Final = ("id_order", "id_rank")
@@ -145,8 +146,8 @@ def _indexes_in(path: Path) -> list[Path]:
     return [child / "index" for child in children if (child / "index" / FILE).is_file()]
 
 
-class SegmentEntry(msgspec.Struct, frozen=True):
-    """One segment: its folder, its statistics, and the sums of its files."""
+class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One segment: its folder, its statistics, the sums of its files; None: titles are not counted apart."""
 
     folder: str
     documents: int
@@ -154,6 +155,7 @@ class SegmentEntry(msgspec.Struct, frozen=True):
     with_terms: int
     tokens: int
     files: dict[str, FileSum]
+    title_tokens: int | None = None
 
 
 class IndexManifest(msgspec.Struct, frozen=True):
@@ -165,6 +167,11 @@ class IndexManifest(msgspec.Struct, frozen=True):
     version: int = VERSION
     made_by: str = f"rankhouse {__version__}"
     earlier: tuple[str, ...] = ()
+
+    @property
+    def with_fields(self) -> int:
+        """Count the documents whose titles are counted apart."""
+        return sum(entry.documents for entry in self.segments if entry.title_tokens is not None)
 
     @property
     def fingerprint(self) -> str:

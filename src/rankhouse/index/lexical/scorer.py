@@ -20,8 +20,8 @@ from rankhouse.core.nouns import FloatArray
 from rankhouse.index.index import KNOWN_TERMS, Index
 from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.kernel import Float32s, Float64s, Int32s, Int64s, TermScores
-from rankhouse.index.lexical.segment import DECODED
-from rankhouse.index.lexical.weighting import Collection, Ratio, Sum, TermCounts, Weighting
+from rankhouse.index.lexical.segment import DECODED, Segment
+from rankhouse.index.lexical.weighting import Collection, FieldCounts, Ratio, Sum, TermCounts, Weighting
 
 Weighted = Mapping[str, tuple[float, TermCounts]]
 """The terms of a query in the order of the sum, with their weights as they are scored and their counts."""
@@ -64,12 +64,14 @@ class TermAddend(NamedTuple):
         counts: Of the term, in the whole index.
         tf: Its occurrences in the document.
         value: What it adds; the engine's own float32 number.
+        joined: The count that is scored: ``tf``, or as the model joins those of title and text.
     """
 
     boost: float
     counts: TermCounts
     tf: int
     value: float
+    joined: float
 
 
 class DocumentScore(NamedTuple):
@@ -276,7 +278,7 @@ class Scorer:
                 own[term] = known[term]
                 continue
             highest, packed = table[term].highest, table[term].packed
-            if has_formula or highest > LARGEST_TABLE_TF:
+            if has_formula or highest > LARGEST_TABLE_TF or self._model.joined is not None:
                 own[term] = counts, _HEAD.pack(0, -1) + packed
                 for position, number in enumerate(table[term].numbers):
                     if number < 0:
@@ -310,10 +312,20 @@ class Scorer:
     def _score_postings(self, position: int, number: int, boost: float, counts: TermCounts) -> TermScores:
         """Score a term's postings in one segment."""
         segment = self._index.segments[position]
-        rows, tf = segment.postings(number)
+        rows, tf = self._postings(segment, number)
         length = segment.lengths_among_all(exact=self._model.exact_lengths)[rows]
         scores = self._model.term(tf, length.astype(np.float64), counts, self._collection, boost=boost)
         return TermScores(rows, scores.astype(np.float32).astype(np.float64))
+
+    def _postings(self, segment: Segment, number: int) -> tuple[Int32s, NDArray[Any]]:
+        """Return the rows of a term's documents, and its count in each, of several fields as joined."""
+        rows, tf = segment.postings(number)
+        if self._model.joined is None:
+            return rows, tf
+        every, titles = segment.lengths_among_all(exact=True)[rows], segment.title_lengths[rows]
+        title = segment.title_counts(number)
+        fields = [part.astype(np.float64) for part in (title, tf - title, titles, every - titles)]
+        return rows, self._model.joined(FieldCounts(*fields), self._collection)
 
     def _rank_plainly(self, terms: Weighted, k: int, *, every: bool) -> Hits:
         """Find the best k documents by adding up all postings."""
@@ -355,11 +367,16 @@ class Scorer:
         length = np.array([tokens if model.exact_lengths else DECODED[segment.codes[there]]], np.float64)
         addends, total = dict[str, TermAddend](), 0.0
         for term, (boost, counts) in terms.items():
-            tf, value = held.get(term, 0), 0.0
+            tf = joined = held.get(term, 0)
+            value = 0.0
             if tf:
-                [score] = model.term(np.array([tf]), length, counts, self._collection, boost=boost)
+                if model.joined is not None:
+                    number = self._index.look_up((term,))[term].numbers[self._index.segments.index(segment)]
+                    rows, counted = self._postings(segment, number)
+                    [joined] = counted[rows == segment.among_all(np.array([there]))].tolist()
+                [score] = model.term(np.array([joined]), length, counts, self._collection, boost=boost)
                 value = float(np.float32(score))
-            addends[term] = TermAddend(boost, counts, tf, value)
+            addends[term] = TermAddend(boost, counts, tf, value=value, joined=joined)
             total += value
         prior = None if (priors := self._prior(length, terms)) is None else float(priors[0])
         score = float(np.float32(total + (prior or 0.0)))

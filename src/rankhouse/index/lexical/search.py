@@ -292,6 +292,12 @@ class Retriever:
         self.k = min(search.k, max(1, self.source.collection.documents))
         self.model = _model(search.model)
         self.feedback = _feedback(search.feedback) if search.feedback else None
+        collection = self.source.collection
+        if self.model.joined is not None and collection.with_fields < collection.documents:
+            raise WrongUse(
+                f"{search.model}: needs an index that counts the terms of titles and texts apart; build it "
+                'with  rankhouse index --field title,text, or Index.build(..., field="title,text")'
+            )
         if self.feedback is not None and self.model.asked is not None:
             raise WrongUse(
                 f"{search.model} weighs the query's terms itself, and feedback would be weighed twice: leave "

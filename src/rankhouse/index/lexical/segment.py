@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical import packing
-from rankhouse.index.lexical.kernel import Bytes, Forward, Int32s, Int64s, Vocabulary, tally
+from rankhouse.index.lexical.kernel import Bytes, Forward, Int32s, Int64s, Vocabulary, scatter, tally
 from rankhouse.index.lexical.manifest import DEAD, OPTIONAL, REBUILD, check_files, map_file
 from rankhouse.index.lexical.packing import AREA
 from rankhouse.index.lexical.store import DocumentStore, NoTexts, Strings
@@ -121,6 +121,7 @@ class Segment(TermLists):
     Attributes:
         documents: How many it has, deleted ones left out.
         terms: The terms, by number.
+        has_fields: Whether titles are counted apart, so that the rest is the text's.
         dead: The rows of deleted documents among all, ascending, (n,) int32.
         ids: Ids of the documents.
     """
@@ -143,6 +144,7 @@ class Segment(TermLists):
         every = Strings(self._map("ids.bin"), self._map("ids_at.npy"))
         self.ids, self._every_id = Strings(every.blob, every.offsets, self._alive), every
         self._store = self._mapped_store(sums) if "store.bin" in sums else None
+        self.has_fields = "title_tfs.npy" in sums
 
     def _mapped_store(self, sums: dict[str, FileSum]) -> DocumentStore:
         store, blocks = self._map("store.bin"), (self._map("block_rows.npy"), self._map("block_starts.npy"))
@@ -235,6 +237,32 @@ class Segment(TermLists):
             alive = ~np.isin(rows, self.dead)
             rows, counts = self.among_alive(rows[alive].astype(np.int64)).astype(np.int32), counts[alive]
         return rows, counts
+
+    @cached_property
+    def title_lengths(self) -> Int32s:
+        """True length of every document's title, deleted ones included."""
+        return self._map("title_lengths.npy").whole()
+
+    @cached_property
+    def _title_tfs(self) -> tuple[CheckedArray[Any], Int64s]:
+        """The counts in titles, list after list, and where each list begins."""
+        return self._map("title_tfs.npy"), np.cumsum([0, *self._frequencies.whole().tolist()])
+
+    def title_counts(self, number: int) -> NDArray[Any]:
+        """Return a term's count in the title of each document of its list."""
+        counts, at = self._title_tfs
+        return counts[at[number] : at[number + 1]]
+
+    def title_bags_among_all(self, rows: Int64s) -> NDArray[Any]:
+        """Return the counts in titles of the terms that :meth:`bags_among_all` gives of ascending rows."""
+        ends, terms, _ = self.bags_among_all(np.arange(self.rows))
+        places = scatter(
+            Forward(ends, terms, np.arange(len(terms), dtype=np.uint32)), len(self.terms)
+        ).payload
+        tfs = self._title_tfs[0].whole()
+        counts, takes = np.empty_like(tfs), np.zeros(self.rows, bool)
+        counts[places], takes[rows] = tfs, True
+        return np.asarray(counts[np.repeat(takes, np.diff(ends))])
 
     # --- documents ----------------------------------------------------------------------------------------
 

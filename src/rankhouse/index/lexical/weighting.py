@@ -34,12 +34,16 @@ class Collection(NamedTuple):
         with_text: Documents whose title or text is not blank; those that Anserini would index.
         with_terms: Documents that have at least one term; Lucene's "documents with the field".
         tokens: Occurrences of all terms.
+        with_fields: Documents whose titles are counted apart.
+        title_tokens: Occurrences of all terms in these titles.
     """
 
     documents: int
     with_text: int
     with_terms: int
     tokens: int
+    with_fields: int = 0
+    title_tokens: int = 0
 
     @property
     def mean_length(self) -> float:
@@ -109,9 +113,18 @@ class Prior(NamedTuple):
         return np.asarray(constant + weight * self.norm(length))
 
 
+class FieldCounts(NamedTuple):
+    """Counts of a term in titles and in texts, and how long these are; (n,) float64 each."""
+
+    title: Floats
+    text: Floats
+    title_length: Floats
+    text_length: Floats
+
+
 Asked = Mapping[str, tuple[float, TermCounts]]
 """The terms of a query that documents hold: how often each occurs in it, and its counts."""
-LeafFormula = Callable[[int, float, TermCounts, Collection], dict[str, float]]
+LeafFormula = Callable[[float, float, TermCounts, Collection], dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -126,6 +139,7 @@ class Weighting:
         exact_lengths: True lengths instead of Lucene's one-byte ones.
         log_scores: Scores are log probabilities; feedback weighs documents by their exponential.
         mean: Boosts are divided by their sum before anything else.
+        joined: (counts in each field, collection) -> the counts that ``term`` scores; None: those in both.
         asked: (terms of a query, collection) -> the boost of each; None: how often it occurs there.
         leaves: (tf, length, counts of the term, collection) -> the numbers that a term's score is made of, by
             their names in the formula, for people to look at.
@@ -140,6 +154,7 @@ class Weighting:
     exact_lengths: bool = False
     log_scores: bool = False
     mean: bool = False
+    joined: Callable[[FieldCounts, Collection], Floats] | None = None
     asked: Callable[[Asked, Collection], dict[str, float]] | None = None
     leaves: LeafFormula = lambda *_: {}
     addends: tuple[str, ...] = ()
@@ -215,7 +230,7 @@ def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene", query: str =
             tf, length, lucene_idf(counts, collection), boost, k1=k1, b=b, mean=collection.mean_length
         )
 
-    def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
+    def leaves(tf: float, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
         idf, mean = lucene_idf(counts, collection), collection.mean_length
         saturation = bm25(np.array([tf]), np.array([length]), 1.0, 1.0, k1=k1, b=b, mean=mean)
         facts = {"idf": idf, "saturation": float(saturation[0])}
@@ -241,6 +256,42 @@ def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene", query: str =
     )
 
 
+def _bm25f(
+    title: float = 2, text: float = 1, k1: float = 0.9, b_title: float = 0.4, b_text: float = 0.4
+) -> Weighting:
+    """BM25F: what a term counts in title and text is divided by their lengths, weighed and added first.
+
+    idf tf' / (k1 + tf'), tf' the sum over fields of weight tf / (1 - b + b length / mean length) (Zaragoza,
+    Craswell, Taylor, Saria & Robertson, TREC 2004; Robertson & Zaragoza 2009, section 3.6). idf counts the
+    documents with the term in either field; lengths are true ones, means are over documents with any term.
+    """
+    weights, shares = {"title": title, "text": text}, {"b_title": b_title, "b_text": b_text}
+    for name, value in (*weights.items(), ("k1", k1)):
+        _check("bm25f", name, value, 0 <= value <= _MOST, what="0 or more, and at most 10,000")
+    for name, value in shares.items():
+        _check("bm25f", name, value, 0 <= value <= 1, what="between 0 and 1")
+    _check("bm25f", "text", text, title + text > 0, what="above 0 where title is 0")
+
+    def joined(counts: FieldCounts, collection: Collection) -> Floats:
+        tokens = np.array([collection.title_tokens, collection.tokens - collection.title_tokens])
+        means = np.maximum(tokens / max(1, collection.with_terms), _LEAST)
+        # A norm is 0 with b = 1 where a field is empty, and so is its count.
+        of_title = np.maximum(1 - b_title + b_title * counts.title_length / means[0], _LEAST)
+        of_text = np.maximum(1 - b_text + b_text * counts.text_length / means[1], _LEAST)
+        return np.asarray(title * counts.title / of_title + text * counts.text / of_text)
+
+    def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
+        del length  # it is in the count
+        return np.asarray(boost * lucene_idf(counts, collection) * tf / np.maximum(k1 + tf, _LEAST))
+
+    def leaves(tf: float, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
+        facts = {"idf": lucene_idf(counts, collection), "saturation": tf / max(k1 + tf, _LEAST)}
+        return facts | {"tf of both fields": tf, "k1": k1} | weights | shares | {"length": length}
+
+    notation = write("bm25f", **weights, k1=k1, **shares)
+    return Weighting(notation, term, joined=joined, exact_lengths=True, leaves=leaves)
+
+
 def _ql(mu: float | None = None, form: str = "lucene", combine: str = "mean") -> Weighting:
     """Query likelihood with Dirichlet smoothing, in Lucene's form (mu 1000) or Indri's (mu 2500)."""
     _check("ql", "form", form, form in ("lucene", "indri"), what='"lucene" or "indri"')
@@ -253,7 +304,7 @@ def _ql(mu: float | None = None, form: str = "lucene", combine: str = "mean") ->
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
         return dirichlet(tf, length, lucene_probability(counts, collection), boost, mu=chosen)
 
-    def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
+    def leaves(tf: float, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
         p = lucene_probability(counts, collection)
         weight, norm = _dirichlet_weight(np.array(tf), p, chosen), _dirichlet_norm(np.array(length), chosen)
         # Named as in Lucene's own explanations.
@@ -285,7 +336,7 @@ def _indri(mu: float, combine: str) -> Weighting:
         constant = sum(boost * math.log(share(counts, collection)) for boost, counts in boosts)
         return constant, sum(boost for boost, _ in boosts)
 
-    def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
+    def leaves(tf: float, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
         del length  # it is all in the prior
         p = share(counts, collection)
         return {"term weight": float(_dirichlet_weight(np.array(tf), p, mu)), "p": p, "mu": mu}
@@ -303,11 +354,7 @@ def _indri(mu: float, combine: str) -> Weighting:
 def _jm(lambda_: float = 0.1) -> Weighting:
     """Query likelihood with Jelinek-Mercer smoothing; lambda is the collection's share."""
     _check(
-        "jm",
-        "lambda",
-        lambda_,
-        _LEAST <= lambda_ < 1,
-        what="between 0 and 1, both excluded, and 1e-9 or more",
+        "jm", "lambda", lambda_, _LEAST <= lambda_ < 1, what="between 0 and 1, both excluded, at least 1e-9"
     )
 
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
@@ -315,7 +362,7 @@ def _jm(lambda_: float = 0.1) -> Weighting:
         p = lucene_probability(counts, collection)
         return jelinek_mercer(tf, np.maximum(length, 1), p, boost, weight=lambda_)
 
-    def leaves(tf: int, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
+    def leaves(tf: float, length: float, counts: TermCounts, collection: Collection) -> dict[str, float]:
         del tf  # it stands beside them
         return {"p": lucene_probability(counts, collection), "lambda": lambda_, "length": length}
 
@@ -344,6 +391,7 @@ def _check(model: str, name: str, value: object, accepted: bool, what: str) -> N
 
 WEIGHTINGS: dict[str, Callable[..., Weighting]] = {
     "bm25": _bm25,
+    "bm25f": _bm25f,
     "ql": _ql,
     "jm": _jm,
     "impact": _impact,

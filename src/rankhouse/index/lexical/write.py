@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rankhouse.index.lexical import packing
 from rankhouse.index.lexical.kernel import (
     Bytes,
+    Counts,
     Forward,
     Int32s,
     Int64s,
@@ -28,20 +29,48 @@ from rankhouse.index.lexical.store import Strings
 from rankhouse.io.checksums import FileSum, file_sum
 
 
+class Titles(NamedTuple):
+    """Titles as a part of the documents: counts in them, an entry of the forward index each, and lengths."""
+
+    counts: Counts
+    lengths: Int32s
+
+
 def write_arrays(folder: Path, ids: list[str], terms: Sequence[str], tokens: Int32s, lengths: Int32s) -> None:
     """Write everything of a segment but its store.
 
     Args:
         tokens: Term numbers of all documents, one after the other; overwritten.
+        lengths: Tokens of each document, (rows, 1), or of its title and then its text, (rows, 2).
     """
-    write_counted(folder, ids, terms, invert(tokens, lengths, len(terms)), lengths=lengths)
+    every, title = lengths.sum(1, dtype=np.int32), lengths[:, 0].copy()
+    if lengths.shape[1] == 1:
+        write_counted(folder, ids, terms, invert(tokens, every, len(terms)), lengths=every)
+        return
+    first, before = np.cumsum(every) - every, np.cumsum(title) - title
+    own = tokens[np.repeat(first - before, title) + np.arange(int(title.sum()))]
+    titles, forward = invert(own, title, len(terms)), invert(tokens, every, len(terms))
+    # A document's terms stand in the order of their first occurrence: those of the title come first.
+    counts, distinct = np.zeros(len(forward.terms), titles.tfs.dtype), np.diff(titles.ends)
+    counts[np.repeat(forward.ends[:-1] - titles.ends[:-1], distinct) + np.arange(len(titles.tfs))] = (
+        titles.tfs
+    )
+    write_counted(folder, ids, terms, forward, lengths=every, titles=Titles(counts, title))
 
 
 def write_counted(
-    folder: Path, ids: list[str], terms: Sequence[str], forward: Forward, lengths: Int32s
+    folder: Path,
+    ids: list[str],
+    terms: Sequence[str],
+    forward: Forward,
+    lengths: Int32s,
+    titles: Titles | None = None,
 ) -> None:
     """Write what :func:`write_arrays` writes, where the terms of all documents are counted already."""
     terms, forward = _by_frequency(terms, forward)
+    if titles is not None:
+        counts = scatter(forward._replace(tfs=titles.counts), len(terms)).payload
+        save_arrays(folder, title_tfs=counts, title_lengths=titles.lengths)
     packed, at = packing.pack_forward(forward)
     save_arrays(folder, forward=packed, forward_at=at)
     save_arrays(folder, occurrences=_small(tally(forward.terms, len(terms), forward.tfs)))
