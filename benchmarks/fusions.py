@@ -9,11 +9,17 @@ in WORK, so only the first call takes long (about 150 passages a second on one c
 then the mean over collections, the least difference to BM25, to the vectors and to rrf, and on how many
 collections each fusion is significantly better or worse than rrf (two-sided randomization test, p < 0.05, not
 corrected).
+
+    python benchmarks/fusions.py COLLECTIONS WORK --fields [--data scifact nfcorpus cacm]
+
+compares title and text weighted apart (bm25f) with both as one text instead, without vectors; each value
+comes with its difference to the bm25 before it, of the same k1 and b, and the p of that test.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,6 +52,13 @@ DATA = (
 )
 DATA += ("nfcorpus",)
 WEIGHTS = (0.3, 0.5, 0.7)
+WITH_TITLES = ("scifact", "nfcorpus", "cacm", "cranfield", "clapnq")
+FIELDS = (
+    "bm25",
+    *(f"bm25f(title={weight})" for weight in (1, 2, 3, 5)),
+    "bm25(k1=1.2, b=0.75)",
+    *(f"bm25f(title={weight}, k1=1.2, b_title=0.75, b_text=0.75)" for weight in (1, 2, 3, 5)),
+)
 MEASURE = "nDCG@10"
 
 
@@ -54,20 +67,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("collections", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--data", nargs="+", default=DATA)
+    parser.add_argument("--data", nargs="+")
+    parser.add_argument("--fields", action="store_true", help="compare weights of title and text instead")
     parser.add_argument("--depth", type=int, default=1000, help="documents of each run that are fused")
     given = parser.parse_args()
     table: dict[str, dict[str, np.ndarray]] = {}
-    for name in given.data:
+    for name in given.data or (WITH_TITLES if given.fields else DATA):
         queries, qrels = asked(given.collections / name)
-        index = opened(given.collections / name, given.work / name)
-        runs = made(index, queries, given.depth)
-        table[name] = {system: per_query(run, qrels) for system, run in runs.items()}
-        if name == given.data[0]:
+        if given.fields:
+            index = with_fields(given.collections / name, given.work / f"{name}-fields")
+            runs = {model: index.retrieve(queries, model, k=given.depth) for model in FIELDS}
+            rates = {model: rate(index, queries, model) for model in ("bm25", "bm25f")}
+            print(
+                f"{name}: bm25 {rates['bm25']:,.0f} q/s, bm25f {rates['bm25f']:,.0f} q/s, k = 10, new terms"
+            )
+        else:
+            index = opened(given.collections / name, given.work / name)
+            runs = made(index, queries, given.depth)
+        if not table:
             print("collection", "queries", *runs, sep="\t")
-        shown = (f"{values.mean():.4f}" for values in table[name].values())
+        table[name] = {system: per_query(run, qrels) for system, run in runs.items()}
+        shown = [f"{values.mean():.4f}" for values in table[name].values()]
+        if given.fields:
+            shown = against_bm25(table[name])
         print(name, len(next(iter(table[name].values()))), *shown, sep="\t", flush=True)
-    summary(table)
+    if not given.fields:
+        summary(table)
 
 
 def asked(folder: Path) -> tuple[list[Query], Qrels]:
@@ -88,6 +113,35 @@ def opened(folder: Path, work: Path) -> rh.Index:
         index.encode(f"biencoder({str(minilm())!r})", split=f"words({PASSAGE_WORDS})")
         (work / "done").touch()
     return rh.Index.open(work / "index")
+
+
+def with_fields(folder: Path, work: Path) -> rh.Index:
+    """Open the index of a collection that counts titles apart, or make it."""
+    if not (work / "manifest.json").exists():
+        rh.Index.build(read_documents([folder / "corpus.jsonl.gz"]), work, field="title,text")
+    return rh.Index.open(work)
+
+
+def against_bm25(values: Mapping[str, np.ndarray]) -> list[str]:
+    """Return means, and those of bm25f with the difference to the bm25 before it and its p."""
+    shown, bm25 = [], np.empty(0)
+    for system, own in values.items():
+        shown.append(f"{own.mean():.4f}")
+        if system.startswith("bm25f"):
+            p = float(randomization_test((own - bm25)[None])[0])
+            shown[-1] += f" {(own - bm25).mean():+.4f} p={p:.3f}"
+        else:
+            bm25 = own
+    return shown
+
+
+def rate(index: rh.Index, queries: list[Query], model: str) -> float:
+    """Return how many queries a second of processor time an index answers that was just opened."""
+    fresh = rh.Index.open(index.path)
+    fresh.retrieve(queries[:1], model, k=10)
+    started = time.process_time()
+    fresh.retrieve(queries, model, k=10)
+    return len(queries) / (time.process_time() - started)
 
 
 def made(index: rh.Index, queries: list[Query], depth: int) -> Mapping[str, Run]:

@@ -84,6 +84,7 @@ def test_index_replaces_and_deletes_documents_in_place(files, run):
         (["more.tsv", "--append", "--update"], "--append and --update exclude each other"),
         (["more.tsv", "--upgrade"], "--upgrade reads no corpus: more.tsv would not be indexed"),
         (["--delete", "none.txt"], "none.txt"),
+        (["more.tsv", "--append", "--field", "title,text"], "my.index does not count titles apart"),
     ],
 )
 def test_what_an_index_is_not_made_of_is_refused(files, run, given, said):
