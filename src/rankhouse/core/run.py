@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 IntArray = NDArray[np.int64]
-_NO_TABLE, _NO_CODES = np.empty(0, object), np.empty(0, np.int32)
 INFINITE_FROM: Final = 2.0**128 - 2.0**103  # what 32 bits round to infinity
 TOO_LARGE: Final = "is beyond 3.4e+38, the largest of 32 bits; divide all scores by the same number"
 
@@ -91,8 +90,10 @@ class Run(Mapping[str, Ranking]):
             scores: Of every row, strictly falling within a query.
             ids: Of every row.
         """
-        run = cls(queries, offsets, _NO_TABLE, _NO_CODES, scores=scores)
-        run._read, run._ids = None, ids
+        run = cls.__new__(cls)  # a query asked alone pays for each step
+        run._queries, run._offsets, run._scores = dict(queries), offsets, scores  # noqa: SLF001 - its own
+        run._read, run._ids = None, ids  # noqa: SLF001 - its own
+        offsets.flags.writeable = scores.flags.writeable = False
         return run
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -231,9 +232,10 @@ class Run(Mapping[str, Ranking]):
             return self.restrict(list(self)[query_id])
         if (row := self._queries.get(query_id)) is None:
             raise UnknownQuery(query_id, self._queries)
-        span = slice(self._offsets[row], self._offsets[row + 1])
+        start, stop = self._offsets[row : row + 2].tolist()  # numpy's own numbers take longer
+        span = slice(start, stop)
         if self._read is None and self._ids is not None:
-            return Ranking(tuple(self._ids.names(span.start, span.stop)), self._scores[span])
+            return Ranking(tuple(self._ids.names(start, stop)), self._scores[span])
         return Ranking(tuple(self._table[self._codes[span]]), self._scores[span])
 
     def __iter__(self) -> Iterator[str]:

@@ -244,14 +244,16 @@ class Scorer:
     def _records(self, fresh: Mapping[str, TermCounts]) -> Known:
         """Return the records of terms, but for those whose scores the kernel has no formula for."""
         form, collection, table = self._model.form, self._collection, self._index.look_up(fresh)
-        records = {term: (counts, b"") for term, counts in fresh.items() if not counts.documents}
-        held = {term: counts for term, counts in fresh.items() if counts.documents}
-        if isinstance(form, Ratio):
-            for term, counts in held.items():
-                _, highest, packed = table[term]
+        records, held = Known(), dict[str, TermCounts]()
+        for term, counts in fresh.items():
+            _, highest, packed = table[term]
+            if not counts.documents:
+                records[term] = counts, b""
+            elif isinstance(form, Ratio):
                 records[term] = counts, _HEAD.pack(form.fact(counts, collection), highest) + packed
-        elif isinstance(form, Sum):
-            held = {term: counts for term, counts in held.items() if table[term].highest <= _LARGEST_RISE}
+            elif isinstance(form, Sum) and highest <= _LARGEST_RISE:
+                held[term] = counts
+        if isinstance(form, Sum):
             sizes = np.array([table[term].highest + 1 for term in held], np.int64)
             ends = np.cumsum(sizes)
             tf = np.arange(sizes.sum()) - np.repeat(ends - sizes, sizes)

@@ -29,6 +29,7 @@ from rankhouse.core.run import RowIds, Run
 from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
+from rankhouse.index.lexical.kernel import Int64s
 from rankhouse.index.lexical.result_ids import IndexIds
 from rankhouse.index.lexical.scorer import NO_HITS, Counted, DocumentScore, Hits, Scorer, Weighted
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Collection, TermCounts, Weighting
@@ -211,12 +212,16 @@ def retrieve(
     return run_of(queries, answers, engine.source.ids_of(answers))
 
 
+@lru_cache(maxsize=16)
+def _ends(rows: int) -> Int64s:
+    return np.array([0, rows])
+
+
 def run_of(queries: Sequence[Query], answers: Sequence[Hits], ids: RowIds) -> Run:
     """Return the run of hits in the order of the queries; equal scores are lowered, see above."""
     if len(answers) == 1:
         scores = answers[0].scores
-        offsets = np.array([0, len(scores)])
-        return Run.pending({queries[0].id: 0}, offsets, strictly_falling(scores), ids)
+        return Run.pending({queries[0].id: 0}, _ends(len(scores)), strictly_falling(scores), ids)
     offsets = np.cumsum([0, *(len(hits.rows) for hits in answers)])
     scores = np.concatenate([NO_HITS.scores, *(hits.scores for hits in answers)])
     names = {query.id: number for number, query in enumerate(queries)}
