@@ -11,13 +11,14 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.nouns import FloatArray
-from rankhouse.index.index import KNOWN_TERMS, Index
+from rankhouse.index.index import KNOWN_TERMS, Index, Term
 from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.kernel import Float32s, Float64s, Int32s, Int64s, TermScores
 from rankhouse.index.lexical.segment import DECODED, Segment
@@ -160,6 +161,9 @@ class Scorer:
         counts = np.empty(many, np.int64)
         self._ask(queries, (PRUNING, k, every), (rows, scores, counts, matches))
         rows = self._index.among_alive(rows)
+        if many == 1:
+            n = counts.item()
+            return [Hits(rows[:n], scores[:n])]
         ends = zip(range(0, many * k, k), counts.tolist(), strict=True)
         return [Hits(rows[start : start + n], scores[start : start + n]) for start, n in ends]
 
@@ -231,19 +235,19 @@ class Scorer:
     def _learn(self, queries: Asked) -> Known:
         """Return what is known of terms, of which those that are new are looked up all at once."""
         known = self._known if len(self._known) <= KNOWN_TERMS else {}
-        own = [t for terms in queries if isinstance(terms, list) for t in terms if t not in known]
-        table = self._index.look_up(own)
-        fresh = {term: table[term].counts for term in own}
+        table, fresh = self._index.look_up(chain.from_iterable(queries)), dict[str, TermCounts]()
         for terms in queries:
-            if not isinstance(terms, list):
+            if isinstance(terms, list):
+                fresh |= {t: table[t].counts for t in terms if t not in known}
+            else:
                 fresh |= {t: counts for t, (_, counts) in terms.items() if known.get(t, (None,))[0] != counts}
-        known.update(self._records(fresh))
+        known.update(self._records(fresh, table))
         self._known = known
         return known
 
-    def _records(self, fresh: Mapping[str, TermCounts]) -> Known:
+    def _records(self, fresh: Mapping[str, TermCounts], table: Mapping[str, Term]) -> Known:
         """Return the records of terms, but for those whose scores the kernel has no formula for."""
-        form, collection, table = self._model.form, self._collection, self._index.look_up(fresh)
+        form, collection = self._model.form, self._collection
         records, held = Known(), dict[str, TermCounts]()
         for term, counts in fresh.items():
             _, highest, packed = table[term]
