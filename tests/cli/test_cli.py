@@ -151,7 +151,7 @@ def test_search_shows_titles_and_snippets(files, run):
     assert "steer them into the harbour" in shown.stdout
     assert all(line == line.rstrip() for line in shown.stdout.splitlines())
     unknown = run("search", "--index", "my.index", "--query", "x", "--model", "dens('a')")
-    assert 'did you mean "dense"?); choose from: bm25, dense, impact, jm, ql' in unknown.stderr
+    assert 'did you mean "dense"?); choose from: bm25, bm25f, dense, impact, jm, ql' in unknown.stderr
     bare = run("search", "--index", "my.index", "--query", "x", "--model", "dense")
     assert "write  dense(RANKER)" in bare.stderr
     rows = json.loads(run("search", "--index", "my.index", "--query", "water", "-k", 1, "--json").stdout)
