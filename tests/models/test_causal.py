@@ -229,12 +229,53 @@ def test_a_chat_template_for_pairs_is_read_as_sentence_transformers_reads_it(bot
     )
     model = bundle.load(tmp_path / "chat")
     np.testing.assert_allclose(NeuralRanker(model, fp32).score(pairs), expected, atol=1e-4)
+    back = written_back(NeuralRanker(model, fp32), tmp_path / "back", pairs)
+    np.testing.assert_allclose(back, expected, atol=1e-4)
     assert "Does it answer?" in json.dumps(model.policy["prompt"])
     settings = json.loads((tmp_path / "chat" / "sentence_bert_config.json").read_text())
     del settings["modality_config"]["message"]  # then the library reads bare pairs, and no template
     (tmp_path / "chat" / "sentence_bert_config.json").write_text(json.dumps(settings))
     with pytest.raises(BadModel, match="a decoder whose prompt is not known"):
         bundle.load(tmp_path / "chat")
+
+
+def written_back(ranker, folder, pairs):
+    """Scores of pairs by sentence-transformers, of what is written for it."""
+    library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
+    from rankhouse.hosts.sentence_transformers import save
+
+    save(ranker, folder)
+    theirs = library.CrossEncoder(str(folder), device="cpu")
+    return theirs.predict([(p.query.text, p.passage.text) for p in pairs], show_progress_bar=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("Qwen3ForCausalLM", {"prompt": "qwen3-reranker"}),
+        ("Qwen3ForCausalLM", {"prompt": "qwen3-reranker", "scale": "probability"}),
+        ("Qwen3ForCausalLM", {"prompt": "qwen3-reranker", "scale": "logit"}),
+        ("Qwen3ForSequenceClassification", {"prompt": "qwen3-reranker"}),
+        ("LlamaForCausalLM", {"prompt": ('Say "{query}"\n\t{document} {{ no }} ja:',), "targets": ("yes",)}),
+    ],
+)
+def test_a_decoder_is_written_with_its_prompt_as_a_chat_template(kind, options, decoder, fp32, tmp_path):
+    ranker = NeuralRanker(open_causal(decoder(kind), **options), fp32)
+    pairs = make_pairs(20, 5)
+    np.testing.assert_allclose(written_back(ranker, tmp_path / "back", pairs), ranker.score(pairs), atol=1e-4)
+    again = NeuralRanker(bundle.load(tmp_path / "back"), fp32)
+    if again.model.policy["scale"] == ranker.model.policy["scale"]:
+        np.testing.assert_allclose(again.score(pairs), ranker.score(pairs), atol=1e-5)
+
+
+def test_a_prompt_whose_segments_would_join_is_not_written(decoder, fp32, tmp_path):
+    from rankhouse.hosts.sentence_transformers import save
+
+    prompt = ("Query: {query} st", "orm {document}", "Relevant:")
+    ranker = NeuralRanker(open_causal(decoder("Qwen3ForCausalLM"), prompt, targets=("yes", "no")), fp32)
+    with pytest.raises(WrongUse, match="tokenised apart"):
+        save(ranker, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
 
 
 def test_a_decoder_whose_output_layer_is_more_than_one_product_is_refused(tmp_path):

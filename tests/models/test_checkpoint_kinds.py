@@ -127,7 +127,6 @@ def test_other_networks_are_refused_by_name(config, said, tmp_path, fp32):
             {},
             "sparse",
         ),
-        (["sentence_transformers.models.Router"], {}, "router"),
         (["sentence_transformers.models.Transformer", "pylate.models.Dense.Dense"], {}, "colbert"),
         (
             ["sentence_transformers.base.modules.transformer.Transformer"],

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.hosts.sentence_transformers import save as save_as_sentence_transformers
 from rankhouse.models import bundle
@@ -190,8 +190,33 @@ def test_a_crossencoder_of_modules_equals_the_library(kind, pooling, chains, fp3
     np.testing.assert_allclose([ranker.score([pair])[0] for pair in pairs[::-1]][::-1], scores, atol=1e-6)
     ranker.save(tmp_path / "bundle")
     np.testing.assert_array_equal(bundle.open_ranker(str(tmp_path / "bundle"), fp32).score(pairs), scores)
-    probability = NeuralRanker(open_crossencoder(folder, scale="probability"), fp32).score(pairs)
-    np.testing.assert_allclose(probability[whole], theirs.predict(texts)[whole], atol=1e-5)
+    save_as_sentence_transformers(ranker, tmp_path / "back")
+    back = library.CrossEncoder(str(tmp_path / "back"), device="cpu")
+    np.testing.assert_allclose(back.predict(texts)[whole], expected[whole], atol=1e-5)
+    likely = NeuralRanker(open_crossencoder(folder, scale="probability"), fp32)
+    np.testing.assert_allclose(likely.score(pairs)[whole], theirs.predict(texts)[whole], atol=1e-5)
+    save_as_sentence_transformers(likely, tmp_path / "likely")
+    back = library.CrossEncoder(str(tmp_path / "likely"), device="cpu")
+    np.testing.assert_allclose(back.predict(texts)[whole], theirs.predict(texts)[whole], atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", ["logprob", "probability", "log-odds", "logit"])
+def test_a_chain_of_two_classes_is_written_as_one_number(scale, chains, fp32, tmp_path):
+    from safetensors.torch import save_file
+
+    folder = shutil.copytree(chains("bert", "scores"), tmp_path / "own")
+    torch.manual_seed(5)
+    save_file(
+        {"linear.weight": torch.randn(2, 32), "linear.bias": torch.randn(2)},
+        folder / "4_Dense" / "model.safetensors",
+    )
+    edit_config(folder / "4_Dense", {"out_features": 2})
+    ranker = NeuralRanker(open_crossencoder(str(folder), scale=scale), fp32)
+    pairs = [pair for pair in make_pairs(20, 5) if len(pair.passage.text) < 150]
+    save_as_sentence_transformers(ranker, tmp_path / "back")
+    back = library.CrossEncoder(str(tmp_path / "back"), device="cpu")
+    texts = [(pair.query.text, pair.passage.text) for pair in pairs]
+    np.testing.assert_allclose(back.predict(texts, show_progress_bar=False), ranker.score(pairs), atol=1e-5)
 
 
 @pytest.mark.parametrize("layout", ["plain", "model2vec"])
@@ -328,8 +353,9 @@ def test_a_name_says_dot_product_where_the_folder_does_not(chains, tmp_path):
     for name in ("models--own--msmarco-tas-b/snapshots/0a1b2c", "one@host/own-dot-v1"):
         assert open_biencoder(str(shutil.copytree(copy, tmp_path / name))).policy["similarity"] == "dot"
     (copy / "config_sentence_transformers.json").write_text('{"similarity_fn_name": "manhattan"}')
-    with pytest.raises(BadModel, match="by 'manhattan'; read here are dot, cosine, euclidean"):
+    with pytest.raises(BadModel, match="by 'manhattan'; read here are dot, cosine, euclidean.*similarity="):
         open_biencoder(str(copy))
+    assert open_biencoder(str(copy), similarity="l2").policy["similarity"] == "l2"
 
 
 @pytest.mark.parametrize("kind", ["chain", "classifier"])
@@ -352,5 +378,9 @@ def test_a_prompt_before_the_queries_of_a_crossencoder_is_read(kind, chains, che
     bundle.save(ranker.model, tmp_path / "bundle")
     again = bundle.open_ranker(str(tmp_path / "bundle"), fp32).score(pairs)
     np.testing.assert_array_equal(again, ranker.score(pairs))
-    with pytest.raises(WrongUse, match="written by"):
-        save_as_sentence_transformers(ranker, tmp_path / "back")
+    save_as_sentence_transformers(ranker, tmp_path / "back")
+    back = library.CrossEncoder(str(tmp_path / "back"), device="cpu")
+    np.testing.assert_allclose(back.predict(texts, show_progress_bar=False), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        bundle.open_ranker(str(tmp_path / "back"), fp32).score(pairs), expected, atol=1e-5
+    )

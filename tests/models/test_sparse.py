@@ -93,6 +93,35 @@ def test_every_pooling_and_a_table_for_queries(pooling, activation, table, maske
         np.testing.assert_array_equal(
             again.query_weights(TEXTS).toarray(), SparseRanker(model, fp32).query_weights(TEXTS).toarray()
         )
+        save_as_sentence_transformers(again, tmp_path / "back")
+        equals_the_library(str(tmp_path / "back"), fp32, model)
+        equals_the_library(str(tmp_path / "back"), fp32, open_sparse(str(tmp_path / "back")))
+
+
+def test_a_table_reads_its_own_length_and_no_other_vocabulary(masked, fp32, tmp_path):
+    folder = tiny.splade(masked("BertForMaskedLM"), tmp_path / "splade", table=True)
+    own = tmp_path / "splade" / "query_0_SparseStaticEmbedding"
+    edit_config(own, {"model_max_length": 8}, "tokenizer_config.json")
+    model = open_sparse(folder)
+    equals_the_library(folder, fp32, model)
+    assert model.encode_queries(["storm " * 20]).lengths.tolist() == [8]
+    words = json.loads((own / "tokenizer.json").read_text())
+    words["normalizer"]["lowercase"] = False
+    (own / "tokenizer.json").write_text(json.dumps(words))
+    edit_config(own, {"do_lower_case": False}, "tokenizer_config.json")
+    with pytest.raises(BadModel, match="by another vocabulary than passages"):
+        open_sparse(folder)
+
+
+def test_settings_that_change_weights_are_refused_by_name(masked, tmp_path):
+    folder = tiny.splade(masked("BertForMaskedLM"), tmp_path / "splade")
+    edit_config(tmp_path / "splade", {"max_active_dims": 16}, "config_sentence_transformers.json")
+    with pytest.raises(BadModel, match="keeps the 16 largest weights of a text"):
+        open_sparse(folder)
+    edit_config(tmp_path / "splade", {"max_active_dims": None}, "config_sentence_transformers.json")
+    edit_config(tmp_path / "splade", {"query_length": 8}, "sentence_bert_config.json")
+    with pytest.raises(BadModel, match="cuts queries and passages at other lengths"):
+        open_sparse(folder)
 
 
 def test_a_table_of_words_in_json_is_read(masked, fp32, tmp_path):

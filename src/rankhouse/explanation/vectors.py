@@ -34,6 +34,7 @@ from rankhouse.models.pair_encoding import TextReader
 from rankhouse.models.ranker import NeuralRanker
 
 SPECIAL, PROMPT, BIAS, QUERY_LENGTH = "special tokens", "prompt", "bias", "length of the query's vector"
+_SIDES = ("query", "passage")
 _EAST_ASIAN = 0x2E80  # from here on, scripts that write words without spaces: each token is a word
 _LEAST_LENGTH = 1e-12
 _IN_CONTEXT = (
@@ -60,7 +61,7 @@ class _Side(NamedTuple):
 
 def explain_biencoder(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
     """Explain a bi-encoder's score: a part for each distinct word of the passage; else by removal."""
-    if not isinstance(ranker, DenseRanker) or not _is_mean(ranker.model):
+    if not isinstance(ranker, DenseRanker) or not all(map(_is_mean, map(ranker.model.side, _SIDES))):
         note = "This ranker's vectors are no means over words, so parts of the text were left out instead."
         return explain_removal(ranker, pair, options).noting(note)
     score = float(ranker.score([pair])[0])
@@ -119,9 +120,9 @@ def _linear(model: BiEncoder, states: Doubles) -> tuple[Doubles, Doubles]:
 
 def _read(ranker: DenseRanker, text: str, side: str) -> _Side:
     """Read a text as "query" or "passage": its states, and which token is whose."""
-    model = ranker.model
+    model = ranker.model.side(side)
     encode = model.encode_queries if side == "query" else model.encode_passages
-    states = ranker.token_states(encode([text])).astype(np.float64)
+    states = ranker.token_states(encode([text]), side).astype(np.float64)
     owned = owners_of(model.text_reader, model.policy[f"{side}_prompt"], text, len(states))
     moved, bias = _linear(model, states)
     return _Side(moved, bias, owned)

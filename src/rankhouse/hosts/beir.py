@@ -7,24 +7,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document, FloatArray
-from rankhouse.hosts.adapters import OpenRanker, RankerLike, TemporarySystem, checked_text
+from rankhouse.hosts.adapters import (
+    OpenRanker,
+    RankerLike,
+    TemporarySystem,
+    checked_text,
+    own_or_numbered,
+)
 from rankhouse.io.inputs import as_queries
 from rankhouse.systems.system import System
 
 
 class CrossEncoder:
-    """A ranker with ``predict``, as ``beir.reranking.Rerank`` calls it.
+    """A ranker with ``predict`` and ``rank``, as ``beir.reranking.Rerank`` and sentence-transformers call it.
+
+    >>> CrossEncoderRerankingEvaluator(samples)(CrossEncoder('crossencoder("DIR")'))  # doctest: +SKIP
 
     Args:
         ranker: A folder, ``crossencoder("DIR", split="sentences(10, 5)")``, or any ranker.
+
+    Attributes:
+        num_labels: One number for a pair.
+        evaluations: What evaluators found: their name -> their numbers.
     """
+
+    num_labels: Final = 1
 
     def __init__(self, ranker: RankerLike) -> None:
         self._open = OpenRanker(ranker)
+        self.evaluations: dict[str, dict[str, float]] = {}
 
     def predict(self, sentences: Sequence[Sequence[str]], **options: object) -> FloatArray:
         """Score pairs of query and text: (n,) float32.
@@ -41,6 +56,47 @@ class CrossEncoder:
         pairs: Sequence[Any] = [sentences] if is_one else sentences
         scores = self._open.scores([_pair(place, pair) for place, pair in enumerate(pairs)])
         return scores[0] if is_one else scores
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        *,
+        return_documents: bool = False,
+        **options: object,
+    ) -> list[dict[str, Any]]:
+        """Order texts for a question: corpus_id (the place in what was given) and score, best first.
+
+        Args:
+            top_k: How many of the best are returned; None for all.
+            return_documents: Add each one's "text".
+            options: As for ``predict``.
+        """
+        del options
+        ids = own_or_numbered([None] * len(documents), "")
+        texts = [checked_text(text, f"document {place:,}") for place, text in enumerate(documents)]
+        order = self._open.order(query, list(map(Document, ids, texts)), top_k)
+        return [
+            {"corpus_id": place, "score": score, **({"text": texts[place]} if return_documents else {})}
+            for place, score in order
+        ]
+
+    @property
+    def model_card_data(self) -> CrossEncoder:
+        """What takes the numbers for a model card: itself."""
+        return self
+
+    def set_evaluation_metrics(
+        self,
+        evaluator: object,
+        metrics: Mapping[str, Any],
+        epoch: int = 0,
+        step: int = 0,
+    ) -> None:
+        """Keep what an evaluator found."""
+        del epoch, step
+        self.evaluations[getattr(evaluator, "name", "") or type(evaluator).__name__] = dict(metrics)
 
 
 def _pair(place: int, given: Sequence[str]) -> tuple[str, str]:

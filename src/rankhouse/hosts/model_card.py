@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _TODO: Final = "TODO"
 _KINDS: Final = {
     "crossencoder": ("cross-encoder", "sentence-transformers", "text-ranking"),
+    "causal": ("decoder", "sentence-transformers", "text-ranking"),
     "biencoder": ("bi-encoder", "sentence-transformers", "sentence-similarity"),
     "sparse": ("sparse encoder", "sentence-transformers", "feature-extraction"),
     "colbert": ("late-interaction encoder", "PyLate", "sentence-similarity"),
@@ -35,11 +36,13 @@ _ENCODER: Final = (
     'model = {kind}("{{name}}")\n'
     'model.similarity(model.encode_query("who steers ships?"), model.encode_document(texts))'
 )
+_PAIRS: Final = (
+    "from sentence_transformers import CrossEncoder\n\n"
+    'CrossEncoder("{name}").rank("who steers ships?", texts, return_documents=True)'
+)
 _OPEN: Final = {
-    "crossencoder": (
-        "from sentence_transformers import CrossEncoder\n\n"
-        'CrossEncoder("{name}").rank("who steers ships?", texts, return_documents=True)'
-    ),
+    "crossencoder": _PAIRS,
+    "causal": _PAIRS,
     "biencoder": _ENCODER.format(kind="SentenceTransformer"),
     "sparse": _ENCODER.format(kind="SparseEncoder"),
     "colbert": _ENCODER.format(kind="MultiVectorEncoder"),

@@ -5,6 +5,7 @@
 | family | opened by | scores |
 |---|---|---|
 | cross-encoder | ``CrossEncoder(DIR)``, ``AutoModelForSequenceClassification`` | of ``predict``: ours |
+| decoder | ``CrossEncoder(DIR)`` | of ``predict``: ours |
 | bi-encoder | ``SentenceTransformer(DIR)`` | of ``similarity``: ours; for l2, its square root |
 | sparse | ``SparseEncoder(DIR)`` | of ``similarity``: ours |
 | ColBERT | ``MultiVectorEncoder(DIR)``, PyLate | of ``similarity``: ours |
@@ -17,15 +18,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.api.rankers import open_ranker
 from rankhouse.core.errors import WrongUse, needs
-from rankhouse.core.nouns import Document
-from rankhouse.hosts import beir
-from rankhouse.hosts.adapters import RankerLike, checked_text, own_or_numbered
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.hosts.beir import CrossEncoder
 from rankhouse.hosts.model_card import ModelCard
 from rankhouse.io.files import PathLike, as_path
 from rankhouse.io.outputs import replacing_folder
@@ -35,113 +36,37 @@ with needs("sentence-transformers", "rankhouse.hosts.sentence_transformers"):
     from tokenizers import Tokenizer
     from torch import Tensor, nn
 
-    from rankhouse.models.sentence_transformers import ResidualDense
+    from rankhouse.hosts.checkpoints import (
+        CONFIG,
+        MODULES,
+        bi_encoder,
+        described_files,
+        late_interaction,
+        layer_files,
+        pooling_files,
+        reader_files,
+        reading,
+        sparse_encoder,
+    )
+    from rankhouse.models.prompts import PromptReader
     from rankhouse.training.folder import COMMAND, SETTINGS
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
+
+__all__ = ["CrossEncoder", "save"]
 
 _ACTIVATIONS: Final = {
     "probability": "torch.nn.modules.activation.Sigmoid",
     "logprob": "torch.nn.modules.activation.LogSigmoid",
 }
 _IDENTITY: Final = "torch.nn.modules.linear.Identity"
-_SIMILARITIES: Final = {"dot": "dot", "cosine": "cosine", "l2": "euclidean"}
-_POOLINGS: Final = {
-    "cls": "cls_token",
-    "max": "max_tokens",
-    "mean": "mean_tokens",
-    "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "weightedmean": "weightedmean_tokens",
-    "lasttoken": "lasttoken",
-}
-_MODULES: Final = "sentence_transformers.models."
-_SPARSE: Final = "sentence_transformers.sparse_encoder.models."
-_PYLATE: Final = "pylate.models.Dense.Dense"
-_SPECIAL: Final = ("pad", "cls", "sep", "mask", "unk", "eos", "bos")
-
-
-class CrossEncoder(beir.CrossEncoder):
-    """A ranker with ``predict`` and ``rank``, for sentence-transformers' evaluators and examples.
-
-    >>> CrossEncoderRerankingEvaluator(samples)(CrossEncoder('crossencoder("DIR")'))  # doctest: +SKIP
-
-    Args:
-        ranker: A folder, ``crossencoder("DIR", split="sentences(10, 5)")``, or any ranker.
-
-    Attributes:
-        num_labels: One number for a pair.
-        evaluations: What evaluators found: their name -> their numbers.
-    """
-
-    num_labels: Final = 1
-
-    def __init__(self, ranker: RankerLike) -> None:
-        super().__init__(ranker)
-        self.evaluations: dict[str, dict[str, float]] = {}
-
-    def rank(
-        self,
-        query: str,
-        documents: Sequence[str],
-        top_k: int | None = None,
-        *,
-        return_documents: bool = False,
-        **options: object,
-    ) -> list[dict[str, Any]]:
-        """Order texts for a question: corpus_id (the place in what was given) and score, best first.
-
-        Args:
-            top_k: How many of the best are returned; None for all.
-            return_documents: Add each one's "text".
-            options: As for ``predict``.
-        """
-        del options
-        ids = own_or_numbered([None] * len(documents), "")
-        texts = [checked_text(text, f"document {place:,}") for place, text in enumerate(documents)]
-        order = self._open.order(query, list(map(Document, ids, texts)), top_k)
-        return [
-            {"corpus_id": place, "score": score, **({"text": texts[place]} if return_documents else {})}
-            for place, score in order
-        ]
-
-    @property
-    def model_card_data(self) -> CrossEncoder:
-        """What takes the numbers for a model card: itself."""
-        return self
-
-    def set_evaluation_metrics(
-        self,
-        evaluator: object,
-        metrics: Mapping[str, Any],
-        epoch: int = 0,
-        step: int = 0,
-    ) -> None:
-        """Keep what an evaluator found."""
-        del epoch, step
-        self.evaluations[getattr(evaluator, "name", "") or type(evaluator).__name__] = dict(metrics)
-
-
-class _Checkpoint(NamedTuple):
-    """What a folder in transformers' layout holds.
-
-    Attributes:
-        architecture: transformers' class of the network.
-        config: Changes of config.json.
-        weights: By the names that the class gives them.
-        modules: Files behind the transformer, for sentence-transformers: path -> JSON or tensors.
-    """
-
-    architecture: str
-    config: Mapping[str, Any]
-    weights: Mapping[str, Tensor]
-    modules: Mapping[str, Any] = {}
 
 
 def save(
     ranker: PathLike | NeuralRanker, folder: PathLike, *, card: ModelCard | None = None, name: str = ""
 ) -> Path:
-    """Write a cross-encoder, an encoder or a monoT5 in the layout of sentence-transformers or transformers.
+    """Write a ranker in the layout of sentence-transformers, a monoT5 in that of transformers.
 
     Args:
         ranker: The folder of a training, or what ``rh.open_ranker`` opened.
@@ -160,21 +85,12 @@ def save(
             f"a {model.family} is not written for other libraries; {', '.join(_FAMILIES)} are, and "
             "ranker.save(DIR) writes any family for rankhouse"
         )
-    checkpoint = _FAMILIES[model.family](model)
-    assets = model.assets()
-    config = (
-        json.loads(assets["config.json"]) | {"architectures": [checkpoint.architecture]} | checkpoint.config
-    )
-    config.pop("transformers_version", None)
+    files = _FAMILIES[model.family](model)
     target = as_path(folder, "folder")
     text = (card or ModelCard()).text(opened, name or target.name, _training(ranker))
     with replacing_folder(target, lambda there: [one.name for one in there.iterdir()]) as part:
         part.mkdir()
-        (part / "tokenizer.json").write_bytes(assets["tokenizer.json"])
-        _write(part / "tokenizer_config.json", _tokenizer(model, json.loads(assets["tokenizer.json"])))
-        _write(part / "config.json", config)
-        _write(part / "model.safetensors", checkpoint.weights)
-        for path, content in checkpoint.modules.items():
+        for path, content in files.items():
             _write(part / path, content)
         (part / "README.md").write_text(text, encoding="utf-8")
     return target
@@ -186,9 +102,11 @@ def _training(ranker: PathLike | NeuralRanker) -> Path | None:
     return named if named and any((named / name).is_file() for name in (SETTINGS, COMMAND)) else None
 
 
-def _write(path: Path, content: Any) -> None:  # noqa: ANN401 - JSON, or tensors by name
+def _write(path: Path, content: Any) -> None:  # noqa: ANN401 - JSON, bytes, or tensors by name
     path.parent.mkdir(exist_ok=True)
-    if path.suffix == ".safetensors":
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif path.suffix == ".safetensors":
         tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in content.items()}
         save_file(tensors, path, metadata={"format": "pt"})
     else:
@@ -197,196 +115,150 @@ def _write(path: Path, content: Any) -> None:  # noqa: ANN401 - JSON, or tensors
         )
 
 
-def _tokenizer(model: Any, described: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - some CheckpointModel
-    """Describe a tokenizer: its length, what it gives, and its special tokens by their usual spellings."""
-    known = {token["content"] for token in described["added_tokens"] if token["special"]}
-    named: dict[str, str] = {}
-    for role in _SPECIAL:
-        spellings = (
-            f"[{role.upper()}]",
-            f"<{role}>",
-            {"eos": "</s>", "cls": "<s>", "sep": "</s>"}.get(role, ""),
-        )
-        found = [one for one in spellings if one in known]
-        named |= {f"{role}_token": one for one in found[:1]}
-    inputs = ["input_ids", "attention_mask"]
-    if model.policy.get("segments"):
-        inputs.insert(1, "token_type_ids")
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": model.policy["max_length"],
-        "model_input_names": inputs,
-        **named,
-    }
-
-
-def _cross_encoder(model: Any) -> _Checkpoint:  # noqa: ANN401 - a CrossEncoder
+def _cross_encoder(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a CrossEncoder
     """One number a pair: two classes become the difference of their rows, whose function the scale is."""
     policy, network = model.policy, model.network
-    if policy["head"] == "modules":
-        raise WrongUse("a cross-encoder of sentence-transformers modules is written by that library only")
-    if policy.get("query_prompt"):
-        raise WrongUse("a cross-encoder with a prompt is written by sentence-transformers only")
     scale = "logit" if policy["scale"] == "log-odds" else policy["scale"]
+    activation = _ACTIVATIONS.get(scale, _IDENTITY)
+    if policy["head"] == "modules":
+        return _scored_chain(model, activation)
     weights = dict(network.state_dict())
     if policy["classes"] == 2:
         last = [name for name, part in network.named_modules() if isinstance(part, nn.Linear)][-1]
         for name in (f"{last}.weight", f"{last}.bias"):
             if name in weights:
-                is_raw = policy["scale"] == "logit"
-                weights[name] = weights[name][1:] if is_raw else weights[name][1:] - weights[name][:1]
+                weights[name] = _one_row(weights[name], policy["scale"])
     architecture = type(network).__name__
     if "NextSentencePrediction" in architecture:
         architecture = architecture.replace("NextSentencePrediction", "SequenceClassification")
         weights = {k.replace("cls.seq_relationship.", "classifier."): v for k, v in weights.items()}
-    return _Checkpoint(
-        architecture,
-        {
-            "id2label": {"0": "LABEL_0"},
-            "label2id": {"LABEL_0": 0},
-            "sentence_transformers": {"activation_fn": _ACTIVATIONS.get(scale, _IDENTITY)},
-        },
-        weights,
+    files = reader_files(
+        model,
+        architectures=[architecture],
+        id2label={"0": "LABEL_0"},
+        label2id={"LABEL_0": 0},
+        sentence_transformers={"activation_fn": activation},
+        weights=weights,
     )
-
-
-def _bi_encoder(model: Any) -> _Checkpoint:  # noqa: ANN401 - a BiEncoder
-    policy, network = model.policy, model.network
-    if not hasattr(network, "config"):
-        raise WrongUse("a bi-encoder of word vectors is written by sentence-transformers itself only")
-    width = network.config.hidden_size if hasattr(network.config, "hidden_size") else network.config.d_model
-    modes = policy["pooling"].split("+")
-    pooling = {f"pooling_mode_{key}": mode in modes for mode, key in _POOLINGS.items()}
-    names = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    files: dict[str, Any] = {
-        "1_Pooling/config.json": {"word_embedding_dimension": width, "include_prompt": True, **pooling}
-    }
-    files |= _layers(model.dense, [*policy["dense"], *([{}] if policy["normalised"] else [])], names)
-    files |= _described(policy, [(folder, _MODULES + kind) for folder, kind in names])
-    files["config_sentence_transformers.json"]["similarity_fn_name"] = _SIMILARITIES[policy["similarity"]]
-    return _Checkpoint(type(network).__name__, {}, network.state_dict(), files)
-
-
-def _described(policy: Mapping[str, Any], modules: list[tuple[str, str]]) -> dict[str, Any]:
-    """Return the files that say which modules there are, and what of texts they read."""
-    prompts = {"query": policy["query_prompt"], "document": policy["passage_prompt"]}
-    return {
-        "modules.json": [
-            {"idx": place, "name": str(place), "path": folder, "type": kind}
-            for place, (folder, kind) in enumerate(modules)
-        ],
-        "sentence_bert_config.json": {"max_seq_length": policy["max_length"], "do_lower_case": False},
-        "config_sentence_transformers.json": {"prompts": prompts, "default_prompt_name": None},
-    }
-
-
-def _layers(
-    dense: nn.Sequential, shapes: list[dict[str, Any]], names: list[tuple[str, str]]
-) -> dict[str, Any]:
-    """Return the files of layers behind the modules ``names``, to which they are added."""
-    files: dict[str, Any] = {}
-    weights = dense.state_dict()
-    layers = [(str(place), one) for place, one in enumerate(dense)]
-    for shape in shapes:
-        kind = "LayerNorm" if "norm" in shape else "Dense" if "in" in shape else "Normalize"
-        folder = f"{len(names)}_{kind}"
-        names.append((folder, kind))
-        files[f"{folder}/config.json"] = _layer(kind, shape)
-        if kind != "Normalize":
-            place = next(
-                name for name, one in layers if isinstance(one, nn.Linear | nn.LayerNorm | ResidualDense)
-            )
-            inner = "" if "residual" in shape else "norm." if kind == "LayerNorm" else "linear."
-            files[f"{folder}/model.safetensors"] = {
-                f"{inner}{name.partition('.')[2]}": t
-                for name, t in weights.items()
-                if name.startswith(f"{place}.")
-            }
-            layers = [(name, one) for name, one in layers if int(name) > int(place)]
+    if policy.get("query_prompt"):
+        files |= _scores_said(model, [("", "Transformer")], activation, "sequence-classification")
     return files
 
 
-def _sparse(model: Any) -> _Checkpoint:  # noqa: ANN401 - a SparseEncoder
-    """As version 5 writes it: the language model, each tensor once, and its pooling."""
-    policy, network = model.policy, model.network
-    if policy["query_table"]:
-        raise WrongUse("a sparse encoder with a table for queries is written by sentence-transformers only")
-    kinds = [("", f"{_SPARSE}MLMTransformer"), ("1_SpladePooling", f"{_SPARSE}SpladePooling")]
-    files = _described(policy, kinds) | {
-        "1_SpladePooling/config.json": {
-            "pooling_strategy": policy["pooling"],
-            "activation_function": "log1p_relu" if policy["logarithms"] == 2 else "relu",
-            "word_embedding_dimension": network.config.vocab_size,
-        }
-    }
-    files["config_sentence_transformers.json"] |= {"model_type": "SparseEncoder", "similarity_fn_name": "dot"}
-    first = {tensor.data_ptr(): name for name, tensor in reversed(network.state_dict().items())}
-    weights = {name: tensor for name, tensor in network.state_dict().items() if name in first.values()}
-    return _Checkpoint(type(network).__name__, {}, weights, files)
+def _one_row(rows: Tensor, scale: str) -> Tensor:
+    """Make one class of two: the second's row where its raw number is the score, else the difference."""
+    return rows[1:] if scale == "logit" else rows[1:] - rows[:1]
 
 
-def _colbert(model: Any) -> _Checkpoint:  # noqa: ANN401 - a LateInteraction
-    """As PyLate writes it, which sentence-transformers 6 reads."""
+def _scored_chain(model: Any, activation: str) -> dict[str, Any]:  # noqa: ANN401 - a CrossEncoder of modules
     policy, network = model.policy, model.network
-    words = Tokenizer.from_str(model.assets()["tokenizer.json"].decode())
+    shapes, layers = [dict(shape) for shape in policy["dense"]], deepcopy(network.layers)
+    if policy["classes"] == 2:
+        if not isinstance(last := layers[-1], nn.Linear):
+            raise WrongUse(
+                "two classes behind a function of their own are written by sentence-transformers only"
+            )
+        shapes[-1]["out"] = 1
+        for name, rows in last.named_parameters():
+            setattr(last, name, nn.Parameter(_one_row(rows.data, policy["scale"])))
     names = [("", "Transformer")]
-    files = _layers(model.dense, policy["dense"], names)
-    spoken = words.id_to_token(policy["filler"]) if policy["query_filled"] else "[MASK]"
-    if (
-        {kind for _, kind in names[1:]} != {"Dense"}
-        or not policy["normalised"]
-        or policy["similarity"] != "maxsim"
-        or policy["query_filled"] not in {0, policy["query_length"]}
-        or policy["skipped_sides"] != ["document"]
-        or spoken not in {"[MASK]", "<mask>"}
-    ):
-        raise WrongUse("this late-interaction model has settings that only sentence-transformers 6 writes")
-    marks = ("".join(str(words.id_to_token(number)) for number in markers) for markers in policy["markers"])
-    kinds = [(folder, _PYLATE if folder else f"{_MODULES}{kind}") for folder, kind in names]
-    files |= _described(policy, kinds)
-    files["config_sentence_transformers.json"] |= {
-        "model_type": "ColBERT",
-        **dict(zip(("query_prefix", "document_prefix"), marks, strict=True)),
-        "query_length": policy["query_length"],
-        "document_length": policy["max_length"],
-        "attend_to_expansion_tokens": policy["attend"],
-        "do_query_expansion": bool(policy["query_filled"]),
-        "skiplist_words": [words.id_to_token(number) for number in policy["skipped"]],
-        "similarity_fn_name": "MaxSim",
+    files = pooling_files(policy, network.config.hidden_size, names) | layer_files(layers, shapes, names)
+    files[f"{names[-1][0]}/config.json"]["module_output_name"] = "scores"
+    own = reader_files(
+        model,
+        architectures=[type(network.encoder).__name__],
+        weights=network.encoder.state_dict(),
+    )
+    return own | files | _scores_said(model, names, activation)
+
+
+def _scores_said(
+    model: Any,  # noqa: ANN401 - a CrossEncoder or a CausalRanker
+    names: list[tuple[str, str]],
+    activation: str,
+    task: str = "feature-extraction",
+) -> dict[str, Any]:
+    """Return the files that say which modules a cross-encoder has, and what it makes of their number."""
+    prompt = model.policy.get("query_prompt") or ""
+    kinds = [(folder, (_SCORES if kind == "LogitScore" else MODULES) + kind) for folder, kind in names]
+    files = described_files({"query_prompt": prompt, "passage_prompt": ""}, kinds)
+    files["sentence_bert_config.json"] = reading(model.policy) | {"transformer_task": task}
+    files[CONFIG] = {
+        "model_type": "CrossEncoder",
+        "activation_fn": activation,
+        "prompts": {"query": prompt} if prompt else {},
+        "default_prompt_name": "query" if prompt else None,
     }
-    return _Checkpoint(type(network).__name__, {}, network.state_dict(), files)
+    return files
 
 
-def _layer(kind: str, shape: Mapping[str, Any]) -> dict[str, Any]:
-    if kind == "LayerNorm":
-        return {"dimension": shape["norm"]}
-    if kind == "Normalize":
-        return {}
-    name = {"tanh": "Tanh", "identity": "Identity"}.get(shape["activation"], shape["activation"])
-    module = "linear" if name == "Identity" else "activation"
-    return {
-        "in_features": shape["in"],
-        "out_features": shape["out"],
-        "bias": shape["bias"],
-        "activation_function": f"torch.nn.modules.{module}.{name}",
-        **({"use_residual": True} if "residual" in shape else {}),
+_SCORES: Final = "sentence_transformers.cross_encoder.modules.logit_score."
+_PROBES: Final = (
+    ("a", "b"),
+    ("What is it?", "It is so."),
+    (" x ", "\n\n y"),
+    ("42", "7%"),
+    ("naïve", "東京。"),
+)
+
+
+def _causal(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a CausalRanker
+    """As version 5.4 writes it: the prompt as a chat template of the roles "query" and "document"."""
+    policy, network = model.policy, model.network
+    whole, classes = "".join(policy["prompt"]), policy["head"].endswith("SequenceClassification")
+    words = Tokenizer.from_str(model.assets()["tokenizer.json"].decode())
+    reader = PromptReader(model.pair_reader.texts, words, [whole], policy["max_length"])
+    pairs = [Pair(Query("q", query), Passage("d", 0, text)) for query, text in _PROBES]
+    if reader(pairs).ids.values.tolist() != model.encode(pairs).ids.values.tolist():
+        raise WrongUse(
+            "the segments of this prompt are tokenised apart, and joined in a chat template they would have "
+            "other tokens; give the prompt as one segment, if the checkpoint was trained so"
+        )
+    template = json.dumps(whole, ensure_ascii=False)
+    for role in ("query", "document"):
+        said = f'(messages | selectattr("role", "eq", "{role}") | map(attribute="content") | first)'
+        template = template.replace(f"{{{role}}}", f'" ~ {said} ~ "')
+    scale, changes, names = policy["scale"], {}, [("", "Transformer")]
+    if classes:
+        rows = network.score.weight
+        weights = network.state_dict()
+        if len(rows) == 2:
+            weights["score.weight"] = _one_row(rows, scale)
+        changes = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "weights": weights}
+    task = "sequence-classification" if classes else "text-generation"
+    files = reader_files(model, **changes)
+    padding = files["tokenizer_config.json"]["pad_token"]  # by its id, classifiers find the last token
+    files["config.json"]["pad_token_id"] = words.token_to_id(padding)
+    if not classes:
+        names.append(("1_LogitScore", "LogitScore"))
+        true, false = (*policy["targets"], None)[:2]
+        raw = scale == "logit"
+        files["1_LogitScore/config.json"] = {"true_token_id": true, "false_token_id": None if raw else false}
+    files |= _scores_said(model, names, _ACTIVATIONS.get(scale, _IDENTITY), task)
+    read = {"method": "forward", "method_output_name": "logits"}
+    files["sentence_bert_config.json"] |= {
+        "modality_config": {"text": read, "message": {**read, "format": "flat"}},
+        "module_output_name": "scores" if classes else "causal_logits",
     }
+    return files | {"chat_template.jinja": f"{{{{ {template} }}}}".encode()}
 
 
-def _monot5(model: Any) -> _Checkpoint:  # noqa: ANN401 - a MonoT5
+def _monot5(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a MonoT5
     """As published: the word vectors once, the output layer where it is another."""
     own = model.network.state_dict()
     copies = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}
     if model.policy["tied"]:
         copies.add("lm_head.weight")
     weights = {name: tensor for name, tensor in own.items() if name not in copies}
-    return _Checkpoint(type(model.network).__name__, {}, weights)
+    return reader_files(model, weights=weights)
 
 
-_FAMILIES: Final[dict[str, Callable[[Any], _Checkpoint]]] = {
+_FAMILIES: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "crossencoder": _cross_encoder,
-    "biencoder": _bi_encoder,
-    "sparse": _sparse,
-    "colbert": _colbert,
+    "causal": _causal,
+    "biencoder": bi_encoder,
+    "sparse": sparse_encoder,
+    "colbert": late_interaction,
     "monot5": _monot5,
 }
+"""Family -> what makes the files of a model of it: path -> JSON, bytes, or tensors by name."""

@@ -1,10 +1,10 @@
-"""Bi-encoder: query and passage become one vector each, by the same encoder; the score compares the vectors.
+"""Bi-encoder: query and passage become one vector each; the score compares the vectors.
 
 Papers: Karpukhin et al., "Dense Passage Retrieval", EMNLP 2020, eq. 1 and 2 (dot product, negative log
 likelihood with in-batch passages); Reimers, Gurevych, "Sentence-BERT", EMNLP 2019 (mean pooling).
-Deviations: one encoder for both sides; one similarity for training and for search (the reference trains by
-dot product and searches by L2, which orders differently, see docs/bi-encoder.md); passages of the batch that
-are the right answer of the query are no contrast to it.
+Deviations: one encoder for both sides, unless a checkpoint has two (Router); one similarity for training and
+for search (the reference trains by dot product and searches by L2, which orders differently, see
+docs/bi-encoder.md); passages of the batch that are the right answer of the query are no contrast to it.
 Shapes: n pairs, g groups of s passages, t tokens together, w width of the encoder, d width of vectors.
 """
 
@@ -30,16 +30,16 @@ from rankhouse.models.checkpoint import (
     read_assets,
     read_config,
 )
-from rankhouse.models.checkpoint_kinds import require
+from rankhouse.models.checkpoint_kinds import is_chain, require
 from rankhouse.models.contract import Objective
 from rankhouse.models.dual_encoder import DualBatch, DualEncoder, distinct, kinds
 from rankhouse.models.sentence_transformers import (
     EncoderSettings,
     in_small_letters,
     layers_of,
-    module_weights,
     read_layers,
     read_settings,
+    static_encoder,
 )
 from rankhouse.models.transformer_encoders import (
     STATIC,
@@ -57,12 +57,19 @@ from rankhouse.nn.machine import Compute
 Similarity = Literal["dot", "cosine", "l2"]
 SIMILARITIES: tuple[Similarity, ...] = ("dot", "cosine", "l2")
 
+_NAMES: dict[str, Similarity] = {"dot": "dot", "cosine": "cosine", "euclidean": "l2"}
+"""As sentence-transformers names them."""
+
 _COSINE_TEMPERATURE = 0.05
+_QUERY = "query-"  # begins the names of a bundle's files for the encoder of queries
 _HEADLESS = ("position_ids", "pooler")  # tensors that a bare encoder may hold unread
 
 
 class BiEncoder(DualEncoder):
     """An encoder that ranks by vectors.
+
+    Args:
+        asked: What encodes queries, where that is not what encodes passages. It may share the network.
 
     Attributes:
         temperature: What similarities are divided by in the loss.
@@ -79,20 +86,54 @@ class BiEncoder(DualEncoder):
         tokenizer: Tokenizer,
         policy: Mapping[str, Any],
         config: Mapping[str, Any],
+        asked: BiEncoder | None = None,
     ) -> None:
+        if asked is not None:
+            shared = asked.network is network
+            policy = {**policy, "query": {**asked.policy, "shared": shared}}
         super().__init__(network, tokenizer, policy, config)
-        self.dense = dense
+        self.dense, self.asked = dense, asked
         self.temperature = _COSINE_TEMPERATURE if policy["similarity"] == "cosine" else 1.0
 
     @classmethod
-    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of a bundle, weights apart."""
+    def rebuild(
+        cls, policy: Mapping[str, Any], assets: Mapping[str, bytes], network: nn.Module | None = None
+    ) -> Self:
+        """Make the model of a bundle, weights apart, its network if it is not there."""
         tokenizer, config = read_assets(assets)
+        network = network or cls.network_of(config)
+        asked = None
+        if query := policy.get("query"):
+            own = {n.removeprefix(_QUERY): asset for n, asset in assets.items() if n.startswith(_QUERY)}
+            asked = cls.rebuild(query, own or assets, network if query["shared"] else None)
+        return cls(network, layers_of(policy["dense"]), tokenizer, policy, config=config, asked=asked)
+
+    @staticmethod
+    def network_of(config: Mapping[str, Any]) -> nn.Module:
+        """Make the network of a bundle, weights apart."""
         if config["model_type"] == STATIC:
-            network: nn.Module = StaticEncoder(config["vocab_size"], config["hidden_size"])
-        else:
-            network = network_of(config, encoder_class(config))
-        return cls(network, layers_of(policy["dense"]), tokenizer, policy, config=config)
+            return StaticEncoder(config["vocab_size"], config["hidden_size"])
+        return network_of(config, encoder_class(config))
+
+    def assets(self) -> dict[str, bytes]:
+        """Return tokenizer.json and config.json, and those of the encoder of queries if it is another."""
+        own = super().assets()
+        theirs = self.asked.assets() if self.asked is not None and not self.policy["query"]["shared"] else {}
+        return own | {_QUERY + name: content for name, content in theirs.items()}
+
+    def encode_queries(self, texts: Sequence[str]) -> Packed:
+        """Turn n queries into ids, prompt before them."""
+        return super().encode_queries(texts) if self.asked is None else self.asked.encode_queries(texts)
+
+    def forget(self) -> None:
+        """Drop the ids of texts that were tokenised before."""
+        super().forget()
+        if self.asked is not None:
+            self.asked.forget()
+
+    def side(self, name: str) -> BiEncoder:
+        """Return what encodes texts of a side, "query" or "passage"."""
+        return self.asked if name == "query" and self.asked is not None else self
 
     def vectors(self, batch: Packed) -> Tensor:
         """Return vectors (n, d), with gradients where they are on."""
@@ -100,7 +141,7 @@ class BiEncoder(DualEncoder):
 
     def query_vectors(self, batch: Packed) -> Tensor:
         """Return vectors of queries (n, d), with gradients where they are on."""
-        return self.vectors(batch)
+        return self.side("query").vectors(batch)
 
     def forward(self, batch: DualBatch) -> Tensor:
         """Score a batch: (n,), higher is better, with gradients where they are on."""
@@ -138,9 +179,13 @@ class BiEncoder(DualEncoder):
     def query_scorer(
         self, compute: Compute, passages: Callable[[Packed], Tensor]
     ) -> Callable[[Packed], Tensor]:
-        """Return the quickest way from ids to vectors of queries (n, d): that of passages."""
-        del compute
-        return passages
+        """Return the quickest way from ids to vectors of queries (n, d): that of passages, or of its own."""
+        if (asked := self.asked) is None:
+            return passages
+        alike = asked.network is self.network and asked.policy["pooling"] == self.policy["pooling"]
+        if alike and isinstance(passages, VectorScorer):
+            return passages.finished_by(Finish(asked.dense, asked.policy["normalised"], compute))
+        return asked.vector_scorer(compute)
 
     def _pooled(self, answer: Any, mask: Tensor) -> Tensor:  # noqa: ANN401  # transformers has no common type
         states: Tensor = answer.last_hidden_state
@@ -188,39 +233,87 @@ def open_biencoder(
     folder = find(path, allow_pickle)
     found = require(folder, "biencoder", () if pooling is None else ("masked", "headless", "unknown"))
     settings = read_settings(folder) or _bare(folder)
+    own_prompts = (settings.query_prompt, settings.passage_prompt)
+    query_prompt, passage_prompt = (settings.prompts.get(one, one) for one in prompts or own_prompts)
+    policy = {
+        "max_length": max_length,
+        "pooling": pooling,
+        "similarity": similarity or _said(folder, settings),
+        "query_prompt": query_prompt,
+        "passage_prompt": passage_prompt,
+    }
+    unread = _HEADLESS if found.key == "encoder" else None
+    own = _open_side(settings, policy, tokenizer, allow_pickle, unread=unread)
+    if settings.query is None:
+        return BiEncoder(*own)
+    shared = settings.query.transformer == settings.transformer
+    if tokenizer is not None and not shared:
+        raise WrongUse(
+            f'tokenizer="{tokenizer}": "{folder}" reads queries and passages by two vocabularies; leave it '
+            "out, and each side takes its own"
+        )
+    asked = _open_side(settings.query, policy, tokenizer, allow_pickle, network=own[0] if shared else None)
+    model = BiEncoder(*own, BiEncoder(*asked))
+    if len(widths := {_width(model.side(side)) for side in ("query", "passage")}) > 1:
+        raise BadModel(
+            f'"{folder}" makes vectors of {" and ".join(map(str, sorted(widths)))} numbers of the '
+            "two sides, which cannot be compared; fetch the folder again"
+        )
+    return model
+
+
+def _open_side(
+    settings: EncoderSettings,
+    policy: Mapping[str, Any],
+    tokenizer: str | None,
+    allow_pickle: bool,
+    *,
+    unread: tuple[str, ...] | None = None,
+    network: nn.Module | None = None,
+) -> tuple[nn.Module, nn.Sequential, Tokenizer, dict[str, Any], Mapping[str, Any]]:
+    """Open what encodes queries, or passages, or both.
+
+    Args:
+        policy: What is the same for both; lengths and poolings that are None are what the folder says.
+        network: Of the encoder of passages, where queries share it.
+
+    Returns:
+        What a :class:`BiEncoder` is made of.
+    """
     place = settings.transformer
     if settings.static:
-        network, own_tokenizer, raw, length = _static(place, tokenizer, allow_pickle)
-        length = max_length or length
+        network, own_tokenizer, raw, length = static_encoder(place, tokenizer, allow_pickle)
+        length = policy["max_length"] or length
     else:
         raw = read_config(place)
         own_tokenizer, _, meant = load_tokenizer(place, tokenizer)
-        unread = _HEADLESS if found.key == "encoder" else None
-        network = load_network(place, encoder_class(raw), allow_pickle, ("pooler",), unread=unread)
-        length = length_limit(network.config, settings.max_length or meant, max_length)
+        network = network or load_network(place, encoder_class(raw), allow_pickle, ("pooler",), unread=unread)
+        length = length_limit(cast(Any, network).config, settings.max_length or meant, policy["max_length"])
     if settings.lowercase:
         own_tokenizer = in_small_letters(own_tokenizer)
     shapes, layers = read_layers(settings.layers, allow_pickle=allow_pickle)
-    net = cast(Any, network)
+    net, pooling = cast(Any, network), policy["pooling"] or settings.pooling
     own_width = net.get_input_embeddings().embedding_dim if settings.static else net.config.hidden_size
-    width = int(own_width) * ((pooling or settings.pooling).count("+") + 1)
+    width = int(own_width) * (pooling.count("+") + 1)
     if shapes and (reads := shapes[0].get("in", shapes[0].get("norm", width))) != width:
         raise BadModel(
             f'"{settings.layers[0][1]}" reads vectors of width {reads}, and the modules before it give '
             f"{width}; fetch the folder again"
         )
-    own_prompts = (settings.query_prompt, settings.passage_prompt)
-    query_prompt, passage_prompt = (settings.prompts.get(one, one) for one in prompts or own_prompts)
-    policy = {
-        "max_length": length,
-        "pooling": pooling or settings.pooling,
-        "normalised": settings.normalised,
-        "similarity": similarity or settings.similarity or _unsaid(folder, settings),
-        "query_prompt": query_prompt,
-        "passage_prompt": passage_prompt,
-        "dense": shapes,
-    }
-    return BiEncoder(network, layers, own_tokenizer, policy, config=raw)
+    normalised = settings.normalised
+    if settings.truncated:
+        unit: list[dict[str, Any]] = [{"normalise": True}] if normalised else []
+        more = [*unit, {"first": settings.truncated}]
+        shapes, layers = [*shapes, *more], nn.Sequential(*layers, *layers_of(more))
+        normalised = False
+    own = {"max_length": length, "pooling": pooling, "normalised": normalised, "dense": shapes}
+    return network, layers, own_tokenizer, {**policy, **own}, raw
+
+
+def _width(model: BiEncoder) -> int:
+    """Return the width of a model's vectors."""
+    with torch.inference_mode():
+        return model.vectors(model.encode_passages(["a"])).shape[1]
 
 
 def _bare(folder: Path) -> EncoderSettings:
@@ -229,48 +322,23 @@ def _bare(folder: Path) -> EncoderSettings:
     return EncoderSettings(folder, "mean" if name == "Contriever" or name.endswith("EncoderModel") else "cls")
 
 
-def _unsaid(folder: Path, settings: EncoderSettings) -> Similarity:
-    """Return the similarity of a folder that names none.
+def _said(folder: Path, settings: EncoderSettings) -> Similarity:
+    """Return the similarity that a folder names, or that of a folder that names none.
 
     sentence-transformers compares by cosine then; those whose name says so, and bare encoders, were trained
     for dot products.
     """
+    if settings.similarity:
+        if settings.similarity not in _NAMES:
+            raise BadModel(
+                f'"{folder}" compares vectors by {settings.similarity!r}; read here are {", ".join(_NAMES)}. '
+                'To compare them otherwise than it was trained, say how:  similarity="l2"'
+            )
+        return _NAMES[settings.similarity]
     own = folder.absolute()
     name = own.parents[1].name if own.parent.name == "snapshots" else own.name  # as the hub's store has it
     is_dot = re.search(r"-dot\b|-tas-b\b", name) is not None
-    chained = (folder / "modules.json").is_file()
-    return "cosine" if settings.normalised or (chained and not is_dot) else "dot"
-
-
-def _static(
-    place: Path, tokenizer: str | None, allow_pickle: bool
-) -> tuple[nn.Module, Tokenizer, dict[str, Any], int]:
-    """Open word vectors as sentence-transformers or model2vec write them.
-
-    Returns:
-        The encoder; its tokenizer; what stands for a config.json; most tokens of a text.
-
-    Raises:
-        BadModel: No tokenizer.json or model.safetensors, or the two do not fit.
-    """
-    try:
-        own = Tokenizer.from_file(str(Path(tokenizer or place) / "tokenizer.json"))
-        tensors = module_weights(place, allow_pickle)
-        table = tensors["embedding.weight"] if "embedding.weight" in tensors else tensors["embeddings"]
-        table = (table[tensors["mapping"].long()] if "mapping" in tensors else table).float()
-        if "weights" in tensors:  # of single tokens, in model2vec's vocabularies that share rows
-            table = table * tensors["weights"].float()[:, None]
-        if len(table) <= max(own.get_vocab(with_added_tokens=True).values()):
-            raise ValueError(f"{len(table)} vectors for {own.get_vocab_size()} tokens")
-    except Exception as error:  # tokenizers raises a bare Exception
-        raise BadModel(
-            f'"{place}" holds no word vectors that can be read ({error}); it needs tokenizer.json and '
-            "model.safetensors of one StaticEmbedding; fetch the folder again"
-        ) from error
-    network = StaticEncoder(*table.shape)
-    network.load_state_dict({"embeddings.weight": table})
-    raw = {"model_type": STATIC, "vocab_size": table.shape[0], "hidden_size": table.shape[1]}
-    return network, own, raw, (own.truncation or {}).get("max_length", 1_000_000)
+    return "cosine" if settings.normalised or (is_chain(folder) and not is_dot) else "dot"
 
 
 def compare(queries: Tensor, passages: Tensor, similarity: Similarity) -> Tensor:

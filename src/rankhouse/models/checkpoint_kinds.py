@@ -7,10 +7,12 @@ was trained as), then the architecture in ``config.json``.
 from __future__ import annotations
 
 import json
+from ast import literal_eval
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rankhouse.core.errors import BadModel
 from rankhouse.models.checkpoint import SEQ2SEQ, find, read_config, read_json
@@ -45,7 +47,6 @@ KINDS: Final = {
         "a decoder without its output layer",
         advice='for a bi-encoder of it, say how to pool:  biencoder("DIR", pooling="lasttoken")',
     ),
-    "router": Kind("an encoder with different modules for queries and documents (Router)"),
     "vectors": Kind("a folder of model2vec without modules.json", advice="save it with a newer model2vec"),
     "custom": Kind("a model computed by Python code of its own, which is never run here"),
     "other": Kind("a network that does not rank texts"),
@@ -66,8 +67,6 @@ _MODULES = {  # class of a sentence-transformers module -> kind; the first that 
     "SparseAutoEncoder": "sparse",
     "MultiVectorMask": "colbert",
     "LogitScore": "decoder",
-    "Router": "router",
-    "Asym": "router",
 }
 _LABELS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 _ENDINGS = {  # of an architecture's name -> kind
@@ -80,6 +79,53 @@ _ENDINGS = {  # of an architecture's name -> kind
     "ColBERT": "colbert",
     "ForRetrieval": "other",
 }
+
+
+class Module(NamedTuple):
+    """A module of sentence-transformers."""
+
+    kind: str  # the last part of its class's name
+    source: str  # its class as the folder names it
+    place: Path
+
+
+def modules_of(folder: Path, side: str = "document") -> list[Module]:
+    """List the modules that texts of a side, "query" or "document", go through, a Router's among them.
+
+    Raises:
+        BadModel: A Router that sends them nowhere, or files that cannot be read.
+    """
+    listed = read_json(folder / "modules.json")
+    return _along([(str(one["type"]), folder / one["path"]) for one in listed], side)
+
+
+def _along(listed: Sequence[tuple[str, Path]], side: str) -> list[Module]:
+    found: list[Module] = []
+    for source, place in listed:
+        if source.startswith("sentence_transformers.") and source.endswith((".Router", ".Asym")):
+            found += _along(_route(place, side), side)
+        else:
+            found.append(Module(source.rsplit(".", 1)[-1], source, place))
+    return found
+
+
+def _route(router: Path, side: str) -> list[tuple[str, Path]]:
+    """Return the modules that a Router (up to version 4: Asym) sends texts of a side to."""
+    path = router / "router_config.json"
+    said = read_json(path if path.is_file() else router / "config.json")
+    if not {"structure", "types"} <= said.keys():
+        raise BadModel(f'"{router}" is a Router that lists no routes; fetch the folder again')
+    routes: dict[str, list[str]] = said["structure"]
+    rules = (said.get("parameters") or {}).get("route_mappings") or {}
+    mapped = {literal_eval(rule): route for rule, route in rules.items()}
+    wanted = [mapped[rule] for rule in product((side, None), ("text", None)) if rule in mapped]
+    wanted += [name for name in (side, "text") if name in routes]
+    if not wanted or wanted[0] not in routes:
+        raise BadModel(
+            f'"{router}" has routes for {" and ".join(map(repr, routes))}, none for a {side}; read here are '
+            "Routers with the routes 'query' and 'document'"
+        )
+    return [(str(said["types"][name]), router / name) for name in routes[wanted[0]]]
 
 
 class Found(NamedTuple):
@@ -96,17 +142,23 @@ class Found(NamedTuple):
 
 def kind_of(folder: Path) -> Found:
     """Tell what a checkpoint's folder holds; BadModel if its JSON files cannot be read."""
-    if evidence := _own_code(folder):
+    sides = [modules_of(folder, side) for side in ("document", "query")] if is_chain(folder) else []
+    if evidence := _own_code([folder, *(module.place for modules in sides for module in modules)]):
         return Found("custom", evidence)
-    if (folder / "modules.json").is_file() and (found := _by_modules(folder)) is not None:
+    if sides and (found := _by_modules(folder, *sides)) is not None:
         return found
     return _by_architecture(folder)
 
 
-def _own_code(folder: Path) -> str:
+def is_chain(folder: Path) -> bool:
+    """Return whether a folder lists modules of sentence-transformers."""
+    return (folder / "modules.json").is_file()
+
+
+def _own_code(folders: Sequence[Path]) -> str:
     """Return what says that Python code of its own computes a network, even one of a known type; else ""."""
-    for path in (folder / "config.json", *sorted(folder.glob("*/config.json"))):
-        config: Any = None
+    for folder in folders:
+        path, config = folder / "config.json", None
         with suppress(BadModel):  # a broken one is refused where it is needed
             config = read_json(path) if path.is_file() else {}
         if not isinstance(config, dict):
@@ -185,32 +237,21 @@ def refusal(folder: Path, found: Found, family: str = "") -> BadModel:
     return BadModel(f'"{folder}" is {kind.noun}{wanted} ({found.evidence}); {opened}')
 
 
-def _by_modules(folder: Path) -> Found | None:
-    """Tell the kind by the modules of sentence-transformers; None where only config.json can."""
-    modules: list[dict[str, Any]] = read_json(folder / "modules.json")
-    types = [str(module["type"]) for module in modules]
-    names = [name.rsplit(".", 1)[-1] for name in types]
-    for name, full in zip(names, types, strict=True):
-        if full.startswith("pylate."):
-            return Found("colbert", f"modules.json names {full}")
-        if not full.startswith("sentence_transformers."):
-            return Found("custom", f"modules.json names {full}")
-        if name in _MODULES:
-            key = "sparse" if name == "Router" and _routes_words(folder, modules) else _MODULES[name]
-            return Found(key, f"modules.json names {name}")
+def _by_modules(folder: Path, modules: Sequence[Module], asked: Sequence[Module]) -> Found | None:
+    """Tell the kind by the modules of documents and of queries; None where only config.json can."""
+    for kind, source, _ in (*modules, *asked):
+        if source.startswith("pylate."):
+            return Found("colbert", f"modules.json names {source}")
+        if not source.startswith("sentence_transformers."):
+            return Found("custom", f"modules.json names {source}")
+        if kind in _MODULES:
+            return Found(_MODULES[kind], f"modules.json names {kind}")
     extra = folder / "config_sentence_transformers.json"
     task = read_json(extra).get("model_type") if extra.is_file() else None
-    if task == "MultiVectorEncoder":
+    if task in {"MultiVectorEncoder", "ColBERT"}:
         return Found("colbert", f"{extra.name} says {task}")
-    if "Pooling" not in names and "StaticEmbedding" not in names:
-        return None  # a Transformer alone: a classifier, or a decoder
-    last = folder / str(modules[-1].get("path", "")) / "config.json"
+    if {module.kind for module in modules} <= {"Transformer"}:
+        return None  # a classifier, or a decoder
+    last = modules[-1].place / "config.json"
     scores = last.is_file() and read_json(last).get("module_output_name") == "scores"
     return Found("chain" if scores or task == "CrossEncoder" else "sentences", "modules.json")
-
-
-def _routes_words(folder: Path, modules: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a Router's documents get weights of words."""
-    path = folder / str(modules[0].get("path", "")) / "router_config.json"
-    types = (read_json(path).get("types") or {}).values() if path.is_file() else ()
-    return any(str(kind).endswith(".SpladePooling") for kind in types)

@@ -21,9 +21,9 @@ from rankhouse.models.checkpoint import (
     read_json,
     read_tensor,
 )
-from rankhouse.models.checkpoint_kinds import require
+from rankhouse.models.checkpoint_kinds import modules_of, require
 from rankhouse.models.colbert import LateInteraction
-from rankhouse.models.sentence_transformers import read_layers
+from rankhouse.models.sentence_transformers import read_layers, read_transformer
 from rankhouse.models.transformer_encoders import length_limit
 
 _USUAL_QUERY: Final = 32
@@ -145,8 +145,10 @@ def _of_modules(folder: Path) -> _Settings:
     prompts: Mapping[str, str] = said.get("prompts") or {}
     layers: list[tuple[str, Path]] = []
     transformer, mask, normalised = folder, {}, False
-    for module in read_json(folder / "modules.json"):
-        kind, place = str(module["type"]).rsplit(".", 1)[-1], folder / module["path"]
+    modules = modules_of(folder)
+    if modules != modules_of(folder, "query"):
+        raise BadModel(f'"{folder}" reads queries by other modules than passages; read here is one chain')
+    for kind, source, place in modules:
         if kind == "Transformer":
             transformer = place
         elif kind == "MultiVectorMask":
@@ -157,12 +159,12 @@ def _of_modules(folder: Path) -> _Settings:
             layers.append((kind, place))
         else:
             raise BadModel(
-                f'"{folder}" has a module "{module["type"]}"; read here are Transformer, Dense, LayerNorm, '
+                f'"{folder}" has a module "{source}"; read here are Transformer, Dense, LayerNorm, '
                 "MultiVectorMask and Normalize"
             )
     if mask.get("keep_only_token_ids"):
         raise BadModel(f'"{folder}" counts the tokens of pictures only; texts are ranked here')
-    own: Mapping[str, Any] = next(map(read_json, sorted(transformer.glob("sentence_*_config.json"))), {})
+    own = read_transformer(transformer)
     is_pylate = said.get("model_type") == "ColBERT"
     expansion = _expansion(said if is_pylate or "query_expansion" not in own else own)
     skipped = said.get("skiplist_words") if is_pylate else mask.get("skiplist_words")

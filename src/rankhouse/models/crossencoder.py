@@ -243,8 +243,9 @@ def _open_chain(
     """Open modules of sentence-transformers that end in a number for a pair."""
     settings = read_settings(folder)
     assert settings is not None
-    if settings.static:
-        raise BadModel(f'"{folder}" scores word vectors; a cross-encoder here begins with a Transformer')
+    if settings.static or settings.query is not None:
+        what = "word vectors" if settings.static else "texts by a Router"
+        raise BadModel(f'"{folder}" scores {what}; a cross-encoder here begins with a Transformer')
     place, shapes, layers = settings.transformer, *read_layers(settings.layers, allow_pickle=allow_pickle)
     classes = next((shape["out"] for shape in reversed(shapes) if "out" in shape), 0)
     if classes not in {1, 2} or settings.normalised:

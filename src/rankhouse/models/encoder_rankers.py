@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
@@ -106,8 +106,8 @@ class DenseRanker(NeuralRanker):
         if not pairs:
             return np.empty(0, np.float32)
         with part(0, 0):
-            queries = self._encodings["queries"]([pair.query.text for pair in pairs])
-        passages = self._encodings["passages"]([pair.passage.text for pair in pairs])
+            queries = self._encodings["query"]([pair.query.text for pair in pairs])
+        passages = self._encodings["passage"]([pair.passage.text for pair in pairs])
         self.report.add(torch.from_numpy(queries.lost + passages.lost))
         sides = torch.from_numpy(queries.vectors), torch.from_numpy(passages.vectors)
         scores: FloatArray = compare(*sides, self.similarity).numpy()
@@ -121,33 +121,38 @@ class DenseRanker(NeuralRanker):
 
     def encode_queries(self, texts: Sequence[str]) -> FloatArray:
         """Encode n queries: (n, d) float32, each independent of the others."""
-        return self._computed(texts, self.model.encode_queries, self.engine)
+        return self._computed(self.model.encode_queries, texts, "query", self.engine)
 
     def encode_passages(self, texts: Sequence[str]) -> FloatArray:
         """Encode n passages: (n, d) float32, each independent of the others."""
-        return self._computed(texts, self.model.encode_passages, self.engine)
+        return self._computed(self.model.encode_passages, texts, "passage", self.engine)
 
-    def vectors_of(self, batch: Packed) -> FloatArray:
-        """Return the vectors of n texts that the model turned into ids: (n, d), NaN where not a number."""
+    def vectors_of(self, batch: Packed, side: str = "passage") -> FloatArray:
+        """Return the vectors of n texts that the model turned into ids: (n, d), NaN where not a number.
+
+        Args:
+            side: "query" or "passage"; which, is the same to models with one encoder for both.
+        """
         out = np.empty((len(batch), self._width), np.float32)
-        self.engine.run_encoded(batch, self._encoder, out)
+        self.engine.run_encoded(batch, self._encoders[side], out)
         return out
 
-    def token_states(self, ids: Packed) -> FloatArray:
+    def token_states(self, ids: Packed, side: str = "passage") -> FloatArray:
         """Return the states whose means the vectors are, end to end, the model's own tokens included: (t, w).
 
         Args:
             ids: Texts, as the model encodes them; it must pool by means.
+            side: "query" or "passage".
         """
         with self.compute.active(), torch.inference_mode():
-            states: FloatArray = self._encoder.states(ids).float().cpu().numpy()
+            states: FloatArray = self._encoders[side].states(ids).float().cpu().numpy()
         return states
 
     def _computed(
-        self, texts: Sequence[str], encode: Callable[[Sequence[str]], Packed], engine: Engine
+        self, encode: Callable[[Sequence[str]], Packed], texts: Sequence[str], side: str, engine: Engine
     ) -> FloatArray:
         out = np.empty((len(texts), self._width), np.float32)
-        engine.run(texts, encode, self._encoder, out)
+        engine.run(texts, encode, self._encoders[side], out)
         if (bad := np.flatnonzero(np.isnan(out).any(1))).size:
             raise BadModel(
                 f"the vector of text {bad[0]} ({texts[bad[0]][:60]!r}) is not a number: the weights are "
@@ -155,16 +160,17 @@ class DenseRanker(NeuralRanker):
             )
         return out
 
-    def _with_losses(self, encode: Callable[[Sequence[str]], Packed], texts: Sequence[str]) -> TextVectors:
+    def _with_losses(self, side: str, texts: Sequence[str]) -> TextVectors:
         """Compute vectors and what each text lost; pairs are reported, not the texts they share."""
         lost: list[Tensor] = []
+        encode = self.model.encode_queries if side == "query" else self.model.encode_passages
 
         def encoded(window: Sequence[str]) -> Packed:  # called window after window, in order
             batch = encode(window)
             lost.append(batch.lost)
             return batch
 
-        vectors = self._computed(texts, encoded, self._unreported)
+        vectors = self._computed(encoded, texts, side, self._unreported)
         return TextVectors(vectors, torch.cat(lost).numpy())
 
     @cached_property
@@ -175,19 +181,18 @@ class DenseRanker(NeuralRanker):
     @cached_property
     def _width(self) -> int:
         with self.compute.active():
-            return self._encoder(self.model.encode_queries([""])).shape[1]
+            return self._encoders["passage"](self.model.encode_passages([""])).shape[1]
 
     @cached_property
     def _encodings(self) -> dict[str, EncodingCache]:
-        sides = {"queries": self.model.encode_queries, "passages": self.model.encode_passages}
-        return {
-            side: EncodingCache(partial(self._with_losses, encode), _CACHE_BYTES)
-            for side, encode in sides.items()
-        }
+        sides = ("query", "passage")
+        return {side: EncodingCache(partial(self._with_losses, side), _CACHE_BYTES) for side in sides}
 
     @cached_property
-    def _encoder(self) -> VectorScorer:
-        return self.model.vector_scorer(self.compute)
+    def _encoders(self) -> dict[str, VectorScorer]:
+        passages = self.model.vector_scorer(self.compute)
+        queries = self.model.query_scorer(self.compute, passages)
+        return {"query": cast(VectorScorer, queries), "passage": passages}
 
 
 _TEXTS: Final = 128
@@ -228,7 +233,7 @@ class SparseRanker(NeuralRanker):
         policy, table = self.model.policy, self.model.table
         if table is None:
             return {}
-        read = QueryPolicy(policy["query_prompt"], policy["max_length"])
+        read = QueryPolicy(policy["query_prompt"], policy.get("table_length", policy["max_length"]))
         return query_files(self.model.assets()["tokenizer.json"], table.detach().float().cpu().numpy(), read)
 
     def word(self, number: int) -> str:

@@ -16,8 +16,8 @@ from torch.nn.modules import activation
 
 from rankhouse.core.errors import BadModel
 from rankhouse.models.checkpoint import read_json, refuse_pickle
-from rankhouse.models.checkpoint_kinds import kind_of
-from rankhouse.models.transformer_encoders import PoolingMode
+from rankhouse.models.checkpoint_kinds import is_chain, kind_of, modules_of
+from rankhouse.models.transformer_encoders import STATIC, PoolingMode, StaticEncoder
 
 _OLD_NAMES = {  # in the order in which their vectors stand side by side
     "pooling_mode_cls_token": "cls",
@@ -29,7 +29,9 @@ _OLD_NAMES = {  # in the order in which their vectors stand side by side
 }
 _QUERY_PROMPTS, _PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
 _LAYERS = ("Dense", "LayerNorm", "Normalize")
-_SIMILARITIES = {"": None, "dot": "dot", "cosine": "cosine", "euclidean": "l2"}
+_ARGUMENTS = ("model", "tokenizer", "config", "processor")
+_HARMLESS = {"trust_remote_code", "torch_dtype", "dtype", "attn_implementation", "padding", "padding_side"}
+_HARMLESS |= {"logits_to_keep"}  # names of settings that change no score
 _PLAIN = {"Tanh": "tanh", "Identity": "identity"}  # activations as bundles have always named them
 
 
@@ -42,12 +44,13 @@ class EncoderSettings(NamedTuple):
         layers: Kind and folder of the modules behind the pooling.
         normalised: Whether vectors are given length 1 in the end.
         max_length: Most tokens of a text; None: the tokenizer says.
-        similarity: "dot", "cosine" or "l2"; None: not said.
+        similarity: As the folder names it; None: not said.
         query_prompt: Put before queries.
         passage_prompt: Put before passages.
         prompts: All prompts by their names.
         static: Whether a token's vector is one row of a table.
         lowercase: Whether texts are put into small letters before they are tokenised.
+        query: How queries become vectors, where other than documents.
     """
 
     transformer: Path
@@ -61,6 +64,8 @@ class EncoderSettings(NamedTuple):
     prompts: Mapping[str, str] = {}
     static: bool = False
     lowercase: bool = False
+    truncated: int | None = None
+    query: EncoderSettings | None = None
 
 
 def read_settings(folder: Path) -> EncoderSettings | None:
@@ -69,48 +74,73 @@ def read_settings(folder: Path) -> EncoderSettings | None:
     Raises:
         BadModel: A module or a pooling that cannot be computed here.
     """
-    if not (folder / "modules.json").is_file():
+    if not is_chain(folder):
         return None
+    documents, queries = (_side(folder, side) for side in ("document", "query"))
+    return documents if queries == documents else documents._replace(query=queries)
+
+
+def _side(folder: Path, side: str) -> EncoderSettings:
+    """Read what texts of a side go through."""
     pooling, static, transformer = "", False, folder
     layers: list[tuple[str, Path]] = []
-    for module in read_json(folder / "modules.json"):
-        kind, place = str(module["type"]).rsplit(".", 1)[-1], folder / module["path"]
-        if kind == "Transformer":
+    for number, (kind, source, place) in enumerate(modules_of(folder, side)):
+        if kind == "Transformer" and not number:
             transformer = place
-        elif kind == "StaticEmbedding":
+        elif kind == "StaticEmbedding" and not number:
             transformer, static, pooling = place, True, "mean"
-        elif kind == "Pooling":
+        elif kind == "Pooling" and not pooling:
             pooling = _pooling(place / "config.json")
         elif kind in _LAYERS and pooling:
             layers.append((kind, place))
         elif kind != "Dropout":
             raise BadModel(
-                f'"{folder}" has a module "{module["type"]}" at place {module.get("idx")}; read here are '
+                f'"{folder}" has a module "{source}" at place {number}; read here are '
                 "Transformer and Pooling or StaticEmbedding, then Dense, LayerNorm and Normalize"
             )
     if not pooling:
         raise BadModel(f'"{folder}" has no Pooling module, so it gives no vectors of texts')
     normalised = bool(layers) and layers[-1][0] == "Normalize"
-    own: Mapping[str, Any] = next(map(read_json, sorted(transformer.glob("sentence_*_config.json"))), {})
+    own = {} if static else read_transformer(transformer)
     extra = folder / "config_sentence_transformers.json"
     more: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
-    named = str(more.get("similarity_fn_name") or "")
-    if named not in _SIMILARITIES:
-        known = ", ".join(filter(None, _SIMILARITIES))
-        raise BadModel(f'"{folder}" compares vectors by {named!r}; read here are {known}')
     return EncoderSettings(
         transformer,
         pooling,
         tuple(layers[:-1] if normalised else layers),
         normalised,
-        max_length=own.get("max_seq_length"),
-        similarity=_SIMILARITIES[named],
+        max_length=own.get(f"{side}_length") or own.get("max_seq_length"),
+        similarity=more.get("similarity_fn_name"),
         query_prompt=_prompt(more, _QUERY_PROMPTS),
         passage_prompt=_prompt(more, _PASSAGE_PROMPTS),
         prompts=more.get("prompts") or {},
         static=static,
         lowercase=bool(own.get("do_lower_case")),
+        truncated=more.get("truncate_dim"),
     )
+
+
+def read_transformer(place: Path, task: str = "feature-extraction") -> Mapping[str, Any]:
+    """Read how a Transformer module reads texts, besides its network.
+
+    Raises:
+        BadModel: Its tokenizer is called, or its network asked, otherwise than here for this task.
+    """
+    own: Mapping[str, Any] = next(map(read_json, sorted(place.glob("sentence_*_config.json"))), {})
+    asked = (own.get("modality_config") or {}).get("text") or {}
+    given = own.get("processing_kwargs") or {}
+    changed = [given.get("text"), given.get("common"), *(own.get(f"{name}_args") for name in _ARGUMENTS)]
+    odd = {key for some in changed for key in some or () if key not in _HARMLESS}
+    answer = "last_hidden_state" if task == "feature-extraction" else "logits"
+    usual = {"method": "forward", "method_output_name": answer}
+    odd |= {f"{name}={asked[name]}" for name in usual if asked.get(name, usual[name]) != usual[name]}
+    odd |= {named for named in (own.get("transformer_task"),) if named not in {None, task}}
+    if odd:
+        raise BadModel(
+            f'"{place}": its Transformer module has settings that cannot be computed here '
+            f"({', '.join(sorted(odd))}); use another checkpoint"
+        )
+    return own
 
 
 def own_ranker(folder: Path, allow_pickle: bool = False) -> str:
@@ -138,6 +168,18 @@ class UnitLength(nn.Module):
         return F.normalize(x, dim=-1)
 
 
+class FirstNumbers(nn.Module):
+    """Vectors cut to their first numbers (Matryoshka)."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, w) -> (n, count)."""
+        return x[:, : self.count]
+
+
 class ResidualDense(nn.Module):
     """A layer that adds its input to its output, by a layer of its own where their widths differ."""
 
@@ -159,6 +201,8 @@ def layers_of(shapes: Sequence[Mapping[str, Any]]) -> nn.Sequential:
     for shape in shapes:
         if "norm" in shape:
             layers.append(nn.LayerNorm(shape["norm"]))
+        elif "first" in shape:
+            layers.append(FirstNumbers(shape["first"]))
         elif "in" not in shape:
             layers.append(UnitLength())
         else:
@@ -187,8 +231,10 @@ def read_layers(
     for kind, folder in modules:
         path = folder / "config.json"
         config: Mapping[str, Any] = read_json(path) if path.is_file() else {}
-        if (own := config.get("module_input_name", source)) != source:
-            raise BadModel(f'"{folder}" reads {own}; read here are layers of {source}')
+        own = config.get("module_input_name", source)
+        made = config.get("module_output_name") or own
+        if own != source or made not in {source, "scores"}:
+            raise BadModel(f'"{folder}" reads {own} and makes {made}; read here are layers of {source}')
         if kind == "Normalize":
             shapes.append({"normalise": True})
             continue
@@ -227,6 +273,37 @@ def module_weights(folder: Path, allow_pickle: bool, wanted: str = "") -> dict[s
     return tensors
 
 
+def static_encoder(
+    place: Path, tokenizer: str | None, allow_pickle: bool
+) -> tuple[nn.Module, Tokenizer, dict[str, Any], int]:
+    """Open word vectors as sentence-transformers or model2vec write them.
+
+    Returns:
+        The encoder; its tokenizer; what stands for a config.json; most tokens of a text.
+
+    Raises:
+        BadModel: No tokenizer.json or model.safetensors, or the two do not fit.
+    """
+    try:
+        own = Tokenizer.from_file(str(Path(tokenizer or place) / "tokenizer.json"))
+        tensors = module_weights(place, allow_pickle)
+        table = tensors["embedding.weight"] if "embedding.weight" in tensors else tensors["embeddings"]
+        table = (table[tensors["mapping"].long()] if "mapping" in tensors else table).float()
+        if "weights" in tensors:  # of single tokens, in model2vec's vocabularies that share rows
+            table = table * tensors["weights"].float()[:, None]
+        if len(table) <= max(own.get_vocab(with_added_tokens=True).values()):
+            raise ValueError(f"{len(table)} vectors for {own.get_vocab_size()} tokens")
+    except Exception as error:  # tokenizers raises a bare Exception
+        raise BadModel(
+            f'"{place}" holds no word vectors that can be read ({error}); it needs tokenizer.json and '
+            "model.safetensors of one StaticEmbedding; fetch the folder again"
+        ) from error
+    network = StaticEncoder(*table.shape)
+    network.load_state_dict({"embeddings.weight": table})
+    raw = {"model_type": STATIC, "vocab_size": table.shape[0], "hidden_size": table.shape[1]}
+    return network, own, raw, (own.truncation or {}).get("max_length", 1_000_000)
+
+
 def _shape(
     kind: str, config: Mapping[str, Any], tensors: Mapping[str, Tensor], folder: Path
 ) -> dict[str, Any]:
@@ -259,6 +336,7 @@ def _pooling(path: Path) -> str:
 
 
 def _prompt(settings: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    prompts: Mapping[str, str] = settings.get("prompts") or {}
-    named = [prompts[name] for name in names if prompts.get(name)]
-    return named[0] if named else prompts.get(settings.get("default_prompt_name") or "", "")
+    """Return the first prompt of these names, empty ones among them; else the default one."""
+    prompts: Mapping[str, str | None] = settings.get("prompts") or {}
+    named = next((name for name in names if name in prompts), settings.get("default_prompt_name") or "")
+    return prompts.get(named) or ""

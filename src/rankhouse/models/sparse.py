@@ -10,10 +10,11 @@ Shapes: n texts, t tokens together, w width of the network, v words of the vocab
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
@@ -26,13 +27,12 @@ from rankhouse.models.checkpoint import (
     load_network,
     load_tokenizer,
     network_of,
-    read_assets,
     read_config,
     read_json,
 )
-from rankhouse.models.checkpoint_kinds import require
+from rankhouse.models.checkpoint_kinds import Module, is_chain, modules_of, require
 from rankhouse.models.pair_encoding import Layout, TextReader
-from rankhouse.models.sentence_transformers import module_weights
+from rankhouse.models.sentence_transformers import module_weights, read_transformer
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, encoder_of, is_packable, length_limit
 from rankhouse.nn.cpu.infer import require_int8
@@ -48,7 +48,7 @@ class SparseEncoder(BiEncoder):
     """A language model whose vectors are weights of words.
 
     Args:
-        network: transformers' ...ForMaskedLM.
+        network: transformers' ...ForMaskedLM; no layers stand behind it.
         policy: max_length, pooling ("max" or "sum"), logarithms (1 or 2), query_table (whether a query's
             words are weighed by a table), prompts: all JSON values.
 
@@ -59,20 +59,25 @@ class SparseEncoder(BiEncoder):
     family = "sparse"
 
     def __init__(
-        self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
+        self,
+        network: nn.Module,
+        dense: nn.Sequential,
+        tokenizer: Tokenizer,
+        policy: Mapping[str, Any],
+        config: Mapping[str, Any],
+        asked: BiEncoder | None = None,
     ) -> None:
-        super().__init__(network, nn.Sequential(), tokenizer, policy, config=config)
+        super().__init__(network, dense, tokenizer, policy, config=config, asked=asked)
         self.table: nn.Parameter | None = None
         if policy["query_table"]:
             self.table = nn.Parameter(torch.zeros(int(config["vocab_size"])))
-            most = policy["max_length"]
+            most = policy.get("table_length", policy["max_length"])
             self._words = TextReader(TextIds(self._tokenizer, most), Layout((), (), ()), most)
 
-    @classmethod
-    def rebuild(cls, policy: Mapping[str, Any], assets: Mapping[str, bytes]) -> Self:
-        """Make the model of a bundle, weights apart."""
-        tokenizer, config = read_assets(assets)
-        return cls(network_of(config, MASKED), tokenizer, policy, config)
+    @staticmethod
+    def network_of(config: Mapping[str, Any]) -> nn.Module:
+        """Make the network of a bundle, weights apart."""
+        return network_of(config, MASKED)
 
     def token(self, number: int) -> str:
         """Return a word of the vocabulary as it is written there."""
@@ -95,7 +100,7 @@ class SparseEncoder(BiEncoder):
 
     def query_vectors(self, batch: Packed) -> Tensor:
         """Return weights of queries (n, v), with gradients where they are on."""
-        return self.vectors(batch) if self.table is None else _in_table(batch, self.table)
+        return super().query_vectors(batch) if self.table is None else _in_table(batch, self.table)
 
     def vector_scorer(self, compute: Compute) -> Callable[[Packed], Tensor]:  # type: ignore[override]  # no states
         """Return the quickest way from ids to weights (n, v)."""
@@ -119,7 +124,7 @@ class SparseEncoder(BiEncoder):
     ) -> Callable[[Packed], Tensor]:
         """Return the quickest way from ids to weights of queries (n, v)."""
         if self.table is None:
-            return passages
+            return super().query_scorer(compute, passages)
         table = self.table.detach().float().to(compute.device)
         return lambda batch: _in_table(batch, table)
 
@@ -191,6 +196,7 @@ class _Settings(NamedTuple):
 
     network: Path  # folder of the language model
     table: Path | None = None  # folder of the query's weights; None where queries are read by the network
+    max_length: int | None = None  # most tokens of a text; None: the tokenizer says
     pooling: str = "max"
     logarithms: int = 1
     prompts: tuple[str, str] = ("", "")
@@ -232,7 +238,7 @@ def open_sparse(
     own: Any = network.config
     query_prompt, passage_prompt = settings.prompts if prompts is None else prompts
     policy = {
-        "max_length": length_limit(own, _meant(settings.network, meant), max_length),
+        "max_length": length_limit(own, settings.max_length or meant, max_length),
         "pooling": pooling or settings.pooling,
         "logarithms": settings.logarithms,
         "query_table": settings.table is not None,
@@ -242,17 +248,25 @@ def open_sparse(
         "passage_prompt": passage_prompt,
         "dense": [],
     }
-    model = SparseEncoder(network, own_tokenizer, policy, raw)
+    if settings.table is not None:
+        policy["table_length"] = max_length or _table_length(settings, own_tokenizer, tokenizer)
+    model = SparseEncoder(network, nn.Sequential(), own_tokenizer, policy, config=raw)
     if settings.table is not None and model.table is not None:
         with torch.no_grad():
             model.table.copy_(_read_table(settings.table, own_tokenizer, len(model.table), allow_pickle))
     return model
 
 
-def _meant(folder: Path, meant: int) -> int:
-    """Return the length that sentence-transformers cuts at."""
-    own: Mapping[str, Any] = next(map(read_json, sorted(folder.glob("sentence_*_config.json"))), {})
-    return int(own.get("max_seq_length") or meant)
+def _table_length(settings: _Settings, tokenizer: Tokenizer, given: str | None) -> int:
+    """Return the most tokens of a query; BadModel if its words are not those of passages."""
+    own, _, most = load_tokenizer(settings.network, given or str(settings.table))
+    read, asked = (json.loads(one.to_str()) for one in (tokenizer, own))
+    if any(read[part] != asked[part] for part in ("normalizer", "pre_tokenizer", "model", "added_tokens")):
+        raise BadModel(
+            f'"{settings.table}" reads queries by another vocabulary than passages are read by; fetch the '
+            'folder again, or name the right one for both:  tokenizer="DIR"'
+        )
+    return most
 
 
 def _read_settings(folder: Path) -> _Settings:
@@ -261,33 +275,20 @@ def _read_settings(folder: Path) -> _Settings:
     Raises:
         BadModel: A module that cannot be computed here.
     """
-    if not (folder / "modules.json").is_file():
+    if not is_chain(folder):
         return _Settings(folder)
-    modules = [
-        (str(one["type"]).rsplit(".", 1)[-1], folder / one["path"])
-        for one in read_json(folder / "modules.json")
-    ]
+    modules, asked = modules_of(folder), modules_of(folder, "query")
     table = None
-    if modules[0][0] == "Router":
-        routes = read_json(modules[0][1] / "router_config.json")
-        place, kinds = (
-            modules[0][1],
-            {name: str(kind).rsplit(".", 1)[-1] for name, kind in routes["types"].items()},
-        )
-        sides = {
-            side: [(kinds[name], place / name) for name in names]
-            for side, names in routes["structure"].items()
-        }
-        modules, query = sides.get("document", []), sides.get("query", [])
-        if [kind for kind, _ in query] != [_TABLE]:
-            raise _unknown(folder, [kind for kind, _ in query], "the query's side: one SparseStaticEmbedding")
-        table = query[0][1]
-    if [kind for kind, _ in modules] not in (
+    if [module.kind for module in asked] == [_TABLE]:
+        table = asked[0].place
+    elif asked != modules:
+        raise _unknown(folder, asked, "the query's side: one SparseStaticEmbedding")
+    if [module.kind for module in modules] not in (
         ["Transformer", "SpladePooling"],
         ["MLMTransformer", "SpladePooling"],
     ):
-        raise _unknown(folder, [kind for kind, _ in modules], "Transformer and SpladePooling")
-    pooling = read_json(modules[1][1] / "config.json")
+        raise _unknown(folder, modules, "Transformer and SpladePooling")
+    pooling = read_json(modules[1].place / "config.json")
     strategy = pooling.get("pooling_strategy", "max")
     if strategy not in ("max", "sum"):
         raise BadModel(f'"{folder}" pools by {strategy!r}; read here: max and sum')
@@ -295,18 +296,29 @@ def _read_settings(folder: Path) -> _Settings:
     said: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
     if said.get("similarity_fn_name") not in {None, "dot"}:
         raise BadModel(f'"{folder}" compares by {said["similarity_fn_name"]!r}; read here: dot')
+    if (most := said.get("max_active_dims")) is not None:
+        raise BadModel(
+            f'"{folder}" keeps the {most} largest weights of a text; all of them are kept here, so take '
+            f"max_active_dims out of {extra.name} to open it without that limit"
+        )
     named: Mapping[str, str] = said.get("prompts") or {}
+    own = read_transformer(modules[0].place, "fill-mask")
+    lengths = {own.get(f"{side}_length") for side in ("document", "query")[: 2 - (table is not None)]}
+    if len(lengths) > 1:
+        raise BadModel(f'"{folder}" cuts queries and passages at other lengths; read here is one for both')
     return _Settings(
-        modules[0][1],
+        modules[0].place,
         table,
+        max_length=lengths.pop() or own.get("max_seq_length"),
         pooling=strategy,
         logarithms=2 if pooling.get("activation_function") == "log1p_relu" else 1,
         prompts=(named.get("query") or "", named.get("document") or ""),
     )
 
 
-def _unknown(folder: Path, found: Sequence[str], wanted: str) -> BadModel:
-    return BadModel(f'"{folder}" is a chain of {", ".join(found) or "nothing"}; read here: {wanted}')
+def _unknown(folder: Path, found: Sequence[Module], wanted: str) -> BadModel:
+    kinds = ", ".join(module.kind for module in found) or "nothing"
+    return BadModel(f'"{folder}" is a chain of {kinds}; read here: {wanted}')
 
 
 def _read_table(folder: Path, tokenizer: Tokenizer, size: int, allow_pickle: bool) -> Tensor:

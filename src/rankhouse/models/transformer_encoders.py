@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
+from copy import copy, deepcopy
 from types import SimpleNamespace
 from typing import Any, Literal, Protocol, cast
 
@@ -302,16 +302,22 @@ class VectorScorer:
     def __init__(self, base: nn.Module, pooling: str, finish: Finish, compute: Compute) -> None:
         self._first, self._pooling = pooling == "cls", pooling
         self._encoder = encoder_of(base, compute, first_only=self._first)
-        self._finish, self._device = finish, compute.device
+        self.finish, self._device = finish, compute.device
 
     def __call__(self, batch: Packed) -> Tensor:
         """Return the vectors of n texts: (n, d)."""
         batch = batch.to(self._device)
-        return self._finish(
+        return self.finish(
             self._encoder.first(batch)
             if self._first
             else pool(self._encoder.hidden(batch), batch.lengths, self._pooling)
         )
+
+    def finished_by(self, finish: Finish) -> VectorScorer:
+        """Return the same encoder and pooling with something else behind them."""
+        other = copy(self)
+        other.finish = finish
+        return other
 
     def states(self, batch: Packed) -> Tensor:
         """Return the states of all tokens, end to end, of which vectors are means: (t, w)."""

@@ -62,10 +62,14 @@ class ServedRanker:
         self.split, self.pool = split, pool
         self.scale = pool.check(ranker)
         self._pairs = ModelWork(ranker.model.encode, ranker.score_encoded, "pairs")
-        self._texts = ModelWork(
-            self._encode_texts, lambda batch: self.require_encoder().vectors_of(batch), "texts"
-        )
-        self.works: Final = {work.name: work for work in (self._pairs, self._texts)}
+        self._texts: dict[Side, ModelWork] = {}
+        if self.is_encoder:
+            texts = self._work_of("passage", "texts")
+            asked = (
+                texts if cast(BiEncoder, ranker.model).asked is None else self._work_of("query", "queries")
+            )
+            self._texts = {"query": asked, "passage": texts}
+        self.works: Final = {work.name: work for work in (self._pairs, *self._texts.values())}
         if self.text_ids is not None:
             self.text_ids.room = _REMEMBERED
 
@@ -84,7 +88,7 @@ class ServedRanker:
 
     def read(self, pairs: Sequence[Pair], deadline: Deadline = ENDLESS) -> Future[PairScores]:
         """Score n pairs, together with those of other requests; call it from a thread, since it tokenises."""
-        if self.is_encoder:
+        if self.is_encoder and self._texts["query"] is self._texts["passage"]:
             return self._read_by_vectors(pairs, deadline)
         sizes = [self._size(pair.query.text, pair.passage.text) for pair in pairs]
         outcome = self.worker.submit(self._pairs, pairs, np.array(sizes, np.int64), deadline)
@@ -98,7 +102,7 @@ class ServedRanker:
         """Encode n texts of a side: values (n, d) float32, NaN where the encoder cannot read one."""
         self.require_encoder()
         sizes = np.array([self._size(text) for text in texts], np.int64)
-        return self.worker.submit(self._texts, [(side, text) for text in texts], sizes, deadline)
+        return self.worker.submit(self._texts[side], [(side, text) for text in texts], sizes, deadline)
 
     def call(self, run: Callable[[], T], deadline: Deadline = ENDLESS) -> Future[T]:
         """Have a function called that touches the model: explaining, stored passages."""
@@ -158,10 +162,15 @@ class ServedRanker:
     def _size(self, *texts: str) -> int:
         return min(3 + sum(map(len, texts)) // _CHARACTERS, self.ranker.max_length)
 
-    def _encode_texts(self, texts: Sequence[tuple[Side, str]]) -> Any:  # noqa: ANN401 - Packed, a Batch
-        model = cast(BiEncoder, self.ranker.model)
+    def _work_of(self, side: Side, name: str) -> ModelWork:
+        """Return the work of making vectors by the encoder of a side; it reads either side's prompts."""
+        encoder, model = self.require_encoder(), self.require_encoder().model.side(side)
         prompts = {"query": model.policy["query_prompt"], "passage": model.policy["passage_prompt"]}
-        return model.text_reader(prompts[side] + text for side, text in texts)
+
+        def encode(texts: Sequence[tuple[Side, str]]) -> Any:  # noqa: ANN401 - Packed, a Batch
+            return model.text_reader(prompts[side] + text for side, text in texts)
+
+        return ModelWork(encode, lambda batch: encoder.vectors_of(batch, side), name)
 
     def _read_by_vectors(self, pairs: Sequence[Pair], deadline: Deadline) -> Future[PairScores]:
         """Encode each distinct text of either side once, and compare."""
@@ -169,7 +178,7 @@ class ServedRanker:
         left = [places.setdefault(("query", pair.query.text), len(places)) for pair in pairs]
         right = [places.setdefault(("passage", pair.passage.text), len(places)) for pair in pairs]
         sizes = np.array([self._size(text) for _, text in places], np.int64)
-        outcome = self.worker.submit(self._texts, list(places), sizes, deadline)
+        outcome = self.worker.submit(self._texts["passage"], list(places), sizes, deadline)
         similarity = self.require_encoder().similarity
 
         def reading(result: WorkResult) -> PairScores:
