@@ -50,6 +50,7 @@ from rankhouse.models.transformer_encoders import (
     by_rows,
     length_limit,
     pool,
+    require_states,
 )
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.machine import Compute
@@ -288,6 +289,7 @@ def _open_side(
         raw = read_config(place)
         own_tokenizer, _, meant = load_tokenizer(place, tokenizer)
         network = network or load_network(place, encoder_class(raw), allow_pickle, ("pooler",), unread=unread)
+        require_states(network, place)
         length = length_limit(cast(Any, network).config, settings.max_length or meant, policy["max_length"])
     if settings.lowercase:
         own_tokenizer = in_small_letters(own_tokenizer)

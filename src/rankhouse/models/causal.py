@@ -32,11 +32,12 @@ from rankhouse.models.checkpoint import (
     read_config,
     read_json,
 )
-from rankhouse.models.checkpoint_kinds import require
+from rankhouse.models.checkpoint_kinds import is_chain, require
 from rankhouse.models.contract import Objective
 from rankhouse.models.crossencoder import SCALES, Scale, scaled
 from rankhouse.models.monot5 import target_id
 from rankhouse.models.prompts import KNOWN, PromptReader, chat_prompt, check_prompt, known_prompt
+from rankhouse.models.sentence_transformers import read_transformer
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, decoder_sizes, length_limit
 from rankhouse.nn.cpu.infer import require_int8
@@ -235,6 +236,8 @@ def open_causal(
     else:
         segments = chat_prompt(folder, instruction) or _without_prompt(folder)
     check_prompt(segments)
+    if is_chain(folder):
+        read_transformer(folder, "text-generation" if head == WORDS else "sequence-classification")
     own_tokenizer, _, meant = load_tokenizer(folder, tokenizer)
     words = _target_ids(folder, own_tokenizer, targets or (known.targets if known else ()), head)
     network = load_network(folder, head, allow_pickle=False, keep_type=True)

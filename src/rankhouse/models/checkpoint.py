@@ -22,6 +22,7 @@ from rankhouse.nn.layers.ragged import Packed
 SEQ2SEQ = frozenset({"t5", "mt5"})
 """Model types that answer with words; all others in use here answer with numbers."""
 
+_CUT = 'here their ends are cut; to have it so, write  "truncation_side": "right"  there'
 _FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.metadata"]  # in folders of it, too
 
 
@@ -268,6 +269,8 @@ def load_tokenizer(folder: Path, given: str | None) -> tuple[Tokenizer, bool, in
             f'"{place}" holds no tokenizer: none of tokenizer.json, vocab.txt, vocab.json, *.model; copy it '
             'there, or name another folder that has one: tokenizer="DIR"'
         )
+    if tokenizer.truncation_side == "left":
+        raise BadModel(f'"{place / "tokenizer_config.json"}" cuts the beginnings of long texts: {_CUT}')
     return (
         Tokenizer.from_str(backend.to_str()),
         "token_type_ids" in tokenizer.model_input_names,
@@ -324,10 +327,8 @@ def refuse_pickle(folder: Path, allow_pickle: bool) -> None:
 
 
 def _holds_tokenizer(folder: Path) -> bool:
-    names = {p.name for p in folder.iterdir()}
-    return bool(names & {"tokenizer.json", "vocab.txt", "vocab.json"}) or any(
-        n.endswith(".model") for n in names
-    )
+    known = {"tokenizer.json", "vocab.txt", "vocab.json"}
+    return any(p.name in known or p.suffix == ".model" for p in folder.iterdir())
 
 
 def _first_line(error: BaseException) -> str:

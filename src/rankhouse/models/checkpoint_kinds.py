@@ -244,6 +244,8 @@ def _by_modules(folder: Path, modules: Sequence[Module], asked: Sequence[Module]
             return Found("colbert", f"modules.json names {source}")
         if not source.startswith("sentence_transformers."):
             return Found("custom", f"modules.json names {source}")
+        if kind == "LogitScore" and len(modules) > 2:
+            return Found("other", f"modules.json names more than a Transformer and {kind}")
         if kind in _MODULES:
             return Found(_MODULES[kind], f"modules.json names {kind}")
     extra = folder / "config_sentence_transformers.json"

@@ -32,7 +32,7 @@ from rankhouse.models.checkpoint import (
     read_assets,
     read_config,
 )
-from rankhouse.models.checkpoint_kinds import require
+from rankhouse.models.checkpoint_kinds import is_chain, modules_of, require
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import PairReader, pair_layout
 from rankhouse.models.prompts import default_prompt
@@ -42,6 +42,7 @@ from rankhouse.models.sentence_transformers import (
     own_ranker,
     read_layers,
     read_settings,
+    read_transformer,
 )
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import (
@@ -209,6 +210,10 @@ def open_crossencoder(
     raw = read_config(folder)
     kind = _head_kind(raw)
     own_tokenizer, asks_segments, meant_length = load_tokenizer(folder, tokenizer)
+    alone = is_chain(folder) and [module.kind for module in modules_of(folder)] == ["Transformer"]
+    own = read_transformer(folder, "sequence-classification") if alone else {}
+    if own.get("do_lower_case"):
+        own_tokenizer = in_small_letters(own_tokenizer)
     needless = () if new_head is None else _HEADS
     unread = _UNREAD if found.key == "classifier" else None
     with torch.random.fork_rng(devices=[]):
@@ -224,7 +229,7 @@ def open_crossencoder(
     drawn = new_head is not None and "SequenceClassification" not in named
     two = "log-odds" if drawn else "logprob"  # the level of what a drawn head learns may be free
     policy = {
-        "max_length": length_limit(config, meant_length, max_length),
+        "max_length": length_limit(config, own.get("max_seq_length") or meant_length, max_length),
         "scale": scale or (two if classes == 2 and kind == _CLASSES else "logit"),
         "head": kind,
         "classes": classes,

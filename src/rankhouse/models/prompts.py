@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -117,8 +117,12 @@ def chat_prompt(folder: Path, instruction: str | None) -> tuple[str, ...] | None
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception:  # noqa: BLE001  # whatever it raises: no tokenizer, no template
         return None
-    path = folder / "sentence_bert_config.json"
-    inputs = read_json(path).get("modality_config") if path.is_file() else None
+    own: dict[str, Any] = next(map(read_json, sorted(folder.glob("sentence_*_config.json"))), {})
+    inputs, given = (
+        own.get("modality_config"),
+        (own.get("processing_kwargs") or {}).get("chat_template") or {},
+    )
+    options = {name: value for name, value in given.items() if name != "restore_suffix"}  # that is done here
     if not tokenizer.chat_template or (inputs is not None and "message" not in inputs):
         return None
     task = default_prompt(folder) if instruction is None else instruction
@@ -130,7 +134,7 @@ def chat_prompt(folder: Path, instruction: str | None) -> tuple[str, ...] | None
             if content
         ]
         try:
-            text = str(tokenizer.apply_chat_template(messages, tokenize=False))  # type: ignore[arg-type]  # typed too narrowly
+            text = str(tokenizer.apply_chat_template(messages, tokenize=False, **options))  # type: ignore[arg-type]  # typed too narrowly
         except Exception:  # noqa: BLE001, S112  # whatever a template raises: it is not made for these roles
             continue
         if sorted(_SLOT.findall(text)) == ["document", "query"]:

@@ -29,6 +29,7 @@ _OLD_NAMES = {  # in the order in which their vectors stand side by side
 }
 _QUERY_PROMPTS, _PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
 _LAYERS = ("Dense", "LayerNorm", "Normalize")
+_CHATS = ("text-generation", "sequence-classification")  # tasks whose pairs a chat template may put together
 _ARGUMENTS = ("model", "tokenizer", "config", "processor")
 _HARMLESS = {"trust_remote_code", "torch_dtype", "dtype", "attn_implementation", "padding", "padding_side"}
 _HARMLESS |= {"logits_to_keep"}  # names of settings that change no score
@@ -127,14 +128,20 @@ def read_transformer(place: Path, task: str = "feature-extraction") -> Mapping[s
         BadModel: Its tokenizer is called, or its network asked, otherwise than here for this task.
     """
     own: Mapping[str, Any] = next(map(read_json, sorted(place.glob("sentence_*_config.json"))), {})
-    asked = (own.get("modality_config") or {}).get("text") or {}
+    kinds = own.get("modality_config") or {}
+    asked = kinds.get("text") or {}
     given = own.get("processing_kwargs") or {}
-    changed = [given.get("text"), given.get("common"), *(own.get(f"{name}_args") for name in _ARGUMENTS)]
+    changed = [
+        given.get("text"),
+        given.get("common"),
+        *(own.get(f"{name}_{end}") for name in _ARGUMENTS for end in ("args", "kwargs")),
+    ]
     odd = {key for some in changed for key in some or () if key not in _HARMLESS}
     answer = "last_hidden_state" if task == "feature-extraction" else "logits"
     usual = {"method": "forward", "method_output_name": answer}
     odd |= {f"{name}={asked[name]}" for name in usual if asked.get(name, usual[name]) != usual[name]}
     odd |= {named for named in (own.get("transformer_task"),) if named not in {None, task}}
+    odd |= {"texts in a chat template"} if "message" in kinds and task not in _CHATS else set()
     if odd:
         raise BadModel(
             f'"{place}": its Transformer module has settings that cannot be computed here '
@@ -291,6 +298,8 @@ def static_encoder(
         table = (table[tensors["mapping"].long()] if "mapping" in tensors else table).float()
         if "weights" in tensors:  # of single tokens, in model2vec's vocabularies that share rows
             table = table * tensors["weights"].float()[:, None]
+        if (own.truncation or {}).get("direction", "right").lower() != "right":
+            raise ValueError("long texts lose their beginnings; only their ends are cut here")
         if len(table) <= max(own.get_vocab(with_added_tokens=True).values()):
             raise ValueError(f"{len(table)} vectors for {own.get_vocab_size()} tokens")
     except Exception as error:  # tokenizers raises a bare Exception

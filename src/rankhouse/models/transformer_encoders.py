@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.bert import (
     BERT_NAMES,
@@ -143,6 +143,7 @@ def decoder_sizes(base: Any) -> DecoderSizes | None:  # noqa: ANN401  # as above
     window = getattr(config, "sliding_window", None) if kind == "mistral" else None
     if (
         kind not in _DECODERS
+        or getattr(config, "is_causal", True) is False  # read both ways
         or activation not in _ACTIVATIONS
         or rope.get("rope_type", "default") not in _STEADY
         or set(getattr(config, "layer_types", None) or ()) > {"full_attention"}
@@ -196,6 +197,24 @@ class ByLength:
     def first(self, batch: Packed) -> Tensor:
         """Return the last state of every row's first token, (n, w) float32."""
         return torch.cat([self._base(**given).last_hidden_state[:, 0].float() for given in by_length(batch)])
+
+
+def require_states(network: nn.Module, folder: object) -> None:
+    """Refuse a network that makes no states of a text's tokens: one for pictures, or one that pools them."""
+    net: Any = network
+    if is_packable(net.config) or decoder_sizes(network) is not None:
+        return
+    try:
+        with torch.inference_mode():
+            ids = torch.arange(1, 9, device=net.device)[None]
+            shape = net(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state.shape
+    except Exception as error:  # whatever a network raises that was made for something else
+        reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        raise BadModel(
+            f'"{folder}" is a {type(net).__name__}, which cannot read a text ({reason})'
+        ) from error
+    if tuple(shape[:2]) != (1, 8):
+        raise BadModel(f'"{folder}" is a {type(net).__name__}, which gives no state for each token of a text')
 
 
 def by_length(batch: Packed) -> Iterator[dict[str, Tensor]]:
