@@ -172,6 +172,47 @@ def ends_with(folder: Path, token: str) -> None:
     tokenizer.save_pretrained(folder)
 
 
+def routed(case: str, folder: Path) -> None:
+    """Save a Router: "words" (queries by word vectors), "heads", "networks", or "sparse" (two of these)."""
+    from sentence_transformers import SentenceTransformer, SparseEncoder
+    from sentence_transformers.base.modules import Router
+    from sentence_transformers.sentence_transformer import modules
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+    name = "BertForMaskedLM" if case == "sparse" else "BertModel"
+    plain = encoder(name, folder.with_name(f"{folder.name}-plain"))
+    task = "fill-mask" if case == "sparse" else "feature-extraction"
+    torch.manual_seed(4)
+    read, of = modules.Transformer(str(plain), transformer_task=task), Router.for_query_document
+    pooled = modules.Pooling(64)
+    if case == "words":
+        words = modules.StaticEmbedding(read.tokenizer, embedding_dim=64)
+        parts = [of([words], [read, pooled]), modules.Normalize()]
+    elif case == "heads":
+        heads = modules.Dense(64, 32), modules.Dense(64, 32, activation_function=None)
+        parts = [read, pooled, of([heads[0]], [heads[1], modules.Normalize()])]
+    elif case == "networks":
+        other = encoder("ModernBertModel", folder.with_name(f"{folder.name}-other"))
+        asked = [modules.Transformer(str(other)), modules.Pooling(64, pooling_mode="cls")]
+        parts = [of(asked, [read, pooled])]
+    else:
+        parts = [of([read, SpladePooling("sum")], [read, SpladePooling("max")])]
+    prompts = {"query": "storm harbour: ", "document": "grain prices "}
+    kind = SparseEncoder if case == "sparse" else SentenceTransformer
+    kind(modules=parts, prompts=prompts, device="cpu").save_pretrained(str(folder))
+
+
+def _after(name: str, folder: Path) -> None:
+    """Save a classifier with a module of sentence-transformers behind it."""
+    encoder(name, folder, num_labels=1)
+    kinds = ("Transformer", ""), ("Dense", "1_Dense")
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (kind, path) in enumerate(kinds)
+    ]
+    (folder / "modules.json").write_text(json.dumps(listed))
+
+
 def static(folder: Path) -> None:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
@@ -210,6 +251,18 @@ def marked(save: Callable[..., Any], name: str, folder: Path, *given: Any, **sai
     own = {"local_attention": 16} if name.startswith("ModernBert") else {}
     plain = tiny.with_marks(name, folder.with_name(f"{folder.name}-plain"), LONGEST, by=0.1, **PLACES | own)
     save(plain, folder, *given, **said)
+
+
+def _changed(make: Callable[[Path], Any], name: str = "config.json", **said: Any) -> Callable[[Path], None]:
+    """A folder with other words in one of its JSON files."""
+
+    def changed(folder: Path) -> None:
+        make(folder)
+        path = folder / name
+        settings = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(settings | said))
+
+    return changed
 
 
 def _classifier(label: str, name: str, notation: str = "DIR", **settings: Any) -> Format:
@@ -266,6 +319,26 @@ FORMATS = (
     _chain("bi-encoder", "Qwen3-Embedding", "Qwen3Model", "normalise", "lasttoken"),
     _chain("bi-encoder", "EmbeddingGemma", "Gemma3TextModel", "dense", "mean"),
     Format("bi-encoder", "StaticEmbedding (potion)", static, theirs.dual),
+    Format("bi-encoder", "Router: word vectors for queries, BERT", partial(routed, "words"), theirs.dual),
+    Format("bi-encoder", "Router behind BERT: two Dense heads", partial(routed, "heads"), theirs.dual),
+    Format("bi-encoder", "Router: ModernBERT for queries, BERT", partial(routed, "networks"), theirs.dual),
+    Format(
+        "bi-encoder",
+        "BERT, truncate_dim, dot product",
+        _changed(
+            partial(chain, "BertModel", "normalise"),
+            "config_sentence_transformers.json",
+            truncate_dim=16,
+            similarity_fn_name="dot",
+        ),
+        theirs.dual,
+    ),
+    Format(
+        "bi-encoder",
+        "Qwen3 read both ways",
+        _changed(partial(chain, "Qwen3Model", "normalise"), is_causal=False),
+        theirs.dual,
+    ),
     _decoder("Qwen3-Reranker", "Qwen3ForCausalLM", "qwen3-reranker", theirs.qwen_ids),
     _decoder("Qwen3-Reranker seq-cls", f"Qwen3{_CLASSES}", "qwen3-reranker", theirs.qwen_ids),
     _decoder("mxbai-rerank-v2 (Qwen2)", "Qwen2ForCausalLM", "mxbai-rerank-v2", theirs.mxbai_ids),
@@ -363,29 +436,6 @@ def _damaged(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2_000])
 
 
-def _router(folder: Path) -> None:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer import modules
-
-    plain = encoder("BertModel", folder.with_name(f"{folder.name}-plain"))
-    words = modules.StaticEmbedding(modules.Transformer(str(plain)).tokenizer, embedding_dim=64)
-    read = [modules.Transformer(str(plain)), modules.Pooling(64)]
-    routed = modules.Router.for_query_document(query_modules=[words], document_modules=read)
-    SentenceTransformer(modules=[routed], device="cpu").save_pretrained(str(folder))
-
-
-def _changed(make: Callable[[Path], Any], name: str = "config.json", **said: Any) -> Callable[[Path], None]:
-    """A folder with other words in one of its JSON files."""
-
-    def changed(folder: Path) -> None:
-        make(folder)
-        path = folder / name
-        settings = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(settings | said))
-
-    return changed
-
-
 _DECODER = partial(tiny.decoder, "Qwen3ForCausalLM")
 _PLAIN = partial(encoder, "BertModel")
 _CUSTOM = {
@@ -425,7 +475,22 @@ BAD = (
      partial(tiny.decoder, "ModernBertDecoderForCausalLM", pad_token_id=4, bos_token_id=3, eos_token_id=0,
              cls_token_id=3, sep_token_id=0)),
     ("custom module", "DIR", _said({"model_type": "bert"}, ["modeling_own.Own"])),
-    ("Router of dense encoders", "DIR", _router),
+    ("Router whose routes are not query and document", "DIR",
+     _changed(partial(routed, "heads"), "2_Router/router_config.json",
+              structure={"QRY": [], "DOC": []}, parameters={})),
+    ("Router of two sparse encoders", "DIR", partial(routed, "sparse")),
+    ("texts that lose their beginnings", "DIR",
+     _changed(partial(chain, "BertModel", "normalise"), "tokenizer_config.json", truncation_side="left")),
+    ("texts in a chat template, as vectors", "DIR",
+     _changed(partial(chain, "BertModel", "normalise"), "sentence_bert_config.json",
+              modality_config={"text": {}, "message": {}})),
+    ("the largest weights of a text alone", "DIR",
+     _changed(partial(masked, "BertForMaskedLM"), "config_sentence_transformers.json", max_active_dims=64)),
+    ("layers behind a classifier", "DIR",
+     _changed(partial(_after, f"Bert{_CLASSES}"), "config_sentence_transformers.json",
+              model_type="CrossEncoder")),
+    ("DPR of transformers (no states of tokens)", "DIR",
+     lambda f: encoder("DPRQuestionEncoder", f)),
     ("KaLM-Reranker (T5Gemma)", "DIR",
      _said({"model_type": "t5gemma", "architectures": ["T5Gemma"], "is_encoder_decoder": True})),
     ("question answering", "DIR",

@@ -8,7 +8,9 @@ them empty texts, 2,000 words, other scripts and texts that spell special tokens
 and here, in fp32; a difference is taken relative to the score where that is above 1. "ids": of 50 pairs, how
 many have the token ids of the reference's tokenizer or, for prompts, of their makers' own code (mxbai_rerank
 and FlagEmbedding, where installed). "others": the largest change of a score by order, batch mates and
-padding; "bundle": whether a saved bundle gives the same bits. Then: what is refused, with the sentence.
+padding; "bundle": whether a saved bundle gives the same bits; "written": the reference's difference on what
+``rankhouse.hosts.sentence_transformers.save`` writes for it, long texts left out. Then: what is refused, with
+the sentence.
 The tables are those of docs/published-rankers.md.
 """
 
@@ -28,7 +30,9 @@ from benchmarks import format_references as theirs
 from benchmarks.format_folders import BAD, FORMATS, Format, expect_error
 from tests.models.conftest import make_pairs
 
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.hosts.sentence_transformers import save
 from rankhouse.models import bundle
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.transformer_encoders import decoder_sizes, is_packable
@@ -57,6 +61,7 @@ class Result(NamedTuple):
     same_ids: str
     others: float
     same_bundle: bool
+    written: str
     path: str
 
 
@@ -90,8 +95,24 @@ def measure(case: Format, root: Path) -> Result:
         case.ids(folder, ranker.model, pairs[:50]) if case.ids else "",
         alone(ranker, pairs, scores),
         np.array_equal(again, scores),
+        written(case, folder / "written", ranker, pairs, scores=scores),
         path_of(ranker.model),
     )
+
+
+def written(
+    case: Format, folder: Path, ranker: NeuralRanker, pairs: Sequence[Pair], *, scores: np.ndarray
+) -> str:
+    """Return the difference of the reference's scores once the ranker is written for it, or why it is not."""
+    try:
+        save(ranker, folder)
+    except WrongUse as error:
+        return f"refused: {str(error).partition(';')[0]}"
+    short = [place for place, pair in enumerate(pairs) if len(pair.passage.text) < 200]
+    some = [pairs[place] for place in short]
+    reference = theirs.chat if case.reference is theirs.causal else case.reference
+    again = reference(folder, ranker.model, some)
+    return f"{np.max(np.abs(again - scores[short]) / np.maximum(1, np.abs(scores[short]))):.1e}"
 
 
 def alone(ranker: NeuralRanker, pairs: Sequence[Pair], scores: np.ndarray) -> float:
@@ -117,13 +138,13 @@ def path_of(model: Any) -> str:  # noqa: ANN401  # a model of any family
 
 
 def show(results: Sequence[Result]) -> None:
-    print("| kind | checkpoint | reference | largest difference | ids | others | bundle | computed by |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    names = ["kind", "checkpoint", "reference", "largest difference", "ids", "others", "bundle", "written"]
+    print(f"| {' | '.join([*names, 'computed by'])} |\n|{' --- |' * (len(names) + 1)}")
     for one in results:
         others = "same bits" if one.others == 0 else f"{one.others:.0e}"
         same = "same bits" if one.same_bundle else "OTHER BITS"
         row = [one.case.kind, one.case.name, one.reference, f"{one.largest:.1e}", one.same_ids, others]
-        print(f"| {' | '.join([*row, same, one.path])} |")
+        print(f"| {' | '.join([*row, same, one.written, one.path])} |")
 
 
 def show_refused(root: Path) -> None:

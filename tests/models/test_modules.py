@@ -17,7 +17,7 @@ from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.ranker import NeuralRanker
 
 from . import tiny
-from .conftest import edit_config, make_pairs, with_bert_vocabulary
+from .conftest import WORDS, edit_config, make_pairs, with_bert_vocabulary
 
 library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
 POOLINGS = ["cls", "mean", "max", "weightedmean", "lasttoken", "mean_sqrt_len_tokens", ["cls", "max", "mean"]]
@@ -122,6 +122,28 @@ def test_vectors_of_a_chain_equal_the_library(kind, then, chains, fp32, tmp_path
     bundle.save(model, tmp_path / "bundle")
     again = DenseRanker(bundle.load(tmp_path / "bundle"), fp32).encode_passages(TEXTS)
     np.testing.assert_array_equal(again, DenseRanker(model, fp32).encode_passages(TEXTS))
+
+
+@pytest.mark.slow
+def test_modernbert_of_every_length_across_its_window(fp32, tmp_path):
+    import transformers
+
+    settings = {"local_attention": 128, "num_hidden_layers": 4, "global_attn_every_n_layers": 3}
+    folder = tiny.network("ModernBertModel", tmp_path / "own", max_position_embeddings=704, **settings)
+    with_bert_vocabulary(folder, generic=True)
+    edit_config(folder, {"model_max_length": 702}, "tokenizer_config.json")
+    ranker = DenseRanker(open_biencoder(str(folder), pooling="mean"), fp32)
+    draws = np.random.default_rng(1)
+    texts = [" ".join(draws.choice(WORDS, length)) for length in range(700)]
+    encoded = ranker.model.encode_passages(texts)
+    vectors = ranker.encode_passages(texts)
+    network = transformers.AutoModel.from_pretrained(folder).eval()
+    rows = encoded.ids.values.split(encoded.lengths.tolist())
+    assert encoded.lengths.tolist() == list(range(2, 702))
+    for row, vector in zip(rows, vectors, strict=True):
+        with torch.inference_mode():
+            expected = network(input_ids=row[None]).last_hidden_state[0].mean(0)
+        np.testing.assert_allclose(vector, expected, atol=1e-5, err_msg=f"{len(row)} tokens")
 
 
 @pytest.mark.quick("cls", "mean", "lasttoken")

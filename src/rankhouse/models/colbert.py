@@ -33,6 +33,7 @@ from rankhouse.nn.layers.ragged import Packed, Ragged, within_budget
 from rankhouse.nn.machine import Compute
 
 _ENCODE_BUDGET = 8_192  # tokens that are encoded at once
+_BLOCK = 3_072  # stored tokens that are compared at once, so that they stay in a core's cache
 
 
 class LateInteraction(DualEncoder):
@@ -204,11 +205,18 @@ class LateInteraction(DualEncoder):
     @torch.inference_mode()
     def score_stored(self, query: str, rows: PassageRows) -> FloatArray:
         """Score stored passages for a query: (n,) float32."""
-        asked = self._ask_fp32(self.encode_queries([query])).values
-        matches = products(torch.from_numpy(rows.values).float(), asked.cpu())
-        if len(rows.scales):
-            matches *= torch.from_numpy(rows.scales)[:, None]
-        best = torch.segment_reduce(matches, "max", lengths=torch.from_numpy(rows.lengths), axis=0)
+        asked = self._ask_fp32(self.encode_queries([query])).values.cpu()
+        counts, ends = torch.from_numpy(rows.lengths), rows.offsets
+        best = torch.empty(len(counts), len(asked))
+        start = 0
+        while start < len(counts):
+            stop = max(start + 1, int(np.searchsorted(ends, ends[start] + _BLOCK, "right")) - 1)
+            block = slice(int(ends[start]), int(ends[stop]))
+            matches = products(torch.from_numpy(rows.values[block]).float(), asked)
+            if len(rows.scales):
+                matches *= torch.from_numpy(rows.scales[block])[:, None]
+            best[start:stop] = torch.segment_reduce(matches, "max", lengths=counts[start:stop], axis=0)
+            start = stop
         scores: FloatArray = self._joined(best).numpy()
         return scores
 
