@@ -202,6 +202,14 @@ def routed(case: str, folder: Path) -> None:
     kind(modules=parts, prompts=prompts, device="cpu").save_pretrained(str(folder))
 
 
+def _network_of(name: str, config: str, folder: Path) -> None:
+    import transformers
+
+    getattr(transformers, name)(getattr(transformers, config)(**PLACES, vocab_size=271)).save_pretrained(
+        folder
+    )
+
+
 def _after(name: str, folder: Path) -> None:
     """Save a classifier with a module of sentence-transformers behind it."""
     encoder(name, folder, num_labels=1)
@@ -490,7 +498,7 @@ BAD = (
      _changed(partial(_after, f"Bert{_CLASSES}"), "config_sentence_transformers.json",
               model_type="CrossEncoder")),
     ("DPR of transformers (no states of tokens)", "DIR",
-     lambda f: encoder("DPRQuestionEncoder", f)),
+     lambda f: encoder("BertModel", f) and _network_of("DPRQuestionEncoder", "DPRConfig", f)),
     ("KaLM-Reranker (T5Gemma)", "DIR",
      _said({"model_type": "t5gemma", "architectures": ["T5Gemma"], "is_encoder_decoder": True})),
     ("question answering", "DIR",

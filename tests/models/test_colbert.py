@@ -14,7 +14,7 @@ from rankhouse.models.colbert_checkpoint import open_colbert
 from rankhouse.models.families import open_model
 from rankhouse.models.ranker import NeuralRanker
 
-from .conftest import make_pairs
+from .conftest import edit_config, make_pairs
 from .tiny import native, pylate, stanford, with_marks
 
 library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
@@ -123,7 +123,12 @@ def test_stanfords_form(said, plain, fp32, tmp_path):
 )  # fmt: skip
 def test_pylates_form(name, said, plain, fp32, tmp_path):
     pylate(plain(name), tmp_path / "own", **said)
-    equals_the_library(tmp_path / "own", fp32)
+    ranker = NeuralRanker(equals_the_library(tmp_path / "own", fp32), fp32)
+    save_as_sentence_transformers(ranker, tmp_path / "back")
+    equals_the_library(tmp_path / "back", fp32)
+    edit_config(tmp_path / "own", {"similarity_fn_name": "XTR"}, "config_sentence_transformers.json")
+    with pytest.raises(BadModel, match="compares by 'XTR'; read here are maxsim and meanmaxsim"):
+        open_colbert(str(tmp_path / "own"))
 
 
 @pytest.mark.parametrize(("storage", "near"), [("float32", 1e-5), ("float16", 0.02), ("int8", 0.1)])

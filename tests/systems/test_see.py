@@ -9,7 +9,7 @@ import torch
 
 import rankhouse as rh
 from rankhouse.core.errors import WrongUse
-from rankhouse.models.similarity import word_similarity
+from rankhouse.models.dual_encoder import word_similarity
 from rankhouse.ranking.rerank import Plan, Report, rerank
 from rankhouse.ranking.see import See
 from rankhouse.systems.execution import Execution

@@ -189,9 +189,17 @@ def _of_modules(folder: Path) -> _Settings:
         document_length=lengths[1],
         skipped=_PUNCTUATION if skipped is None and is_pylate else skipped or (),
         skipped_sides=mask.get("skiplist_tasks") or ("document",),
-        similarity=said.get("similarity_fn_name") or "maxsim",
+        similarity=_similarity(folder, said),
         normalised=normalised or is_pylate,
     )
+
+
+def _similarity(folder: Path, said: Mapping[str, Any]) -> str:
+    """Return how tokens' best matches are joined: "maxsim" or "meanmaxsim"."""
+    named = str(said.get("similarity_fn_name") or "maxsim")
+    if named.lower() not in {"maxsim", "meanmaxsim"}:  # PyLate writes MaxSim
+        raise BadModel(f'"{folder}" compares by {named!r}; read here are maxsim and meanmaxsim')
+    return named.lower()
 
 
 def _expansion(said: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -125,7 +125,7 @@ def see_of(ranker: object, keep: float) -> See | None:
     if check_keep(keep) == 1:
         return None
     with needs("neural", f"see(keep={keep:g})"):
-        from rankhouse.models.similarity import word_similarity
+        from rankhouse.models.dual_encoder import word_similarity
     name = getattr(ranker, "family", type(ranker).__name__)
     return See(keep, word_similarity(getattr(ranker, "model", None), name))
 
