@@ -78,6 +78,18 @@ def test_a_decoder_that_reads_both_ways_is_computed_so(saved, fp32, tmp_path):
     assert np.abs(DenseRanker(model, fp32).encode_passages(TEXTS) - causal).max() > 0.01
 
 
+def test_mpnet_counts_positions_from_its_own_padding(saved, fp32, tmp_path):
+    copy = shutil.copytree(saved("mpnet"), tmp_path / "copy")
+    for number in (0, 1):
+        edit_config(copy, {"pad_token_id": number})
+        model = open_biencoder(str(copy))
+        assert model.policy["max_length"] == 64
+        theirs = library.SentenceTransformer(str(copy), device="cpu")
+        texts = ["storm", "grain zzz prices", "grain prices rose " * 30]
+        expected = np.concatenate([theirs.encode([text], show_progress_bar=False) for text in texts])
+        np.testing.assert_allclose(DenseRanker(model, fp32).encode_passages(texts), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [
