@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -238,6 +239,27 @@ def require_int8_loops(device: torch.device) -> None:
 def call(loop: Callable[..., None], arguments: tuple[Tensor | float | None, ...]) -> None:
     """Call a loop of ``_infer.c`` or ``_train.c`` with the addresses of contiguous tensors, 0 for None."""
     loop(*(0 if x is None else x.data_ptr() if isinstance(x, Tensor) else x for x in arguments))
+
+
+@contextmanager
+def workers(threads: int) -> Iterator[Callable[..., Future[None]]]:
+    """Return what takes work: threads that compute alone, or this very thread if one is enough."""
+    if threads < 2:
+        yield _at_once
+        return
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, "score", torch.set_num_threads, (1,)) as pool:
+            yield pool.submit
+    finally:
+        torch.set_num_threads(before)
+
+
+def _at_once(work: Callable[..., None], *args: object) -> Future[None]:
+    work(*args)
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
 
 
 def checked(x: Tensor, dtype: torch.dtype, width: int, rows: int | None = None) -> Tensor:

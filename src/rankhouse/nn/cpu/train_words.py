@@ -23,6 +23,7 @@ with suppress(ImportError):  # not compiled on this machine: `train.fits` says s
     from rankhouse.nn.cpu import _train
 
 _PANEL = 16  # columns that _train.c lays the few rows out in
+_STORED = {torch.float32, torch.float16, torch.int8}
 
 
 class TextRows(NamedTuple):
@@ -105,26 +106,31 @@ class _Meeting(NamedTuple):
     """Arguments of the loop ``meet_few``."""
 
     rows: Tensor
+    scales: Tensor | None
     few: Tensor
     t: int
     q: int
     d: int
-    stride: int
+    size: int
     out: Tensor
 
 
-def meet_few(few: Tensor, rows: Tensor, out: Tensor) -> None:
-    """Fill ``out`` (q, t), whose rows may stand apart, with the products of few rows (q, d) and many (t, d).
+def meet_few(few: Tensor, rows: Tensor, scales: Tensor | None = None) -> Tensor:
+    """Return the products (q, t) of few rows (q, d) and many, (t, d) in float32, float16 or int8.
 
     oneDNN's product is made for many columns, and takes twice as long for few.
+
+    Args:
+        scales: (t,) float32 factors of the many; None for 1.
     """
     (q, d), t = few.shape, len(rows)
-    checked(rows, torch.float32, d)
-    if out.shape != (q, t) or out.dtype is not torch.float32 or out.stride(1) != 1:
-        raise ValueError(f"({q}, {t}) float32 were expected, {tuple(out.shape)} {out.dtype} came")
+    checked(rows, rows.dtype if rows.dtype in _STORED else torch.float32, d)
+    if scales is not None:
+        checked(scales[:, None], torch.float32, 1, t)
     panels = F.pad(few, (0, 0, 0, -q % _PANEL)).view(-1, _PANEL, d).transpose(1, 2).contiguous()
-    stride = out.stride(0)
-    machine.call(_train.meet_few, _Meeting(rows, few=panels, t=t, q=q, d=d, stride=stride, out=out))
+    out, size = few.new_empty(q, t), rows.element_size()
+    machine.call(_train.meet_few, _Meeting(rows, scales, panels, t=t, q=q, d=d, size=size, out=out))
+    return out
 
 
 class Gaussians(NamedTuple):
