@@ -158,6 +158,11 @@ class PrecomputingModel(Model[Any], Protocol):
     """A model that encodes passages once, to match them with any query later (TK, late interaction)."""
 
     @property
+    def id_format(self) -> str:
+        """Number format of words' numbers, where these are stored; "": vectors are, in any of ``Storage``."""
+        ...
+
+    @property
     def precomputes(self) -> bool:
         """Whether scores of these settings are sums over words stored apart."""
         ...
