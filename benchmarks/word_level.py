@@ -5,8 +5,8 @@
 
 "Whole call" starts from strings and ends with scores. "Straightforward" is the same arithmetic written as
 the papers write it: every pair padded and contextualised, the whole tensor of kernels, the post repeated for
-every query token and convolved again. Both sides score the same pairs, and the largest difference is printed. "Stored": passages were read, and
-made into vectors or word ids, beforehand: ``--part scoring --only TK`` prints those of TK.
+every query token and convolved again. Both sides score the same pairs, and the largest difference is printed.
+"Stored": passages were read, and made into vectors or word ids, beforehand; ``--part scoring --only TK``.
 ``--part loops`` times straightforward code, rankhouse in PyTorch alone and rankhouse with the compiled loops
 in turn, round by round, and prints the medians of the times and of the rounds' ratios: for busy machines.
 """

@@ -137,7 +137,13 @@ def test_stored_passages_are_counted_part_by_part(monkeypatch):
     assert not whole[lengths == 0].any()
     monkeypatch.setattr(kernel_pooling, "_ROWS", 7)
     monkeypatch.setattr(kernel_pooling, "_BLOCK", 16)
-    assert torch.equal(kernel_pooling.ragged_counts(*stored), whole)
+    threads = torch.get_num_threads()
+    for number in (1, 3, 50):
+        torch.set_num_threads(number)
+        counts = kernel_pooling.ragged_counts(*stored)
+        assert torch.get_num_threads() == number
+        assert torch.equal(counts, whole)
+    torch.set_num_threads(threads)
 
 
 @needs_loops
@@ -287,6 +293,8 @@ def test_what_the_loops_would_misread_is_refused():
         compiled.match(words, text, TextRows(text.at[:, :5], text.lengths))
     with pytest.raises(ValueError, match="2 lengths of int64"):
         compiled.pool(torch.ones(2, 3, 4), torch.tensor([1.0, 2.0]), tuple(Kernels.usual()))
+    with pytest.raises(ValueError, match="texts begin at 0 and end at 5 of 4 tokens"):
+        compiled.pool_along(torch.ones(2, 4), torch.tensor([0, 2, 5]), tuple(Kernels.usual()))
     with pytest.raises(ValueError, match=r"4 rows of 1 torch.float32 were expected, \(3, 1\)"):
         train_words.meet_few(words[:1], words, torch.ones(3))
     with pytest.raises(ValueError, match="float64 came"):

@@ -76,7 +76,8 @@ typedef struct {
 #define NOTHING -115.4156f /* log2 of e^-80: less becomes an exact zero, as in kernel_pooling.py */
 
 typedef struct {
-    const float *match;                /* (texts, rows, places) */
+    const float *match;                /* (texts, rows, places); (rows, places) where there are starts */
+    const int64_t *starts;             /* (texts) where each begins among the places, or NULL */
     const int64_t *lengths;            /* (texts) */
     int64_t texts, rows, places, kernels;
     const float *centres, *steepness;  /* (kernels); -log2 e / 2 width^2 */
@@ -252,16 +253,18 @@ static PyObject *meet_few(PyObject *self, PyObject *args) {
 }
 
 PyDoc_STRVAR(pool_doc,
-             "pool(back, match, lengths, texts, rows, places, centres, steepness, kernels, counts, gradient, to_match)");
+             "pool(back, match, starts, lengths, texts, rows, places, centres, steepness, kernels, counts, gradient,\n"
+             "     to_match)");
 
 static PyObject *pool(PyObject *self, PyObject *args) {
     Pool p;
-    Address match, lengths, centres, steepness, counts, gradient, to;
+    Address match, starts, lengths, centres, steepness, counts, gradient, to;
     int back;
-    if (!PyArg_ParseTuple(args, "pKKLLLKKLKKK", &back, &match, &lengths, &p.texts, &p.rows, &p.places, &centres,
+    if (!PyArg_ParseTuple(args, "pKKKLLLKKLKKK", &back, &match, &starts, &lengths, &p.texts, &p.rows, &p.places, &centres,
                           &steepness, &p.kernels, &counts, &gradient, &to))
         return NULL;
     p.match = AT(float, match);
+    p.starts = AT(int64_t, starts);
     p.lengths = AT(int64_t, lengths);
     p.centres = AT(float, centres);
     p.steepness = AT(float, steepness);

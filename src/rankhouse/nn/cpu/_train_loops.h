@@ -397,8 +397,8 @@ VECTOR floats kernel(floats off, float steepness, mask there) {
 
 FOR_LANES static void pool_rows(const Pool *p) {
     for (int64_t row = 0; row < p->texts * p->rows; row++) {
-        const float *match = p->match + row * p->places;
-        int64_t length = p->lengths[row / p->rows];
+        int64_t text = row / p->rows, length = p->lengths[text];
+        const float *match = p->match + (p->starts ? row % p->rows * p->places + p->starts[text] : row * p->places);
         for (int64_t k = 0; k < p->kernels; k++) {
             floats sum = all(0);
             for (int64_t i = 0; i < length; i += LANES) {

@@ -145,6 +145,7 @@ class _Pool(NamedTuple):
 
     back: bool
     match: Tensor
+    starts: Tensor | None
     lengths: Tensor
     texts: int
     rows: int
@@ -166,6 +167,19 @@ def pool(match: Tensor, lengths: Tensor, kernels: Gaussians) -> Tensor:
     return counts
 
 
+def pool_along(match: Tensor, offsets: Tensor, kernels: Gaussians) -> Tensor:
+    """Sum kernels over n texts that stand end to end: (q, t), (n + 1,) where they begin -> (n, q, k)."""
+    (q, t), starts, lengths = match.shape, offsets[:-1].contiguous(), offsets.diff()
+    check_lengths(lengths, len(starts), t)
+    first, last = int(offsets[0]), int(offsets[-1])
+    if not match.is_contiguous() or (first, last) != (0, t) or (len(lengths) and int(lengths.min()) < 0):
+        raise ValueError(f"texts begin at {first} and end at {last} of {t} tokens, one behind the other")
+    counts = match.new_empty(len(starts), q, len(kernels.centres))
+    arguments = _pooling(match.expand(len(starts), q, t), lengths, kernels)
+    machine.call(_train.pool, arguments._replace(starts=starts, counts=counts))
+    return counts
+
+
 def pool_back(gradient: Tensor, match: Tensor, lengths: Tensor, kernels: Gaussians) -> Tensor:
     """Turn the gradient of :func:`pool`, (n, q, k), into that of the similarities, (n, q, p)."""
     back = torch.empty_like(match)
@@ -181,6 +195,7 @@ def _pooling(match: Tensor, lengths: Tensor, kernels: Gaussians) -> _Pool:
     return _Pool(
         back=False,
         match=match,
+        starts=None,
         lengths=lengths,
         texts=n,
         rows=q,

@@ -29,7 +29,7 @@ COUNT_FLOOR = 1e-10
 _FAR = 1e4
 _NOTHING = -80.0
 _ROWS = 1024  # vectors that become float32 at once
-_BLOCK = 16_384  # tokens whose kernels are computed at once
+_BLOCK = 16_384  # tokens whose kernels are computed at once without the loops
 
 
 class Kernels(NamedTuple):
@@ -165,16 +165,18 @@ def ragged_counts(
             with torch.inference_mode():
                 counts[part] = _sums_along(_stored_match(query, *own), within, kernels)
 
-    parts = list(_parts(offsets[1:])) if len(query) else []
-    with workers(min(len(parts), torch.get_num_threads())) as submit:
+    threads = torch.get_num_threads()
+    size = -(-len(vectors) // threads) if train.fits(query) else _BLOCK
+    parts = list(_parts(offsets[1:], max(1, size))) if len(query) else []
+    with workers(min(len(parts), threads)) as submit:
         for done in [submit(count, part) for part in parts]:
             done.result()
     return counts
 
 
-def _parts(ends: NDArray[np.int64]) -> Iterator[slice]:
-    """Cut passages into parts whose tokens stay near the processor."""
-    _, firsts = np.unique((ends - 1) // _BLOCK, return_index=True)
+def _parts(ends: NDArray[np.int64], size: int) -> Iterator[slice]:
+    """Cut passages into parts of about so many tokens."""
+    _, firsts = np.unique((ends - 1) // size, return_index=True)
     return (slice(first, last) for first, last in pairwise([*firsts.tolist(), len(ends)]))
 
 
@@ -190,6 +192,8 @@ def _stored_match(query: Tensor, vectors: Tensor, scales: Tensor) -> Tensor:
 
 def _sums_along(match: Tensor, offsets: NDArray[np.int64], kernels: Kernels) -> Tensor:
     """Sum every kernel over n passages end to end: (q, t), (n + 1,) -> (n, q, k)."""
+    if train.fits(match):
+        return compiled.pool_along(match, torch.from_numpy(offsets), tuple(kernels))
     filled = np.flatnonzero(np.diff(offsets))
     sums = np.zeros((len(kernels), len(match), len(offsets) - 1), np.float32)
     buffer = torch.empty_like(match)
