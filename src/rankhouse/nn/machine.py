@@ -202,7 +202,8 @@ def in_use() -> dict[str, str]:
     torch_alone = f"PyTorch{why}" if FORCED == "plain" else "PyTorch"
     no_loops = torch_alone + ": no AVX-512, AVX2 or NEON, or not compiled" * (FORCED != "plain")
     infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES
-    int8 = "oneDNN and compiled loops with AVX2" if WIDE_LOOPS else "not at all: no AVX2, or not compiled"
+    wide = "NEON" if TRAIN_SET == "NEON" else "AVX2"
+    int8 = f"oneDNN and compiled loops with {wide}" if WIDE_LOOPS else "not at all: no AVX2, or not compiled"
     if WIDE_LOOPS and not has_wide_int8():
         int8 = "not at all: oneDNN's products of whole numbers are wrong here, or absent"
     slow = (
