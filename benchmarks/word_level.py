@@ -6,6 +6,7 @@
 "Whole call" starts from strings and ends with scores. "Straightforward" is the same arithmetic written as
 the papers write it: every pair padded and contextualised, the whole tensor of kernels, the post repeated for
 every query token and convolved again. Both sides score the same pairs, and the largest difference is printed.
+"Stored": passages were read, and made into vectors or word ids, beforehand; ``--part scoring --only TK``.
 ``--part loops`` times straightforward code, rankhouse in PyTorch alone and rankhouse with the compiled loops
 in turn, round by round, and prints the medians of the times and of the rounds' ratios: for busy machines.
 """
@@ -24,6 +25,7 @@ from torch.nn import functional as F
 
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.knrm import KNRM, ConvKNRMDesign, KNRMDesign
+from rankhouse.models.precomputing import KernelModel
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.samcnn import SamCNN, SamCNNDesign
 from rankhouse.models.tk import TK, TKDesign
@@ -206,9 +208,10 @@ def scoring_rows(families: dict[str, tuple], pairs: list[Pair], compute: Compute
         row(name, len(pairs), seconds, slow, f"largest gap {gap:.0e}")
         if isinstance(model, SamCNN):
             row(f"{name}, next query", len(pairs), next_query(model, compute, pairs, repeat), slow, "")
-        if isinstance(model, TK):
+        if isinstance(model, KernelModel):
             texts = [pair.passage.text for pair in pairs]
-            stored_rows(model, pairs[0].query.text, texts, expected, slow, repeat)
+            for storage in ("",) if model.id_format else ("float32", "float16", "int8"):
+                stored_row(name, model, pairs[0].query.text, texts, expected, (storage, slow, repeat))
 
 
 def lesson(pairs: list[Pair]) -> list[Pair]:
@@ -315,20 +318,26 @@ def main() -> None:
         training_rows(families, pairs, options.repeat)
 
 
-def stored_rows(
-    model: TK, query: str, texts: list[str], expected: np.ndarray, slow: float, repeat: int
+def stored_row(
+    name: str,
+    model: KernelModel,
+    query: str,
+    texts: list[str],
+    expected: np.ndarray,
+    how: tuple[str, float, int],
 ) -> None:
-    for storage in ("float32", "float16", "int8"):
-        stored = model.store_passages(texts, storage)
-        scores = model.score_stored(query, stored)
-        seconds = timed(lambda s=stored: model.score_stored(query, s), repeat)
-        kept = len(set(np.argsort(-scores)[:100]) & set(np.argsort(-expected)[:100]))
-        size = sum(one.nbytes for one in stored)
-        note = (
-            f"largest gap {np.abs(scores - expected).max():.0e} (scores span {np.ptp(expected):.0e}), "
-            f"{kept} of the best 100 stay, {size / len(texts):,.0f} bytes a passage"
-        )
-        row(f"TK, stored {storage}", len(texts), seconds, slow, note)
+    """Print scoring by what is stored; the words of passages are read and put into context beforehand."""
+    storage, slow, repeat = how
+    stored = model.store_passages(texts, *filter(None, [storage]))
+    scores = model.score_stored(query, stored)
+    seconds = timed(lambda: model.score_stored(query, stored), repeat)
+    kept = len(set(np.argsort(-scores)[:100]) & set(np.argsort(-expected)[:100]))
+    size = sum(one.nbytes for one in stored)
+    note = (
+        f"largest gap {np.abs(scores - expected).max():.0e} (scores span {np.ptp(expected):.0e}), "
+        f"{kept} of the best 100 stay, {size / len(texts):,.0f} bytes a passage"
+    )
+    row(f"{name}, stored {storage or 'word ids'}", len(texts), seconds, slow, note)
 
 
 if __name__ == "__main__":

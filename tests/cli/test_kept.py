@@ -17,6 +17,7 @@ from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_run
 from rankhouse.models import bundle
+from rankhouse.models.knrm import ConvKNRMDesign, KNRMDesign
 from rankhouse.models.tk import TKDesign
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.systems.reranking import RerankOptions, open_precomputed, rerank_with
@@ -30,6 +31,15 @@ TEXTS = [
 ]
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 ASKED = ["rerank", "--run", "bm25.run", "--queries", "queries.tsv", "--json", *CPU]
+
+
+def small(design, folder):
+    """A model whose weights are of about the size that training gives."""
+    model = design(min_count=1, width=16).fresh(TEXTS)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        model.weight.weight.uniform_(-0.5, 1)
+    bundle.save(model, folder)
 
 
 def tk(folder, seed=0, **more):
@@ -90,6 +100,20 @@ def test_kept_words_give_the_plain_scores(world, run, dtype, allowed):
     refused, again = rerank(run, "--ranker", "tk", "--no-stored")
     assert refused["stored"] == 0
     assert again == plain
+
+
+@pytest.mark.parametrize(
+    ("design", "given", "dtype", "allowed"),
+    [(KNRMDesign, [], "uint16", 0), (ConvKNRMDesign, ["--dtype", "int8"], "int8", 3e-2)],
+)
+def test_words_of_knrm_and_n_grams_are_kept(world, run, design, given, dtype, allowed):
+    small(design, world / "ranker")
+    _, plain = rerank(run, "--ranker", "ranker")
+    made = run("encode", "--index", "kept.index", "--ranker", "ranker", "--json", *given, *CPU)
+    assert json.loads(made.stdout)["dtype"] == dtype
+    said, kept = rerank(run, "--ranker", "ranker", "--stored")
+    assert said["stored"] == said["passages"] == 10
+    assert gap(plain, kept) <= allowed
 
 
 def test_documents_added_later_are_read_as_texts_until_they_are_encoded(world, run):
@@ -174,11 +198,13 @@ def test_words_that_did_not_fit_are_said_when_encoding_and_reranking(world, run)
 
 def test_what_cannot_be_kept_is_explained(world, run, bert):
     tk(world / "windows", windows=(2, 4), passage_length=20)
+    small(KNRMDesign, world / "knrm")
     encoder = bert("BertModel")
     bi, cross = f"biencoder({str(encoder)!r})", "crossencoder"
     for options, said in [
         (["--ranker", "windows"], "counts in windows"),
         (["--ranker", "tk", "--tokens"], f"{cross} and monot5 do"),
+        (["--ranker", "knrm", "--dtype", "int8"], "knrm stores ids, as uint16"),
         (["--ranker", "tk", "--vectors", "flat"], "bi-encoder"),
         (["--ranker", bi, "--dtype", "int8"], "float32 or float16"),
         (["--ranker", bi, "--tokens"], "reads no kept token ids"),

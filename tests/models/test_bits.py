@@ -114,10 +114,11 @@ def test_a_transformers_score_has_the_same_bits_in_any_company(kind, precision, 
 
 
 @pytest.mark.parametrize("storage", ["float32", "float16", "int8"])
-def test_a_stored_passages_score_has_the_same_bits_in_any_company(storage):
+@pytest.mark.parametrize("family", ["tk", "conv_knrm", "knrm"])
+def test_a_stored_passages_score_has_the_same_bits_in_any_company(family, storage):
     pairs = worded()
     texts = [pair.passage.text for pair in pairs]
-    model = DESIGNS["tk"].fresh(texts, seed=1)
+    model = DESIGNS[family].fresh(texts, seed=1)
     query = pairs[-1].query.text
     whole = model.score_stored(query, model.store_passages(texts, storage))
     rng = random.Random(2)

@@ -262,18 +262,29 @@ def test_contrasts_need_groups_of_two():
         model.loss(model.encode(PAIRS[:2]), torch.ones(2, 1))
 
 
-@pytest.mark.parametrize(("storage", "tolerance"), [("float32", 1e-5), ("float16", 1e-3), ("int8", 0.05)])
-def test_stored_passages_give_tk_its_own_scores(storage, tolerance):
-    model = DESIGNS["tk"].fresh(TEXTS, seed=3).eval()
-    stored = model.store_passages(TEXTS, storage)
+@pytest.mark.parametrize(
+    ("family", "storage", "tolerance"),
+    [
+        ("tk", "float32", 1e-5),
+        ("tk", "float16", 1e-3),
+        ("tk", "int8", 0.05),
+        ("conv_knrm", "float32", 1e-5),
+        ("conv_knrm", "float16", 1e-3),
+        ("conv_knrm", "int8", 0.05),
+        ("knrm", "uint16", 0),
+    ],
+)
+def test_stored_passages_give_a_models_own_scores(family, storage, tolerance):
+    model = DESIGNS[family].fresh(TEXTS, seed=3).eval()
+    stored = model.store_passages(TEXTS, *(() if model.id_format else (storage,)))
     assert stored.values.dtype == storage
     assert stored.offsets.tolist()[0] == 0
-    for query in QUERIES:
+    for query in (*QUERIES, ""):
         expected = scores(model, [pair(query, text) for text in TEXTS])
         np.testing.assert_allclose(
             model.score_stored(query, stored), expected, rtol=tolerance, atol=tolerance
         )
-    assert model.score_stored("river", model.store_passages([], storage)).shape == (0,)
+    assert model.score_stored("river", model.store_passages([])).shape == (0,)
 
 
 def test_stored_passages_refuse_what_they_cannot_serve():

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rankhouse.nn.cpu import infer
+from rankhouse.nn.layers import attention
 from rankhouse.nn.layers.attention import FusedAttention, RowLayout, SelfAttention
 from rankhouse.nn.layers.prenorm import Rotary, interleaved
 from rankhouse.nn.machine import Compute
@@ -41,6 +42,21 @@ def test_a_window_hides_what_is_farther(precision):
     torch.testing.assert_close(heard, expected, atol=near, rtol=0)
     far = written_out(qkv, LENGTHS, heads, 1000)
     assert (expected - far).abs().max() > 0.5, "a window that hides nothing would prove nothing"
+
+
+@pytest.mark.parametrize("window", [None, 8])
+@pytest.mark.parametrize("biased", [False, True])
+def test_matrices_that_are_computed_apart_have_the_same_bits(monkeypatch, window, biased):
+    compute, heads = Compute("fp32"), 6
+    torch.manual_seed(0)
+    qkv, layout = torch.randn(2 * 100, 3 * heads * 16), RowLayout(torch.tensor([100, 100]), compute)
+    added = torch.randn(1, heads, 100, 100) if biased else None
+    attend = SelfAttention(heads, compute, window)
+    told = (lambda _: added) if biased else None
+    whole = attend(qkv, layout, told)
+    for near in (0, 2 * 100 * 100, 4 * 100 * 100, 7 * 100 * 100):
+        monkeypatch.setattr(attention, "_NEAR", near)
+        assert torch.equal(attend(qkv, layout, told), whole)
 
 
 def test_the_compiled_loops_are_given_the_window_as_a_bias(monkeypatch):

@@ -115,16 +115,17 @@ def test_matches_by_rows_equal_products_though_both_sides_share_words(q, d):
 
 
 @needs_loops
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8])
 @pytest.mark.parametrize(("q", "t", "d"), [(1, 1, 1), (6, 9, 300), (16, 8, 50), (17, 23, 33)])
-def test_products_of_many_rows_with_few_equal_onednns(q, t, d):
+def test_products_of_many_rows_with_few_equal_onednns(q, t, d, dtype):
     torch.manual_seed(0)
-    few, rows, out = torch.randn(q, d), torch.randn(t, d), torch.full((q, t + 2), 7.0)
-    train_words.meet_few(few, rows, out[:, 1:-1])
-    assert (out[:, 0] == 7).all()
-    assert (out[:, -1] == 7).all()
+    few, rows, scales = torch.randn(q, d), (torch.randn(t, d) * 40).to(dtype), torch.rand(t)
+    assert torch.equal(
+        train_words.meet_few(few, rows, scales), train_words.meet_few(few, rows.float()) * scales
+    )
     with torch.no_grad():
-        expected = products(rows, few).T
-    near(out[:, 1:-1], expected)
+        expected = products(rows.float(), few).T * scales
+    near(train_words.meet_few(few, rows, scales), expected)
 
 
 def test_stored_passages_are_counted_part_by_part(monkeypatch):
@@ -136,7 +137,13 @@ def test_stored_passages_are_counted_part_by_part(monkeypatch):
     assert not whole[lengths == 0].any()
     monkeypatch.setattr(kernel_pooling, "_ROWS", 7)
     monkeypatch.setattr(kernel_pooling, "_BLOCK", 16)
-    assert torch.equal(kernel_pooling.ragged_counts(*stored), whole)
+    threads = torch.get_num_threads()
+    for number in (1, 3, 50):
+        torch.set_num_threads(number)
+        counts = kernel_pooling.ragged_counts(*stored)
+        assert torch.get_num_threads() == number
+        assert torch.equal(counts, whole)
+    torch.set_num_threads(threads)
 
 
 @needs_loops
@@ -286,8 +293,12 @@ def test_what_the_loops_would_misread_is_refused():
         compiled.match(words, text, TextRows(text.at[:, :5], text.lengths))
     with pytest.raises(ValueError, match="2 lengths of int64"):
         compiled.pool(torch.ones(2, 3, 4), torch.tensor([1.0, 2.0]), tuple(Kernels.usual()))
-    with pytest.raises(ValueError, match=r"\(1, 4\) float32 were expected, \(1, 3\)"):
-        train_words.meet_few(words[:1], words, torch.ones(1, 3))
+    with pytest.raises(ValueError, match="texts begin at 0 and end at 5 of 4 tokens"):
+        compiled.pool_along(torch.ones(2, 4), torch.tensor([0, 2, 5]), tuple(Kernels.usual()))
+    with pytest.raises(ValueError, match=r"4 rows of 1 torch.float32 were expected, \(3, 1\)"):
+        train_words.meet_few(words[:1], words, torch.ones(3))
+    with pytest.raises(ValueError, match="float64 came"):
+        train_words.meet_few(words[:1], words.double())
     with pytest.raises(ValueError, match="rows end at 9"):
         train.attend(torch.ones(4, 6), train.Head(torch.tensor([0, 9]), 1, 1.0))
     with pytest.raises(ValueError, match="float64 came"):

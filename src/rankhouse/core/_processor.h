@@ -10,7 +10,7 @@
 
 enum {
     CARRYLESS = 1, /* PCLMULQDQ and SSE4.1 */
-    AVX2 = 2,      /* and FMA */
+    AVX2 = 2,      /* and FMA, F16C */
     AVX512 = 4,    /* F, BW, VL, DQ */
     AVX512_AI = 8, /* and VNNI, BF16 */
 };
@@ -22,7 +22,7 @@ static inline int processor_has(int wanted) {
     if (first & bit_PCLMUL && first & bit_SSE4_1) has |= CARRYLESS;
     if (first & bit_OSXSAVE) __asm__("xgetbv" : "=a"(saved), "=d"(d) : "c"(0));
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
-        if ((saved & YMM) == YMM && b & bit_AVX2 && first & bit_FMA) has |= AVX2;
+        if ((saved & YMM) == YMM && b & bit_AVX2 && first & bit_FMA && first & bit_F16C) has |= AVX2;
         wide = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
         if ((saved & ZMM) == ZMM && (b & wide) == wide) has |= AVX512;
         /* c: VNNI; the next page tells of BF16. */

@@ -44,9 +44,12 @@ class EncodeJob(ComputeOptions):
     ranker: Annotated[str, Option('A bundle folder, biencoder("DIR"), sparse("DIR").', "source")]
     tokens: Annotated[bool, Option("Keep the token ids that a cross-encoder or monoT5 reads.")] = False
     split: Annotated[str, Option("How documents are cut into passages.")] = "whole"
-    pool: Annotated[str, Option("TK: how rerank is to pool passages.")] = "max"
+    pool: Annotated[str, Option("Stored passages: how rerank is to pool them.")] = "max"
     dtype: Annotated[
-        Storage | None, Option("Number format of vectors; int8 for TK only.", default="float32; TK: float16")
+        Storage | None,
+        Option(
+            "Number format of vectors; int8 for those of words only.", default="float32; of words: float16"
+        ),
     ] = None
     name: Annotated[str, Option("Name of these vectors or impacts; it tells several encoders apart.")] = (
         "default"
@@ -198,6 +201,8 @@ class EncodeWorker:
 
         job, ranker = self._job, self._ranker
         maker = TokenPrecomputer(ranker) if job.tokens else VectorPrecomputer(ranker, job.dtype or "float16")
+        if job.dtype not in (None, maker.dtype):
+            raise WrongUse(f"--dtype {job.dtype}: {ranker.family} stores ids, as {maker.dtype}; leave it out")
         splitter = notation.make(job.split, SPLITTERS, "splitter")
         options = PrecomputeOptions(
             count, self._index.fingerprint, splitter, job.pool, chunk=maker.chunk, overwrite=self._overwrite

@@ -184,10 +184,8 @@ class LateInteraction(DualEncoder):
         total = query_sums(best)
         return total / best.shape[1] if self.policy["similarity"] == "meanmaxsim" else total
 
-    @property
-    def precomputes(self) -> bool:
-        """Whether stored passages can be scored: they can."""
-        return True
+    precomputes = True
+    id_format = ""
 
     @torch.inference_mode()
     def store_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:

@@ -155,7 +155,12 @@ class TokenModel(Model[Packed], Protocol):
 
 @runtime_checkable
 class PrecomputingModel(Model[Any], Protocol):
-    """A model that encodes passages once, to match them with any query later (TK, late interaction)."""
+    """A model that encodes passages once, to match them with any query later: TK, KNRM, late interaction."""
+
+    @property
+    def id_format(self) -> str:
+        """Number format of the ids that are stored; "": vectors are stored, in any of ``Storage``."""
+        ...
 
     @property
     def precomputes(self) -> bool:

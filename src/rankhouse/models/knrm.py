@@ -14,13 +14,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.arguments import check_least
-from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, embedding
+from rankhouse.core.nouns import FloatArray, Pair, PassageRows
+from rankhouse.models.precomputing import STORED_BUDGET, KernelModel
+from rankhouse.models.word_models import Evidence, WordDesign, WordReader, array, embedding
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
@@ -28,7 +30,7 @@ from rankhouse.nn.layers.convolve import following_sums
 from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts
 from rankhouse.nn.layers.linear import affine, through
 from rankhouse.nn.layers.match import NORM_EPS, dots, unit, word_cosines
-from rankhouse.nn.layers.ragged import Ragged, TwoSided
+from rankhouse.nn.layers.ragged import Ragged, TwoSided, within_budget
 
 LOG_FACTOR = 0.01
 FIRST_SPREAD = 0.014
@@ -40,12 +42,19 @@ def _features(counts: Tensor, query_mask: Tensor) -> Tensor:
     return log_counts(counts, query_mask) * LOG_FACTOR
 
 
+def _all_features(counts: Tensor, query_mask: Tensor) -> Tensor:
+    """Turn soft counts (n, m, q, m, k) into features, (n, m * m * k), the query's n-gram lengths first."""
+    n, m = counts.shape[:2]
+    features = _features(counts.flatten(3).flatten(0, 1), query_mask.repeat_interleave(m, dim=0))
+    return features.reshape(n, m * features.shape[1])
+
+
 @dataclass(frozen=True)
 class KNRMDesign(WordDesign):
     """What ``knrm(...)`` accepts; KNRM has no sizes of its own."""
 
 
-class KNRM(WordModel):
+class KNRM(KernelModel):
     """The model; see the head of this file."""
 
     family = "knrm"
@@ -67,6 +76,24 @@ class KNRM(WordModel):
         """Score n pairs: (n,)."""
         counts = soft_counts(self.match(batch), batch.passage.mask(at_least=1), self.kernels)
         return through(self.weight, _features(counts, batch.query.mask(at_least=1))).squeeze(1)
+
+    @property
+    def id_format(self) -> str:
+        """A word has the same vector everywhere, so that its number is all there is to store."""
+        return "uint16" if len(self.reader.vocabulary) <= 2**16 else "uint32"
+
+    @torch.inference_mode()
+    def score_stored(self, query: str, rows: PassageRows) -> FloatArray:
+        """Score n passages by their words' numbers: (n,) float32, the bits that their texts give."""
+        n, asked = len(rows.lengths), self.reader.rows([query], self.design.query_length)
+        passages = Ragged(
+            torch.from_numpy(rows.values[:, 0].astype(np.int64)), torch.from_numpy(rows.lengths)
+        )
+        queries = Ragged(asked.values.repeat(n), asked.lengths.repeat(n))
+        batch, scores = TwoSided(queries, passages, torch.zeros(n)), torch.empty(n)
+        for some in within_budget(batch.lengths, STORED_BUDGET):
+            scores[some] = self(batch.take(some).to(self.weight.weight.device)).cpu()
+        return array(scores)
 
     @torch.inference_mode()
     def evidence(self, pair: Pair) -> Evidence:
@@ -107,7 +134,7 @@ class ConvKNRMDesign(WordDesign):
         check_least(self, 1, "grams", "filters")
 
 
-class ConvKNRM(WordModel):
+class ConvKNRM(KernelModel):
     """The model; see the head of this file."""
 
     family = "conv_knrm"
@@ -142,6 +169,19 @@ class ConvKNRM(WordModel):
             for j, passage_grams in enumerate(passage, 1)
         }
 
+    @property
+    def stored_shape(self) -> tuple[int, int]:
+        """A vector for each length of the n-grams that begin at a word."""
+        return self.design.grams, self.design.filters
+
+    def stored_vectors(self, rows: Ragged) -> Tensor:
+        """Make the unit vectors of all n-grams: (n, m, t, f)."""
+        return torch.stack(self.grams(rows), 1)
+
+    def score_counts(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002  # TK's
+        """Score soft counts (n, m, q, m, k)."""
+        return through(self.weight, _all_features(counts, query_mask)).squeeze(1)
+
     def _compiled(self, batch: TwoSided) -> tuple[Tensor, Tensor]:
         """Match and count by the compiled loops: each distinct word is multiplied once, all lengths at once.
 
@@ -169,13 +209,6 @@ class ConvKNRM(WordModel):
         counts = compiled.pool(match.view(n, m * q * m, p), batch.passage.lengths, tuple(self.kernels))
         return match.view(n, m, q, m, p), counts.view(n, m, q, m, -1)
 
-    def _learned_features(self, batch: TwoSided) -> Tensor:
-        """Return the features by the compiled loops."""
-        counts = self._compiled(batch)[1]
-        n, m, q = counts.shape[:3]
-        mask = batch.query.mask(at_least=1).repeat_interleave(m, dim=0)
-        return _features(counts.view(n * m, q, -1), mask).view(n, -1)
-
     def pooled(self, batch: TwoSided) -> dict[str, tuple[Tensor, Tensor]]:
         """Return similarities (n, q, p) and soft counts (n, q, k) of each pair of lengths, as in ``forward``.
 
@@ -194,7 +227,7 @@ class ConvKNRM(WordModel):
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
         if train.fits(self.embedding.weight):
-            return through(self.weight, self._learned_features(batch)).squeeze(1)
+            return self.score_counts(self._compiled(batch)[1], batch.query.mask(at_least=1), batch.lengths)
         query_mask = batch.query.mask(at_least=1)
         features = torch.cat([_features(counts, query_mask) for _, counts in self.pooled(batch).values()], 1)
         return through(self.weight, features).squeeze(1)

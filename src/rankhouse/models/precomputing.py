@@ -7,16 +7,19 @@ from itertools import chain, groupby
 from typing import Any, Final, Literal, Protocol, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import FloatArray, PassageRows, Storage, StoredPair
+from rankhouse.core.nouns import FloatArray, Pair, Passage, PassageRows, Query, Storage, StoredPair
 from rankhouse.models.contract import PrecomputingModel, TokenModel
 from rankhouse.models.pair_encoding import PairReader
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.text_ids import Ids
-from rankhouse.nn.layers.ragged import Packed
+from rankhouse.models.word_models import WordModel, array
+from rankhouse.nn.layers.kernel_pooling import Kernels, ragged_counts
+from rankhouse.nn.layers.ragged import Packed, Ragged, within_budget
 
 Numbers = NDArray[np.int64]
 
@@ -42,12 +45,13 @@ class VectorPrecomputer:
         WrongUse: The ranker has no vectors to store.
     """
 
-    kind: Literal["vectors"] = "vectors"
     chunk = 256
 
     def __init__(self, ranker: NeuralRanker, dtype: Storage = "float16") -> None:
-        self._ranker, self.dtype = ranker, dtype
+        self._ranker, self._storage = ranker, dtype
         self._model = _word_matcher(ranker)
+        self.kind: Literal["vectors", "tokens"] = "tokens" if self._model.id_format else "vectors"
+        self.dtype = self._model.id_format or dtype
 
     @property
     def fingerprint(self) -> str:
@@ -57,7 +61,7 @@ class VectorPrecomputer:
     def precompute(self, texts: Sequence[str]) -> PassageRows:
         """Return the vectors of n passages."""
         with self._ranker.compute.active():
-            return self._model.store_passages(texts, self.dtype)
+            return self._model.store_passages(texts, self._storage)
 
     def score(self, store: PassageStore, pairs: Sequence[StoredPair]) -> FloatArray:
         """Score n pairs: (n,)."""
@@ -80,6 +84,83 @@ def _blocks(store: PassageStore, places: Numbers, rows: Numbers) -> Iterator[Num
     lengths = store.lengths(rows[places])
     cuts = np.flatnonzero(np.diff(np.cumsum(lengths) // _BLOCK_ROWS)) + 1
     yield from np.split(places, cuts)
+
+
+STORED_BUDGET: Final = 16_384
+"""Words whose vectors are made, or looked up, at once."""
+
+
+class KernelModel(WordModel):
+    """A word-level family that sums kernels over whole passages, which can be made before any query.
+
+    A family says ``stored_shape``, ``stored_vectors`` and ``score_counts``; or gives words' numbers, and
+    scores by them.
+    """
+
+    kernels: Kernels
+
+    @property
+    def precomputes(self) -> bool:
+        """Whether stored passages can be scored."""
+        return True
+
+    @property
+    def id_format(self) -> str:
+        """Number format of words' numbers, where these are stored."""
+        return ""
+
+    @property
+    def stored_shape(self) -> tuple[int, int]:
+        """How many vectors a word has, m, and their width, d."""
+        raise NotImplementedError
+
+    def stored_vectors(self, rows: Ragged) -> Tensor:
+        """Make n texts' vectors, of length 1: (n, m, t, d)."""
+        raise NotImplementedError
+
+    def score_counts(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> Tensor:
+        """Score soft counts (n, m, q, m, k), the query's vectors first, with (n, q) and the lengths (n,)."""
+        raise NotImplementedError
+
+    @torch.inference_mode()
+    def store_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
+        """Make passages' vectors once, to be matched with any query later: those of each kind in turn.
+
+        Raises:
+            WrongUse: An unknown storage.
+        """
+        check_storage(storage)
+        read = self.encode([Pair(Query("", ""), Passage("", 0, text)) for text in texts])
+        rows, starts, lost = read.passage, read.passage.offsets.numpy(), read.lost.numpy()
+        if self.id_format:
+            ids = rows.values.numpy().astype(self.id_format)
+            return PassageRows(ids[:, None], np.empty(0, np.float32), starts, lost)
+        m, d = self.stored_shape
+        vectors = torch.empty(m * int(starts[-1]), d)
+        whole = Ragged(torch.arange(len(vectors)), m * rows.lengths)
+        for chosen in within_budget(rows.lengths, STORED_BUDGET):
+            part = rows.take(chosen).to(_device(self))
+            mask = part.mask(at_least=1).unsqueeze(1).expand(-1, m, -1)
+            vectors[whole.take(chosen).values] = self.stored_vectors(part)[mask].cpu()
+        return PassageRows(*stored(vectors, storage), m * starts, lost)
+
+    @torch.inference_mode()
+    def score_stored(self, query: str, rows: PassageRows) -> FloatArray:
+        """Score stored passages for a query: (n,) float32; only the query's vectors are made."""
+        row = self.reader.rows([query], self.design.query_length)
+        asked = self.stored_vectors(row.to(_device(self)))[0, :, : int(row.lengths[0])].cpu()
+        (m, q, _), lengths = asked.shape, rows.lengths // self.stored_shape[0]
+        offsets = np.concatenate([[0], np.repeat(lengths, m).cumsum()])
+        counts = ragged_counts(asked.flatten(0, 1), rows.values, rows.scales, offsets, kernels=self.kernels)
+        counts = (
+            counts.view(len(lengths), m, m, q, len(self.kernels)).permute(0, 2, 3, 1, 4).to(_device(self))
+        )
+        mask = counts.new_ones(len(lengths), q, dtype=torch.bool)
+        return array(self.score_counts(counts, mask, torch.from_numpy(lengths).to(counts.device)))
+
+
+def _device(model: KernelModel) -> torch.device:
+    return next(model.parameters()).device
 
 
 class TokenPrecomputer:
@@ -145,7 +226,7 @@ def _word_matcher(ranker: NeuralRanker) -> PrecomputingModel:
     """Return the model of a ranker whose scores are sums over single words."""
     model = ranker.model
     if not isinstance(model, PrecomputingModel):
-        raise WrongUse(f"{model.family}: keeps no vectors of words; TK and colbert do")
+        raise WrongUse(f"{model.family}: keeps no vectors of words; TK, KNRM, Conv-KNRM and colbert do")
     if not model.precomputes:
         raise WrongUse("tk(windows=...): keeps no word vectors, as it counts in windows; TK without does")
     return model

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from rankhouse.core.scores import numbers_only
 from rankhouse.models import bundle
 from rankhouse.models.contract import Batch, Model
 from rankhouse.nn.layers.ragged import within_budget
-from rankhouse.nn.machine import Compute
+from rankhouse.nn.machine import Compute, workers
 
 T = TypeVar("T")
 
@@ -161,23 +161,8 @@ class Engine:
     @contextmanager
     def _workers(self) -> Iterator[Callable[..., Future[None]]]:
         """Return what takes work: threads that compute alone, or this very thread if one is enough."""
-        if self._threads == 1:
-            with self.compute.active():
-                yield _at_once
-            return
-        before = torch.get_num_threads()
-        try:
-            with ThreadPoolExecutor(self._threads, "score", torch.set_num_threads, (1,)) as pool:
-                yield pool.submit
-        finally:
-            torch.set_num_threads(before)
-
-
-def _at_once(work: Callable[..., None], *args: object) -> Future[None]:
-    work(*args)
-    done: Future[None] = Future()
-    done.set_result(None)
-    return done
+        with self.compute.active() if self._threads == 1 else nullcontext(), workers(self._threads) as submit:
+            yield submit
 
 
 AnyPair = TypeVar("AnyPair", Pair, StoredPair)

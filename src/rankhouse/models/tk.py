@@ -9,7 +9,6 @@ Shapes: n pairs, q query tokens, p passage tokens, d width, k kernels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,30 +17,21 @@ from torch import Tensor, nn
 
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import FloatArray, Pair, Passage, PassageRows, Query, Storage
-from rankhouse.models.precomputing import check_storage, stored
-from rankhouse.models.word_models import (
-    Evidence,
-    WordDesign,
-    WordModel,
-    WordReader,
-    array,
-    embedding,
-    on_distinct,
-)
+from rankhouse.core.nouns import FloatArray, Pair
+from rankhouse.models.precomputing import KernelModel
+from rankhouse.models.word_models import Evidence, WordDesign, WordReader, embedding, on_distinct
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.kernel_pooling import (
     Kernels,
     log_counts,
-    ragged_counts,
     soft_counts,
     windowed_counts,
 )
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import cosines, unit
-from rankhouse.nn.layers.ragged import Ragged, TwoSided, within_budget
+from rankhouse.nn.layers.ragged import Ragged, TwoSided
 from rankhouse.nn.layers.tk_encoder import Order, TKEncoder
 
 _FIRST_SPREAD = 0.014
@@ -140,7 +130,6 @@ class WindowHead(nn.Module):
         return {f"windows of {size}": share for size, share in zip(self.sizes, shares, strict=True)}
 
 
-_ENCODE_BUDGET = 16_384
 _GRID = 4  # tokens; attention's bits depend on how wide a rectangle is
 
 
@@ -183,7 +172,7 @@ class TKDesign(WordDesign):
             )
 
 
-class TK(WordModel):
+class TK(KernelModel):
     """The model; see the head of this file."""
 
     family = "tk"
@@ -199,7 +188,7 @@ class TK(WordModel):
             width, design.heads, inner, design.feed_forward, layers=design.layers, order=design.order
         )
         self.mix = nn.Parameter(torch.tensor(0.5))
-        kernels = Kernels.usual()
+        kernels = self.kernels = Kernels.usual()
         self.head: KernelHead | WindowHead = (
             WindowHead(kernels, design.windows, design.passage_length)
             if design.windows
@@ -232,8 +221,9 @@ class TK(WordModel):
 
     def _along(self, rows: Ragged) -> tuple[Tensor, Tensor]:
         """Put words into context end to end, unpadded: (t, d) and a few more, and their places."""
-        values = rows.values
-        words = self.embedding(nn.functional.pad(values, (0, train.rounded(len(values) + 1) - len(values))))
+        values, learned = rows.values, torch.is_grad_enabled()  # a query alone is a few rows
+        size = train.rounded(len(values) + 1) if learned else train.rounded(len(values) + 1, few=32)
+        words = self.embedding(nn.functional.pad(values, (0, size - len(values))))
         mixed = torch.lerp(self.encoder.along(words, rows), words, self.mix)
         return mixed, torch.arange(len(values), device=values.device)
 
@@ -295,40 +285,24 @@ class TK(WordModel):
         """Whether stored passages can be scored: not in windows, whose counts are no sums over a passage."""
         return not self.design.windows
 
-    @torch.inference_mode()
-    def store_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
-        """Put passages into context once, to be matched with any query later.
+    @property
+    def stored_shape(self) -> tuple[int, int]:
+        """One vector a word."""
+        return 1, self.policy["width"]
 
-        Raises:
-            WrongUse: An unknown storage.
-        """
-        check_storage(storage)
-        read = self.encode([Pair(Query("", ""), Passage("", 0, text)) for text in texts])
-        rows, starts = read.passage, read.passage.offsets
-        vectors = torch.empty(int(starts[-1]), self.embedding.embedding_dim)
-        device = self.mix.device
-        for chosen in within_budget(rows.lengths, _ENCODE_BUDGET):
-            part = rows.take(chosen).to(device)
-            into = Ragged(torch.arange(len(vectors)), rows.lengths).take(chosen).values
-            vectors[into] = unit(self.represent(part))[part.mask(at_least=1)].cpu()
-        return PassageRows(*stored(vectors, storage), starts.numpy(), read.lost.numpy())
+    def stored_vectors(self, rows: Ragged) -> Tensor:
+        """Put words into context: (n, 1, t, d), of length 1."""
+        return unit(self.represent(rows)).unsqueeze(1)
 
-    @torch.inference_mode()
-    def score_stored(self, query: str, rows: PassageRows) -> FloatArray:
-        """Score stored passages for a query: (n,) float32; only the query is put into context.
+    def score_counts(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> Tensor:
+        """Score soft counts (n, 1, q, 1, k).
 
         Raises:
             WrongUse: The model pools in windows, whose counts are not sums over whole passages.
         """
         if not isinstance(self.head, KernelHead):  # `precomputes` says so
             raise WrongUse("stored vectors serve TK without windows; rerank with the model itself instead")
-        asked_row = self.reader.rows([query], self.design.query_length)
-        asked = unit(self.represent(asked_row.to(self.mix.device)))[0, : int(asked_row.lengths[0])].cpu()
-        counts = ragged_counts(asked, rows.values, rows.scales, rows.offsets, kernels=self.head.kernels)
-        lengths = torch.from_numpy(rows.lengths)
-        mask = torch.ones(counts.shape[:2], dtype=torch.bool)
-        device = self.mix.device
-        return array(self.head.score(counts.to(device), mask.to(device), lengths.to(device)))
+        return self.head.score(counts[:, 0, :, 0], query_mask, lengths)
 
 
 def _distinct(rows: Ragged) -> tuple[Ragged, Tensor]:

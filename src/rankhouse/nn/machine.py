@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -201,7 +202,8 @@ def in_use() -> dict[str, str]:
     torch_alone = f"PyTorch{why}" if FORCED == "plain" else "PyTorch"
     no_loops = torch_alone + ": no AVX-512, AVX2 or NEON, or not compiled" * (FORCED != "plain")
     infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES
-    int8 = "oneDNN and compiled loops with AVX2" if WIDE_LOOPS else "not at all: no AVX2, or not compiled"
+    wide = "NEON" if TRAIN_SET == "NEON" else "AVX2"
+    int8 = f"oneDNN and compiled loops with {wide}" if WIDE_LOOPS else "not at all: no AVX2, or not compiled"
     if WIDE_LOOPS and not has_wide_int8():
         int8 = "not at all: oneDNN's products of whole numbers are wrong here, or absent"
     slow = (
@@ -238,6 +240,27 @@ def require_int8_loops(device: torch.device) -> None:
 def call(loop: Callable[..., None], arguments: tuple[Tensor | float | None, ...]) -> None:
     """Call a loop of ``_infer.c`` or ``_train.c`` with the addresses of contiguous tensors, 0 for None."""
     loop(*(0 if x is None else x.data_ptr() if isinstance(x, Tensor) else x for x in arguments))
+
+
+@contextmanager
+def workers(threads: int) -> Iterator[Callable[..., Future[None]]]:
+    """Return what takes work: threads that compute alone, or this very thread if one is enough."""
+    if threads < 2:
+        yield _at_once
+        return
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, "score", torch.set_num_threads, (1,)) as pool:
+            yield pool.submit
+    finally:
+        torch.set_num_threads(before)
+
+
+def _at_once(work: Callable[..., None], *args: object) -> Future[None]:
+    work(*args)
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done
 
 
 def checked(x: Tensor, dtype: torch.dtype, width: int, rows: int | None = None) -> Tensor:

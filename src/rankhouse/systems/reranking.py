@@ -139,7 +139,7 @@ def open_precomputed(
     documents, or damaged.
 
     Args:
-        ranker: A TK, or a model that reads token ids; for any other ranker nothing can be stored.
+        ranker: One that stores words (TK, KNRM, Conv-KNRM, colbert) or reads token ids; others store nothing.
         split: How documents are to be cut, in notation; "" takes what there is.
     """
     if isinstance(index, ShardedIndex):
@@ -179,7 +179,7 @@ def _precomputer(ranker: Ranker) -> VectorPrecomputer | TokenPrecomputer:
     except ImportError as error:  # without torch nobody has one
         raise WrongUse(nothing) from error
     if not isinstance(ranker, NeuralRanker):
-        raise WrongUse(f"{nothing}; only for TK, crossencoder and monot5")
+        raise WrongUse(f"{nothing}; only for tk, knrm, conv_knrm, colbert, crossencoder, monot5")
     return precomputer_of(ranker)
 
 

@@ -10,9 +10,10 @@
         lost.bin         (n,) uint32: tokens of each passage that its maker cut off
         firsts.bin       (documents + 1,) int64: where each document's passages begin
 
-TK stores a vector a word; models that read query and passage in one sequence store the passage's token ids
-(d = 1). Documents stand in the order of the index; they are found by their number there. The folder knows
-which index it was made for: see :meth:`PrecomputedPassages.covered`.
+TK stores a vector a word, Conv-KNRM one an n-gram, KNRM words' numbers; models that read query and passage
+in one sequence store the passage's token ids (d = 1). Documents stand in the order of the index; they are
+found by their number there. The folder knows which index it was made for: see
+:meth:`PrecomputedPassages.covered`.
 """
 
 from __future__ import annotations

@@ -65,15 +65,19 @@ typedef struct {
 #define PANEL 16 /* the few rows lie in panels of so many columns */
 
 typedef struct {
-    const float *rows, *few;  /* (count, d); (panels, d, PANEL), zeros behind the last */
-    int64_t count, q, d, stride;
-    float *out;               /* (q, count), rows `stride` apart */
+    const void *rows;     /* (count, d): float32, float16 or int8, as its number's size in bytes says */
+    const float *scales;  /* (count) factors of the sums, or NULL for 1 */
+    const float *few;     /* (panels, d, PANEL), zeros behind the last */
+    int64_t count, q, d;
+    int size;
+    float *out;           /* (q, count) */
 } Meeting;
 
 #define NOTHING -115.4156f /* log2 of e^-80: less becomes an exact zero, as in kernel_pooling.py */
 
 typedef struct {
-    const float *match;                /* (texts, rows, places) */
+    const float *match;                /* (texts, rows, places); (rows, places) where there are starts */
+    const int64_t *starts;             /* (texts) where each begins among the places, or NULL */
     const int64_t *lengths;            /* (texts) */
     int64_t texts, rows, places, kernels;
     const float *centres, *steepness;  /* (kernels); -log2 e / 2 width^2 */
@@ -113,7 +117,7 @@ typedef struct {
     void (*norm)(const Norm *);
     int (*norm_back)(const Norm *);
     void (*match)(const Match *), (*match_back)(const Match *);
-    void (*meet_few)(const Meeting *);
+    int (*meet_few)(const Meeting *);
     void (*pool)(const Pool *), (*pool_back)(const Pool *);
     void (*sweep)(const Sweeps *);
     int (*sweep_back)(const Sweeps *);
@@ -231,32 +235,36 @@ static PyObject *match(PyObject *self, PyObject *args) {
     return finished(1);
 }
 
-PyDoc_STRVAR(meet_few_doc, "meet_few(rows, few, count, q, d, stride, out)");
+PyDoc_STRVAR(meet_few_doc, "meet_few(rows, scales, few, count, q, d, size, out)");
 
 static PyObject *meet_few(PyObject *self, PyObject *args) {
     Meeting m;
-    Address rows, few, out;
-    if (!PyArg_ParseTuple(args, "KKLLLLK", &rows, &few, &m.count, &m.q, &m.d, &m.stride, &out)) return NULL;
-    m.rows = AT(float, rows);
+    Address rows, scales, few, out;
+    int memory;
+    if (!PyArg_ParseTuple(args, "KKKLLLiK", &rows, &scales, &few, &m.count, &m.q, &m.d, &m.size, &out)) return NULL;
+    m.rows = AT(void, rows);
+    m.scales = AT(float, scales);
     m.few = AT(float, few);
     m.out = AT(float, out);
     Py_BEGIN_ALLOW_THREADS;
-    chosen->meet_few(&m);
+    memory = chosen->meet_few(&m);
     Py_END_ALLOW_THREADS;
-    return finished(1);
+    return finished(memory);
 }
 
 PyDoc_STRVAR(pool_doc,
-             "pool(back, match, lengths, texts, rows, places, centres, steepness, kernels, counts, gradient, to_match)");
+             "pool(back, match, starts, lengths, texts, rows, places, centres, steepness, kernels, counts, gradient,\n"
+             "     to_match)");
 
 static PyObject *pool(PyObject *self, PyObject *args) {
     Pool p;
-    Address match, lengths, centres, steepness, counts, gradient, to;
+    Address match, starts, lengths, centres, steepness, counts, gradient, to;
     int back;
-    if (!PyArg_ParseTuple(args, "pKKLLLKKLKKK", &back, &match, &lengths, &p.texts, &p.rows, &p.places, &centres,
+    if (!PyArg_ParseTuple(args, "pKKKLLLKKLKKK", &back, &match, &starts, &lengths, &p.texts, &p.rows, &p.places, &centres,
                           &steepness, &p.kernels, &counts, &gradient, &to))
         return NULL;
     p.match = AT(float, match);
+    p.starts = AT(int64_t, starts);
     p.lengths = AT(int64_t, lengths);
     p.centres = AT(float, centres);
     p.steepness = AT(float, steepness);

@@ -49,6 +49,9 @@
 #define norm_rows_back NAMED(norm_rows_back)
 #define match_texts NAMED(match_texts)
 #define match_texts_back NAMED(match_texts_back)
+#define load_halves NAMED(load_halves)
+#define load_bytes NAMED(load_bytes)
+#define widened NAMED(widened)
 #define meet_few_rows NAMED(meet_few_rows)
 #define pool_rows NAMED(pool_rows)
 #define pool_rows_back NAMED(pool_rows_back)
@@ -339,11 +342,30 @@ FOR_LANES static void match_texts_back(const Match *m) {
 
 /* -------- products of many rows with few: every sum is made in the order of its numbers */
 
-FOR_LANES static void meet_few_rows(const Meeting *m) {
+/* A row of float16 or int8 as floats. */
+VECTOR const float *widened(const Meeting *m, int64_t row, float *to) {
+    const char *from = (const char *)m->rows + row * m->d * m->size;
+    for (int64_t i = 0; i < m->d; i += LANES) {
+        char end[LANES * 2] = {0};
+        const char *own = from + i * m->size;
+        if (m->d - i < LANES) own = memcpy(end, own, (size_t)((m->d - i) * m->size));
+        store(to + i, LANES, m->size == 2 ? load_halves((const uint16_t *)own) : load_bytes((const int8_t *)own));
+    }
+    return to;
+}
+
+/* Returns 0 where there is no memory. */
+FOR_LANES static int meet_few_rows(const Meeting *m) {
+    int64_t wide = (m->d + LANES - 1) / LANES * LANES;
+    float *wider = malloc((size_t)(TALL * wide + 1) * sizeof(float));
+    if (wider == NULL) return 0;
     for (int64_t row = 0; row < m->count; row += TALL) {
         int64_t tall = m->count - row < TALL ? m->count - row : TALL;
         const float *own[TALL];
-        UNROLL for (int r = 0; r < TALL; r++) own[r] = m->rows + (row + (r < tall ? r : tall - 1)) * m->d;
+        for (int r = 0; r < TALL; r++) {
+            int64_t at = row + (r < tall ? r : tall - 1);
+            own[r] = m->size == 4 ? (const float *)m->rows + at * m->d : widened(m, at, wider + r * wide);
+        }
         for (int64_t column = 0; column < m->q; column += LANES) {
             const float *few = m->few + column / PANEL * PANEL * m->d + column % PANEL;
             floats sums[TALL];
@@ -353,11 +375,16 @@ FOR_LANES static void meet_few_rows(const Meeting *m) {
                 floats other = load(few + i * PANEL, LANES);
                 UNROLL for (int r = 0; r < TALL; r++) sums[r] = fused(all(own[r][i]), other, sums[r]);
             }
-            UNROLL for (int r = 0; r < TALL; r++) store(each[r], LANES, sums[r]);
+            UNROLL for (int r = 0; r < TALL; r++) {
+                if (m->scales) sums[r] = sums[r] * all(m->scales[row + (r < tall ? r : 0)]);
+                store(each[r], LANES, sums[r]);
+            }
             for (int64_t j = 0; j < LANES && column + j < m->q; j++)
-                for (int64_t r = 0; r < tall; r++) m->out[(column + j) * m->stride + row + r] = each[r][j];
+                for (int64_t r = 0; r < tall; r++) m->out[(column + j) * m->count + row + r] = each[r][j];
         }
     }
+    free(wider);
+    return 1;
 }
 
 /* -------- kernels: sum over a row's first `length` similarities of exp(-(similarity - centre)^2 / 2 width^2) */
@@ -370,8 +397,8 @@ VECTOR floats kernel(floats off, float steepness, mask there) {
 
 FOR_LANES static void pool_rows(const Pool *p) {
     for (int64_t row = 0; row < p->texts * p->rows; row++) {
-        const float *match = p->match + row * p->places;
-        int64_t length = p->lengths[row / p->rows];
+        int64_t text = row / p->rows, length = p->lengths[text];
+        const float *match = p->match + (p->starts ? row % p->rows * p->places + p->starts[text] : row * p->places);
         for (int64_t k = 0; k < p->kernels; k++) {
             floats sum = all(0);
             for (int64_t i = 0; i < length; i += LANES) {

@@ -8,6 +8,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define AT(type, address) ((type *)(uintptr_t)(address))
@@ -45,6 +47,10 @@ VECTOR ints pick_ints(mask m, ints a, ints b) { return _mm512_mask_mov_epi32(b, 
 VECTOR floats load(const float *x, int64_t left) {
     return left >= LANES ? _mm512_loadu_ps(x) : _mm512_maskz_loadu_ps(first(left), x);
 }
+VECTOR floats load_halves(const uint16_t *x) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)x)); }
+VECTOR floats load_bytes(const int8_t *x) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)x)));
+}
 /* What is stored under a mask is slow to be read again, so only a row's end is. */
 VECTOR void store(float *x, int64_t left, floats y) {
     if (left >= LANES) _mm512_storeu_ps(x, y);
@@ -66,7 +72,7 @@ VECTOR floats times_power(floats y, floats whole) { return _mm512_scalef_ps(y, w
 
 #else
 #if LANES == 8
-#define FOR_LANES __attribute__((target("avx2,fma")))
+#define FOR_LANES __attribute__((target("avx2,fma,f16c")))
 #else
 #define FOR_LANES
 #endif
@@ -96,6 +102,10 @@ VECTOR floats larger(floats a, floats b) { return _mm256_max_ps(a, b); }
 VECTOR floats load(const float *x, int64_t left) {
     return left >= LANES ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, (__m256i)first(left));
 }
+VECTOR floats load_halves(const uint16_t *x) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)x)); }
+VECTOR floats load_bytes(const int8_t *x) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)x)));
+}
 VECTOR void store(float *x, int64_t left, floats y) {
     if (left >= LANES) _mm256_storeu_ps(x, y);
     else _mm256_maskstore_ps(x, (__m256i)first(left), y);
@@ -118,6 +128,11 @@ VECTOR floats load(const float *x, int64_t left) {
     }
     memcpy(&y, x, sizeof y);
     return y;
+}
+VECTOR floats load_halves(const uint16_t *x) { return (floats)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x))); }
+VECTOR floats load_bytes(const int8_t *x) {
+    ints each = {x[0], x[1], x[2], x[3]};
+    return __builtin_convertvector(each, floats);
 }
 VECTOR void store(float *x, int64_t left, floats y) {
     if (left >= LANES) memcpy(x, &y, sizeof y);

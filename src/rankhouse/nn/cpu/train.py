@@ -31,9 +31,13 @@ def fits(*tensors: Tensor) -> bool:
     return machine.TRAIN_LOOPS and machine.multiplies(*tensors)
 
 
-def rounded(rows: int) -> int:
-    """Return the next multiple of 256: products are laid out again for each new number of rows."""
-    return -(-rows // _PART_ROWS) * _PART_ROWS
+def rounded(rows: int, few: int = _PART_ROWS) -> int:
+    """Return the next multiple of 256: products are laid out again for each new number of rows.
+
+    Below 256, of ``few``, which changes no product of rows.
+    """
+    step = few if rows <= _PART_ROWS else _PART_ROWS
+    return -(-rows // step) * step
 
 
 class Head(NamedTuple):

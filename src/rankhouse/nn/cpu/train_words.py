@@ -23,6 +23,7 @@ with suppress(ImportError):  # not compiled on this machine: `train.fits` says s
     from rankhouse.nn.cpu import _train
 
 _PANEL = 16  # columns that _train.c lays the few rows out in
+_STORED = {torch.float32, torch.float16, torch.int8}
 
 
 class TextRows(NamedTuple):
@@ -105,26 +106,31 @@ class _Meeting(NamedTuple):
     """Arguments of the loop ``meet_few``."""
 
     rows: Tensor
+    scales: Tensor | None
     few: Tensor
     t: int
     q: int
     d: int
-    stride: int
+    size: int
     out: Tensor
 
 
-def meet_few(few: Tensor, rows: Tensor, out: Tensor) -> None:
-    """Fill ``out`` (q, t), whose rows may stand apart, with the products of few rows (q, d) and many (t, d).
+def meet_few(few: Tensor, rows: Tensor, scales: Tensor | None = None) -> Tensor:
+    """Return the products (q, t) of few rows (q, d) and many, (t, d) in float32, float16 or int8.
 
     oneDNN's product is made for many columns, and takes twice as long for few.
+
+    Args:
+        scales: (t,) float32 factors of the many; None for 1.
     """
     (q, d), t = few.shape, len(rows)
-    checked(rows, torch.float32, d)
-    if out.shape != (q, t) or out.dtype is not torch.float32 or out.stride(1) != 1:
-        raise ValueError(f"({q}, {t}) float32 were expected, {tuple(out.shape)} {out.dtype} came")
+    checked(rows, rows.dtype if rows.dtype in _STORED else torch.float32, d)
+    if scales is not None:
+        checked(scales[:, None], torch.float32, 1, t)
     panels = F.pad(few, (0, 0, 0, -q % _PANEL)).view(-1, _PANEL, d).transpose(1, 2).contiguous()
-    stride = out.stride(0)
-    machine.call(_train.meet_few, _Meeting(rows, few=panels, t=t, q=q, d=d, stride=stride, out=out))
+    out, size = few.new_empty(q, t), rows.element_size()
+    machine.call(_train.meet_few, _Meeting(rows, scales, panels, t=t, q=q, d=d, size=size, out=out))
+    return out
 
 
 class Gaussians(NamedTuple):
@@ -139,6 +145,7 @@ class _Pool(NamedTuple):
 
     back: bool
     match: Tensor
+    starts: Tensor | None
     lengths: Tensor
     texts: int
     rows: int
@@ -160,6 +167,19 @@ def pool(match: Tensor, lengths: Tensor, kernels: Gaussians) -> Tensor:
     return counts
 
 
+def pool_along(match: Tensor, offsets: Tensor, kernels: Gaussians) -> Tensor:
+    """Sum kernels over n texts that stand end to end: (q, t), (n + 1,) where they begin -> (n, q, k)."""
+    (q, t), starts, lengths = match.shape, offsets[:-1].contiguous(), offsets.diff()
+    check_lengths(lengths, len(starts), t)
+    first, last = int(offsets[0]), int(offsets[-1])
+    if not match.is_contiguous() or (first, last) != (0, t) or (len(lengths) and int(lengths.min()) < 0):
+        raise ValueError(f"texts begin at {first} and end at {last} of {t} tokens, one behind the other")
+    counts = match.new_empty(len(starts), q, len(kernels.centres))
+    arguments = _pooling(match.expand(len(starts), q, t), lengths, kernels)
+    machine.call(_train.pool, arguments._replace(starts=starts, counts=counts))
+    return counts
+
+
 def pool_back(gradient: Tensor, match: Tensor, lengths: Tensor, kernels: Gaussians) -> Tensor:
     """Turn the gradient of :func:`pool`, (n, q, k), into that of the similarities, (n, q, p)."""
     back = torch.empty_like(match)
@@ -175,6 +195,7 @@ def _pooling(match: Tensor, lengths: Tensor, kernels: Gaussians) -> _Pool:
     return _Pool(
         back=False,
         match=match,
+        starts=None,
         lengths=lengths,
         texts=n,
         rows=q,

@@ -31,6 +31,7 @@ Bias = Callable[["Group"], Tensor]
 _SAFE = 2.0**-100  # a row sum below this has lost digits to underflow
 _USUAL = 512  # tokens of a row for which a bias by distance is kept ready
 _NEVER = -1e5  # added to a score in base 2: the weight is 0
+_NEAR = 2**19  # scores that are computed, turned into weights and used before the next ones are
 _BLOCKS = 4  # windows that a row must hold for blocks of one to cost less than all scores
 
 
@@ -144,9 +145,16 @@ class SelfAttention:
         Args:
             added: (1, m / any, l, s), added to scores.
         """
-        scores = _scores(q, k, added)
         if not self._base2:
-            return torch.bmm(torch.softmax(scores, -1), v)
+            biases = 1 if added is None else added.shape[1]
+            step = len(q) if q.is_cuda else _together(q.shape[1] * k.shape[1], biases)
+            heard = torch.empty_like(q)
+            for i in range(0, len(q), step):
+                part = slice(i, i + step)
+                own = None if added is None else added[:, i % biases :][:, :step]
+                torch.bmm(torch.softmax(_scores(q[part], k[part], own), -1), v[part], out=heard[part])
+            return heard
+        scores = _scores(q, k, added)
         weights = scores.exp2_()
         sums = weights.sum(-1, keepdim=True)
         low, high = sums.view(rows, -1).aminmax(dim=1)
@@ -275,6 +283,14 @@ def _scores(q: Tensor, k: Tensor, added: Tensor | None) -> Tensor:
     if added is not None:
         scores.view(-1, *added.shape[1:]).add_(added)
     return scores
+
+
+def _together(cells: int, biases: int) -> int:
+    """Return how many matrices of so many scores stay near the processor; biases come again and again."""
+    step = max(1, _NEAR // max(1, cells))
+    if step >= biases:
+        return step - step % biases
+    return max(divisor for divisor in range(1, step + 1) if biases % divisor == 0)
 
 
 def _varlen() -> Callable[..., Tensor] | None:

@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 from rankhouse.nn.cpu import train, train_words
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.linear import products, query_sums, row_sums
+from rankhouse.nn.machine import workers
 
 COUNT_FLOOR = 1e-10
 """Least soft count whose logarithm is taken."""
@@ -28,7 +29,7 @@ COUNT_FLOOR = 1e-10
 _FAR = 1e4
 _NOTHING = -80.0
 _ROWS = 1024  # vectors that become float32 at once
-_BLOCK = 16_384  # tokens whose kernels are computed at once
+_BLOCK = 16_384  # tokens whose kernels are computed at once without the loops
 
 
 class Kernels(NamedTuple):
@@ -153,38 +154,53 @@ def ragged_counts(
         scales: (t,) factor of each row of int8 vectors; empty for floats.
         offsets: (n + 1,) where each passage begins; an empty passage counts nothing.
     """
-    filled = np.flatnonzero(np.diff(offsets))
-    sums = np.empty((len(kernels), len(query), len(filled)), np.float32)
-    for part in _parts(offsets[filled], offsets[filled + 1]) if len(query) else ():
-        begin, end = int(offsets[filled[part][0]]), int(offsets[filled[part][-1] + 1])
-        own = torch.from_numpy(vectors[begin:end]), torch.from_numpy(scales[begin:end])
-        match = _stored_match(query, *own)
-        buffer = torch.empty_like(match)
-        for k, (centre, width) in enumerate(zip(*kernels, strict=True)):
-            values = _kernel(match, centre, width, buffer).numpy()
-            sums[k, :, part] = np.add.reduceat(values, offsets[filled[part]] - begin, axis=1)
     counts = torch.zeros(len(offsets) - 1, len(query), len(kernels))
-    counts[torch.from_numpy(filled)] = torch.from_numpy(sums).permute(2, 1, 0)
+
+    def count(part: slice) -> None:
+        """Fill in the counts of some passages."""
+        begin, end = int(offsets[part.start]), int(offsets[part.stop])
+        if begin < end:
+            own = torch.from_numpy(vectors[begin:end]), torch.from_numpy(scales[begin:end])
+            within = offsets[part.start : part.stop + 1] - begin
+            with torch.inference_mode():
+                counts[part] = _sums_along(_stored_match(query, *own), within, kernels)
+
+    threads = torch.get_num_threads()
+    size = -(-len(vectors) // threads) if train.fits(query) else _BLOCK
+    parts = list(_parts(offsets[1:], max(1, size))) if len(query) else []
+    with workers(min(len(parts), threads)) as submit:
+        for done in [submit(count, part) for part in parts]:
+            done.result()
     return counts
 
 
-def _parts(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[slice]:
-    """Cut passages, none empty, into parts whose tokens stay near the processor."""
-    _, firsts = np.unique((ends - 1) // _BLOCK, return_index=True)
-    return (slice(first, last) for first, last in pairwise([*firsts.tolist(), len(starts)]))
+def _parts(ends: NDArray[np.int64], size: int) -> Iterator[slice]:
+    """Cut passages into parts of about so many tokens."""
+    _, firsts = np.unique((ends - 1) // size, return_index=True)
+    return (slice(first, last) for first, last in pairwise([*firsts.tolist(), len(ends)]))
 
 
 def _stored_match(query: Tensor, vectors: Tensor, scales: Tensor) -> Tensor:
-    """(q, d), (t, d) -> (q, t); other types become float32 a cache-sized block at a time."""
+    """(q, d), (t, d) -> (q, t); without the loops, a cache-sized block at a time."""
+    if train.fits(query):
+        return train_words.meet_few(query, vectors, scales if len(scales) else None)
     out = query.new_empty(len(query), len(vectors))
     for start in range(0, len(vectors), _ROWS):
-        rows = vectors[start : start + _ROWS].float()
-        part = out[:, start : start + _ROWS]
-        if train.fits(query, rows):
-            train_words.meet_few(query, rows.contiguous(), part)
-        else:
-            part.copy_(products(rows, query).T)
+        out[:, start : start + _ROWS] = products(vectors[start : start + _ROWS].float(), query).T
     return out.mul_(scales) if len(scales) else out
+
+
+def _sums_along(match: Tensor, offsets: NDArray[np.int64], kernels: Kernels) -> Tensor:
+    """Sum every kernel over n passages end to end: (q, t), (n + 1,) -> (n, q, k)."""
+    if train.fits(match):
+        return compiled.pool_along(match, torch.from_numpy(offsets), tuple(kernels))
+    filled = np.flatnonzero(np.diff(offsets))
+    sums = np.zeros((len(kernels), len(match), len(offsets) - 1), np.float32)
+    buffer = torch.empty_like(match)
+    for k, (centre, width) in enumerate(zip(*kernels, strict=True)):
+        values = _kernel(match, centre, width, buffer).numpy()
+        sums[k, :, filled] = np.add.reduceat(values, offsets[filled], axis=1).T
+    return torch.from_numpy(sums).permute(2, 1, 0)
 
 
 def log_counts(counts: Tensor, query_mask: Tensor, base: float | None = None) -> Tensor:
