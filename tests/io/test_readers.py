@@ -179,6 +179,20 @@ def test_lines_of_manual_pages_are_filled(tmp_path):
     ]  # fmt: skip
 
 
+def test_manual_pages_keep_long_names_and_what_follows_macros(tmp_path):
+    """Names beyond 400 characters were nowhere, nor what followed ".ig END"; "\\f[" took n²."""
+    names = [f"name{number}" for number in range(100)]
+    head = f".TH X 1\n.SH NAME\n{', '.join(names)} \\- many\n.SH D\n"
+    macros = '.ig END\nhidden\n.END\n.de XX YY \\" why\nhidden\n.YY\n.de Z \\" why\nhidden\n..\nshown\n'
+    (tmp_path / "x.1").write_text(head + macros)
+    [part] = parts(tmp_path / "x.1")
+    assert part.title.startswith("name0, name1") and len(part.title) <= 400
+    assert part.text == f"{', '.join(names)} - many\n\nD\nshown"
+    for escape in ("\\f[", "\\m[", "\\[", "\\h'"):
+        (tmp_path / "y.1").write_text(f".TH Y 1\n.SH NAME\n{escape * 100_000}\nword\n")
+        assert parts(tmp_path / "y.1")[0].text.endswith("word")
+
+
 MDOC = r""".Dd May 1
 .Dt KEYS 1
 .Sh NAME
@@ -311,6 +325,11 @@ def test_what_stands_around_a_page_is_no_text(tmp_path):
     code = "<h1>Run</h1><p>Type</p><pre><code>if tide:\n    <b>sail</b>()\n</code></pre><p>and wait.</p>"
     (tmp_path / "d.html").write_text(f"{code}<pre> </pre>")  # the lines of code ran into each other
     assert parts(tmp_path / "d.html")[0].text == "Run\nType\n\n    if tide:\n        sail()\n\nand wait."
+    lines = "<pre>a<br>b <script>c()</script><i hidden>d</i><div>e</div>\n<div>  f</div></pre>"
+    rows = "<table><tr><td><td></tr><tr><td>g<td><td>h</tr></table>"
+    (tmp_path / "g.html").write_text(f"<div><h1>Top</h1></div><main>{lines}{rows}</main>")
+    [part] = parts(tmp_path / "g.html")  # was "ab c()de...", a line of "|" alone, and without a title
+    assert (part.title, part.text) == ("Top", "    a\n    b\n    e\n      f\n\ng | | h")
     named = SITE.replace("<nav>", "<div><h1>The Sea Site</h1></div><nav>")
     (tmp_path / "c.html").write_text(named)  # a heading beside the text is the site's, not the page's
     assert parts(tmp_path / "c.html")[0].title == "Tides"

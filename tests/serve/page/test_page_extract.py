@@ -159,6 +159,8 @@ def test_links_of_a_part_are_defined_in_the_whole_text():
     assert "<code>fork()</code></a> and" in str(block.html)
     assert [one.text for one in markdown_blocks(text[:38], whole=text)] == ["See fork() and the guide."]
     assert "[g]" in str(rendered(text[:38])[0].html)
+    noted = text.replace("[g]:", "[note]: no link at all\n[g]:")  # and what follows a line that is none
+    assert '<a href="https://example.org/g"' in str(rendered(text[:38], whole=noted)[0].html)
 
 
 def test_rows_of_a_table_are_lines():

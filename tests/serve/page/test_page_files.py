@@ -108,6 +108,19 @@ def test_explanations_call_files_as_people_do(client):
     assert heads(client, "/why?query=ships&top=2", "h1") == ["Why this order: bm25"]
 
 
+def test_explanations_call_a_file_whose_name_begins_with_another_as_people_do(tmp_path, running):
+    for name in ("a b.md", "a b.md c.md"):  # the longer one was called "a b.md%20c.md"
+        (tmp_path / name).write_text("Pilots steer ships.\n")
+    with claimed(tmp_path) as place:
+        index_folder(place)
+    service = open_service(ServeOptions(indexes={"mine": place.index}, contents=place.contents, port=0))
+    with running(service) as client:
+        client.wait(200)
+        text = client.get("/why?query=ships&top=2", accept="text/html").body.decode()
+    shown = re.sub(r"<[^>]*>", "", text)
+    assert "a b.md c.md" in shown and "%20" not in shown
+
+
 def test_a_record_with_a_field_of_that_name_is_no_part():
     assert place_of(Document("paris", "text", "", {"place": "France"})) == ""
     assert place_of(Document("a.pdf#page=2", "text", "", {"file": "a.pdf", "place": {"page": 2}})) == ""

@@ -148,7 +148,7 @@ def marked_up(path: Path) -> Iterator[FilePart]:
 # --- manual pages ------------------------------------------------------------------------------------------
 
 _roff_escape = re.compile(
-    r"(\\\\)|\\(?:f(?:\[[^\]]*\]|\(..|.)|s[+-]?\d+|[&|^/,:c%{}du]|m\[[^\]]*\]|[bDhHlLNoRSvwxXZ]'[^']*')"
+    r"(\\\\)|\\(?:f(?:\[[^]\\]*\]|\(..|.)|s[+-]?\d+|[&|^/,:c%{}du]|m\[[^]\\]*\]|[bDhHlLNoRSvwxXZ]'[^']{0,999}')"
 )
 _roff_signs = {
     r"\-": "-", r"\(bu": "•", r"\(co": "©", r"\(em": "—", r"\(en": "–", r"\e": "\\", "\\\\": "\\",
@@ -168,6 +168,7 @@ TH Dd Dt Os de ds nr if ie el ig so ft nh ad hy ta ll ne ps rm rr tr de1 am als 
 )
 _ROFF_BREAKS = frozenset("TP TQ HP RS RE Bl sp br ti in".split())  # noqa: SIM905 - read more easily
 _ROFF_AS_IT_IS, _ROFF_AGAIN = {"nf", "EX", "TS"}, {"fi", "EE", "TE", "Ed", "SH", "SS", "Sh", "Ss"}
+_ROFF_MACROS = {"ig": 0, "de": 1, "de1": 1, "am": 1}  # not shown, up to the macro that this argument names
 # Requests of mdoc(7) that are called in the arguments of others as well: ".Op Fl a Ar rounds".
 _ROFF_CALLED = frozenset(
     """
@@ -183,7 +184,6 @@ _ROFF_INLINE = (
 )
 _on_paper = re.compile(r"[.'][ \t]*(?:el|i[ef][ \t]+t)\b[^{]*\\\{")
 _name_line = re.compile(r"^\S.{0,80}? [-–—] ")
-_macro_end = re.compile(r"[.'][ \t]*\.")
 _request = re.compile(r"[ \t]*(\w*)[ \t]*(.*)")
 _roff_word = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|(?:\\ |\S)+')
 _roff_page = re.compile(r"\bXr (\S+) (\d\w*)")
@@ -205,7 +205,9 @@ def manual(path: Path) -> Iterator[FilePart]:
                 lines.append(given)
         elif given and request not in {"SH", "Sh"}:
             named.append(f"- {given}" if request == "Nd" else given)
-    title = shorten(" ".join(named), _LONGEST_NAME, placeholder=" …")
+    title = shorten(whole := " ".join(named), _LONGEST_NAME, placeholder=" …")
+    if title.endswith("…"):
+        lines = [whole, *lines[1:]]  # all of it is found
     if headings and headings[0].upper() != "NAME" and not _name_line.search(title):
         title, lines = "", [headings[0], *named, *lines[1:]]
     yield FilePart("\n".join(lines).strip() or title, title)
@@ -234,13 +236,14 @@ def _requests(text: str) -> Iterator[tuple[str, str]]:
 
     What begins a line of its own, and shows nothing, is "br".
     """
-    is_macro, is_synopsis, name = False, False, ""
+    end, is_synopsis, name = "", False, ""
     for line in "\n".join(_on_terminal(text)).replace("\\c\n", " ").split("\n"):
-        if is_macro:
-            is_macro = not _macro_end.match(line)
+        if end:
+            end = "" if line.startswith((".", "'")) and line[1:].lstrip().startswith(end) else end
         elif line.startswith((".", "'")) and not line.startswith("..."):
             request, given = _request.findall(line[1:])[0]
-            is_macro = request in {"de", "ig", "am", "de1"}
+            if request in _ROFF_MACROS:
+                end = " ".join(given.partition('\\"')[0].split()[_ROFF_MACROS[request] :][:1]) or "."
             if request == "Bd" and re.search("-(?:literal|unfilled)", given):
                 yield "nf", ""
             if request in _ROFF_BREAKS or (request == "Nm" and is_synopsis):
@@ -291,7 +294,7 @@ def _unescaped(line: str) -> str:
         lambda one: normalize("NFC", one["letter"] + _roff_accents[one["accent"]]), shown
     )
     plain = _roff_sign.sub(lambda sign: _roff_signs[sign[0]], shown)
-    return re.sub(r"\\\*?(?:\(..|\[[^\]]*\])|\\\*.", "", plain).strip()
+    return re.sub(r"\\\*?(?:\(..|\[[^]\\]*\])|\\\*.", "", plain).strip()
 
 
 _LEAST = 80  # words of a part

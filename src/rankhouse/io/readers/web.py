@@ -38,7 +38,7 @@ _INLINE = frozenset(
 a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup time u var wbr
 """.split()  # noqa: SIM905 - read more easily
 )
-_PRE = "\x01"  # begins a block of preformatted text
+_PRE = "\x01"  # begins a block of preformatted text, and parts its lines where elements do
 _SHARE = 0.3  # of the page's text that an element has to hold to be its text
 _PARTED = r"\s+[|·•»«–—:-]+\s+|\s*[|—»]\s*"
 
@@ -62,8 +62,8 @@ def html_part(source: str) -> FilePart:
     mains = tree.css("main, [role=main]") or tree.css("article")
     if len(mains) == 1 and len(own := _text(mains[0], unread)) >= _SHARE * len(text):
         root, text = mains[0], own
-    headings = (node for node in root.css("h1") if squeezed(node.text()) and _is_read(node, unread))
-    first = next(headings, None)
+    every = root.css("h1") + ([] if named else body.css("h1"))
+    first = next((node for node in every if squeezed(node.text()) and _is_read(node, unread)), None)
     heading = squeezed(_text(first, unread - {first.mem_id})) if first is not None else ""
     return FilePart(text, _title(named, heading))
 
@@ -103,25 +103,27 @@ def _title(named: str, heading: str) -> str:
 
 def _text(root: LexborNode, unread: set[int]) -> str:
     """Return the text that a browser shows, a block a line; what is preformatted is indented, as code is."""
-    pieces: list[str] = []
+    pieces, within = list[str](), 0  # so many elements of preformatted text
     pending: list[tuple[LexborNode, bool]] = [(root, False)]
     while pending:  # not recursive: pages nest as deep as they like
         node, is_end = pending.pop()
         if node.is_text_node:
             pieces.append((node.text_content or "").replace("\0", " ").replace(_PRE, " "))
             continue
+        within -= is_end and node.tag == "pre"
         if node.tag not in _INLINE:
-            pieces.append("\0")
+            pieces.append(_PRE if within else "\0")
         if not is_end and node.mem_id not in unread:
             pending.append((node, True))
             if node.tag == "pre":
-                pieces.append(_PRE + (node.text() or "").replace("\0", " "))
-            elif node.tag == "tr" and (row := _row(node, unread)):
+                pieces.append(_PRE)
+                within += 1
+            if node.tag == "tr" and (row := _row(node, unread)):
                 pieces.append(row)
             else:
                 pending.extend((child, False) for child in reversed(list(node.iter(include_text=True))))
     blocks = (
-        _preformatted(block[1:]) if block.startswith(_PRE) else squeezed(block)
+        _preformatted(block.split(_PRE)) if block.startswith(_PRE) else squeezed(block)
         for block in "".join(pieces).split("\0")
     )
     return "\n".join(block for block in blocks if block).strip("\n")
@@ -133,12 +135,13 @@ def _row(node: LexborNode, unread: set[int]) -> str:
     if len(cells) < 2 or any(cell.css_first("tr") is not None for cell in cells):
         return ""
     texts = [_text(cell, unread) for cell in cells]
-    return "" if any("\n" in text for text in texts) else " | ".join(texts)
+    return " | ".join(texts) if any(texts) and not any("\n" in text for text in texts) else ""
 
 
-def _preformatted(text: str) -> str:
+def _preformatted(parts: list[str]) -> str:
     """Return lines as they are, indented and set apart; "" for none."""
-    lines = indent(text.expandtabs().strip("\n").rstrip(), "    ")
+    text = "\n".join(part.expandtabs().strip("\n").rstrip() for part in parts if part.strip())
+    lines = indent(text, "    ")
     return f"\n{lines}\n" if lines.strip() else ""
 
 

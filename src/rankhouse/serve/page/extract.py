@@ -337,7 +337,7 @@ def _markdown() -> MarkdownIt:
 def _links_of(text: str) -> dict[str, Any]:
     """Return the links that a text defines, "[name]: address", which its parts refer to."""
     found: dict[str, Any] = {}
-    _markdown().parse("\n".join(match[0] for match in _DEFINED.finditer(text)), found)
+    _markdown().parse("\n\n".join(match[0] for match in _DEFINED.finditer(text)), found)
     return found
 
 

@@ -82,7 +82,8 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
     read = {one.document.id: one.document for one in reasons}
     content["sections"] = [(heading, with_lines(seen, read)) for heading, seen in content["sections"]]
     if service.contents is not None:
-        names = {one.doc_id: unquote(one.doc_id) for one in _told(answer) if "%" in one.doc_id}
+        told = sorted((one.doc_id for one in _told(answer)), key=len, reverse=True)  # some begin others
+        names = {doc_id: unquote(doc_id) for doc_id in told if "%" in doc_id}
         content |= {key: called(value, names) for key, value in content.items() if key in _SAID}
     return page(request, "why.html.j2", content)
 
