@@ -186,7 +186,8 @@ def test_manual_pages_keep_long_names_and_what_follows_macros(tmp_path):
     macros = '.ig END\nhidden\n.END\n.de XX YY \\" why\nhidden\n.YY\n.de Z \\" why\nhidden\n..\nshown\n'
     (tmp_path / "x.1").write_text(head + macros)
     [part] = parts(tmp_path / "x.1")
-    assert part.title.startswith("name0, name1") and len(part.title) <= 400
+    assert part.title.startswith("name0, name1")
+    assert len(part.title) <= 400
     assert part.text == f"{', '.join(names)} - many\n\nD\nshown"
     for escape in ("\\f[", "\\m[", "\\[", "\\h'"):
         (tmp_path / "y.1").write_text(f".TH Y 1\n.SH NAME\n{escape * 100_000}\nword\n")

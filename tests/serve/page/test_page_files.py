@@ -116,9 +116,11 @@ def test_explanations_call_a_file_whose_name_begins_with_another_as_people_do(tm
     service = open_service(ServeOptions(indexes={"mine": place.index}, contents=place.contents, port=0))
     with running(service) as client:
         client.wait(200)
-        text = client.get("/why?query=ships&top=2", accept="text/html").body.decode()
-    shown = re.sub(r"<[^>]*>", "", text)
-    assert "a b.md c.md" in shown and "%20" not in shown
+        for asked in ("top=2", "doc=a%2520b.md&rival=a%2520b.md%2520c.md"):
+            text = client.get(f"/why?query=ships&{asked}", accept="text/html").body.decode()
+            shown = re.sub(r"<[^>]*>", "", text)
+            assert "a b.md c.md" in shown
+            assert "%20" not in shown
 
 
 def test_a_record_with_a_field_of_that_name_is_no_part():

@@ -135,12 +135,8 @@ def _upgraded(out: Path) -> CommandResult:
     """Rewrite an index of an earlier version."""
     with console.progress("rewriting", None, "documents") as show:
         documents = upgrade_index(out, show)
-    told = (
-        f"{out}: {counted(documents, 'document')} rewritten"
-        if documents
-        else f"{out}: is of this version already"
-    )
-    return CommandResult({"index": str(out), "rewritten": documents}, told)
+    told = f"{counted(documents, 'document')} rewritten" if documents else "is of this version already"
+    return CommandResult({"index": str(out), "rewritten": documents}, f"{out}: {told}")
 
 
 def _refuse_another_analysis(out: Path, job: IndexJob) -> None:

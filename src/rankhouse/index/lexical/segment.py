@@ -256,9 +256,8 @@ class Segment(TermLists):
     def title_bags_among_all(self, rows: Int64s) -> NDArray[Any]:
         """Return the counts in titles of the terms that :meth:`bags_among_all` gives of ascending rows."""
         ends, terms, _ = self.bags_among_all(np.arange(self.rows))
-        places = scatter(
-            Forward(ends, terms, np.arange(len(terms), dtype=np.uint32)), len(self.terms)
-        ).payload
+        entries = Forward(ends, terms, np.arange(len(terms), dtype=np.uint32))
+        places = scatter(entries, len(self.terms)).payload
         tfs = self._title_tfs[0].whole()
         counts, takes = np.empty_like(tfs), np.zeros(self.rows, bool)
         counts[places], takes[rows] = tfs, True

@@ -52,9 +52,8 @@ def write_arrays(folder: Path, ids: list[str], terms: Sequence[str], tokens: Int
     titles, forward = invert(own, title, len(terms)), invert(tokens, every, len(terms))
     # A document's terms stand in the order of their first occurrence: those of the title come first.
     counts, distinct = np.zeros(len(forward.terms), titles.tfs.dtype), np.diff(titles.ends)
-    counts[np.repeat(forward.ends[:-1] - titles.ends[:-1], distinct) + np.arange(len(titles.tfs))] = (
-        titles.tfs
-    )
+    places = np.repeat(forward.ends[:-1] - titles.ends[:-1], distinct) + np.arange(len(titles.tfs))
+    counts[places] = titles.tfs
     write_counted(folder, ids, terms, forward, lengths=every, titles=Titles(counts, title))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -177,11 +177,8 @@ Li Lk Ms Mt Nm No Ns Nx Oc Oo Op Ox Pa Pc Pf Po Pq Qc Ql Qo Qq Sc So Sq Sx Sy Ta
 """.split()  # noqa: SIM905 - read more easily
 )
 _ROFF_FONTS = frozenset({"BI", "BR", "IB", "IR", "RB", "RI"})  # of words without space between them
-_ROFF_INLINE = (
-    (_ROFF_CALLED - {"It"})
-    | _ROFF_FONTS
-    | {"", "B", "I", "R", "SM", "SB", "UR", "UE", "MT", "ME", "URL", "MTO"}
-)
+_ROFF_INLINE = {"", "B", "I", "R", "SM", "SB", "UR", "UE", "MT", "ME", "URL", "MTO"}
+_ROFF_INLINE |= (_ROFF_CALLED - {"It"}) | _ROFF_FONTS
 _on_paper = re.compile(r"[.'][ \t]*(?:el|i[ef][ \t]+t)\b[^{]*\\\{")
 _name_line = re.compile(r"^\S.{0,80}? [-–—] ")
 _request = re.compile(r"[ \t]*(\w*)[ \t]*(.*)")
@@ -216,7 +213,7 @@ def manual(path: Path) -> Iterator[FilePart]:
 def _filled(requests: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Join the lines that roff fills, text and words in other fonts; examples and tags of lists stay."""
     held, fills, is_tag = list[str](), True, False
-    for request, given in requests:
+    for request, given in chain(requests, [("br", "")]):
         fills = request in _ROFF_AGAIN or (fills and request not in _ROFF_AS_IT_IS)
         if fills and not is_tag and given and request in _ROFF_INLINE:
             held.append(given)
@@ -227,8 +224,6 @@ def _filled(requests: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         if request not in _ROFF_BREAKS:
             yield request, given
         is_tag = request in {"TP", "TQ"} or (is_tag and not given)
-    if held:
-        yield "", _before_stop.sub("", " ".join(held))
 
 
 def _requests(text: str) -> Iterator[tuple[str, str]]:

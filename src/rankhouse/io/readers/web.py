@@ -141,8 +141,7 @@ def _row(node: LexborNode, unread: set[int]) -> str:
 def _preformatted(parts: list[str]) -> str:
     """Return lines as they are, indented and set apart; "" for none."""
     text = "\n".join(part.expandtabs().strip("\n").rstrip() for part in parts if part.strip())
-    lines = indent(text, "    ")
-    return f"\n{lines}\n" if lines.strip() else ""
+    return f"\n{indent(text, '    ')}\n" if text else ""
 
 
 _LARGEST = 64 << 20  # bytes of a message; what is beyond, of its last attachment, is not read

@@ -140,13 +140,8 @@ def kinds_of(index: Index, contents: Path | None = None) -> list[tuple[str, int,
         return _shares(Counter({titled(one.kind): one.documents for one in report.kinds}))
     paths = (PurePosixPath(doc_id.partition("#")[0].lower()) for doc_id in index.documents)
     counts = Counter((path.with_suffix("") if path.suffix in COMPRESSIONS else path).suffix for path in paths)
-    known = Counter(
-        {
-            ending[1:]: count
-            for ending, count in counts.items()
-            if 1 < len(ending) <= 10 and ending[1:].isalpha()
-        }
-    )
+    held = {one[1:]: count for one, count in counts.items() if 1 < len(one) <= 10 and one[1:].isalpha()}
+    known = Counter(held)
     return [] if known.total() < counts.total() / 2 else _shares(known, counts.total())
 
 

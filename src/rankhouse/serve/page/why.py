@@ -34,7 +34,7 @@ PATIENCE = 120.0
 """Seconds for an explanation."""
 _NEAREST = "nearest vector"
 _FUSED = "sum over runs"
-_SAID = {"title", "sentence", "notes", "sections", "table", "turns"}
+_SAID = {"title", "sentence", "notes", "sections", "table"}
 _NEAR = 200
 """Characters within which a text's next word is looked for."""
 
@@ -82,9 +82,11 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
     read = {one.document.id: one.document for one in reasons}
     content["sections"] = [(heading, with_lines(seen, read)) for heading, seen in content["sections"]]
     if service.contents is not None:
-        told = sorted((one.doc_id for one in _told(answer)), key=len, reverse=True)  # some begin others
+        told = [*(one.doc_id for one in _told(answer)), *asked.rival]
+        told.sort(key=len, reverse=True)  # some begin others
         names = {doc_id: unquote(doc_id) for doc_id in told if "%" in doc_id}
         content |= {key: called(value, names) for key, value in content.items() if key in _SAID}
+        content["turns"] = [(called(name, names), target) for name, target in content["turns"]]
     return page(request, "why.html.j2", content)
 
 
