@@ -130,6 +130,8 @@ def test_manual_pages_show_what_a_terminal_shows(tmp_path):
     assert part.text == "SYNOPSIS\ngrpck [opts]\n• eins\n-h\nHilfe, groß"
     (tmp_path / "rules.5").write_text(".TH RULES 5\n.SH Rules\nKeep to the left.\n.SH More\nStop.\n")
     assert parts(tmp_path / "rules.5")[0].text == "Rules\nKeep to the left.\n\nMore\nStop."
+    (tmp_path / "rules.6").write_text("Before.\n.SH Rules\nKeep to the left.\n")  # "Before." was lost
+    assert parts(tmp_path / "rules.6")[0].text == "Rules\nKeep to the left.\nBefore."
 
 
 FILLED = r""".TH TAR 1

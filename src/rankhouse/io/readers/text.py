@@ -195,8 +195,9 @@ def manual(path: Path) -> Iterator[FilePart]:
     lines, named, headings = list[str](), list[str](), list[str]()
     for request, given in _filled(_requests(decoded(read_whole(path), path))):
         if request in {"SH", "Sh"}:
+            if headings:
+                lines.append("")
             headings.append(given)
-            lines.append("")
         if len(headings) != 1:
             if given or (lines and lines[-1]):
                 lines.append(given)
@@ -204,9 +205,9 @@ def manual(path: Path) -> Iterator[FilePart]:
             named.append(f"- {given}" if request == "Nd" else given)
     title = shorten(whole := " ".join(named), _LONGEST_NAME, placeholder=" …")
     if title.endswith("…"):
-        lines = [whole, *lines[1:]]  # all of it is found
+        lines = [whole, *lines]  # all of it is found
     if headings and headings[0].upper() != "NAME" and not _name_line.search(title):
-        title, lines = "", [headings[0], *named, *lines[1:]]
+        title, lines = "", [headings[0], *named, *lines]
     yield FilePart("\n".join(lines).strip() or title, title)
 
 
