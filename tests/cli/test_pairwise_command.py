@@ -82,6 +82,7 @@ def test_long_documents_are_cut_and_counted_or_their_passages_chosen(files, run,
     )
     cut = run("rerank", *given, "--ranker", f"duot5({duo!r})")
     assert "2 of 2 comparisons did not fit into 512 tokens" in cut.stderr
+    assert "1 query, 2 documents in " in cut.stderr + cut.stdout
     chosen = f'duot5({duo!r}, passages="monot5({duo!r})")'
     whole = run("rerank", *given, "--ranker", chosen, "--split", "sentences(2, 2)")
     assert whole.returncode == 0, whole.stderr

@@ -119,11 +119,9 @@ class IndexJob:
         facts = index_facts(report, [str(fault) for fault in skips.seen], out, took)
         repeated = joined.passed + sum(report["repeated"] for report in reports)
         counts = f"{counted(report.documents, 'document')}, {counted(report.tokens, 'term')}"
-        parts = counted(len(shards), "shard")
+        told = f"{counts} of {counted(len(shards), 'shard')} indexed in {out}"
         warnings = [*index_warnings(report), *skip_warnings(facts["skipped"])]
-        return CommandResult(
-            facts | {"repeated": repeated}, f"{counts} of {parts} indexed in {out}", warnings=warnings
-        )
+        return CommandResult(facts | {"repeated": repeated}, told, warnings=warnings)
 
 
 class IndexWorker:

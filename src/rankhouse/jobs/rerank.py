@@ -12,7 +12,7 @@ import numpy as np
 
 from rankhouse.core.arguments import Option
 from rankhouse.core.nouns import Query, fingerprint_of
-from rankhouse.core.progress import Progress
+from rankhouse.core.progress import Progress, counted
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
@@ -200,7 +200,8 @@ def _facts(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _counts(facts: Mapping[str, Any], read: str) -> str:
-    return f"{facts['queries']:,} queries, {facts['documents']:,} documents in {_read_of(facts, read)}"
+    asked, documents = counted(facts["queries"], "query", "queries"), facts["documents"]
+    return f"{asked}, {counted(documents, 'document')} in {_read_of(facts, read)}"
 
 
 def _read_of(facts: Mapping[str, Any], read: str) -> str:

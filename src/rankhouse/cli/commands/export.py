@@ -85,7 +85,8 @@ def command(
     with console.progress("exporting", None, "words") as show:
         written = write_impacts(held, encoder, out, scale=scale, progress=show)
     facts = {"out": str(out), "documents": len(held), "entries": written, "scale": scale}
-    return CommandResult(facts, f"{len(held):,} documents' impacts, times {scale:g}, written to {out}")
+    told = f"impacts of {counted(len(held), 'document')}, times {scale:g}, written to {out}"
+    return CommandResult(facts, told)
 
 
 def _ranker_exported(

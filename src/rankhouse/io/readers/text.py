@@ -247,8 +247,7 @@ def _requests(text: str) -> Iterator[tuple[str, str]]:
             if request and request not in _ROFF_SET and request not in _ROFF_BREAKS:
                 shown = _shown(request, given)
                 if request == "Nm":
-                    name = name or shown
-                    shown = shown or name
+                    shown, name = shown or name, name or shown
                 is_synopsis = shown == "SYNOPSIS" if request == "Sh" else is_synopsis
                 yield request, shown
         else:
