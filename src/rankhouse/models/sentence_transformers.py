@@ -32,7 +32,7 @@ _LAYERS = ("Dense", "LayerNorm", "Normalize")
 _CHATS = ("text-generation", "sequence-classification")  # tasks whose pairs a chat template may put together
 _ARGUMENTS = ("model", "tokenizer", "config", "processor")
 _HARMLESS = {"trust_remote_code", "torch_dtype", "dtype", "attn_implementation", "padding", "padding_side"}
-_HARMLESS |= {"logits_to_keep"}  # names of settings that change no score
+_HARMLESS |= {"logits_to_keep", "add_pooling_layer", "use_fast", "use_safetensors"}  # change no score
 _PLAIN = {"Tanh": "tanh", "Identity": "identity"}  # activations as bundles have always named them
 
 
