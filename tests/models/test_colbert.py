@@ -124,6 +124,7 @@ def test_stanfords_form(said, plain, fp32, tmp_path):
 def test_pylates_form(name, said, plain, fp32, tmp_path):
     pylate(plain(name), tmp_path / "own", **said)
     ranker = NeuralRanker(equals_the_library(tmp_path / "own", fp32), fp32)
+    assert ranker.model.policy["similarity"] == "MaxSim"  # the fingerprint, too, is that of older bundles
     save_as_sentence_transformers(ranker, tmp_path / "back")
     equals_the_library(tmp_path / "back", fp32)
     edit_config(tmp_path / "own", {"similarity_fn_name": "XTR"}, "config_sentence_transformers.json")

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from rankhouse.core.errors import BadModel
+from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.hosts.sentence_transformers import save as save_as_sentence_transformers
 from rankhouse.models import bundle
 from rankhouse.models.biencoder import open_biencoder
+from rankhouse.models.causal import open_causal
 from rankhouse.models.crossencoder import open_crossencoder
 from rankhouse.models.encoder_rankers import DenseRanker
 
@@ -106,8 +108,50 @@ def test_settings_of_a_transformer_that_change_vectors_are_refused(said, why, sa
     with pytest.raises(BadModel, match=f"cannot be computed here.*{why}"):
         open_biencoder(str(copy))
     edit_config(copy, dict.fromkeys(said), TRANSFORMER)
-    edit_config(copy, {"model_args": {"torch_dtype": "bfloat16"}, "unpad_inputs": False}, TRANSFORMER)
+    harmless = {"model_args": {"torch_dtype": "bfloat16", "add_pooling_layer": False}, "unpad_inputs": False}
+    edit_config(copy, harmless, TRANSFORMER)
     assert open_biencoder(str(copy))
+
+
+def uncased(folder, **said):
+    """Let a folder's tokenizer keep the case of texts, and its Transformer module say this."""
+    path = folder / "tokenizer.json"
+    words = json.loads(path.read_text())
+    if words["normalizer"]:
+        words["normalizer"]["lowercase"] = False
+    path.write_text(json.dumps(words))
+    edit_config(folder, {"do_lower_case": False}, "tokenizer_config.json")
+    path = folder / TRANSFORMER
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.is_file() else {}) | said))
+
+
+def test_the_case_of_texts_is_lowered_for_every_family(fp32, tmp_path):
+    texts = ["STORM Harbour", "Grain prices"]
+    tiny.splade(tiny.masked("BertForMaskedLM", tmp_path / "plain"), tmp_path / "sparse")
+    uncased(tmp_path / "sparse", max_seq_length=40, do_lower_case=True)
+    theirs = library.SparseEncoder(str(tmp_path / "sparse"), device="cpu")
+    expected = theirs.encode_document(texts, convert_to_sparse_tensor=False)
+    ours = bundle.open_ranker(str(tmp_path / "sparse"), fp32).passage_weights(texts).toarray()
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
+    tiny.pylate(tiny.with_marks("BertModel", tmp_path / "marks"), tmp_path / "colbert")
+    uncased(tmp_path / "colbert", max_seq_length=40, do_lower_case=True)
+    theirs = library.MultiVectorEncoder(str(tmp_path / "colbert"), device="cpu")
+    stored = bundle.load(tmp_path / "colbert").store_passages(texts, "float32").values
+    np.testing.assert_allclose(stored, np.concatenate(theirs.encode_document(texts)), atol=1e-5)
+
+
+def test_a_decoder_reads_texts_as_its_module_says(tmp_path):
+    tiny.decoder("Qwen3ForSequenceClassification", tmp_path)
+    (tmp_path / "modules.json").write_text(
+        json.dumps([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}])
+    )
+    pairs = [Pair(Query("q", "Storm"), Passage("d", 0, text)) for text in ("GRAIN", "grain")]
+    for lower in (False, True):
+        uncased(tmp_path, max_seq_length=500, do_lower_case=lower)
+        model = open_causal(str(tmp_path), prompt="qwen3-reranker")
+        assert model.policy["max_length"] == 500
+        ids = [model.encode([pair]).ids.values.tolist() for pair in pairs]
+        assert (ids[0] == ids[1]) == lower
 
 
 def test_texts_that_lose_their_beginnings_are_refused(saved, checkpoint, tmp_path):

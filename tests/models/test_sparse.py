@@ -100,6 +100,7 @@ def test_every_pooling_and_a_table_for_queries(pooling, activation, table, maske
 
 def test_a_table_reads_its_own_length_and_no_other_vocabulary(masked, fp32, tmp_path):
     folder = tiny.splade(masked("BertForMaskedLM"), tmp_path / "splade", table=True)
+    assert "table_length" not in open_sparse(folder).policy  # as in older bundles: the fingerprint is theirs
     own = tmp_path / "splade" / "query_0_SparseStaticEmbedding"
     edit_config(own, {"model_max_length": 8}, "tokenizer_config.json")
     model = open_sparse(folder)

@@ -254,7 +254,7 @@ def late_interaction(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a LateInte
     if (
         {kind for _, kind in names[1:]} != {"Dense"}
         or not policy["normalised"]
-        or policy["similarity"] != "maxsim"
+        or policy["similarity"].lower() != "maxsim"  # MaxSim, as PyLate has it
         or policy["query_filled"] not in {0, policy["query_length"]}
         or policy["skipped_sides"] != ["document"]
         or spoken not in {"[MASK]", "<mask>"}

@@ -25,7 +25,6 @@ from rankhouse.models.checkpoint import (
     encoder_class,
     find,
     load_network,
-    load_tokenizer,
     network_of,
     read_assets,
     read_config,
@@ -35,11 +34,11 @@ from rankhouse.models.contract import Objective
 from rankhouse.models.dual_encoder import DualBatch, DualEncoder, distinct, kinds
 from rankhouse.models.sentence_transformers import (
     EncoderSettings,
-    in_small_letters,
     layers_of,
     read_layers,
     read_settings,
     static_encoder,
+    tokenizer_of,
 )
 from rankhouse.models.transformer_encoders import (
     STATIC,
@@ -287,12 +286,10 @@ def _open_side(
         length = policy["max_length"] or length
     else:
         raw = read_config(place)
-        own_tokenizer, _, meant = load_tokenizer(place, tokenizer)
+        own_tokenizer, _, meant = tokenizer_of(place, tokenizer, settings.own)
         network = network or load_network(place, encoder_class(raw), allow_pickle, ("pooler",), unread=unread)
         require_states(network, place)
         length = length_limit(cast(Any, network).config, settings.max_length or meant, policy["max_length"])
-    if settings.lowercase:
-        own_tokenizer = in_small_letters(own_tokenizer)
     shapes, layers = read_layers(settings.layers, allow_pickle=allow_pickle)
     net, pooling = cast(Any, network), policy["pooling"] or settings.pooling
     own_width = net.get_input_embeddings().embedding_dim if settings.static else net.config.hidden_size

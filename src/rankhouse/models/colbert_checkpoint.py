@@ -16,14 +16,13 @@ from rankhouse.models.checkpoint import (
     encoder_class,
     find,
     load_network,
-    load_tokenizer,
     read_config,
     read_json,
     read_tensor,
 )
 from rankhouse.models.checkpoint_kinds import modules_of, require
 from rankhouse.models.colbert import LateInteraction
-from rankhouse.models.sentence_transformers import read_layers, read_transformer
+from rankhouse.models.sentence_transformers import read_layers, read_transformer, tokenizer_of
 from rankhouse.models.transformer_encoders import length_limit
 
 _USUAL_QUERY: Final = 32
@@ -47,6 +46,7 @@ class _Settings(NamedTuple):
     skipped: Sequence[str] = ()  # tokens that do not count
     skipped_sides: Sequence[str] = ("document",)  # "document", "query"
     similarity: str = "maxsim"  # "maxsim" or "meanmaxsim"
+    own: Mapping[str, Any] = {}  # what the Transformer module says of how it reads texts
     normalised: bool = True  # whether vectors are given length 1
 
 
@@ -74,7 +74,7 @@ def open_colbert(
     require(folder, "colbert")
     settings = _read_settings(folder)
     place, raw = settings.transformer, read_config(settings.transformer)
-    own_tokenizer, _, meant = load_tokenizer(place, tokenizer)
+    own_tokenizer, _, meant = tokenizer_of(place, tokenizer, settings.own)
     unread = ("linear.weight", "pooler", "position_ids") if not settings.layers else None
     network: Any = load_network(place, encoder_class(raw), allow_pickle, ("pooler",), unread=unread)
     shapes, dense = _layers(folder, settings, allow_pickle)
@@ -190,16 +190,17 @@ def _of_modules(folder: Path) -> _Settings:
         skipped=_PUNCTUATION if skipped is None and is_pylate else skipped or (),
         skipped_sides=mask.get("skiplist_tasks") or ("document",),
         similarity=_similarity(folder, said),
+        own=own,
         normalised=normalised or is_pylate,
     )
 
 
 def _similarity(folder: Path, said: Mapping[str, Any]) -> str:
-    """Return how tokens' best matches are joined: "maxsim" or "meanmaxsim"."""
+    """Return how tokens' best matches are joined: "maxsim", in the folder's own letters, or "meanmaxsim"."""
     named = str(said.get("similarity_fn_name") or "maxsim")
-    if named.lower() not in {"maxsim", "meanmaxsim"}:  # PyLate writes MaxSim
+    if named.lower() not in {"maxsim", "meanmaxsim"}:
         raise BadModel(f'"{folder}" compares by {named!r}; read here are maxsim and meanmaxsim')
-    return named.lower()
+    return named if named.lower() == "maxsim" else "meanmaxsim"  # MaxSim, as PyLate and older bundles have it
 
 
 def _expansion(said: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -27,7 +27,6 @@ from rankhouse.models.checkpoint import (
     encoder_class,
     find,
     load_network,
-    load_tokenizer,
     network_of,
     read_assets,
     read_config,
@@ -37,12 +36,12 @@ from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import PairReader, pair_layout
 from rankhouse.models.prompts import default_prompt
 from rankhouse.models.sentence_transformers import (
-    in_small_letters,
     layers_of,
     own_ranker,
     read_layers,
     read_settings,
     read_transformer,
+    tokenizer_of,
 )
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import (
@@ -209,11 +208,9 @@ def open_crossencoder(
         return _open_chain(folder, scale, max_length, tokenizer=tokenizer, allow_pickle=allow_pickle)
     raw = read_config(folder)
     kind = _head_kind(raw)
-    own_tokenizer, asks_segments, meant_length = load_tokenizer(folder, tokenizer)
     alone = is_chain(folder) and [module.kind for module in modules_of(folder)] == ["Transformer"]
     own = read_transformer(folder, "sequence-classification") if alone else {}
-    if own.get("do_lower_case"):
-        own_tokenizer = in_small_letters(own_tokenizer)
+    own_tokenizer, asks_segments, meant = tokenizer_of(folder, tokenizer, own)
     needless = () if new_head is None else _HEADS
     unread = _UNREAD if found.key == "classifier" else None
     with torch.random.fork_rng(devices=[]):
@@ -229,7 +226,7 @@ def open_crossencoder(
     drawn = new_head is not None and "SequenceClassification" not in named
     two = "log-odds" if drawn else "logprob"  # the level of what a drawn head learns may be free
     policy = {
-        "max_length": length_limit(config, own.get("max_seq_length") or meant_length, max_length),
+        "max_length": length_limit(config, meant, max_length),
         "scale": scale or (two if classes == 2 and kind == _CLASSES else "logit"),
         "head": kind,
         "classes": classes,
@@ -256,7 +253,7 @@ def _open_chain(
     if classes not in {1, 2} or settings.normalised:
         raise BadModel(f'"{folder}" ends in {classes} numbers; a ranker has one number or two classes')
     raw = read_config(place)
-    own_tokenizer, asks_segments, meant = load_tokenizer(place, tokenizer)
+    own_tokenizer, asks_segments, meant = tokenizer_of(place, tokenizer, settings.own)
     base: Any = load_network(place, encoder_class(raw), allow_pickle, ("pooler",))
     policy = {
         "max_length": length_limit(base.config, settings.max_length or meant, max_length),
@@ -268,8 +265,6 @@ def _open_chain(
         "dense": shapes,
         **_query_prompt(folder),
     }
-    if settings.lowercase:
-        own_tokenizer = in_small_letters(own_tokenizer)
     return CrossEncoder(ScoredEncoder(base, settings.pooling, layers), own_tokenizer, policy, raw)
 
 

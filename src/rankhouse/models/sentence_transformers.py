@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.modules import activation
 
 from rankhouse.core.errors import BadModel
-from rankhouse.models.checkpoint import read_json, refuse_pickle
+from rankhouse.models.checkpoint import load_tokenizer, read_json, refuse_pickle
 from rankhouse.models.checkpoint_kinds import is_chain, kind_of, modules_of
 from rankhouse.models.transformer_encoders import STATIC, PoolingMode, StaticEncoder
 
@@ -32,7 +32,7 @@ _LAYERS = ("Dense", "LayerNorm", "Normalize")
 _CHATS = ("text-generation", "sequence-classification")  # tasks whose pairs a chat template may put together
 _ARGUMENTS = ("model", "tokenizer", "config", "processor")
 _HARMLESS = {"trust_remote_code", "torch_dtype", "dtype", "attn_implementation", "padding", "padding_side"}
-_HARMLESS |= {"logits_to_keep"}  # names of settings that change no score
+_HARMLESS |= {"logits_to_keep", "add_pooling_layer", "use_fast", "use_safetensors"}  # change no score
 _PLAIN = {"Tanh": "tanh", "Identity": "identity"}  # activations as bundles have always named them
 
 
@@ -50,7 +50,7 @@ class EncoderSettings(NamedTuple):
         passage_prompt: Put before passages.
         prompts: All prompts by their names.
         static: Whether a token's vector is one row of a table.
-        lowercase: Whether texts are put into small letters before they are tokenised.
+        own: What the Transformer module says of how it reads texts.
         query: How queries become vectors, where other than documents.
     """
 
@@ -64,7 +64,7 @@ class EncoderSettings(NamedTuple):
     passage_prompt: str = ""
     prompts: Mapping[str, str] = {}
     static: bool = False
-    lowercase: bool = False
+    own: Mapping[str, Any] = {}
     truncated: int | None = None
     query: EncoderSettings | None = None
 
@@ -116,7 +116,7 @@ def _side(folder: Path, side: str) -> EncoderSettings:
         passage_prompt=_prompt(more, _PASSAGE_PROMPTS),
         prompts=more.get("prompts") or {},
         static=static,
-        lowercase=bool(own.get("do_lower_case")),
+        own=own,
         truncated=more.get("truncate_dim"),
     )
 
@@ -157,14 +157,24 @@ def own_ranker(folder: Path, allow_pickle: bool = False) -> str:
     return f"biencoder({json.dumps(str(folder))}{pickle})" if is_biencoder else ""
 
 
-def in_small_letters(tokenizer: Tokenizer) -> Tokenizer:
-    """Let a tokenizer lower the case of its texts first, unless it does."""
+def tokenizer_of(place: Path, given: str | None, own: Mapping[str, Any]) -> tuple[Tokenizer, bool, int]:
+    """Open the tokenizer of a Transformer module, which may lower the case of its texts first.
+
+    Args:
+        given: Folder of another tokenizer.
+        own: What the module says of texts.
+
+    Returns:
+        The tokenizer; whether it tells segments apart; most tokens of a text.
+    """
+    tokenizer, segments, meant = load_tokenizer(place, given)
     settings = json.loads(tokenizer.to_str())["normalizer"]
     described = json.dumps(settings)
-    if '"lowercase": true' not in described and '"type": "Lowercase"' not in described:
-        given = [tokenizer.normalizer] if settings else []
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *given])
-    return tokenizer
+    is_lower = '"lowercase": true' in described or '"type": "Lowercase"' in described
+    if own.get("do_lower_case") and not is_lower:
+        before = [tokenizer.normalizer] if settings else []
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
+    return tokenizer, segments, own.get("max_seq_length") or meant
 
 
 class UnitLength(nn.Module):

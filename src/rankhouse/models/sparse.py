@@ -32,7 +32,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import Module, is_chain, modules_of, require
 from rankhouse.models.pair_encoding import Layout, TextReader
-from rankhouse.models.sentence_transformers import module_weights, read_transformer
+from rankhouse.models.sentence_transformers import module_weights, read_transformer, tokenizer_of
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, encoder_of, is_packable, length_limit
 from rankhouse.nn.cpu.infer import require_int8
@@ -197,6 +197,7 @@ class _Settings(NamedTuple):
     network: Path  # folder of the language model
     table: Path | None = None  # folder of the query's weights; None where queries are read by the network
     max_length: int | None = None  # most tokens of a text; None: the tokenizer says
+    own: Mapping[str, Any] = {}  # what the Transformer module says of how it reads texts
     pooling: str = "max"
     logarithms: int = 1
     prompts: tuple[str, str] = ("", "")
@@ -231,7 +232,7 @@ def open_sparse(
     require(folder, "sparse", ("masked",))
     settings = _read_settings(folder)
     raw = read_config(settings.network)
-    own_tokenizer, _, meant = load_tokenizer(settings.network, tokenizer)
+    own_tokenizer, _, meant = tokenizer_of(settings.network, tokenizer, settings.own)
     network = load_network(
         settings.network, MASKED, allow_pickle, unread=("position_ids", "pooler", "seq_relationship")
     )
@@ -249,7 +250,8 @@ def open_sparse(
         "dense": [],
     }
     if settings.table is not None:
-        policy["table_length"] = max_length or _table_length(settings, own_tokenizer, tokenizer)
+        length = max_length or _table_length(settings, own_tokenizer, tokenizer)
+        policy |= {"table_length": length} if length != policy["max_length"] else {}
     model = SparseEncoder(network, nn.Sequential(), own_tokenizer, policy, config=raw)
     if settings.table is not None and model.table is not None:
         with torch.no_grad():
@@ -309,7 +311,8 @@ def _read_settings(folder: Path) -> _Settings:
     return _Settings(
         modules[0].place,
         table,
-        max_length=lengths.pop() or own.get("max_seq_length"),
+        max_length=lengths.pop(),
+        own=own,
         pooling=strategy,
         logarithms=2 if pooling.get("activation_function") == "log1p_relu" else 1,
         prompts=(named.get("query") or "", named.get("document") or ""),

@@ -34,7 +34,7 @@ def fits(*tensors: Tensor) -> bool:
 def rounded(rows: int, few: int = _PART_ROWS) -> int:
     """Return the next multiple of 256: products are laid out again for each new number of rows.
 
-    Below 256, of ``few``, which changes no product of rows.
+    Up to 256 it is one of ``few``: a row's products are the same bits beside any number of rows.
     """
     step = few if rows <= _PART_ROWS else _PART_ROWS
     return -(-rows // step) * step
