@@ -249,6 +249,7 @@ def written_back(ranker, folder, pairs):
     return theirs.predict([(p.query.text, p.passage.text) for p in pairs], show_progress_bar=False)
 
 
+@pytest.mark.quick("*options0", "*options4")
 @pytest.mark.parametrize(
     ("kind", "options"),
     [

@@ -43,6 +43,7 @@ def saved(tmp_path_factory):
     return make
 
 
+@pytest.mark.quick("dot")
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_vectors_are_cut_to_their_first_numbers(similarity, saved, fp32, tmp_path):
     copy = shutil.copytree(saved(), tmp_path / "copy")

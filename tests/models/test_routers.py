@@ -74,7 +74,7 @@ def routed(tmp_path_factory):
     return make
 
 
-@pytest.mark.quick("words", "heads", "two networks", "lengths")
+@pytest.mark.quick("words", "heads")
 @pytest.mark.parametrize("case", CASES)
 def test_both_routes_equal_the_library(case, routed, fp32, tmp_path):
     model = equals_the_library(routed(case), fp32)
@@ -165,6 +165,7 @@ def test_sides_of_other_widths_are_refused(routed, tmp_path):
         open_biencoder(str(copy))
 
 
+@pytest.mark.quick("heads")
 @pytest.mark.parametrize("case", ["words", "two networks", "heads"])
 def test_a_router_is_served_and_explained_with_its_own_scores(case, routed, fp32):
     pairs = make_pairs(12, 5)
