@@ -122,6 +122,11 @@ PASSAGES = ("qmsum",)
 """Collections whose passages are searched."""
 
 
+def judgements(given: Path, data: str) -> Qrels:
+    """Read those of a collection's test, of passages where these are searched."""
+    return read_qrels(given / data / f"{'passage_' * (data in PASSAGES)}qrels{PLACES.get(data, '')}.txt")
+
+
 def encoder(given: Path, work: Path, chosen: argparse.Namespace) -> None:
     untaught = f"dense({chosen.encoder}, name='untaught')"
     student, asked = chosen.encoder, []
@@ -133,7 +138,7 @@ def encoder(given: Path, work: Path, chosen: argparse.Namespace) -> None:
         if not index.exists():
             command("index", texts, "--out", index)
             command("encode", "--index", index, "--ranker", chosen.encoder, "--name", "untaught")
-        qrels = read_qrels(source / f"{'passage_' * (data in PASSAGES)}qrels{side}.txt")
+        qrels = judgements(given, data)
         queries = [query for query in read_queries(source / f"queries{side}.jsonl") if query.id in qrels]
         systems = {"BM25": WORDS, "untaught": untaught, "BM25+untaught": hybrid}
         if chosen.people:
@@ -160,8 +165,7 @@ def encoders(given: Path, work: Path, chosen: argparse.Namespace) -> None:
     rows: dict[str, list[list[str]]] = {"": [], "BM25+": []}
     tests: dict[str, list[np.ndarray]] = {"": [], "BM25+": []}
     for data in chosen.data:
-        side, folder = PLACES.get(data, ""), work / "runs" / data
-        qrels = read_qrels(given / data / f"{'passage_' * (data in PASSAGES)}qrels{side}.txt")
+        qrels, folder = judgements(given, data), work / "runs" / data
 
         def values(name: str, folder: Path = folder, qrels: Qrels = qrels) -> np.ndarray:
             run = read_run(folder / f"{name}.run.zst")
@@ -196,8 +200,7 @@ def weights(given: Path, work: Path, chosen: argparse.Namespace) -> None:
         "|---|---|---|---|---|"
     )
     for data in chosen.data:
-        passages, side = "passage_" * (data in PASSAGES), PLACES.get(data, "")
-        qrels, runs = read_qrels(given / data / f"{passages}qrels{side}.txt"), work / "runs" / data
+        qrels, runs = judgements(given, data), work / "runs" / data
         words, taken, bests = read_run(runs / "BM25.run.zst"), [], []
         lost: list[list[float]] = []
         for seed in chosen.seeds:
