@@ -250,7 +250,7 @@ def test_without_the_compiled_loops_pytorch_takes_over(monkeypatch):
     assert isinstance(attention(2, 16, BF16), SelfAttention)
     assert isinstance(layer_norm(some(32), some(32), 1e-6, BF16), PlainNorm)
     with pytest.raises(WrongUse, match="AVX2"):
-        infer.require_int8(INT8, "this encoder", (32,))
+        machine.require_int8(INT8, "this encoder", (32,))
     with pytest.raises(WrongUse, match="AVX2"):
         choose("int8", "cpu")
 
@@ -292,13 +292,13 @@ def test_fp32_and_odd_widths_are_left_to_pytorch():
 @needs_compiled
 def test_int8_is_refused_where_something_else_would_be_computed():
     with pytest.raises(WrongUse, match="not for CUDA"):
-        infer.require_int8(INT8._replace(device=torch.device("cuda")), "this encoder", (32,))
+        machine.require_int8(INT8._replace(device=torch.device("cuda")), "this encoder", (32,))
     with pytest.raises(WrongUse, match="not DebertaV2Model"):
-        infer.require_int8(INT8, "DebertaV2Model")
+        machine.require_int8(INT8, "DebertaV2Model")
     with pytest.raises(WrongUse, match="multiples of 16"):
-        infer.require_int8(INT8, "this T5", (32, 24))
-    infer.require_int8(INT8, "this T5", (32, 48))
-    infer.require_int8(BF16, "anything", (7,))
+        machine.require_int8(INT8, "this T5", (32, 24))
+    machine.require_int8(INT8, "this T5", (32, 48))
+    machine.require_int8(BF16, "anything", (7,))
 
 
 @needs_compiled

@@ -39,11 +39,10 @@ from rankhouse.models.prompts import KNOWN, PromptReader, chat_prompt, check_pro
 from rankhouse.models.sentence_transformers import read_transformer, tokenizer_of
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, decoder_sizes, length_limit
-from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.decoder import Decoder
 from rankhouse.nn.layers.linear import products
 from rankhouse.nn.layers.ragged import Packed, Ragged
-from rankhouse.nn.machine import Compute
+from rankhouse.nn.machine import Compute, require_int8
 
 WORDS, CLASSES = "AutoModelForCausalLM", "AutoModelForSequenceClassification"
 

@@ -31,10 +31,9 @@ from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import pair_layout
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import first_position, rows_together, words_once
-from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
-from rankhouse.nn.machine import Compute
+from rankhouse.nn.machine import Compute, require_int8
 
 _CENTRES = (-0.9, -0.7, -0.5, -0.3, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _WIDTHS = (0.1,) * 10 + (0.001,)

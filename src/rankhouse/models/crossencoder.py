@@ -54,10 +54,9 @@ from rankhouse.models.transformer_encoders import (
     pool,
     reads_segments,
 )
-from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Packed
-from rankhouse.nn.machine import Compute
+from rankhouse.nn.machine import Compute, require_int8
 
 Scale = Literal["logit", "probability", "logprob", "log-odds"]
 SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob", "log-odds")

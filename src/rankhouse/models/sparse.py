@@ -35,10 +35,9 @@ from rankhouse.models.pair_encoding import Layout, TextReader
 from rankhouse.models.sentence_transformers import module_weights, read_transformer, tokenizer_of
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, encoder_of, is_packable, length_limit
-from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.linear import linear, packed_linears
 from rankhouse.nn.layers.ragged import Packed
-from rankhouse.nn.machine import Compute
+from rankhouse.nn.machine import Compute, require_int8
 
 MASKED: Final = "AutoModelForMaskedLM"
 _TABLE: Final = "SparseStaticEmbedding"

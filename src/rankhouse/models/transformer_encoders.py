@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.bert import (
     BERT_NAMES,
     DISTILBERT_NAMES,
@@ -32,7 +31,7 @@ from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.modernbert import LayerKind, ModernEncoder, ModernSizes
 from rankhouse.nn.layers.prenorm import Rotary
 from rankhouse.nn.layers.ragged import Packed, Ragged
-from rankhouse.nn.machine import Activation, Compute
+from rankhouse.nn.machine import Activation, Compute, require_int8
 
 PoolingMode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 STATIC = "static"  # model type of word vectors

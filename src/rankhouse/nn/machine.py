@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -226,6 +226,49 @@ def multiplies(*factors: Tensor) -> bool:
         and not torch.is_autocast_enabled("cpu")
         and all(x.dtype is torch.float32 and x.device.type == "cpu" and x.numel() for x in factors)
     )
+
+
+REGISTER = 16
+"""Numbers that the compiled loops compute at once; widths are multiples of it."""
+
+
+def fits_infer(compute: Compute, *widths: int) -> bool:
+    """Return whether the loops of ``_infer.c`` serve this computation on rows of these widths."""
+    return (
+        INFER_LOOPS
+        and compute.device.type == "cpu"
+        and compute.precision != "fp32"
+        and all(width % REGISTER == 0 for width in widths)
+    )
+
+
+def fits_wide(compute: Compute, *widths: int) -> bool:
+    """Return whether the loops of ``_wide.c`` serve this computation on rows of these widths."""
+    return (
+        compute.device.type == "cpu"
+        and (compute.precision == "int8" or compute.steady)
+        and has_wide_int8()
+        and all(width % REGISTER == 0 for width in widths)
+    )
+
+
+def require_int8(compute: Compute, what: str, widths: Sequence[int] = ()) -> None:
+    """Refuse int8 where it cannot be had, so that nothing else is computed in its name.
+
+    Args:
+        widths: Of its rows; none for a model that the compiled loops do not serve at all.
+
+    Raises:
+        WrongUse: Says what is missing.
+    """
+    served = widths and (fits_infer(compute, *widths) or fits_wide(compute, *widths))
+    if compute.precision != "int8" or served:
+        return
+    require_int8_loops(compute.device)
+    reason = f"widths must be multiples of {REGISTER}; {what} has {', '.join(map(str, widths))}"
+    if not widths:
+        reason = f"it serves BERT and its kin, ModernBERT, MPNet, T5 and decoders, not {what}"
+    raise WrongUse(NO_INT8.format(reason))
 
 
 def require_int8_loops(device: torch.device) -> None:

@@ -10,7 +10,6 @@ Shapes: n rows, t tokens of all rows together, k inputs, m outputs, d width of a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -18,9 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankhouse.core.errors import WrongUse
 from rankhouse.nn import machine
-from rankhouse.nn.cpu import wide
 from rankhouse.nn.machine import Activation, Compute, checked
 
 with suppress(ImportError):  # not compiled on this machine: `fits` says so
@@ -30,8 +27,6 @@ _ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_ta
 _ROUNDED, _ADDED, _MULTIPLIED = range(3)
 _BF16, _INT8 = range(2)
 _PANEL = 64  # columns that are computed together
-REGISTER = 16
-"""Numbers that are computed at once; widths are multiples of it."""
 TILE = 32
 """Inputs of a bf16 product are multiples of it where AMX computes it, of an int8 product of twice as many."""
 
@@ -55,34 +50,6 @@ class Int8Rows(NamedTuple):
 
 Rows = Tensor | Int8Rows
 """What a product reads: (t, k) in the type of the computation."""
-
-
-def fits(compute: Compute, *widths: int) -> bool:
-    """Return whether the compiled loops serve this computation on rows of these widths."""
-    return (
-        machine.INFER_LOOPS
-        and compute.device.type == "cpu"
-        and compute.precision != "fp32"
-        and all(width % REGISTER == 0 for width in widths)
-    )
-
-
-def require_int8(compute: Compute, what: str, widths: Sequence[int] = ()) -> None:
-    """Refuse int8 where it cannot be had, so that nothing else is computed in its name.
-
-    Args:
-        widths: Of its rows; none for a model that the compiled loops do not serve at all.
-
-    Raises:
-        WrongUse: Says what is missing.
-    """
-    if compute.precision != "int8" or (widths and (fits(compute, *widths) or wide.fits(compute, *widths))):
-        return
-    machine.require_int8_loops(compute.device)
-    reason = f"widths must be multiples of {REGISTER}; {what} has {', '.join(map(str, widths))}"
-    if not widths:
-        reason = f"it serves BERT and its kin, ModernBERT, MPNet, T5 and decoders, not {what}"
-    raise WrongUse(machine.NO_INT8.format(reason))
 
 
 class _Product(NamedTuple):
@@ -299,7 +266,7 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     if int(ends[-1]) != len(qkv):
         raise ValueError(f"rows end at {int(ends[-1])}, there are {len(qkv)} tokens")
     stride = 0 if bias is None else checked(bias, torch.float32, bias.shape[1]).shape[1]
-    if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + REGISTER):
+    if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + machine.REGISTER):
         raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
     out = torch.empty(len(qkv), width, dtype=torch.bfloat16)
     arguments = _InferAttend(

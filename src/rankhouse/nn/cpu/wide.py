@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rankhouse.nn import machine
 from rankhouse.nn.cpu import onednn_int8
-from rankhouse.nn.machine import Activation, Compute, checked
+from rankhouse.nn.machine import Activation, checked
 
 with suppress(ImportError):  # not compiled on this machine: `machine` says so
     from rankhouse.nn.cpu import _wide
@@ -40,16 +40,6 @@ class ByteRows(NamedTuple):
     def empty(cls, count: int, width: int) -> ByteRows:
         """Return rows to be filled."""
         return cls(torch.empty(count + -count % _STEP, width, dtype=torch.uint8), torch.empty(count))
-
-
-def fits(compute: Compute, *widths: int) -> bool:
-    """Return whether these loops serve this computation on rows of these widths."""
-    return (
-        compute.device.type == "cpu"
-        and (compute.precision == "int8" or compute.steady)
-        and machine.has_wide_int8()
-        and all(width % _COLUMNS == 0 for width in widths)
-    )
 
 
 class QuantisedLinear:

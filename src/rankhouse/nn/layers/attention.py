@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rankhouse.nn import machine
 from rankhouse.nn.cpu import infer, wide
 from rankhouse.nn.machine import Compute
 
@@ -207,7 +208,7 @@ class Attention(Protocol):
 
 def attention(heads: int, d: int, compute: Compute, window: int | None = None) -> Attention:
     """Make the quickest attention of ``heads`` heads of width ``d``; within a window, if one is given."""
-    if infer.fits(compute, d) or wide.fits(compute, d):
+    if machine.fits_infer(compute, d) or machine.fits_wide(compute, d):
         return FusedAttention(heads, window)
     return SelfAttention(heads, compute, window)
 
@@ -232,7 +233,7 @@ class RelativeBias:
     def __init__(self, table: Tensor, d: int, furthest: int, fold: float, compute: Compute) -> None:
         self._table = (table.detach().float() * fold).to(compute.device)
         self._furthest, self._compute = furthest, compute
-        is_fused = infer.fits(compute, d) or wide.fits(compute, d)
+        is_fused = machine.fits_infer(compute, d) or machine.fits_wide(compute, d)
         self._by_distance = self._far(_USUAL) if is_fused else None
 
     def __call__(self, layout: RowLayout) -> Bias | Tensor:
@@ -263,9 +264,9 @@ def attend_once(queries: Tensor, x: Tensor, layout: RowLayout) -> Tensor:
     Keys and values are x itself: a single query can take the key projection on its own side, and a single
     result the value projection, which costs a row what otherwise each of its tokens costs.
     """
-    if infer.fits(layout.compute, x.shape[1] // 2):
+    if machine.fits_infer(layout.compute, x.shape[1] // 2):
         return infer.attend_once(queries, x, layout.ends)
-    if wide.fits(layout.compute, x.shape[1]):
+    if machine.fits_wide(layout.compute, x.shape[1]):
         return wide.attend_once(queries, x, layout.ends)
     out, first = torch.empty_like(queries), 0
     for g in layout.groups:

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.attention import Bias, RelativeBias, RowLayout, attend_once, attention
 from rankhouse.nn.layers.linear import PerHead, Rows, layer_norm, linear
 from rankhouse.nn.layers.ragged import Packed
-from rankhouse.nn.machine import Activation, Compute
+from rankhouse.nn.machine import Activation, Compute, require_int8
 
 State = Mapping[str, Tensor]
 

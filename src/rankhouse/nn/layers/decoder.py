@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.attention import Group, RowLayout
 from rankhouse.nn.layers.linear import Affine, linear, root_mean_square, root_mean_square_norm
 from rankhouse.nn.layers.prenorm import FeedForward, NormAffine, Rotary, Turn, interleaved
 from rankhouse.nn.layers.ragged import Packed
-from rankhouse.nn.machine import Activation, Compute
+from rankhouse.nn.machine import Activation, Compute, require_int8
 
 State = Mapping[str, Tensor]
 

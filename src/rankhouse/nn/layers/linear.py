@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from rankhouse.nn import machine
 from rankhouse.nn.cpu import infer, wide
-from rankhouse.nn.cpu.infer import TILE, FusedNorm, PackedLinear, fits
+from rankhouse.nn.cpu.infer import TILE, FusedNorm, PackedLinear
 from rankhouse.nn.machine import Activation, Compute, multiplies
 
 _ONEDNN = torch.ops.mkldnn
@@ -131,13 +131,13 @@ def linear(
         few: Whether rows are few.
         feeds: Whether a product reads the result, and nothing else does.
     """
-    if wide.fits(compute, weight.shape[1]) and compute.steady:
+    if machine.fits_wide(compute, weight.shape[1]) and compute.steady:
         return wide.WideLinear(weight, bias, activation)
-    if wide.fits(compute, *weight.shape):
+    if machine.fits_wide(compute, *weight.shape):
         return wide.QuantisedLinear(weight, bias, activation, feeds=feeds)
     in_tiles = machine.TILES and weight.shape[1] % TILE == 0
     left_to_onednn = compute.precision == "bf16" and machine.has_amx() and not in_tiles and not few
-    if fits(compute, *weight.shape) and not left_to_onednn:
+    if machine.fits_infer(compute, *weight.shape) and not left_to_onednn:
         return PackedLinear(weight, bias, compute, activation)
     return Linear(weight, bias, compute, activation)
 
@@ -149,7 +149,7 @@ class Gated:
         self, up: Affine, gate: Affine, compute: Compute, activation: Activation, few: bool = False
     ) -> None:
         self._both: Product | None = None
-        if wide.fits(compute, *up[0].shape) and not compute.steady:
+        if machine.fits_wide(compute, *up[0].shape) and not compute.steady:
             bias = None if up[1] is None or gate[1] is None else torch.cat([up[1], gate[1]])
             weight = torch.cat([up[0], gate[0]])
             self._both = wide.QuantisedLinear(weight, bias, activation, feeds=True, gated=True)
@@ -183,7 +183,7 @@ class _PackedLayer(nn.Module):
 
     def __init__(self, layer: nn.Linear, compute: Compute) -> None:
         super().__init__()
-        steady = compute.steady and wide.fits(compute, layer.in_features)
+        steady = compute.steady and machine.fits_wide(compute, layer.in_features)
         make = linear if steady else Linear
         self._product, self._out = make(layer.weight, layer.bias, compute), layer.out_features
         self.weight = layer.weight.detach().new_empty(0)
@@ -349,17 +349,17 @@ class PlainNorm:
 
 def layer_norm(gain: Tensor, shift: Tensor, eps: float, compute: Compute) -> Norm:
     """Make a layer norm: gain and shift (w,)."""
-    if wide.fits(compute, len(gain)):
+    if machine.fits_wide(compute, len(gain)):
         return wide.WideNorm(gain, shift, eps, exact=compute.steady)
-    make = FusedNorm if fits(compute, len(gain)) else PlainNorm
+    make = FusedNorm if machine.fits_infer(compute, len(gain)) else PlainNorm
     return make(gain, shift, eps, compute)
 
 
 def root_mean_square_norm(width: int, eps: float, compute: Compute) -> Norm:
     """Make T5's norm, whose gain belongs to the product behind it."""
-    if wide.fits(compute, width):
+    if machine.fits_wide(compute, width):
         return wide.WideNorm(None, None, eps, exact=compute.steady)
-    make = FusedNorm if fits(compute, width) else PlainNorm
+    make = FusedNorm if machine.fits_infer(compute, width) else PlainNorm
     return make(None, None, eps, compute)
 
 

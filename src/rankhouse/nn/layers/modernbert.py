@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rankhouse.nn import machine
 from rankhouse.nn.cpu import wide
-from rankhouse.nn.cpu.infer import require_int8
 from rankhouse.nn.layers.attention import RowLayout, attention
 from rankhouse.nn.layers.linear import Affine, Rows, layer_norm, linear, root_mean_square_norm
 from rankhouse.nn.layers.prenorm import (
@@ -32,7 +32,7 @@ from rankhouse.nn.layers.prenorm import (
     interleaved,
 )
 from rankhouse.nn.layers.ragged import Packed
-from rankhouse.nn.machine import Activation, Compute
+from rankhouse.nn.machine import Activation, Compute, require_int8
 
 State = Mapping[str, Tensor]
 
@@ -156,7 +156,7 @@ class _FirstTokenLayer:
             .view(len(first), self._heads, 1, -1)
         )
         keys_values = turn(self._keys_values(self._norm(x)[1]), self._heads)
-        if wide.fits(layout.compute, queries.shape[3]):
+        if machine.fits_wide(layout.compute, queries.shape[3]):
             most = None if self._window is None else self._window + 1
             heard = wide.attend_first(queries[:, :, 0].contiguous(), keys_values, layout.ends, most)
             return self._feed.add(self._mix.add(heard.view(len(first), -1), own))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rankhouse.nn.cpu import infer
+from rankhouse.nn import machine
 from rankhouse.nn.layers.attention import Bias, RelativeBias, RowLayout, attend_once, attention
 from rankhouse.nn.layers.linear import (
     PerHead,
@@ -120,7 +120,7 @@ class T5FirstStep:
     def __init__(self, state: State, head: Tensor, start: int, sizes: T5Sizes, compute: Compute) -> None:
         inside = len(state["encoder.block.0.layer.0.SelfAttention.q.weight"])
         inner = state["encoder.block.0.layer.1.DenseReluDense.wo.weight"].shape[1]
-        infer.require_int8(compute, "this T5", (head.shape[1], inside, inner, inside // sizes.heads))
+        machine.require_int8(compute, "this T5", (head.shape[1], inside, inner, inside // sizes.heads))
         self._compute, self._sizes = compute, sizes
         self._words = state["shared.weight"].detach().float().to(compute.device)
         blocks = [_ENCODER_BLOCK.format(i) for i in range(sizes.encoder_layers)]
