@@ -10,9 +10,9 @@ from rankhouse.cli.options import FileCommand, command_line
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import from_grade
-from rankhouse.systems.first_stages import Dense
 from rankhouse.systems.names import own_entries
 from rankhouse.systems.short_forms import first_stage
+from rankhouse.systems.system import Dense
 from rankhouse.training.teaching import TrainingData, TrainOptions, settings_of
 
 SEARCH = ("search", "--index", "my.index")

@@ -11,8 +11,8 @@ import torch
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Document
-from rankhouse.models.checkpoint import open_t5
 from rankhouse.models.doc2query import Doc2Query, open_doc2query
+from rankhouse.models.monot5 import open_t5
 from rankhouse.nn.machine import Compute
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "monot5"

@@ -16,7 +16,7 @@ from rankhouse.models.families import DESIGNS, PUBLISHED
 from rankhouse.nn.layers.tk_encoder import TKSelfAttention
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
-from rankhouse.systems.first_stages import Dense
+from rankhouse.systems.system import Dense
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.split import SPLITTERS
 from rankhouse.text.words import WORDS

@@ -12,8 +12,7 @@ from tokenizers import Tokenizer
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
-from rankhouse.models.checkpoint import T5Checkpoint
-from rankhouse.models.monot5 import known_targets, open_monot5, prompt_reader, target_id
+from rankhouse.models.monot5 import T5Checkpoint, known_targets, open_monot5, prompt_reader, target_id
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.layers.attention import bucket
 

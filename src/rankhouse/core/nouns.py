@@ -6,7 +6,7 @@ HTML in a notebook, rows for pandas.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from html import escape
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, over
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import BadData, DuplicateId, WrongUse, name_few
 from rankhouse.core.frames import SHOWN, frame, html_table, more
 
 if TYPE_CHECKING:
@@ -363,3 +363,22 @@ def _marked(hit: Hit) -> str:
         pieces += [escape(hit.text[last:start]), "<mark>", escape(hit.text[start:end]), "</mark>"]
         last = end
     return "".join([*pieces, escape(hit.text[last:])])
+
+
+def by_id(queries: Iterable[Query]) -> dict[str, Query]:
+    """Return queries by their ids; DuplicateId if two have one id."""
+    table: dict[str, Query] = {}
+    for query in queries:
+        if query.id in table:
+            raise DuplicateId(f'query "{query.id}" is given twice; a query has one text')
+        table[query.id] = query
+    return table
+
+
+def require_texts(ids: Sequence[str], texts: Mapping[str, Query]) -> None:
+    """Refuse a run of which a query has no text among those that are given."""
+    if missing := [i for i in ids if i not in texts or not texts[i].text.strip()]:
+        raise BadData(
+            f"{len(missing):,} of the run's {len(ids):,} queries have no text among the queries given: "
+            f"{name_few(missing, quoted=True)}; give the queries the run was made with"
+        )

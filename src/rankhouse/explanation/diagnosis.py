@@ -21,7 +21,7 @@ import numpy as np
 
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.frames import frame
-from rankhouse.core.nouns import Query, Ranking
+from rankhouse.core.nouns import Query, Ranking, by_id, require_texts
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
 from rankhouse.core.sameness import NOTHING, mismatch
@@ -30,7 +30,6 @@ from rankhouse.evaluation.significance import LEVEL, Interval
 from rankhouse.explanation.axioms import AXIOMS, DocumentPairs
 from rankhouse.explanation.term_features import Floats, TermFeatures, TermReader
 from rankhouse.index.index import Index
-from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.page import charts
 from rankhouse.page.charts import DASHED, Palette, ending_of, plain_axes, shortened
 from rankhouse.page.html import write_page

@@ -32,12 +32,11 @@ from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_i
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
 from rankhouse.io.files import PathLike, as_path, wrong_kind
 from rankhouse.systems.execution import Execution
-from rankhouse.systems.first_stages import Dense, Sparse
 from rankhouse.systems.notation import system as as_system
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import is_pairwise, sparse_spec
 from rankhouse.systems.stage import Stage, as_stage
-from rankhouse.systems.system import Cut, FirstStage, Fused, Reranked, System
+from rankhouse.systems.system import Cut, Dense, FirstStage, Fused, Reranked, Sparse, System
 
 RankerLike: TypeAlias = str | PathLike | Ranker | Stage
 """A folder, a notation with the options of its stage, as ``crossencoder("DIR", depth=50)``, an object."""

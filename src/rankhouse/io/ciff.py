@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData
-from rankhouse.io.duplicate_ids import checked_id
-from rankhouse.io.files import Meter, most_bytes, open_bytes, too_long
+from rankhouse.io.files import Meter, checked_id, most_bytes, open_bytes, too_long
 from rankhouse.io.outputs import writing_bytes
 
 VERSION: Final = 1

@@ -18,17 +18,19 @@ from rankhouse.core.errors import (
     name_few,
     warn,
 )
-from rankhouse.core.nouns import Document, Query
+from rankhouse.core.nouns import Document, Query, by_id
 from rankhouse.io import providers
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
-from rankhouse.io.duplicate_ids import Repeats, SeenIds, by_id, checked_id, given_id
+from rankhouse.io.duplicate_ids import Repeats, SeenIds
 from rankhouse.io.files import (
     Meter,
     PathLike,
     Skips,
     as_path,
     as_text,
+    checked_id,
     each_record,
+    given_id,
     is_hidden,
     kind_of,
     looks_like,

@@ -1,73 +1,21 @@
-"""Ids: which can be used, which were given already, and which of several records with one id is taken."""
+"""Ids: which were given already, and which of several records with one id is taken."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadData, DuplicateId, name_few
-from rankhouse.core.nouns import Document, Query
+from rankhouse.core.errors import DuplicateId
+from rankhouse.core.nouns import Document
 
 _WAYS = (
     "; rankhouse index passes over repeated ones with --duplicates same (equal texts) or first, and makes "
     "ids of several corpora differ with --prefix-ids"
 )
-
-
-_control = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-def checked_id(value: str, path: Path | None = None, line: int | None = None) -> str:
-    """Return an id if run and judgement files can hold it: not empty, no white space, no controls."""
-    if not value or value.split() != [value]:
-        shown = _control.sub(lambda sign: ascii(sign[0])[1:-1], value[:80])
-        raise BadData(
-            f'the id "{shown}" is empty or has white space in it, and TREC runs and qrels separate their '
-            "columns by white space; replace it, for example by underscores",
-            path,
-            line,
-        )
-    if control := _control.search(value):
-        raise BadData(
-            f"the id {value[:80]!a} holds the control character {control[0]!a}, which neither terminals nor "
-            "all programs that read runs take; replace it, for example by an underscore",
-            path,
-            line,
-        )
-    return value
-
-
-def given_id(value: object, key: str, path: Path, line: int) -> str:
-    """Return the id that a record gives by ``key``: a string, or a whole number that becomes one."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str):
-        raise BadData(f'the "{key}" must be a string or a whole number, not {value!r}', path, line)
-    return checked_id(value, path, line)
-
-
-def by_id(queries: Iterable[Query]) -> dict[str, Query]:
-    """Return queries by their ids; DuplicateId if two have one id."""
-    table: dict[str, Query] = {}
-    for query in queries:
-        if query.id in table:
-            raise DuplicateId(f'query "{query.id}" is given twice; a query has one text')
-        table[query.id] = query
-    return table
-
-
-def require_texts(ids: Sequence[str], texts: Mapping[str, Query]) -> None:
-    """Refuse a run of which a query has no text among those that are given."""
-    if missing := [i for i in ids if i not in texts or not texts[i].text.strip()]:
-        raise BadData(
-            f"{len(missing):,} of the run's {len(ids):,} queries have no text among the queries given: "
-            f"{name_few(missing, quoted=True)}; give the queries the run was made with"
-        )
 
 
 def digest_of(*parts: str) -> bytes:

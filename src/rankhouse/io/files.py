@@ -312,3 +312,35 @@ class Skips:
                 fault.line,
             )
         self.seen.append(fault)
+
+
+_control = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def checked_id(value: str, path: Path | None = None, line: int | None = None) -> str:
+    """Return an id if run and judgement files can hold it: not empty, no white space, no controls."""
+    if not value or value.split() != [value]:
+        shown = _control.sub(lambda sign: ascii(sign[0])[1:-1], value[:80])
+        raise BadData(
+            f'the id "{shown}" is empty or has white space in it, and TREC runs and qrels separate their '
+            "columns by white space; replace it, for example by underscores",
+            path,
+            line,
+        )
+    if control := _control.search(value):
+        raise BadData(
+            f"the id {value[:80]!a} holds the control character {control[0]!a}, which neither terminals nor "
+            "all programs that read runs take; replace it, for example by an underscore",
+            path,
+            line,
+        )
+    return value
+
+
+def given_id(value: object, key: str, path: Path, line: int) -> str:
+    """Return the id that a record gives by ``key``: a string, or a whole number that becomes one."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise BadData(f'the "{key}" must be a string or a whole number, not {value!r}', path, line)
+    return checked_id(value, path, line)

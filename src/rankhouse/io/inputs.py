@@ -18,8 +18,8 @@ from rankhouse.core.nouns import Document, Query, Ranking
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run, check_row, triples
 from rankhouse.io.corpora import read_documents, read_queries
-from rankhouse.io.duplicate_ids import SeenIds, checked_id
-from rankhouse.io.files import PathLike, as_path, wrong_kind
+from rankhouse.io.duplicate_ids import SeenIds
+from rankhouse.io.files import PathLike, as_path, checked_id, wrong_kind
 from rankhouse.io.trec import read_qrels, read_run
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document, Query
-from rankhouse.io.duplicate_ids import checked_id
-from rankhouse.io.files import Meter, Skips, as_text, most_bytes, numbered_lines, too_long
+from rankhouse.io.files import Meter, Skips, as_text, checked_id, most_bytes, numbered_lines, too_long
 
 # What TREC's newswire collections call a title and a text. Everything else of a record is markup about it.
 _TITLE_TAGS = "title|headline|head|ttl|ti|hl"

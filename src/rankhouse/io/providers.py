@@ -13,8 +13,7 @@ from rankhouse.core.errors import BadData, MissingInput, RankhouseError, WrongUs
 from rankhouse.core.notation import entries, load
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.qrels import Qrels
-from rankhouse.io.duplicate_ids import checked_id
-from rankhouse.io.files import kind_of
+from rankhouse.io.files import checked_id, kind_of
 
 PUBLIC = "ir_datasets:"
 """What the name of a public collection begins with."""

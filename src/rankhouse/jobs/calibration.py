@@ -12,7 +12,7 @@ import numpy as np
 
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Ranker
+from rankhouse.core.nouns import Ranker, by_id, require_texts
 from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import RelevantFrom
 from rankhouse.core.run import Run
@@ -21,7 +21,6 @@ from rankhouse.core.scores import base_of, scale_of
 from rankhouse.evaluation.calibration import METHODS, JudgedScores
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
-from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.io.pairs import UNDECIDED, LabelledPair, distinct, read_pairs
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.ranking.rerank import Counter, Plan, Report, candidates, in_chunks, scored

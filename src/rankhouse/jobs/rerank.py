@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import numpy as np
 
 from rankhouse.core.arguments import Option
-from rankhouse.core.nouns import Query, fingerprint_of
+from rankhouse.core.nouns import Query, by_id, fingerprint_of, require_texts
 from rankhouse.core.progress import Progress, counted
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
-from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.io.outputs import only_writer, writing
 from rankhouse.io.trec import write_run
 from rankhouse.jobs.jobs import MergeOptions, OfQueries, computed_by, read_reports

@@ -24,10 +24,9 @@ import msgspec
 from rankhouse.core.arguments import check_whole
 from rankhouse.core.errors import BadData, DuplicateId, WrongUse, name_few, warn
 from rankhouse.core.notation import name_of, write
-from rankhouse.core.nouns import Document, Documents, Pair, Passage, Query
+from rankhouse.core.nouns import Document, Documents, Pair, Passage, Query, by_id, require_texts
 from rankhouse.core.run import Run
 from rankhouse.io.decoding import from_json
-from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.io.files import numbered_lines
 from rankhouse.labels.leaf_rules import run_digest
 from rankhouse.text.split import SplitCache

@@ -25,6 +25,7 @@ from rankhouse.models.checkpoint import (
     encoder_class,
     find,
     load_network,
+    load_tokenizer,
     network_of,
     read_assets,
     read_config,
@@ -38,7 +39,6 @@ from rankhouse.models.sentence_transformers import (
     read_layers,
     read_settings,
     static_encoder,
-    tokenizer_of,
 )
 from rankhouse.models.transformer_encoders import (
     STATIC,
@@ -286,7 +286,7 @@ def _open_side(
         length = policy["max_length"] or length
     else:
         raw = read_config(place)
-        own_tokenizer, _, meant = tokenizer_of(place, tokenizer, settings.own)
+        own_tokenizer, _, meant = load_tokenizer(place, tokenizer, settings.own)
         network = network or load_network(place, encoder_class(raw), allow_pickle, ("pooler",), unread=unread)
         require_states(network, place)
         length = length_limit(cast(Any, network).config, settings.max_length or meant, policy["max_length"])

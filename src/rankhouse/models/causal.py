@@ -26,6 +26,7 @@ from rankhouse.models.checkpoint import (
     PairModel,
     find,
     load_network,
+    load_tokenizer,
     network_of,
     read_assets,
     read_config,
@@ -36,7 +37,7 @@ from rankhouse.models.contract import Objective
 from rankhouse.models.crossencoder import SCALES, Scale, scaled
 from rankhouse.models.monot5 import target_id
 from rankhouse.models.prompts import KNOWN, PromptReader, chat_prompt, check_prompt, known_prompt
-from rankhouse.models.sentence_transformers import read_transformer, tokenizer_of
+from rankhouse.models.sentence_transformers import read_transformer
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, decoder_sizes, length_limit
 from rankhouse.nn.layers.decoder import Decoder
@@ -236,7 +237,7 @@ def open_causal(
     check_prompt(segments)
     task = "text-generation" if head == WORDS else "sequence-classification"
     own = read_transformer(folder, task) if is_chain(folder) else {}
-    own_tokenizer, _, meant = tokenizer_of(folder, tokenizer, own)
+    own_tokenizer, _, meant = load_tokenizer(folder, tokenizer, own)
     words = _target_ids(folder, own_tokenizer, targets or (known.targets if known else ()), head)
     network = load_network(folder, head, allow_pickle=False, keep_type=True)
     config: Any = network.config

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 from torch import Tensor, nn
 
 from rankhouse.core.errors import BadModel, MissingInput
@@ -235,12 +235,18 @@ def read_tensor(folder: Path, name: str, allow_pickle: bool) -> Tensor | None:
     return None
 
 
-def load_tokenizer(folder: Path, given: str | None) -> tuple[Tokenizer, bool, int]:
+_NOTHING: Mapping[str, Any] = {}
+
+
+def load_tokenizer(
+    folder: Path, given: str | None, own: Mapping[str, Any] = _NOTHING
+) -> tuple[Tokenizer, bool, int]:
     """Load a checkpoint's tokenizer.
 
     Args:
         folder: The checkpoint; its config.json says of which kind the tokenizer is.
         given: A folder with another tokenizer, or None for the checkpoint's own.
+        own: What a Transformer module says of how it reads texts; it may lower their case first.
 
     Returns:
         The tokenizer; whether its model is meant to be given segment ids; the length it is meant for.
@@ -271,11 +277,14 @@ def load_tokenizer(folder: Path, given: str | None) -> tuple[Tokenizer, bool, in
         )
     if tokenizer.truncation_side == "left":
         raise BadModel(f'"{place / "tokenizer_config.json"}" cuts the beginnings of long texts: {_CUT}')
-    return (
-        Tokenizer.from_str(backend.to_str()),
-        "token_type_ids" in tokenizer.model_input_names,
-        min(int(tokenizer.model_max_length), 1_000_000),
-    )
+    made = Tokenizer.from_str(backend.to_str())
+    if own.get("do_lower_case"):
+        described = json.dumps(json.loads(made.to_str())["normalizer"])
+        if '"lowercase": true' not in described and '"type": "Lowercase"' not in described:
+            before = [made.normalizer] if made.normalizer is not None else []
+            made.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
+    segments = "token_type_ids" in tokenizer.model_input_names
+    return made, segments, own.get("max_seq_length") or min(int(tokenizer.model_max_length), 1_000_000)
 
 
 @contextmanager
@@ -334,66 +343,3 @@ def _holds_tokenizer(folder: Path) -> bool:
 def _first_line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
-
-
-class T5Checkpoint(NamedTuple):
-    """A T5 as published."""
-
-    network: nn.Module  # transformers' own, its output layer as in the file
-    tokenizer: Tokenizer
-    config: Mapping[str, Any]  # config.json as read
-    tied: bool  # whether the output layer is that of the input
-
-    @property
-    def start(self) -> int:
-        """The id that the decoder starts from."""
-        return int(self.config.get("decoder_start_token_id", 0))
-
-    @property
-    def end(self) -> int:
-        """The id of </s>."""
-        return int(self.config.get("eos_token_id", 1))
-
-    @property
-    def scaled(self) -> bool:
-        """Whether decoder states are scaled before the output layer, by the raw config.json.
-
-        T5 1.0 does, 1.1 and mT5 do not. Up to transformers 4, "tie_word_embeddings": false said which; from 5
-        on that key is always true and "scale_decoder_outputs" says it.
-        """
-        if self.config["model_type"] != "t5":
-            return False
-        return bool(self.config.get("scale_decoder_outputs", self.config.get("tie_word_embeddings", True)))
-
-
-def open_t5(
-    path: str, family: str, tokenizer: str | None = None, *, allow_pickle: bool = False
-) -> T5Checkpoint:
-    """Open a published T5 or mT5; BadModel if it is none, damaged, or without tokenizer."""
-    folder = find(path, allow_pickle)
-    config = read_config(folder)
-    if config["model_type"] not in SEQ2SEQ:
-        raise BadModel(
-            f'"{folder}" is a {config["model_type"]} checkpoint; {family} reads T5 and mT5 only. If it gives '
-            f'one or two numbers for a pair, open it as  crossencoder("{path}")'
-        )
-    own_tokenizer, _, _ = load_tokenizer(folder, tokenizer)
-    network = load_network(folder, "AutoModelForSeq2SeqLM", allow_pickle, ("lm_head", "embed_tokens"))
-    head = read_tensor(folder, "lm_head.weight", allow_pickle)
-    tied = head is None or torch.equal(head.float(), shared(network))
-    if head is not None and not tied:
-        untie(network, head.float())
-    return T5Checkpoint(network, own_tokenizer, config, tied)
-
-
-def shared(network: nn.Module) -> Tensor:
-    """Return the weights of the input layer."""
-    layer: nn.Embedding = network.shared  # type: ignore[assignment]  # a T5 has one
-    return layer.weight
-
-
-def untie(network: nn.Module, head: Tensor) -> None:
-    """Put an output layer of its own on a network."""
-    layer = nn.Linear(head.shape[1], head.shape[0], bias=False, device="meta")
-    layer.weight = nn.Parameter(head)
-    network.lm_head = layer

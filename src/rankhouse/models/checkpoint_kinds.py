@@ -198,6 +198,13 @@ def _by_architecture(folder: Path) -> Found:
     return Found(ending, evidence)
 
 
+def default_prompt(folder: Path) -> str:
+    """Return the prompt that sentence-transformers puts before everything, of a pair before the query."""
+    path = folder / "config_sentence_transformers.json"
+    settings = read_json(path) if path.is_file() else {}
+    return str((settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "") or "")
+
+
 def notation_of(folder: Path) -> str:
     """Return the notation that opens a published checkpoint by its family: ``biencoder("DIR")``.
 

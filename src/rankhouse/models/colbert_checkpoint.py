@@ -16,13 +16,14 @@ from rankhouse.models.checkpoint import (
     encoder_class,
     find,
     load_network,
+    load_tokenizer,
     read_config,
     read_json,
     read_tensor,
 )
 from rankhouse.models.checkpoint_kinds import modules_of, require
 from rankhouse.models.colbert import LateInteraction
-from rankhouse.models.sentence_transformers import read_layers, read_transformer, tokenizer_of
+from rankhouse.models.sentence_transformers import read_layers, read_transformer
 from rankhouse.models.transformer_encoders import length_limit
 
 _USUAL_QUERY: Final = 32
@@ -74,7 +75,7 @@ def open_colbert(
     require(folder, "colbert")
     settings = _read_settings(folder)
     place, raw = settings.transformer, read_config(settings.transformer)
-    own_tokenizer, _, meant = tokenizer_of(place, tokenizer, settings.own)
+    own_tokenizer, _, meant = load_tokenizer(place, tokenizer, settings.own)
     unread = ("linear.weight", "pooler", "position_ids") if not settings.layers else None
     network: Any = load_network(place, encoder_class(raw), allow_pickle, ("pooler",), unread=unread)
     shapes, dense = _layers(folder, settings, allow_pickle)

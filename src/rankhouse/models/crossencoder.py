@@ -27,21 +27,20 @@ from rankhouse.models.checkpoint import (
     encoder_class,
     find,
     load_network,
+    load_tokenizer,
     network_of,
     read_assets,
     read_config,
 )
-from rankhouse.models.checkpoint_kinds import is_chain, modules_of, require
+from rankhouse.models.checkpoint_kinds import default_prompt, is_chain, modules_of, require
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import PairReader, pair_layout
-from rankhouse.models.prompts import default_prompt
 from rankhouse.models.sentence_transformers import (
     layers_of,
     own_ranker,
     read_layers,
     read_settings,
     read_transformer,
-    tokenizer_of,
 )
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import (
@@ -209,7 +208,7 @@ def open_crossencoder(
     kind = _head_kind(raw)
     alone = is_chain(folder) and [module.kind for module in modules_of(folder)] == ["Transformer"]
     own = read_transformer(folder, "sequence-classification") if alone else {}
-    own_tokenizer, asks_segments, meant = tokenizer_of(folder, tokenizer, own)
+    own_tokenizer, asks_segments, meant = load_tokenizer(folder, tokenizer, own)
     needless = () if new_head is None else _HEADS
     unread = _UNREAD if found.key == "classifier" else None
     with torch.random.fork_rng(devices=[]):
@@ -252,7 +251,7 @@ def _open_chain(
     if classes not in {1, 2} or settings.normalised:
         raise BadModel(f'"{folder}" ends in {classes} numbers; a ranker has one number or two classes')
     raw = read_config(place)
-    own_tokenizer, asks_segments, meant = tokenizer_of(place, tokenizer, settings.own)
+    own_tokenizer, asks_segments, meant = load_tokenizer(place, tokenizer, settings.own)
     base: Any = load_network(place, encoder_class(raw), allow_pickle, ("pooler",))
     policy = {
         "max_length": length_limit(base.config, settings.max_length or meant, max_length),

@@ -18,8 +18,7 @@ from torch.nn import functional as F
 from rankhouse.core.arguments import check_least
 from rankhouse.core.nouns import Document
 from rankhouse.core.sampling import short_lot
-from rankhouse.models.checkpoint import T5Checkpoint, open_t5
-from rankhouse.models.monot5 import MAX_LENGTH
+from rankhouse.models.monot5 import MAX_LENGTH, T5Checkpoint, open_t5
 from rankhouse.models.text_ids import TextIds
 from rankhouse.nn.machine import Compute, choose
 

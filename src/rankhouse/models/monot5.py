@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from tokenizers import Tokenizer
@@ -21,7 +21,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.models.checkpoint import PairModel, network_of, open_t5, read_assets, shared, untie
+from rankhouse.models.checkpoint import (
+    SEQ2SEQ,
+    PairModel,
+    find,
+    load_network,
+    load_tokenizer,
+    network_of,
+    read_assets,
+    read_config,
+    read_tensor,
+)
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import Layout, PairReader
 from rankhouse.models.text_ids import TextIds
@@ -51,6 +61,69 @@ _PROBES = (
     "", " ", "word", "two words", " edges ", "a  b", "tab\tand\nline", "\u0301x", "x\u200d", "\u3000wide",
     "▁x", "Grain prices, 3.14 (rose) again!", "naïve Ünïcode", "東京タワー", "😀", "</s>",
 )  # fmt: skip
+
+
+class T5Checkpoint(NamedTuple):
+    """A T5 as published."""
+
+    network: nn.Module  # transformers' own, its output layer as in the file
+    tokenizer: Tokenizer
+    config: Mapping[str, Any]  # config.json as read
+    tied: bool  # whether the output layer is that of the input
+
+    @property
+    def start(self) -> int:
+        """The id that the decoder starts from."""
+        return int(self.config.get("decoder_start_token_id", 0))
+
+    @property
+    def end(self) -> int:
+        """The id of </s>."""
+        return int(self.config.get("eos_token_id", 1))
+
+    @property
+    def scaled(self) -> bool:
+        """Whether decoder states are scaled before the output layer, by the raw config.json.
+
+        T5 1.0 does, 1.1 and mT5 do not. Up to transformers 4, "tie_word_embeddings": false said which; from 5
+        on that key is always true and "scale_decoder_outputs" says it.
+        """
+        if self.config["model_type"] != "t5":
+            return False
+        return bool(self.config.get("scale_decoder_outputs", self.config.get("tie_word_embeddings", True)))
+
+
+def open_t5(
+    path: str, family: str, tokenizer: str | None = None, *, allow_pickle: bool = False
+) -> T5Checkpoint:
+    """Open a published T5 or mT5; BadModel if it is none, damaged, or without tokenizer."""
+    folder = find(path, allow_pickle)
+    config = read_config(folder)
+    if config["model_type"] not in SEQ2SEQ:
+        raise BadModel(
+            f'"{folder}" is a {config["model_type"]} checkpoint; {family} reads T5 and mT5 only. If it gives '
+            f'one or two numbers for a pair, open it as  crossencoder("{path}")'
+        )
+    own_tokenizer, _, _ = load_tokenizer(folder, tokenizer)
+    network = load_network(folder, "AutoModelForSeq2SeqLM", allow_pickle, ("lm_head", "embed_tokens"))
+    head = read_tensor(folder, "lm_head.weight", allow_pickle)
+    tied = head is None or torch.equal(head.float(), shared(network))
+    if head is not None and not tied:
+        untie(network, head.float())
+    return T5Checkpoint(network, own_tokenizer, config, tied)
+
+
+def shared(network: nn.Module) -> Tensor:
+    """Return the weights of the input layer."""
+    layer: nn.Embedding = network.shared  # type: ignore[assignment]  # a T5 has one
+    return layer.weight
+
+
+def untie(network: nn.Module, head: Tensor) -> None:
+    """Put an output layer of its own on a network."""
+    layer = nn.Linear(head.shape[1], head.shape[0], bias=False, device="meta")
+    layer.weight = nn.Parameter(head)
+    network.lm_head = layer
 
 
 class MonoT5(PairModel):

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.checkpoint import quiet, read_json
+from rankhouse.models.checkpoint_kinds import default_prompt
 from rankhouse.models.pair_encoding import Layout, PairReader, PassageTokens, fit
 from rankhouse.models.text_ids import IdArray, Ids, TextIds
 from rankhouse.nn.layers.ragged import Packed
@@ -140,13 +141,6 @@ def chat_prompt(folder: Path, instruction: str | None) -> tuple[str, ...] | None
         if sorted(_SLOT.findall(text)) == ["document", "query"]:
             return (text,)
     return None
-
-
-def default_prompt(folder: Path) -> str:
-    """Return the prompt that sentence-transformers puts before everything, of a pair before the query."""
-    path = folder / "config_sentence_transformers.json"
-    settings = read_json(path) if path.is_file() else {}
-    return str((settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "") or "")
 
 
 def check_prompt(segments: Sequence[str]) -> None:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, get_args
 
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules import activation
 
 from rankhouse.core.errors import BadModel
-from rankhouse.models.checkpoint import load_tokenizer, read_json, refuse_pickle
+from rankhouse.models.checkpoint import read_json, refuse_pickle
 from rankhouse.models.checkpoint_kinds import is_chain, kind_of, modules_of
 from rankhouse.models.transformer_encoders import STATIC, PoolingMode, StaticEncoder
 
@@ -155,26 +155,6 @@ def own_ranker(folder: Path, allow_pickle: bool = False) -> str:
     is_biencoder = kind_of(folder).key == "sentences"
     pickle = ", allow_pickle=True" if allow_pickle else ""
     return f"biencoder({json.dumps(str(folder))}{pickle})" if is_biencoder else ""
-
-
-def tokenizer_of(place: Path, given: str | None, own: Mapping[str, Any]) -> tuple[Tokenizer, bool, int]:
-    """Open the tokenizer of a Transformer module, which may lower the case of its texts first.
-
-    Args:
-        given: Folder of another tokenizer.
-        own: What the module says of texts.
-
-    Returns:
-        The tokenizer; whether it tells segments apart; most tokens of a text.
-    """
-    tokenizer, segments, meant = load_tokenizer(place, given)
-    settings = json.loads(tokenizer.to_str())["normalizer"]
-    described = json.dumps(settings)
-    is_lower = '"lowercase": true' in described or '"type": "Lowercase"' in described
-    if own.get("do_lower_case") and not is_lower:
-        before = [tokenizer.normalizer] if settings else []
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *before])
-    return tokenizer, segments, own.get("max_seq_length") or meant
 
 
 class UnitLength(nn.Module):

@@ -32,7 +32,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import Module, is_chain, modules_of, require
 from rankhouse.models.pair_encoding import Layout, TextReader
-from rankhouse.models.sentence_transformers import module_weights, read_transformer, tokenizer_of
+from rankhouse.models.sentence_transformers import module_weights, read_transformer
 from rankhouse.models.text_ids import TextIds
 from rankhouse.models.transformer_encoders import by_length, by_rows, encoder_of, is_packable, length_limit
 from rankhouse.nn.layers.linear import linear, packed_linears
@@ -162,27 +162,27 @@ def _in_table(batch: Packed, table: Tensor) -> Tensor:
     return present * table
 
 
-class _Head(NamedTuple):
+class _MaskedHead(NamedTuple):
     """What makes logits of states."""
 
     transform: nn.Module  # (t, w) -> (t, w)
     words: nn.Linear  # (t, w) -> (t, v)
 
 
-def _head(net: Any) -> _Head:  # noqa: ANN401  # transformers' networks have no common type
+def _head(net: Any) -> _MaskedHead:  # noqa: ANN401  # transformers' networks have no common type
     """Return the output layer of a language model that predicts masked words."""
     match net.config.model_type:
         case "bert":
-            return _Head(net.cls.predictions.transform, net.cls.predictions.decoder)
+            return _MaskedHead(net.cls.predictions.transform, net.cls.predictions.decoder)
         case "distilbert":
             layers = nn.Sequential(net.vocab_transform, net.activation, net.vocab_layer_norm)
-            return _Head(layers, net.vocab_projector)
+            return _MaskedHead(layers, net.vocab_projector)
         case "modernbert":
-            return _Head(net.head, net.decoder)
+            return _MaskedHead(net.head, net.decoder)
         case "electra":
-            return _Head(net.generator_predictions, net.generator_lm_head)
+            return _MaskedHead(net.generator_predictions, net.generator_lm_head)
     layers = nn.Sequential(net.lm_head.dense, nn.GELU(), net.lm_head.layer_norm)
-    return _Head(layers, net.lm_head.decoder)
+    return _MaskedHead(layers, net.lm_head.decoder)
 
 
 def _states_of(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor]:
@@ -190,7 +190,7 @@ def _states_of(network: nn.Module, compute: Compute) -> Callable[[Packed], Tenso
     return encoder_of(net.base_model, compute, first_only=False).hidden
 
 
-class _Settings(NamedTuple):
+class _SparseSettings(NamedTuple):
     """What a folder says besides weights."""
 
     network: Path  # folder of the language model
@@ -231,7 +231,7 @@ def open_sparse(
     require(folder, "sparse", ("masked",))
     settings = _read_settings(folder)
     raw = read_config(settings.network)
-    own_tokenizer, _, meant = tokenizer_of(settings.network, tokenizer, settings.own)
+    own_tokenizer, _, meant = load_tokenizer(settings.network, tokenizer, settings.own)
     network = load_network(
         settings.network, MASKED, allow_pickle, unread=("position_ids", "pooler", "seq_relationship")
     )
@@ -258,7 +258,7 @@ def open_sparse(
     return model
 
 
-def _table_length(settings: _Settings, tokenizer: Tokenizer, given: str | None) -> int:
+def _table_length(settings: _SparseSettings, tokenizer: Tokenizer, given: str | None) -> int:
     """Return the most tokens of a query; BadModel if its words are not those of passages."""
     own, _, most = load_tokenizer(settings.network, given or str(settings.table))
     read, asked = (json.loads(one.to_str()) for one in (tokenizer, own))
@@ -270,14 +270,14 @@ def _table_length(settings: _Settings, tokenizer: Tokenizer, given: str | None) 
     return most
 
 
-def _read_settings(folder: Path) -> _Settings:
+def _read_settings(folder: Path) -> _SparseSettings:
     """Read what sentence-transformers wrote; a bare language model is SPLADE as its makers publish it.
 
     Raises:
         BadModel: A module that cannot be computed here.
     """
     if not is_chain(folder):
-        return _Settings(folder)
+        return _SparseSettings(folder)
     modules, asked = modules_of(folder), modules_of(folder, "query")
     table = None
     if [module.kind for module in asked] == [_TABLE]:
@@ -307,7 +307,7 @@ def _read_settings(folder: Path) -> _Settings:
     lengths = {own.get(f"{side}_length") for side in ("document", "query")[: 2 - (table is not None)]}
     if len(lengths) > 1:
         raise BadModel(f'"{folder}" cuts queries and passages at other lengths; read here is one for both')
-    return _Settings(
+    return _SparseSettings(
         modules[0].place,
         table,
         max_length=lengths.pop(),

@@ -36,11 +36,12 @@ from rankhouse.core.nouns import (
     Ranking,
     StoredPair,
     StoredPassage,
+    by_id,
+    require_texts,
 )
 from rankhouse.core.progress import Progress, ignore, part
 from rankhouse.core.run import Run
 from rankhouse.core.scores import base_of, numbers_only, one_each, with_room_below
-from rankhouse.io.duplicate_ids import by_id, require_texts
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import Pool, best, pooled_ones
 from rankhouse.ranking.see import See

@@ -18,7 +18,7 @@ import numpy as np
 
 from rankhouse.core import notation
 from rankhouse.core.errors import BadModel, MissingInput, StoreFailed, WrongUse, name_few, warn
-from rankhouse.core.nouns import Document, Encoder, FloatArray, Query
+from rankhouse.core.nouns import Document, Encoder, FloatArray, Query, by_id
 from rankhouse.core.progress import Progress, ignore, note
 from rankhouse.core.run import Run
 from rankhouse.core.scores import strictly_falling
@@ -28,7 +28,6 @@ from rankhouse.index.impacts.impacts import QueryWeigher
 from rankhouse.index.impacts.search import weigh_queries
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.search import LexicalOptions, Retriever
-from rankhouse.io.duplicate_ids import by_id
 from rankhouse.stores.store import ZERO_BELOW, Hits, Store, StoreContents, WordNumber
 from rankhouse.text.analyze import ANALYZERS
 

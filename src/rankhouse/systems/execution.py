@@ -22,7 +22,6 @@ from rankhouse.index.sharded.sharded_index import AnyIndex, open_index
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.rerank import Plan
-from rankhouse.systems.first_stages import Dense, Lexical, Sparse
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import (
     ComputeOptions,
@@ -34,7 +33,18 @@ from rankhouse.systems.rankers import (
     sparse_spec,
 )
 from rankhouse.systems.stage import Live, Stage
-from rankhouse.systems.system import FOUND, Cut, FirstStage, Fused, Reranked, System, whole
+from rankhouse.systems.system import (
+    FOUND,
+    Cut,
+    Dense,
+    FirstStage,
+    Fused,
+    Lexical,
+    Reranked,
+    Sparse,
+    System,
+    whole,
+)
 from rankhouse.text.snippets import snippet
 
 if TYPE_CHECKING:

@@ -30,11 +30,10 @@ from rankhouse.index.lexical.store import NoTexts
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.index.sharded.vectors import ShardedImpactSearcher
 from rankhouse.systems.execution import Execution
-from rankhouse.systems.first_stages import Dense, Lexical, Sparse
 from rankhouse.systems.names import unknown
 from rankhouse.systems.on_record import OnRecord, agrees, tagged_fingerprint
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import Cut, Fused, Reranked, System
+from rankhouse.systems.system import Cut, Dense, Fused, Lexical, Reranked, Sparse, System
 
 TEXTS: Final = OnRecord(Run.of({}), "the texts")
 """What a ranker reads whose documents are in no index."""

@@ -22,9 +22,8 @@ from rankhouse.io.files import wrong_kind
 from rankhouse.models.families import DESIGNS, PAIRWISE, PUBLISHED
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
-from rankhouse.systems.first_stages import ENCODED, Lexical
 from rankhouse.systems.stage import DEFAULT, STAGE_OPTIONS, Stage
-from rankhouse.systems.system import Fused, Reranked, System
+from rankhouse.systems.system import ENCODED, Fused, Lexical, Reranked, System
 from rankhouse.text.split import SPLITTERS
 
 T = TypeVar("T")

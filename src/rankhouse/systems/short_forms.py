@@ -15,11 +15,10 @@ from rankhouse.core.progress import Progress, ignore
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.execution import Execution
-from rankhouse.systems.first_stages import Dense, Lexical
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import FOUND, SUM, Cut, FirstStage, Reranked, System
+from rankhouse.systems.system import FOUND, SUM, Cut, Dense, FirstStage, Lexical, Reranked, System
 
 HYBRID: Final = (0.3, 0.7)
 """Weights of words and of vectors in the usual fusion, a sum of z-scores: benchmarks/fusions.py."""

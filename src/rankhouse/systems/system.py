@@ -17,27 +17,32 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.notation import write_value
-from rankhouse.core.nouns import Query, Ranker
+from rankhouse.core.notation import canonical, quote, write_value
+from rankhouse.core.nouns import Query, Ranker, Ranking, SearchResult
 from rankhouse.core.progress import shown
+from rankhouse.index.lexical.feedback import FEEDBACKS
+from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.systems.stage import (
     STAGE_OPTIONS,
     Stage,
     as_stage,
     canonical_fusion,
+    canonical_ranker,
+    without_family,
     write_number,
+    write_ranker,
 )
 
 if TYPE_CHECKING:
-    from rankhouse.core.nouns import Ranking, SearchResult
     from rankhouse.core.run import Run
     from rankhouse.explanation.report import ExplainResult
     from rankhouse.index.sharded.sharded_index import AnyIndex
@@ -193,8 +198,7 @@ class System:
     def __mul__(self, weight: object) -> System:
         if isinstance(weight, bool) or not isinstance(weight, int | float):
             return NotImplemented
-        terms = [(float(weight) * own, part) for own, part in self._terms()]
-        return _sum(terms)
+        return _sum([(float(weight) * own, part) for own, part in self._terms()])
 
     __rmul__ = __mul__
 
@@ -210,7 +214,64 @@ class System:
 class FirstStage(System):
     """A system that finds documents by itself; 1,000 a query, or as many as a cut right behind it says."""
 
-    __slots__ = ()
+
+@dataclass(frozen=True, repr=False)
+class Lexical(FirstStage):
+    """Retrieval by words."""
+
+    model: str = "bm25"  # ``bm25(k1=0.9, b=0.4)``, ``ql``, ``jm`` ...
+    feedback: str = ""  # ``rm3(terms=10, docs=10, weight=0.5)``; "" for none
+
+    def __post_init__(self) -> None:
+        for name, written in zip(("model", "feedback"), _canonical(self.model, self.feedback), strict=True):
+            object.__setattr__(self, name, written)
+
+    def __str__(self) -> str:
+        if not self.feedback:
+            return self.model
+        name, inside = notation.parse(self.model).name, self.model.partition("(")[2][:-1]
+        return f"{name}({', '.join(filter(None, [inside, f'feedback={self.feedback}']))})"
+
+
+@lru_cache(maxsize=64)  # a query asked alone pays for it
+def _canonical(model: str, feedback: str) -> tuple[str, str]:
+    notation.choose(notation.parse(model).name, {**WEIGHTINGS, **ENCODED}, "model")
+    return canonical(model, WEIGHTINGS, "model"), canonical(feedback, FEEDBACKS, "feedback")
+
+
+@dataclass(frozen=True, repr=False)
+class _Encoded(FirstStage):
+    """Retrieval by what ``rankhouse encode`` made."""
+
+    ranker: str  # the encoder: a folder or hub name, or its notation, ``sparse("DIR", max_length=128)``
+    name: str = "default"  # under which name the documents were encoded
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ranker", canonical_ranker(self.ranker))
+
+    def __str__(self) -> str:
+        given = [(one.name, getattr(self, one.name), one.default) for one in fields(self)[1:]]
+        named = [f"{name}={quote(value)}" for name, value, usual in given if value != usual]
+        return f"{type(self).__name__.lower()}({', '.join([write_ranker(self.ranker), *named])})"
+
+
+@dataclass(frozen=True, repr=False)
+class Dense(_Encoded):
+    """Retrieval by vectors."""
+
+    vectors: str = "exact"  # "exact", or a FAISS structure that was built: ``flat``, ``sq8``, ``hnsw`` ...
+
+
+@dataclass(frozen=True, repr=False)
+class Sparse(_Encoded):
+    """Retrieval by the impacts of a sparse encoder."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ranker", without_family(canonical_ranker(self.ranker), "sparse"))
+
+
+ENCODED: Final[dict[str, Callable[..., Dense | Sparse]]] = {"dense": Dense, "sparse": Sparse}
+"""First stages that search what an encoder made of the documents."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -224,8 +285,7 @@ class Fused(System):
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", canonical_fusion(self.method))
         given, count = self.weights, len(self.systems)
-        is_term = self.method == SUM and given is not None
-        if count < (1 if is_term else 2):
+        if count < (1 if self.is_sum else 2):
             raise WrongUse(f"{self.method} of {count}: a fusion needs two systems or more")
         for part in self.systems:
             whole(part)
@@ -245,24 +305,21 @@ class Fused(System):
 
     @property
     def is_sum(self) -> bool:
-        """Whether ``+`` and ``*`` can write it."""
+        """Whether it is a weighted sum."""
         return self.method == SUM and self.weights is not None
 
     @property
-    def holds_sum(self) -> bool:
-        """Whether one of the systems is a sum itself, which ``+`` would merge into this one."""
-        return any(isinstance(part, Fused) and part.is_sum for part in self.systems)
+    def is_plain_sum(self) -> bool:
+        """Whether ``+`` and ``*`` can write it: they would merge a sum among the systems into this one."""
+        return self.is_sum and not any(isinstance(part, Fused) and part.is_sum for part in self.systems)
 
     def _terms(self) -> list[tuple[float, System]]:
-        if not self.is_sum:
-            return [(1.0, self)]
-        return list(zip(self.weights or (), self.systems, strict=True))
+        return list(zip(self.weights or (), self.systems, strict=True)) if self.is_sum else super()._terms()
 
     def __str__(self) -> str:
-        if self.is_sum and not self.holds_sum:
-            terms = self._terms()
+        if self.is_plain_sum:
             return " + ".join(
-                _part(p, 2) if w == 1 else f"{write_number(w)} * {_part(p, 3)}" for w, p in terms
+                _part(p, 2) if w == 1 else f"{write_number(w)} * {_part(p, 3)}" for w, p in self._terms()
             )
         spec = notation.parse(self.method)
         named = dict(zip(("norm",), spec.args, strict=False)) | dict(spec.kwargs)
@@ -334,7 +391,7 @@ def _part(part: System, least: int) -> str:
     match part:
         case Reranked():
             binds = 0
-        case Fused() if part.is_sum and not part.holds_sum:
+        case Fused() if part.is_plain_sum:
             binds = 1 if len(part.systems) > 1 else 2
         case Cut():
             binds = 2

@@ -23,10 +23,9 @@ from rankhouse.labels.soft_scores import JOINS, JoinedTeachers, RunTeacher, memb
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.execution import Execution
-from rankhouse.systems.first_stages import ENCODED, Dense
 from rankhouse.systems.rankers import as_ranker
 from rankhouse.systems.stage import Live
-from rankhouse.systems.system import Reranked, System, whole
+from rankhouse.systems.system import ENCODED, Dense, Reranked, System, whole
 
 Join = Annotated[str, Option("How the scores of several teachers become one.", choices=tuple(JOINS))]
 TeacherLike = PathLike | Ranker | Run | System

@@ -6,7 +6,7 @@ from urllib.request import urlopen
 import pytest
 
 from rankhouse.serve.search.systems import NamedSystem
-from rankhouse.systems.first_stages import Lexical
+from rankhouse.systems.system import Lexical
 
 HERE = {"index": "ships"}
 BOTH = [("system", "bm25"), ("system", "ql")]

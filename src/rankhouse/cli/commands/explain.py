@@ -32,14 +32,13 @@ from rankhouse.page.charts import chart_kind
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import Execution, before_ranker
 from rankhouse.systems.explaining import Question, ask
-from rankhouse.systems.first_stages import Dense
 from rankhouse.systems.names import find_query, unknown
 from rankhouse.systems.notation import system
 from rankhouse.systems.on_record import OnRecord, read_record
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.systems.short_forms import SystemText, asked_form
 from rankhouse.systems.stage import as_stage
-from rankhouse.systems.system import Reranked, System
+from rankhouse.systems.system import Dense, Reranked, System
 
 _SHORT = (
     "models", "feedback", "ranker", "fusion", "weights", "first_stage", "k", "depth", "split", "pool",

@@ -19,9 +19,9 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.outputs import writing
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import Execution
-from rankhouse.systems.first_stages import Sparse
 from rankhouse.systems.notation import system
 from rankhouse.systems.rankers import source_of
+from rankhouse.systems.system import Sparse
 
 
 @verb("export", "rankhouse export mine --license apache-2.0 --data 'SciFact, CC BY 4.0' --out for-others")

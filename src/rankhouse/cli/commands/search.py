@@ -28,9 +28,8 @@ from rankhouse.jobs.search import SearchJob
 from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import with_snippets
-from rankhouse.systems.first_stages import Dense, Lexical, Sparse
 from rankhouse.systems.names import own_entries, without
-from rankhouse.systems.system import Fused, Reranked
+from rankhouse.systems.system import Dense, Fused, Lexical, Reranked, Sparse
 from rankhouse.text.analyze import Analyzer
 
 T = TypeVar("T")

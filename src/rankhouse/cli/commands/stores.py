@@ -26,9 +26,9 @@ from rankhouse.stores.names import open_store
 from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_sparse, pull_text
 from rankhouse.stores.push import PushOptions, push
 from rankhouse.stores.store import Store
-from rankhouse.systems.first_stages import Sparse
 from rankhouse.systems.rankers import ComputeOptions, as_encoder, as_weigher, open_ranker, sparse_spec
 from rankhouse.systems.short_forms import dense_ranker, first_stage, is_dense, is_sparse
+from rankhouse.systems.system import Sparse
 
 
 @verb(

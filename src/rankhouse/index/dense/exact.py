@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.nouns import Encoder, FloatArray, Query
+from rankhouse.core.nouns import Encoder, FloatArray, Query, by_id
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
 from rankhouse.index.dense.vectors import Vectors, VectorsState, unit_length
-from rankhouse.io.duplicate_ids import by_id
 
 Rows = NDArray[np.int64]
 Doubles = NDArray[np.float64]

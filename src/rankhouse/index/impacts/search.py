@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, Final, Protocol, Self
 import numpy as np
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.core.nouns import FloatArray, Query
+from rankhouse.core.nouns import FloatArray, Query, by_id
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
 from rankhouse.index.impacts.impacts import PackedImpacts, QueryWeigher
 from rankhouse.index.lexical import kernel, scorer
 from rankhouse.index.lexical.kernel import Float64s, Int32s, Int64s, TermScores
-from rankhouse.index.lexical.result_ids import KnownIds
 from rankhouse.index.lexical.scorer import Hits
 from rankhouse.index.lexical.search import in_groups, run_of, share_of
-from rankhouse.io.duplicate_ids import by_id
+from rankhouse.index.lexical.store import KnownIds
 
 if TYPE_CHECKING:
     import scipy.sparse

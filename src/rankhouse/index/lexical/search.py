@@ -30,8 +30,8 @@ from rankhouse.core.scores import strictly_falling
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
 from rankhouse.index.lexical.kernel import Int64s
-from rankhouse.index.lexical.result_ids import IndexIds
 from rankhouse.index.lexical.scorer import NO_HITS, Counted, DocumentScore, Hits, Scorer, Weighted
+from rankhouse.index.lexical.store import IndexIds
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Collection, TermCounts, Weighting
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from rankhouse.core.errors import BadData, BadIndex, DuplicateId, NoSuchDocument
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.manifest import index_folders
-from rankhouse.index.lexical.result_ids import KnownIds
 from rankhouse.index.lexical.scorer import Counted, DocumentScore, Hits, Weighted
+from rankhouse.index.lexical.store import KnownIds
 from rankhouse.index.lexical.weighting import Collection, TermCounts, Weighting
 from rankhouse.index.sharded.shard import IndexShard, LocalShards, Request, ShardFailed, ShardInfo, Shards
 

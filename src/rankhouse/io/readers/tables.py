@@ -9,11 +9,12 @@ from typing import Any, Final, TypeVar
 
 from rankhouse.core.errors import BadData, RankhouseError, needs
 from rankhouse.core.nouns import Document
-from rankhouse.io.duplicate_ids import checked_id, given_id
 from rankhouse.io.files import (
     Meter,
     Skips,
     as_text,
+    checked_id,
+    given_id,
     kind_of,
     lines_of,
     most_bytes,

@@ -44,7 +44,7 @@ KeysValues = tuple[Tensor, Tensor]
 """Keys and values (s, p, d) of a layer for the p tokens of a beginning."""
 
 
-class _Weights:
+class _DecoderWeights:
     def __init__(self, state: State, sizes: DecoderSizes) -> None:
         self._state, self._sizes = state, sizes
 
@@ -68,7 +68,7 @@ class _Weights:
 class _Attention:
     """Queries, keys and values, attention to what stands before, mixing."""
 
-    def __init__(self, weights: _Weights, name: str, sizes: DecoderSizes, compute: Compute) -> None:
+    def __init__(self, weights: _DecoderWeights, name: str, sizes: DecoderSizes, compute: Compute) -> None:
         norm, own = weights.norm(f"{name}.input_layernorm"), f"{name}.self_attn"
         parts = [weights.affine(f"{own}.{part}_proj") for part in "qkv"]
         self._heads, self._keys, self._eps = sizes.heads, sizes.key_heads, sizes.eps
@@ -150,7 +150,7 @@ class Decoder:
     def __init__(
         self, state: State, sizes: DecoderSizes, compute: Compute, beginning: Sequence[int] = ()
     ) -> None:
-        weights = _Weights(state, sizes)
+        weights = _DecoderWeights(state, sizes)
         words, gain = state["embed_tokens.weight"].detach(), weights.gain("norm")
         assert gain is not None
         inner, width = state["layers.0.mlp.up_proj.weight"].shape
@@ -168,7 +168,7 @@ class Decoder:
             kept = self._through(ids, places.to(ids.device), layout, None)[1]
             self._before = [(k.contiguous(), v.contiguous()) for k, v in kept]
 
-    def _feed(self, weights: _Weights, name: str) -> FeedForward:
+    def _feed(self, weights: _DecoderWeights, name: str) -> FeedForward:
         return FeedForward(
             weights.norm(f"{name}.post_attention_layernorm"),
             weights.affine(f"{name}.mlp.gate_proj"),

@@ -71,14 +71,14 @@ class _Weights:
         return NormAffine(*self.affine(name), self._eps)
 
 
-class _Asked(NamedTuple):
+class _Projections(NamedTuple):
     """Queries, keys and values: weights (w, w) and biases (w,), laid out for :class:`Rotary`."""
 
     weights: tuple[Tensor, ...]
     biases: tuple[Tensor, ...] | None
 
     @classmethod
-    def of(cls, whole: Affine, heads: int, fold: float = 1.0) -> _Asked:
+    def of(cls, whole: Affine, heads: int, fold: float = 1.0) -> _Projections:
         """Cut Wqkv in three; queries take ``fold`` / sqrt(d) along."""
         scale = fold / math.sqrt(len(whole[0]) // 3 // heads)
 
@@ -103,7 +103,7 @@ class _Layer:
         attend = attention(sizes.heads, len(whole[0]) // 3 // sizes.heads, compute, kind.window)
         self._attend = SelfAttentionHalf(
             weights.norm(f"{name}.attn_norm") if number else None,
-            _Asked.of(whole, sizes.heads, attend.fold).beside(0, 3),
+            _Projections.of(whole, sizes.heads, attend.fold).beside(0, 3),
             centred(*weights.affine(f"{name}.attn.Wo")),
             attend,
             compute=compute,
@@ -138,7 +138,7 @@ class _FirstTokenLayer:
 
     def __init__(self, weights: _Weights, number: int, sizes: ModernSizes, compute: Compute) -> None:
         name, norm = f"layers.{number}", weights.norm(f"layers.{number}.attn_norm")
-        asked = _Asked.of(weights.affine(f"{name}.attn.Wqkv"), sizes.heads)
+        asked = _Projections.of(weights.affine(f"{name}.attn.Wqkv"), sizes.heads)
         self._heads, self._window = sizes.heads, sizes.kinds[number].window
         self._query = linear(*norm.into(*asked.beside(0, 1)), compute.unquantised, few=True)
         self._keys_values = linear(*norm.into(*asked.beside(1, 3)), compute)

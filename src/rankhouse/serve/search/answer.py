@@ -33,11 +33,10 @@ from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, SearchResponse
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.execution import Execution, before_ranker, documents_of, snippets_of
-from rankhouse.systems.first_stages import Dense, Sparse
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import see_of, split_and_pool
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import FOUND, Cut, FirstStage, Fused, Reranked, System
+from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Reranked, Sparse, System
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker

@@ -31,10 +31,9 @@ from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.systems import NamedSystem, asked_system, usual_systems
 from rankhouse.systems.execution import costly
-from rankhouse.systems.first_stages import Dense, Sparse
 from rankhouse.systems.rankers import impact_searcher, query_weigher
 from rankhouse.systems.reranking import open_precomputed
-from rankhouse.systems.system import Reranked
+from rankhouse.systems.system import Dense, Reranked, Sparse
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker

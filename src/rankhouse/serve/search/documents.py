@@ -20,9 +20,8 @@ from rankhouse.serve.search.answer import ServedExecution
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.shapes import DocumentPassage
 from rankhouse.serve.search.systems import NamedSystem
-from rankhouse.systems.first_stages import Dense
 from rankhouse.systems.names import unknown
-from rankhouse.systems.system import Reranked
+from rankhouse.systems.system import Dense, Reranked
 from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split
 from rankhouse.text.words import Span
 

@@ -27,7 +27,7 @@ from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.search.answer import ServedExecution
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.systems import NamedSystem
-from rankhouse.systems.first_stages import Dense
+from rankhouse.systems.system import Dense
 from rankhouse.text.snippets import windows
 from rankhouse.text.split import SPLITTERS, LocatingSplitter
 from rankhouse.text.words import Span

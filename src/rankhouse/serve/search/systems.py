@@ -9,11 +9,10 @@ from functools import cached_property, lru_cache
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
 from rankhouse.systems.execution import costly
-from rankhouse.systems.first_stages import Dense, Lexical, Sparse
 from rankhouse.systems.notation import system
 from rankhouse.systems.short_forms import joined
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import FOUND, Cut, Fused, Reranked, System
+from rankhouse.systems.system import FOUND, Cut, Dense, Fused, Lexical, Reranked, Sparse, System
 
 MOST_STAGES = 9
 """Stages that search or read in a system that comes with a request."""
