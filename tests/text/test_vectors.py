@@ -81,7 +81,6 @@ def test_words_with_spaces_and_in_other_case(glove):
     assert row(start_table(glove, vocabulary(". . .")), vocabulary(". . ."), ". . .") == [7, 8, 9]
     shouting = vocabulary("THE", "cat")
     assert not start_table(glove, shouting).known[shouting.ids(["THE"])[0]]
-    assert row(start_table(glove, shouting, fold_case=True), shouting, "THE") == [0.5, -1, 2]
 
 
 def test_the_first_of_two_rows_of_a_word_counts(tmp_path):

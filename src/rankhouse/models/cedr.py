@@ -30,10 +30,10 @@ from rankhouse.models.checkpoint import CheckpointModel, network_of, read_assets
 from rankhouse.models.contract import Objective
 from rankhouse.models.pair_encoding import pair_layout
 from rankhouse.models.text_ids import TextIds
-from rankhouse.models.transformer_encoders import first_position, rows_together, words_once
-from rankhouse.nn.layers.linear import packed_linears
+from rankhouse.models.transformer_encoders import first_position, frozen, rows_together, words_once
+from rankhouse.nn.layers.linear import two_hidden_layers
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
-from rankhouse.nn.machine import Compute, require_int8
+from rankhouse.nn.machine import Compute
 
 _CENTRES = (-0.9, -0.7, -0.5, -0.3, -0.1, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _WIDTHS = (0.1,) * 10 + (0.001,)
@@ -78,13 +78,7 @@ class PACRRHead(nn.Module):
         sizes = range(1, _LONGEST_GRAM + 1)
         self.squares = nn.ModuleList(nn.Conv2d(layers, _FILTERS, size) for size in sizes)
         rows = slots * _LONGEST_GRAM * _BEST
-        self.network = nn.Sequential(
-            nn.Linear(rows + width, _DENSE),
-            nn.ReLU(),
-            nn.Linear(_DENSE, _DENSE),
-            nn.ReLU(),
-            nn.Linear(_DENSE, 1),
-        )
+        self.network = two_hidden_layers(rows + width, _DENSE)
 
     def forward(self, match: Tensor, first: Tensor) -> Tensor:
         """Score one pair: ()."""
@@ -236,9 +230,7 @@ class CEDR(CheckpointModel):
 
     def scorer(self, compute: Compute) -> Callable[[TwoSided], Tensor]:
         """Return the network by rows of equal length, without padding; the head in fp32."""
-        require_int8(compute, type(self.network).__name__)
-        copy = deepcopy(self.network).to(compute.device, compute.dtype).eval()
-        network, head = packed_linears(copy, compute), deepcopy(self.head).float().to(compute.device).eval()
+        network, head = frozen(self.network, compute), deepcopy(self.head).float().to(compute.device).eval()
 
         def score(batch: TwoSided) -> Tensor:
             rows = sorted(self._rows(batch), key=lambda row: len(row.ids))

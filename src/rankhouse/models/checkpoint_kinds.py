@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from ast import literal_eval
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rankhouse.core.errors import BadModel
 from rankhouse.models.checkpoint import SEQ2SEQ, find, read_config, read_json
@@ -198,10 +198,19 @@ def _by_architecture(folder: Path) -> Found:
     return Found(ending, evidence)
 
 
+LIBRARY_SETTINGS: Final = "config_sentence_transformers.json"
+
+
+def library_settings(folder: Path) -> Mapping[str, Any]:
+    """Read what sentence-transformers says of a folder as a whole; nothing where it does not."""
+    path = folder / LIBRARY_SETTINGS
+    settings: Mapping[str, Any] = read_json(path) if path.is_file() else {}
+    return settings
+
+
 def default_prompt(folder: Path) -> str:
     """Return the prompt that sentence-transformers puts before everything, of a pair before the query."""
-    path = folder / "config_sentence_transformers.json"
-    settings = read_json(path) if path.is_file() else {}
+    settings = library_settings(folder)
     return str((settings.get("prompts") or {}).get(settings.get("default_prompt_name") or "") or "")
 
 
@@ -255,10 +264,9 @@ def _by_modules(folder: Path, modules: Sequence[Module], asked: Sequence[Module]
             return Found("other", f"modules.json names more than a Transformer and {kind}")
         if kind in _MODULES:
             return Found(_MODULES[kind], f"modules.json names {kind}")
-    extra = folder / "config_sentence_transformers.json"
-    task = read_json(extra).get("model_type") if extra.is_file() else None
+    task = library_settings(folder).get("model_type")
     if task in {"MultiVectorEncoder", "ColBERT"}:
-        return Found("colbert", f"{extra.name} says {task}")
+        return Found("colbert", f"{LIBRARY_SETTINGS} says {task}")
     if {module.kind for module in modules} <= {"Transformer"}:
         return None  # a classifier, or a decoder
     last = modules[-1].place / "config.json"

@@ -21,7 +21,7 @@ from rankhouse.models.checkpoint import (
     read_json,
     read_tensor,
 )
-from rankhouse.models.checkpoint_kinds import modules_of, require
+from rankhouse.models.checkpoint_kinds import library_settings, modules_of, require
 from rankhouse.models.colbert import LateInteraction
 from rankhouse.models.sentence_transformers import read_layers, read_transformer
 from rankhouse.models.transformer_encoders import length_limit
@@ -141,8 +141,7 @@ def _read_settings(folder: Path) -> _Settings:
 
 def _of_modules(folder: Path) -> _Settings:
     """Read a folder of PyLate, or of sentence-transformers 6."""
-    extra = folder / "config_sentence_transformers.json"
-    said: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
+    said = library_settings(folder)
     prompts: Mapping[str, str] = said.get("prompts") or {}
     layers: list[tuple[str, Path]] = []
     transformer, mask, normalised = folder, {}, False

@@ -11,7 +11,6 @@ Shapes: n pairs, c classes, w width.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, Self
@@ -48,14 +47,14 @@ from rankhouse.models.transformer_encoders import (
     VectorScorer,
     by_length,
     by_rows,
+    frozen,
     is_packable,
     length_limit,
     pool,
     reads_segments,
 )
-from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.ragged import Packed
-from rankhouse.nn.machine import Compute, require_int8
+from rankhouse.nn.machine import Compute
 
 Scale = Literal["logit", "probability", "logprob", "log-odds"]
 SCALES: tuple[Scale, ...] = ("logit", "probability", "logprob", "log-odds")
@@ -337,6 +336,5 @@ class _AsFirst(nn.Module):
 
 def _by_length(network: nn.Module, compute: Compute) -> Callable[[Packed], Tensor]:
     """Return the whole network called with rows of one length only, (n, c)."""
-    require_int8(compute, type(network).__name__)
-    net: Any = packed_linears(deepcopy(network).to(compute.device, compute.dtype).eval(), compute)
+    net = frozen(network, compute)
     return lambda batch: torch.cat([net(**given).logits for given in by_length(batch)])

@@ -22,7 +22,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.models.word_models import Evidence, WordDesign, WordModel, WordReader, embedding
 from rankhouse.nn.layers.convolve import over_matrices
-from rankhouse.nn.layers.linear import query_sums, through
+from rankhouse.nn.layers.linear import query_sums, through, two_hidden_layers
 from rankhouse.nn.layers.match import cosines, shares, word_cosines
 from rankhouse.nn.layers.ragged import TwoSided
 
@@ -77,13 +77,7 @@ class PACRR(WordModel):
         sizes = range(2, design.grams + 1)
         self.squares = nn.ModuleList(nn.Conv2d(1, design.filters, size) for size in sizes)
         rows = design.query_length if design.aggregate == "query" else 1
-        self.network = nn.Sequential(
-            nn.Linear(rows * design.features, design.hidden),
-            nn.ReLU(),
-            nn.Linear(design.hidden, design.hidden),
-            nn.ReLU(),
-            nn.Linear(design.hidden, 1),
-        )
+        self.network = two_hidden_layers(rows * design.features, design.hidden)
         self.gate = nn.Parameter(torch.ones(())) if design.aggregate == "terms" else None
         self.register_buffer("idf", torch.from_numpy(reader.vocabulary.idf), persistent=False)
 

@@ -200,11 +200,7 @@ class TokenPrecomputer:
 
 
 def precomputer_of(ranker: NeuralRanker) -> VectorPrecomputer | TokenPrecomputer:
-    """Return what a ranker can score by.
-
-    Raises:
-        WrongUse: Nothing.
-    """
+    """Return what a ranker can score by; WrongUse where it can store nothing."""
     is_reader = isinstance(ranker.model, TokenModel)
     return TokenPrecomputer(ranker) if is_reader else VectorPrecomputer(ranker)
 

@@ -16,7 +16,7 @@ from torch.nn.modules import activation
 
 from rankhouse.core.errors import BadModel
 from rankhouse.models.checkpoint import read_json, refuse_pickle
-from rankhouse.models.checkpoint_kinds import is_chain, kind_of, modules_of
+from rankhouse.models.checkpoint_kinds import is_chain, kind_of, library_settings, modules_of
 from rankhouse.models.transformer_encoders import STATIC, PoolingMode, StaticEncoder
 
 _OLD_NAMES = {  # in the order in which their vectors stand side by side
@@ -103,8 +103,7 @@ def _side(folder: Path, side: str) -> EncoderSettings:
         raise BadModel(f'"{folder}" has no Pooling module, so it gives no vectors of texts')
     normalised = bool(layers) and layers[-1][0] == "Normalize"
     own = {} if static else read_transformer(transformer)
-    extra = folder / "config_sentence_transformers.json"
-    more: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
+    more = library_settings(folder)
     return EncoderSettings(
         transformer,
         pooling,

@@ -30,7 +30,14 @@ from rankhouse.models.checkpoint import (
     read_config,
     read_json,
 )
-from rankhouse.models.checkpoint_kinds import Module, is_chain, modules_of, require
+from rankhouse.models.checkpoint_kinds import (
+    LIBRARY_SETTINGS,
+    Module,
+    is_chain,
+    library_settings,
+    modules_of,
+    require,
+)
 from rankhouse.models.pair_encoding import Layout, TextReader
 from rankhouse.models.sentence_transformers import module_weights, read_transformer
 from rankhouse.models.text_ids import TextIds
@@ -293,14 +300,13 @@ def _read_settings(folder: Path) -> _SparseSettings:
     strategy = pooling.get("pooling_strategy", "max")
     if strategy not in ("max", "sum"):
         raise BadModel(f'"{folder}" pools by {strategy!r}; read here: max and sum')
-    extra = folder / "config_sentence_transformers.json"
-    said: Mapping[str, Any] = read_json(extra) if extra.is_file() else {}
+    said = library_settings(folder)
     if said.get("similarity_fn_name") not in {None, "dot"}:
         raise BadModel(f'"{folder}" compares by {said["similarity_fn_name"]!r}; read here: dot')
     if (most := said.get("max_active_dims")) is not None:
         raise BadModel(
             f'"{folder}" keeps the {most} largest weights of a text; all of them are kept here, so take '
-            f"max_active_dims out of {extra.name} to open it without that limit"
+            f"max_active_dims out of {LIBRARY_SETTINGS} to open it without that limit"
         )
     named: Mapping[str, str] = said.get("prompts") or {}
     own = read_transformer(modules[0].place, "fill-mask")

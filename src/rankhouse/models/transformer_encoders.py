@@ -182,12 +182,17 @@ def reads_segments(config: Any, asked: bool) -> bool:  # noqa: ANN401  # as abov
     return asked and getattr(config, "type_vocab_size", 0) > 1
 
 
+def frozen(network: nn.Module, compute: Compute) -> Any:  # noqa: ANN401  # transformers has no common type
+    """Copy a network that the packed layers do not compute, its products quick; WrongUse for int8."""
+    require_int8(compute, type(network).__name__)
+    return packed_linears(deepcopy(network).to(compute.device, compute.dtype).eval(), compute)
+
+
 class ByLength:
     """Any transformers encoder, called with rows of one length only: no padding, no mask."""
 
     def __init__(self, base: nn.Module, compute: Compute) -> None:
-        require_int8(compute, type(base).__name__)
-        self._base = packed_linears(deepcopy(base).to(compute.device, compute.dtype).eval(), compute)
+        self._base = frozen(base, compute)
 
     def hidden(self, batch: Packed) -> Tensor:
         """Return every token's last state, (t, w) float32, rows end to end."""

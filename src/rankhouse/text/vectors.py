@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -88,7 +88,6 @@ def start_table(
     vocabulary: Vocabulary,
     seed: int = 0,
     missing: Missing = like_the_known,
-    fold_case: bool = False,
 ) -> StartTable:
     """Read the start vectors of a vocabulary; rows the source does not know are drawn.
 
@@ -100,19 +99,17 @@ def start_table(
         vocabulary: The words wanted.
         seed: Seed of the rows drawn.
         missing: How they are drawn.
-        fold_case: Look a word up in lower case where its own form has no vector.
 
     Raises:
         MissingInput: There is no such file.
         BadData: Wrong width, header, number or encoding (with the line), or no word in common.
         MissingExtra: A token table needs tokenizers and safetensors.
     """
-    by_row = _find(str(source), vocabulary, fold_case)
+    by_row = _find(str(source), vocabulary)
     if not by_row:
         raise BadData(
             f"knows none of the {len(vocabulary.words):,} words of the vocabulary (which has for example "
-            f"{', '.join(vocabulary.words[:5])}); is it of another language or case? fold_case=True looks "
-            "words up in lower case too",
+            f"{', '.join(vocabulary.words[:5])}); is it of another language or case?",
             source,
         )
     rows = np.fromiter(by_row, np.int64, len(by_row))
@@ -125,7 +122,7 @@ def start_table(
     return StartTable(table, mask)
 
 
-def _find(source: str, vocabulary: Vocabulary, fold_case: bool) -> dict[int, FloatArray]:
+def _find(source: str, vocabulary: Vocabulary) -> dict[int, FloatArray]:
     """Return row number -> vector for the words a source knows."""
     name, _, member = source.partition("#")
     path = Path(name)
@@ -140,17 +137,8 @@ def _find(source: str, vocabulary: Vocabulary, fold_case: bool) -> dict[int, Flo
         return {row: vector for row, vector in vectors if vector.any()}
     lines = _zip_lines(path, member) if start == _ZIP_MAGIC else numbered_lines(path)
     wanted = {word: row for row, word in enumerate(vocabulary.words, 2)}
-    by_word = dict(read_text_vectors(lines, path, _accepts(wanted, fold_case)))
-    exact = {row: by_word[word] for word, row in wanted.items() if word in by_word}
-    if not fold_case:
-        return exact
-    folded = {row: by_word[word.lower()] for word, row in wanted.items() if word.lower() in by_word}
-    return folded | exact
-
-
-def _accepts(wanted: Mapping[str, int], fold_case: bool) -> frozenset[bytes]:
-    forms = set(wanted) | ({word.lower() for word in wanted} if fold_case else set())
-    return frozenset(form.encode() for form in forms)
+    by_word = dict(read_text_vectors(lines, path, frozenset(word.encode() for word in wanted)))
+    return {row: by_word[word] for word, row in wanted.items() if word in by_word}
 
 
 def read_text_vectors(

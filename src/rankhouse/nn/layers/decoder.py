@@ -8,7 +8,7 @@ Shapes: n rows, t tokens of all rows together, w width, h heads, s heads of keys
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,11 +17,17 @@ from torch.nn import functional as F
 
 from rankhouse.nn.layers.attention import Group, RowLayout
 from rankhouse.nn.layers.linear import Affine, linear, root_mean_square, root_mean_square_norm
-from rankhouse.nn.layers.prenorm import FeedForward, NormAffine, Rotary, Turn, interleaved
+from rankhouse.nn.layers.prenorm import (
+    FeedForward,
+    NamedWeights,
+    NormAffine,
+    Rotary,
+    State,
+    Turn,
+    interleaved,
+)
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.machine import Activation, Compute, require_int8
-
-State = Mapping[str, Tensor]
 
 _QUERIES = 256  # of a row that attend at once, so that memory grows with the row's length only
 
@@ -44,25 +50,23 @@ KeysValues = tuple[Tensor, Tensor]
 """Keys and values (s, p, d) of a layer for the p tokens of a beginning."""
 
 
-class _DecoderWeights:
-    def __init__(self, state: State, sizes: DecoderSizes) -> None:
-        self._state, self._sizes = state, sizes
+class _DecoderWeights(NamedWeights):
+    """Norms have a gain only, which may count from 1 (Gemma)."""
 
-    def affine(self, name: str) -> Affine:
-        """Return weight (out, in) and bias (out,) or None, float32."""
-        bias = self._state.get(f"{name}.bias")
-        return self._state[f"{name}.weight"].detach().float(), None if bias is None else bias.detach().float()
+    def __init__(self, state: State, sizes: DecoderSizes) -> None:
+        super().__init__(state, sizes.eps)
+        self._gain_from = sizes.gain_from
 
     def gain(self, name: str) -> Tensor | None:
         """Return a norm's gain, or None where there is no such norm."""
         gain = self._state.get(f"{name}.weight")
-        return None if gain is None else gain.detach().float() + self._sizes.gain_from
+        return None if gain is None else gain.detach().float() + self._gain_from
 
     def norm(self, name: str) -> NormAffine:
         """Return the norm before a half of a layer."""
         gain = self.gain(name)
         assert gain is not None
-        return NormAffine(gain, None, self._sizes.eps)
+        return NormAffine(gain, None, self._eps)
 
 
 class _Attention:

@@ -203,16 +203,22 @@ def packed_linears(module: nn.Module, compute: Compute) -> nn.Module:
     return module
 
 
-def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x Wᵀ + b with gradients: (..., in), (out, in), (out,) -> (..., out).
+def two_hidden_layers(inputs: int, hidden: int) -> nn.Sequential:
+    """Make the network (..., inputs) -> (..., 1) of PACRR, with gradients."""
+    wide, narrow = nn.Linear(inputs, hidden), nn.Linear(hidden, hidden)
+    return nn.Sequential(wide, nn.ReLU(), narrow, nn.ReLU(), nn.Linear(hidden, 1))
+
+
+def affine(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x Wᵀ with gradients: (..., in), (out, in) -> (..., out).
 
     In other number types and off the processor, PyTorch's own layer computes it.
     """
     if not multiplies(x, weight):
-        return F.linear(x, weight, bias)
+        return F.linear(x, weight)
     if not torch.is_grad_enabled():
-        return multiply(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], len(weight))
-    flat = cast(Tensor, _Affine.apply(x.reshape(-1, x.shape[-1]), weight, bias))  # type: ignore[no-untyped-call]  # torch's
+        return multiply(x.reshape(-1, x.shape[-1]), weight).view(*x.shape[:-1], len(weight))
+    flat = cast(Tensor, _Affine.apply(x.reshape(-1, x.shape[-1]), weight))  # type: ignore[no-untyped-call]  # torch's
     return flat.view(*x.shape[:-1], len(weight))
 
 
@@ -293,19 +299,18 @@ def to_weight(gradient: Tensor, x: Tensor) -> Tensor:
 
 class _Affine(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # noqa: ANN401 - torch's context
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:  # noqa: ANN401 - torch's context
         ctx.save_for_backward(x, weight)
-        return multiply(x, weight, bias)
+        return multiply(x, weight)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # noqa: ANN401
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:  # noqa: ANN401
         x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        needs_x, needs_weight = ctx.needs_input_grad
         return (
             multiply(gradient, weight.T) if needs_x else None,
             to_weight(gradient, x) if needs_weight else None,
-            gradient.sum(0) if needs_bias else None,
         )
 
 

@@ -10,7 +10,6 @@ Shapes: n rows, t tokens of all rows together, w width, h heads, d = w / h.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,17 +23,16 @@ from rankhouse.nn.layers.attention import RowLayout, attention
 from rankhouse.nn.layers.linear import Affine, Rows, layer_norm, linear, root_mean_square_norm
 from rankhouse.nn.layers.prenorm import (
     FeedForward,
-    NormAffine,
+    NamedWeights,
     Rotary,
     SelfAttentionHalf,
+    State,
     Turn,
     centred,
     interleaved,
 )
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.machine import Activation, Compute, require_int8
-
-State = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -53,22 +51,6 @@ class ModernSizes:
     heads: int  # h
     eps: float  # added to variances
     activation: Activation  # of the feed-forward part
-
-
-class _Weights:
-    """Weights by their names in the checkpoint."""
-
-    def __init__(self, state: State, eps: float) -> None:
-        self._state, self._eps = state, eps
-
-    def affine(self, name: str) -> Affine:
-        """Return weight (out, in) and bias (out,) or None, float32."""
-        bias = self._state.get(f"{name}.bias")
-        return self._state[f"{name}.weight"].detach().float(), None if bias is None else bias.detach().float()
-
-    def norm(self, name: str) -> NormAffine:
-        """Return a norm."""
-        return NormAffine(*self.affine(name), self._eps)
 
 
 class _Projections(NamedTuple):
@@ -97,7 +79,7 @@ class _Projections(NamedTuple):
 class _Layer:
     """Attention, then the gated feed-forward part."""
 
-    def __init__(self, weights: _Weights, number: int, sizes: ModernSizes, compute: Compute) -> None:
+    def __init__(self, weights: NamedWeights, number: int, sizes: ModernSizes, compute: Compute) -> None:
         kind, name, self._heads = sizes.kinds[number], f"layers.{number}", sizes.heads
         whole = weights.affine(f"{name}.attn.Wqkv")
         attend = attention(sizes.heads, len(whole[0]) // 3 // sizes.heads, compute, kind.window)
@@ -117,7 +99,7 @@ class _Layer:
 
 
 def _feed(
-    weights: _Weights, name: str, sizes: ModernSizes, compute: Compute, few: bool = False
+    weights: NamedWeights, name: str, sizes: ModernSizes, compute: Compute, few: bool = False
 ) -> FeedForward:
     weight, bias = weights.affine(f"{name}.mlp.Wi")
     up, gate = weight.chunk(2)
@@ -136,7 +118,7 @@ def _feed(
 class _FirstTokenLayer:
     """The last layer, where only first tokens are asked for: keys and values of all, the rest of these."""
 
-    def __init__(self, weights: _Weights, number: int, sizes: ModernSizes, compute: Compute) -> None:
+    def __init__(self, weights: NamedWeights, number: int, sizes: ModernSizes, compute: Compute) -> None:
         name, norm = f"layers.{number}", weights.norm(f"layers.{number}.attn_norm")
         asked = _Projections.of(weights.affine(f"{name}.attn.Wqkv"), sizes.heads)
         self._heads, self._window = sizes.heads, sizes.kinds[number].window
@@ -177,7 +159,7 @@ class ModernEncoder:
     """A whole ModernBERT; ``first_only`` makes it ready for :meth:`first`, else for :meth:`hidden`."""
 
     def __init__(self, state: State, sizes: ModernSizes, compute: Compute, *, first_only: bool) -> None:
-        weights, last = _Weights(state, sizes.eps), len(sizes.kinds) - 1
+        weights, last = NamedWeights(state, sizes.eps), len(sizes.kinds) - 1
         words = state["embeddings.tok_embeddings.weight"].detach().float()
         inner = state["layers.0.mlp.Wo.weight"].shape[1]
         width = words.shape[1]

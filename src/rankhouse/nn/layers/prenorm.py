@@ -9,7 +9,7 @@ Shapes: t tokens of all rows together, w width, h heads, d width of a head.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,9 @@ from torch import Tensor
 from rankhouse.nn.layers.attention import Attention, RowLayout
 from rankhouse.nn.layers.linear import Affine, Gated, Rows, linear, root_mean_square_norm
 from rankhouse.nn.machine import Activation, Compute
+
+State = Mapping[str, Tensor]
+"""A checkpoint's weights by name."""
 
 # Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021, eq. 34: numbers i and
 # i + d / 2 of a head are one complex number, multiplied by exp(i place frequency). Here the two stand side by
@@ -82,6 +85,22 @@ class NormAffine(NamedTuple):
             moved = weight @ self.shift.detach().float()
             bias = moved if bias is None else bias.detach().float() + moved
         return weight * self.gain.detach().float(), bias
+
+
+class NamedWeights:
+    """Weights by their names in the checkpoint, float32."""
+
+    def __init__(self, state: State, eps: float) -> None:
+        self._state, self._eps = state, eps
+
+    def affine(self, name: str) -> Affine:
+        """Return weight (out, in) and bias (out,) or None."""
+        bias = self._state.get(f"{name}.bias")
+        return self._state[f"{name}.weight"].detach().float(), None if bias is None else bias.detach().float()
+
+    def norm(self, name: str) -> NormAffine:
+        """Return the norm before a half of a layer."""
+        return NormAffine(*self.affine(name), self._eps)
 
 
 def centred(weight: Tensor, bias: Tensor | None = None) -> Affine:

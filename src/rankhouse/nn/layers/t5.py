@@ -9,7 +9,6 @@ Shapes: n rows, t tokens of all rows together, w width, h heads, d width of a he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -26,11 +25,9 @@ from rankhouse.nn.layers.linear import (
     root_mean_square,
     root_mean_square_norm,
 )
-from rankhouse.nn.layers.prenorm import FeedForward, NormAffine, SelfAttentionHalf
+from rankhouse.nn.layers.prenorm import FeedForward, NormAffine, SelfAttentionHalf, State
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.machine import Activation, Compute
-
-State = Mapping[str, Tensor]
 
 _ENCODER_BLOCK, _DECODER_BLOCK = "encoder.block.{}.layer.", "decoder.block.{}.layer."
 
@@ -159,9 +156,8 @@ def _linear(
     weight: Tensor,
     compute: Compute,
     gain: Tensor | None = None,
-    activation: Activation = "none",
     few: bool = False,
 ) -> Product:
     """Make a layer without bias, behind a norm of this gain (in,)."""
     weight = weight.detach().float()
-    return linear(weight if gain is None else weight * gain, None, compute, activation, few=few)
+    return linear(weight if gain is None else weight * gain, None, compute, few=few)
