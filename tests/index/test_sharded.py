@@ -21,9 +21,9 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.sharded.shard import IndexShard, ShardFailed
-from rankhouse.index.sharded.sharded_index import ShardedIndex, open_index
+from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.index.sharded.vectors import ShardedImpactSearcher, ShardedSearcher, open_impacts, open_vectors
-from rankhouse.systems.execution import with_snippets
+from rankhouse.systems.execution import open_index, with_snippets
 from rankhouse.systems.short_forms import short_form
 
 MODELS = [

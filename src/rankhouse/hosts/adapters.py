@@ -28,10 +28,10 @@ from rankhouse.core.run import Run
 from rankhouse.index import index as stored
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.impacts.impacts import QueryWeigher
-from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
+from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
 from rankhouse.io.files import PathLike, as_path, wrong_kind
-from rankhouse.systems.execution import Execution
+from rankhouse.systems.execution import Execution, open_index
 from rankhouse.systems.notation import system as as_system
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import is_pairwise, sparse_spec

@@ -137,7 +137,8 @@ class BiEncoder(DualEncoder):
 
     def vectors(self, batch: Packed) -> Tensor:
         """Return vectors (n, d), with gradients where they are on."""
-        return self._finish(by_rows(self.network, batch, self._pooled))
+        finish = Finish(self.dense, self.policy["normalised"])
+        return finish(by_rows(self.network, batch, self._pooled))
 
     def query_vectors(self, batch: Packed) -> Tensor:
         """Return vectors of queries (n, d), with gradients where they are on."""
@@ -194,9 +195,6 @@ class BiEncoder(DualEncoder):
         if self.policy["pooling"] == "mean":
             return (states * mask[:, :, None]).sum(1) / mask.sum(1).clamp(min=1)[:, None]
         return pool(states[mask], mask.sum(1), self.policy["pooling"])
-
-    def _finish(self, pooled: Tensor) -> Tensor:
-        return Finish(self.dense, self.policy["normalised"])(pooled)
 
 
 def open_biencoder(

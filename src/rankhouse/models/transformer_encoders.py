@@ -329,11 +329,9 @@ class VectorScorer:
     def __call__(self, batch: Packed) -> Tensor:
         """Return the vectors of n texts: (n, d)."""
         batch = batch.to(self._device)
-        return self.finish(
-            self._encoder.first(batch)
-            if self._first
-            else pool(self._encoder.hidden(batch), batch.lengths, self._pooling)
-        )
+        if self._first:
+            return self.finish(self._encoder.first(batch))
+        return self.finish(pool(self._encoder.hidden(batch), batch.lengths, self._pooling))
 
     def finished_by(self, finish: Finish) -> VectorScorer:
         """Return the same encoder and pooling with something else behind them."""

@@ -216,11 +216,7 @@ def _note(doc_id: str, ids: list[str]) -> None:
 def scored(
     ranker: Ranker, candidates: Iterable[Candidate], plan: Plan, report: Report, counter: Counter
 ) -> Iterator[tuple[Candidate, FloatArray]]:
-    """Score documents, several at once.
-
-    Yields:
-        Each document with the scores (p,) of its p passages, in order.
-    """
+    """Score documents, several at once; yield each with the scores (p,) of its p passages, in order."""
     before = time.perf_counter()
     for chunk in _chunks(candidates, plan):
         with part(0, len(chunk), counter.reach):

@@ -16,9 +16,11 @@ from rankhouse.core.run import Run
 from rankhouse.index.dense.exact import Searcher, search
 from rankhouse.index.impacts.impacts import QueryWeigher
 from rankhouse.index.impacts.search import search_impacts
+from rankhouse.index.index import Index
+from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.lexical.search import LexicalOptions, retrieve
 from rankhouse.index.lexical.store import NoTexts
-from rankhouse.index.sharded.sharded_index import AnyIndex, open_index
+from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.rerank import Plan
@@ -52,6 +54,18 @@ if TYPE_CHECKING:
 
 LOOKED_AT: Final = 100_000
 """Characters of a document, from its beginning, among which the stretch to show is chosen."""
+
+
+def open_index(paths: Sequence[Path]) -> AnyIndex:
+    """Open an index, or several as one, to be searched.
+
+    Raises MissingInput where there is no such folder, BadIndex or WrongUse where one of them holds no index
+    that can be read here, or they do not go together.
+    """
+    folders = index_folders(paths)
+    index = Index.open(folders[0]) if len(folders) == 1 else ShardedIndex.open(folders)
+    str(index.analyzer)  # one that is not known is refused now, not at the first query
+    return index
 
 
 class Execution:

@@ -26,11 +26,10 @@ from rankhouse.explanation.contrast import Answer
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.show import LEGEND, MarkedText, TitledTable, blocks
 from rankhouse.index.index import Index
-from rankhouse.index.sharded.sharded_index import open_index
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.page.charts import chart_kind
 from rankhouse.page.tables import CommandResult
-from rankhouse.systems.execution import Execution, before_ranker
+from rankhouse.systems.execution import Execution, before_ranker, open_index
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.names import find_query, unknown
 from rankhouse.systems.notation import system

@@ -21,13 +21,13 @@ from rankhouse.core.nouns import Hit, Query, SearchResult
 from rankhouse.core.progress import counted
 from rankhouse.core.run import Run
 from rankhouse.index.lexical.manifest import FILE
-from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
+from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.io.files import Skips
 from rankhouse.io.trec import write_run
 from rankhouse.jobs.search import SearchJob
 from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.page.tables import CommandResult
-from rankhouse.systems.execution import with_snippets
+from rankhouse.systems.execution import open_index, with_snippets
 from rankhouse.systems.names import own_entries, without
 from rankhouse.systems.system import Dense, Fused, Lexical, Reranked, Sparse
 from rankhouse.text.analyze import Analyzer

@@ -20,7 +20,6 @@ from rankhouse.core import notation
 from rankhouse.core.errors import BadData, BadIndex, DuplicateId, NoSuchDocument, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.lexical.scorer import Counted, DocumentScore, Hits, Weighted
 from rankhouse.index.lexical.store import KnownIds
 from rankhouse.index.lexical.weighting import Collection, TermCounts, Weighting
@@ -369,16 +368,3 @@ class ShardedDocuments(Mapping[str, Document]):
 
 
 AnyIndex: TypeAlias = Index | ShardedIndex
-
-
-def open_index(paths: Sequence[Path]) -> AnyIndex:
-    """Open an index, or several as one, to be searched.
-
-    Raises:
-        MissingInput: There is no such folder.
-        BadIndex, WrongUse: One of them holds no index that can be read here, or they do not go together.
-    """
-    folders = index_folders(paths)
-    index = Index.open(folders[0]) if len(folders) == 1 else ShardedIndex.open(folders)
-    str(index.analyzer)  # one that is not known is refused now, not at the first query
-    return index

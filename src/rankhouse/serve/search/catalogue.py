@@ -25,12 +25,12 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical import manifest
 from rankhouse.index.lexical.manifest import index_folders
 from rankhouse.index.precomputed.read import PrecomputedScorer
-from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex, open_index
+from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher, ShardedSearcher, open_vectors
 from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.systems import NamedSystem, asked_system, usual_systems
-from rankhouse.systems.execution import costly
+from rankhouse.systems.execution import costly, open_index
 from rankhouse.systems.rankers import impact_searcher, query_weigher
 from rankhouse.systems.reranking import open_precomputed
 from rankhouse.systems.system import Dense, Reranked, Sparse
