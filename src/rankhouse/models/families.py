@@ -80,46 +80,31 @@ class Family:
 
 
 class LazyTable(Mapping[str, Callable[..., Any]]):
-    """Name -> what it makes, imported when it is looked up."""
+    """The families that have "published" or "designed": name -> what it names, imported when looked up."""
 
-    def __init__(self, load: Mapping[str, Callable[[], Callable[..., Any]]]) -> None:
-        self._load = load
+    def __init__(self, families: Mapping[str, Family], kind: str, opens: str) -> None:
+        self._families, self._kind, self._opens = families, kind, opens
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self._load[name]()
+        if name not in self:
+            raise KeyError(name)
+        found: Callable[..., Any] = getattr(self._families[name], self._opens)
+        return found
 
     def __contains__(self, name: object) -> bool:
-        return name in self._load
+        return name in self._families and bool(getattr(self._families[str(name)], self._kind))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._load)
+        return (name for name in self._families if name in self)
 
     def __len__(self) -> int:
-        return len(self._load)
+        return sum(1 for _ in self)
 
 
 def _load(name: str) -> Any:  # noqa: ANN401  # a class or a function
     """Import ``module.name`` of this package, or ``package.module:name``."""
     module, _, own = name.partition(":" if ":" in name else ".")
     return getattr(import_module(module if ":" in name else f"rankhouse.models.{module}"), own)
-
-
-class _Opening(Mapping[str, Callable[[], Callable[..., Any]]]):
-    """The families that have "published" or "designed": name -> what imports that."""
-
-    def __init__(self, kind: str, opens: str) -> None:
-        self._kind, self._opens = kind, opens
-
-    def __getitem__(self, name: str) -> Callable[[], Callable[..., Any]]:
-        if not getattr(FAMILIES[name], self._kind):
-            raise KeyError(name)
-        return partial(getattr, FAMILIES[name], self._opens)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in FAMILIES if name in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 # Hofstätter et al., TREC 2019: Adam, 1e-4 for embedding and contextualisation, 1e-3 for the rest; batches,
@@ -288,13 +273,15 @@ FAMILIES: Mapping[str, Family] = Extensible(
     _OWN, "rankhouse.families", lambda given: isinstance(given, Family), "rankhouse.models.families.Family"
 )
 
-PUBLISHED: Mapping[str, Callable[..., Model[Any]]] = LazyTable(_Opening("published", "open"))
+PUBLISHED: Mapping[str, Callable[..., Model[Any]]] = LazyTable(FAMILIES, "published", "open")
 """Families whose checkpoints others publish: name -> what opens one."""
 
-DESIGNS: Mapping[str, Callable[..., Design]] = LazyTable(_Opening("designed", "design"))
+DESIGNS: Mapping[str, Callable[..., Design]] = LazyTable(FAMILIES, "designed", "design")
 """Families that are trained from the start here: name -> what its notation makes."""
 
-PAIRWISE: Mapping[str, Callable[..., MonoT5]] = LazyTable({"duot5": partial(_load, "duot5.open_duot5")})
+PAIRWISE: Mapping[str, Callable[..., MonoT5]] = LazyTable(
+    {"duot5": Family("monot5.MonoT5", None, published="duot5.open_duot5")}, "published", "open"
+)
 """Families that compare passages two by two, so that they order lists and score no pairs."""
 
 
