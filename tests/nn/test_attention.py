@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rankhouse.nn.cpu import infer
+from rankhouse.nn.cpu import wide
 from rankhouse.nn.layers import attention
 from rankhouse.nn.layers.attention import FusedAttention, RowLayout, SelfAttention
 from rankhouse.nn.layers.prenorm import Rotary, interleaved
@@ -61,7 +61,7 @@ def test_matrices_that_are_computed_apart_have_the_same_bits(monkeypatch, window
 
 def test_the_compiled_loops_are_given_the_window_as_a_bias(monkeypatch):
     def attend(qkv, ends, heads, bias):
-        """Do what ``infer.attend`` documents."""
+        """Do what ``wide.attend`` documents."""
         out, centre = [], bias.shape[1] // 2
         for start, end in zip(ends.tolist(), ends.tolist()[1:], strict=False):
             q, k, v = qkv[start:end].view(end - start, 3, heads, -1).permute(1, 2, 0, 3)
@@ -71,7 +71,7 @@ def test_the_compiled_loops_are_given_the_window_as_a_bias(monkeypatch):
             out.append((weights @ v).transpose(0, 1).reshape(end - start, -1))
         return torch.cat(out)
 
-    monkeypatch.setattr(infer, "attend", attend)
+    monkeypatch.setattr(wide, "attend", attend)
     torch.manual_seed(0)
     qkv, heads = torch.randn(sum(LENGTHS), 3 * 2 * 16), 2
     layout = RowLayout(torch.tensor(LENGTHS), Compute())
