@@ -9,7 +9,7 @@ from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.build import build
 from rankhouse.serve.host import settings
 from rankhouse.serve.host.service import open_service
-from rankhouse.serve.host.settings import demo_options, named_indexes, named_rankers, named_runs, short_name
+from rankhouse.serve.host.settings import demo_options, named_paths, named_rankers, short_name
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from rankhouse.serve.host.settings import demo_options, named_indexes, named_ran
     ],
 )
 def test_indexes_have_names(given, names):
-    assert named_indexes(given) == {name: Path(path) for name, path in names.items()}
+    assert named_paths(given, "index") == {name: Path(path) for name, path in names.items()}
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_rankers_have_names(given, name, spec):
 def test_a_path_with_an_equals_sign_is_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("a=b.run").write_text("")
-    assert named_runs(["a=b.run"]) == {"a-b": Path("a=b.run")}
+    assert named_paths(["a=b.run"], "--run") == {"a-b": Path("a=b.run")}
 
 
 def test_one_name_for_two_is_refused():
     with pytest.raises(WrongUse, match=r'"my" already names my.index.*NAME='):
-        named_indexes(["my.index", "other/my.idx"])
+        named_paths(["my.index", "other/my.idx"], "index")
 
 
 def test_a_name_is_never_empty():

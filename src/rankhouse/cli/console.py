@@ -58,20 +58,16 @@ def say(text: str) -> None:
     messages.print(text, markup=False, soft_wrap=True)
 
 
-def warn(text: str) -> None:
+def warn(text: str, kind: str = "warning") -> None:
     """Write a warning to standard error, unless this very text was written before."""
-    _once("warning", text)
+    if text not in _told:
+        _told.add(text)
+        say(f"{kind}: {text}")
 
 
 def note(text: str) -> None:
     """Write a remark to standard error, unless this very text was written before, as a warning or so."""
-    _once("note", text)
-
-
-def _once(kind: str, text: str) -> None:
-    if text not in _told:
-        _told.add(text)
-        say(f"{kind}: {text}")
+    warn(text, "note")
 
 
 def report_skips(skips: Skips, most: int = 10) -> None:
@@ -94,12 +90,6 @@ def warn_of_truncation(ranker: NeuralRanker | DuoT5Ranker, name: str) -> None:
             f"the most that {name} reads; {seen.tokens_lost:,} tokens were not read (cut smaller passages "
             "with --split)"
         )
-
-
-def emit_json(data: object) -> None:
-    """Write a machine-readable result to standard output: one indented JSON document."""
-    raw = indented_json(data).removesuffix("\n")
-    click.echo(_not_escaped_by_json.sub(lambda match: f"\\u{ord(match[0]):04x}", as_called(raw)))
 
 
 def print_table(table: Table, title: str = "") -> None:
@@ -127,8 +117,9 @@ def show(answer: CommandResult, *, as_json: bool) -> None:
     """Show an answer: to a machine on standard output, or to a person."""
     for warning in answer.warnings:
         warn(warning)
-    if as_json:
-        emit_json(answer.facts)
+    if as_json:  # one indented document
+        raw = as_called(indented_json(answer.facts).removesuffix("\n"))
+        click.echo(_not_escaped_by_json.sub(lambda match: f"\\u{ord(match[0]):04x}", raw))
     else:
         for table in answer.tables:
             print_table(table)

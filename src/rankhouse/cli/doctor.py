@@ -63,23 +63,27 @@ def check_cache(path: Path, facts: dict[str, str]) -> None:
         }
 
 
-def check_vectors(index: Index, facts: dict[str, str], faults: list[str]) -> None:
-    """Check every folder of vectors, and measure its structures."""
-    for manifest in sorted((index.path / "vectors").glob(f"*/{MANIFEST}")):
-        name = manifest.parent.name
-        try:
-            vectors = Vectors.open(manifest.parent)
-            vectors.verify()
-            state = vectors.state
-            facts[f"vectors {name}"] = (
-                f"{len(vectors):,} of {vectors.dimension} numbers ({state.dtype}, {state.similarity}, split "
-                f"{state.policy})"
-            )
-            vectors.require(documents=len(index), collection=index.fingerprint)
-            for structure in structures(vectors):
-                facts[f"vectors {name}, {structure}"] = _recall(vectors, structure)
-        except RankhouseError as error:
-            faults.append(str(error))
+def check_encoded(index: Index, facts: dict[str, str], faults: list[str]) -> None:
+    """Check every folder of vectors and of impacts, and measure structures of vectors."""
+    for check in (_vectors, _impacts):
+        for manifest in sorted(index.path.glob(f"{check.__name__[1:]}/*/{MANIFEST}")):
+            try:
+                check(index, manifest.parent, facts)
+            except RankhouseError as error:
+                faults.append(str(error))
+
+
+def _vectors(index: Index, folder: Path, facts: dict[str, str]) -> None:
+    vectors = Vectors.open(folder)
+    vectors.verify()
+    state = vectors.state
+    facts[f"vectors {folder.name}"] = (
+        f"{len(vectors):,} of {vectors.dimension} numbers ({state.dtype}, {state.similarity}, split "
+        f"{state.policy})"
+    )
+    vectors.require(documents=len(index), collection=index.fingerprint)
+    for structure in structures(vectors):
+        facts[f"vectors {folder.name}, {structure}"] = _recall(vectors, structure)
 
 
 def _recall(vectors: Vectors, structure: str) -> str:
@@ -90,24 +94,19 @@ def _recall(vectors: Vectors, structure: str) -> str:
     return f"recall@10 {share:.4f} of exact search, asked for stored vectors"
 
 
-def check_impacts(index: Index, facts: dict[str, str], faults: list[str]) -> None:
-    """Check every folder of impacts; see :func:`check_vectors`."""
-    for manifest in sorted((index.path / "impacts").glob(f"*/{MANIFEST}")):
-        try:
-            impacts = Impacts.open(manifest.parent)
-            impacts.verify()
-            PackedImpacts(impacts).verify()
-            state = impacts.state
-            facts[f"impacts {manifest.parent.name}"] = (
-                f"{state.entries:,} of {state.vocabulary:,} words (float32, split {state.policy})"
-            )
-            impacts.require(documents=len(index), collection=index.fingerprint)
-        except RankhouseError as error:
-            faults.append(str(error))
+def _impacts(index: Index, folder: Path, facts: dict[str, str]) -> None:
+    impacts = Impacts.open(folder)
+    impacts.verify()
+    PackedImpacts(impacts).verify()
+    state = impacts.state
+    facts[f"impacts {folder.name}"] = (
+        f"{state.entries:,} of {state.vocabulary:,} words (float32, split {state.policy})"
+    )
+    impacts.require(documents=len(index), collection=index.fingerprint)
 
 
 def check_kept(index: Index, facts: dict[str, str], faults: list[str]) -> None:
-    """Check every folder of kept passages; see :func:`check_vectors`."""
+    """Check every folder of kept passages."""
     try:
         there = open_all(index.path)
     except RankhouseError as error:

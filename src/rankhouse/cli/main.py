@@ -103,6 +103,7 @@ RENAMED = {
 """Old name -> new one; the old names work in this version, and are not listed."""
 
 _AGAIN = 0.02  # seconds after which a signal that fell into a callback is raised again
+_MOST = 2_000  # characters of an error
 
 
 class Commands(click.Group):
@@ -255,7 +256,9 @@ def main() -> None:
         console.say("interrupted")
         sys.exit(130)
     except RankhouseError as error:
-        console.say(f"rankhouse: {_shortened(str(error))}")
+        text = str(error)  # which may quote a file's content at length
+        more = f" ... ({len(text) - _MOST:,} characters more)" if len(text) > _MOST else ""
+        console.say(f"rankhouse: {text[:_MOST]}{more}")
         sys.exit(2 if isinstance(error, WrongUse | MissingExtra) else 1)
     except BrokenPipeError:
         # The reader of our output (head, less) has gone: nothing is wrong, and nothing more can be said.
@@ -282,11 +285,6 @@ def _signal_of(kind: type[BaseException]) -> int | None:
     if issubclass(kind, KeyboardInterrupt):
         return signal.SIGINT
     return signal.SIGTERM if issubclass(kind, Termination) else None
-
-
-def _shortened(text: str, most: int = 2_000) -> str:
-    """Cut a message that quotes a file's content at length."""
-    return text if len(text) <= most else f"{text[:most]} ... ({len(text) - most:,} characters more)"
 
 
 def _is_memory(error: Exception) -> bool:

@@ -214,12 +214,10 @@ def _reads(parameter: click.Parameter, value: object, path: Path) -> bool:
         return False
     several = value if isinstance(value, tuple) else (value,)
     words = [str(one) for one in several if isinstance(one, str | Path)]
-    return any(_is_same(name, path) for word in words for name in (word, *quoted(word)))
-
-
-def _is_same(name: str, path: Path) -> bool:
-    with suppress(OSError, ValueError):  # a rule, a question: no name that a file could have
-        return path.samefile(name)
+    for name in (name for word in words for name in (word, *quoted(word))):
+        with suppress(OSError, ValueError):  # a rule, a question: no name that a file could have
+            if path.samefile(name):
+                return True
     return False
 
 

@@ -301,7 +301,7 @@ def paired_wins(first: Run, second: Run, qrels: Qrels, names: tuple[str, str], r
         )
     for run, name in zip((first, second), names, strict=True):
         warn_of_mismatch({q: run[q].doc_ids for q in run}, name, qrels, "the judgements", documents=NOTHING)
-    scores = {query_id: _top_score(first, query_id) for query_id in judged}
+    scores = {q: float(first[q].scores[0]) if q in first and len(first[q]) else -math.inf for q in judged}
     order = sorted(judged, key=lambda query_id: -scores[query_id])
     tops = [{q: run[q].doc_ids[:1] for q in run} for run in (first, second)]
     right = [[bool(relevant(qrels, q).intersection(top.get(q, ()))) for top in tops] for q in order]
@@ -355,10 +355,6 @@ def record(wins: PairedWins) -> dict[str, object]:
 
 def _kinds(wins: PairedWins) -> tuple[str, str, str, str]:
     return "both wrong", f"only {wins.first} right", f"only {wins.second} right", "both right"
-
-
-def _top_score(run: Run, query_id: str) -> float:
-    return float(run[query_id].scores[0]) if query_id in run and run[query_id].doc_ids else -math.inf
 
 
 def _count(right: list[list[bool]]) -> WinCounts:

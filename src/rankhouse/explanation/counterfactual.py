@@ -88,13 +88,8 @@ class _Search:
         options: ExplainOptions | None,
     ) -> None:
         options = options or ExplainOptions()
-        self._ranker, self._query, self._document, self._split, self._pool = (
-            ranker,
-            query,
-            document,
-            split,
-            pool,
-        )
+        self._ranker, self._query, self._document = ranker, query, document
+        self._split, self._pool = split, pool
         self._scale = pool.check(ranker)
         self._passage_scores: dict[Passage, float] = {}
         n_passages = len(self._passages(document))

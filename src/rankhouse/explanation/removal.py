@@ -21,15 +21,8 @@ import numpy as np
 
 from rankhouse.core.nouns import Pair, Ranker, fingerprint_of
 from rankhouse.core.scores import Doubles, base_of, scale_of
+from rankhouse.explanation import methods
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
-from rankhouse.explanation.methods import (
-    ExplainOptions,
-    characters_read,
-    family_of,
-    finite_scores,
-    reads_words,
-    with_text,
-)
 from rankhouse.explanation.units import (
     NO_WORDS,
     UNREAD_LISTED,
@@ -57,13 +50,13 @@ class Removal:
     variants: tuple[Pair, ...]  # n pairs, each without one unit, to be scored
 
     @classmethod
-    def of(cls, ranker: Ranker, pair: Pair, options: ExplainOptions) -> Removal:
+    def of(cls, ranker: Ranker, pair: Pair, options: methods.ExplainOptions) -> Removal:
         """Cut what a ranker reads of a passage into units."""
-        text, end = pair.passage.text, characters_read(ranker, pair)
+        text, end = pair.passage.text, methods.characters_read(ranker, pair)
         unit = options.unit or unit_for(ranker, text[:end])
         read, unread = cut(text, units_of(text, unit), end)
         units = joined(text, read, most_units(text[:end], options.passes))
-        variants = (with_text(pair, without(text, units, {at})) for at in range(len(units)))
+        variants = (methods.with_text(pair, without(text, units, {at})) for at in range(len(units)))
         return cls(unit, tuple(units), tuple(unread), tuple(variants))
 
     def read_text(self, index: int, score: float, effects: Doubles) -> ReadText:
@@ -91,7 +84,7 @@ class Removal:
         return (*notes, *limit_notes(sizes, len(self.unread), self.unit))
 
 
-def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
+def explain_removal(ranker: Ranker, pair: Pair, options: methods.ExplainOptions) -> Explanation:
     """Explain a score by what it loses when a sentence or word of the passage is left out.
 
     Each part is one unit's effect; the part "rest" is what all effects leave of the score. n units take
@@ -102,7 +95,7 @@ def explain_removal(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
         MissingExtra: The package that finds sentences is not installed.
     """
     removal = Removal.of(ranker, pair, options)
-    scores = finite_scores(ranker, [pair, *removal.variants])
+    scores = methods.finite_scores(ranker, [pair, *removal.variants])
     score, effects = float(scores[0]), scores[0] - scores[1:]
     note = "not due to any one alone: the score without them all, and what several do together"
     rest = Part(REST, score - math.fsum(effects), note)
@@ -128,8 +121,8 @@ def unit_for(ranker: Ranker, text: str) -> str:
     "word" for rankers that know words apart, for single sentences, and for short texts before a black box;
     else "sentence".
     """
-    is_short = not family_of(ranker) and len(text.split()) <= _SHORT
-    return "word" if reads_words(ranker) or is_short or len(sentences_of(text)) < 2 else "sentence"
+    is_short = not methods.family_of(ranker) and len(text.split()) <= _SHORT
+    return "word" if methods.reads_words(ranker) or is_short or len(sentences_of(text)) < 2 else "sentence"
 
 
 def limit_notes(read: int, unread: int, unit: str) -> list[str]:
@@ -165,7 +158,7 @@ _SHAPLEY = (
 )
 
 
-def explain_shapley(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Explanation:
+def explain_shapley(ranker: Ranker, pair: Pair, options: methods.ExplainOptions) -> Explanation:
     """Explain a score by the Shapley value of each query word, and of the passage by removal.
 
     The parts sum to the score: the empty query's own score is the part "no words". Of more than 10 words,
@@ -181,11 +174,11 @@ def explain_shapley(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
     notes = [_SHAPLEY]
     if len(players) < len(words):
         notes.append(f"The query has {len(words)} words; neighbours were joined to {len(players)} blocks.")
-    read = with_text(pair, pair.passage.text[: characters_read(ranker, pair)])
+    read = methods.with_text(pair, pair.passage.text[: methods.characters_read(ranker, pair)])
     fewer = [read._replace(query=pair.query._replace(text=text)) for text in subsets(query, players)[:-1]]
     asked = [*fewer, pair]
     removal = Removal.of(ranker, pair, options)
-    scores = finite_scores(ranker, [*asked, *removal.variants])
+    scores = methods.finite_scores(ranker, [*asked, *removal.variants])
     worth = scores[: len(asked)]
     effects = worth[-1] - scores[len(asked) :]
     return Explanation(

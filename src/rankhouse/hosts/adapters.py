@@ -26,10 +26,7 @@ from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, RankhouseE
 from rankhouse.core.nouns import Document, Documents, FloatArray, Query, Ranker
 from rankhouse.core.run import Run
 from rankhouse.index import index as stored
-from rankhouse.index.dense.exact import Searcher
-from rankhouse.index.impacts.impacts import QueryWeigher
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
-from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
 from rankhouse.io.files import PathLike, as_path, wrong_kind
 from rankhouse.systems.execution import Execution, open_index
 from rankhouse.systems.notation import system as as_system
@@ -91,52 +88,39 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, released[0].split("."))) if released else ()
 
 
+def _once(name: str, key: Callable[[Any], object] = lambda stage: stage) -> Callable[..., Any]:
+    """Return a method that opens something of a stage, once for all executions with the same ``held``."""
+    opens = getattr(Execution, name)
+
+    def opened(self: _OngoingExecution, stage: Any, *more: Any) -> Any:  # noqa: ANN401 - as the base class
+        place = name, key(stage)
+        if place not in self.held:
+            self.held[place] = opens(self, stage, *more)
+        return self.held[place]
+
+    return opened
+
+
 class _OngoingExecution(Execution):
     """An execution whose rankers and vectors were opened by earlier ones."""
 
-    def __init__(self, index: AnyIndex, queries: Sequence[Query], open_parts: OpenParts) -> None:
-        super().__init__(index, queries)
-        self._open = open_parts
-
-    def ranker(self, stage: Stage) -> Any:  # noqa: ANN401 - as the base class
-        """Open the ranker of a stage, once for all executions."""
-        key = stage.ranker, stage.precision
-        if key not in self._open.rankers:
-            self._open.rankers[key] = super().ranker(stage)
-        return self._open.rankers[key]
-
-    def impacts(self, stage: Sparse) -> AnyImpactSearcher:
-        """Open the impacts of a first stage, once for all executions."""
-        if stage not in self._open.impacts:
-            self._open.impacts[stage] = super().impacts(stage)
-        return self._open.impacts[stage]
-
-    def weigher(self, stage: Sparse, impacts: AnyImpacts) -> QueryWeigher:
-        """Open what weighs queries, once for all executions."""
-        if stage not in self._open.weighers:
-            self._open.weighers[stage] = super().weigher(stage, impacts)
-        return self._open.weighers[stage]
-
-    def searcher(self, stage: Dense) -> Searcher:
-        """Open the vectors of a first stage, once for all executions."""
-        if stage not in self._open.searchers:
-            self._open.searchers[stage] = super().searcher(stage)
-        return self._open.searchers[stage]
+    held: dict[object, Any]
+    ranker = _once("ranker", lambda stage: (stage.ranker, stage.precision))
+    impacts, weigher, searcher = map(_once, ("impacts", "weigher", "searcher"))
 
 
 class OpenParts:
     """What stays open between the calls of a host."""
 
     def __init__(self) -> None:
-        self.rankers: dict[Any, Any] = {}
-        self.searchers: dict[Dense, Searcher] = {}
-        self.impacts: dict[Sparse, AnyImpactSearcher] = {}
-        self.weighers: dict[Sparse, QueryWeigher] = {}
+        self._held: dict[object, Any] = {}
 
     def run(self, system: System, queries: Sequence[Query], index: AnyIndex) -> Run:
         """Rank by a system, as ``rankhouse search --system`` does."""
         with _ONE_AT_A_TIME:
-            return _OngoingExecution(index, queries, self).run(system)
+            work = _OngoingExecution(index, queries)
+            work.held = self._held
+            return work.run(system)
 
 
 class OpenSystem:

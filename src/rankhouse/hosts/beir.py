@@ -11,13 +11,7 @@ from typing import Any, Final
 
 from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document, FloatArray
-from rankhouse.hosts.adapters import (
-    OpenRanker,
-    RankerLike,
-    TemporarySystem,
-    checked_text,
-    own_or_numbered,
-)
+from rankhouse.hosts import adapters
 from rankhouse.io.inputs import as_queries
 from rankhouse.systems.system import System
 
@@ -37,8 +31,8 @@ class CrossEncoder:
 
     num_labels: Final = 1
 
-    def __init__(self, ranker: RankerLike) -> None:
-        self._open = OpenRanker(ranker)
+    def __init__(self, ranker: adapters.RankerLike) -> None:
+        self._open = adapters.OpenRanker(ranker)
         self.evaluations: dict[str, dict[str, float]] = {}
 
     def predict(self, sentences: Sequence[Sequence[str]], **options: object) -> FloatArray:
@@ -74,8 +68,8 @@ class CrossEncoder:
             options: As for ``predict``.
         """
         del options
-        ids = own_or_numbered([None] * len(documents), "")
-        texts = [checked_text(text, f"document {place:,}") for place, text in enumerate(documents)]
+        ids = adapters.own_or_numbered([None] * len(documents), "")
+        texts = [adapters.checked_text(text, f"document {place:,}") for place, text in enumerate(documents)]
         order = self._open.order(query, list(map(Document, ids, texts)), top_k)
         return [
             {"corpus_id": place, "score": score, **({"text": texts[place]} if return_documents else {})}
@@ -103,7 +97,7 @@ def _pair(place: int, given: Sequence[str]) -> tuple[str, str]:
     if isinstance(given, str) or len(given) != 2:
         raise BadData(f"pair {place:,} is {given!r:.80}; give [query, text]")
     query, text = given
-    return checked_text(query, f"the query of pair {place:,}"), checked_text(
+    return adapters.checked_text(query, f"the query of pair {place:,}"), adapters.checked_text(
         text, f"the text of pair {place:,}"
     )
 
@@ -117,7 +111,7 @@ class Search:
     """
 
     def __init__(self, system: str | System, analyzer: str = "english") -> None:
-        self._system = TemporarySystem(system, analyzer)
+        self._system = adapters.TemporarySystem(system, analyzer)
         self._indexed: int | None = None
 
     def search(
@@ -146,7 +140,7 @@ class Search:
 
 def _document(doc_id: object, fields: Mapping[str, Any]) -> Document:
     text, title = (
-        checked_text(fields.get(name) or "", f'the "{name}" of document "{doc_id}"')
+        adapters.checked_text(fields.get(name) or "", f'the "{name}" of document "{doc_id}"')
         for name in ("text", "title")
     )
-    return Document(checked_text(doc_id, "the id of a document"), text, title)
+    return Document(adapters.checked_text(doc_id, "the id of a document"), text, title)

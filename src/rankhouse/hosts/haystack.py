@@ -10,22 +10,13 @@ from typing import Any
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document as OwnDocument
-from rankhouse.hosts.adapters import (
-    OpenRanker,
-    OpenSystem,
-    RankerLike,
-    check_scores,
-    checked_ids,
-    checked_text,
-    count,
-    host,
-)
+from rankhouse.hosts import adapters
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.io.files import PathLike
 from rankhouse.systems.stage import Live, Stage
 from rankhouse.systems.system import Reranked, System
 
-with host("haystack", "3.0", "haystack-ai"):
+with adapters.host("haystack", "3.0", "haystack-ai"):
     from haystack import Document, component, default_to_dict
 
 
@@ -40,7 +31,7 @@ class RankhouseRetriever:
     """
 
     def __init__(self, system: str | System, index: AnyIndex | PathLike, top_k: int = 10) -> None:
-        self._open, self.top_k = OpenSystem(system, index), count(top_k)
+        self._open, self.top_k = adapters.OpenSystem(system, index), adapters.count(top_k)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a pipeline is saved as.
@@ -78,8 +69,8 @@ class RankhouseRanker:
         top_k: How many of the best are kept; None for all.
     """
 
-    def __init__(self, ranker: RankerLike, top_k: int | None = None) -> None:
-        self._open, self.top_k = OpenRanker(ranker), top_k
+    def __init__(self, ranker: adapters.RankerLike, top_k: int | None = None) -> None:
+        self._open, self.top_k = adapters.OpenRanker(ranker), top_k
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a pipeline is saved as.
@@ -106,9 +97,11 @@ class RankhouseRanker:
             BadData: A document without text, or with a score that is no number.
             DuplicateId: Two documents have one id.
         """
-        ids = checked_ids([one.id for one in documents], 'the "id" of the documents')
-        check_scores([one.score for one in documents], 'the "score" of the documents')
-        texts = [checked_text(one.content, f'the "content" of document "{one.id}"') for one in documents]
+        ids = adapters.checked_ids([one.id for one in documents], 'the "id" of the documents')
+        adapters.check_scores([one.score for one in documents], 'the "score" of the documents')
+        texts = [
+            adapters.checked_text(one.content, f'the "content" of document "{one.id}"') for one in documents
+        ]
         order = self._open.order(
             query, list(map(OwnDocument, ids, texts)), self.top_k if top_k is None else top_k
         )

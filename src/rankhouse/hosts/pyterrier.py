@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import nan
 from typing import Any
 
@@ -17,24 +17,13 @@ from rankhouse.core.errors import BadData
 from rankhouse.core.frames import as_id
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
-from rankhouse.hosts.adapters import (
-    OpenRanker,
-    OpenSystem,
-    RankerLike,
-    as_any_index,
-    check_scores,
-    checked_ids,
-    checked_text,
-    count,
-    host,
-    texts_of_ids,
-)
+from rankhouse.hosts import adapters
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.io.files import PathLike
 from rankhouse.io.inputs import as_list
 from rankhouse.systems.system import FOUND, FirstStage, Reranked, System
 
-with host("pyterrier", "1.1", "pyterrier", "python-terrier"):
+with adapters.host("pyterrier", "1.1", "pyterrier", "python-terrier"):
     import pandas as pd
     import pyterrier as pt
 
@@ -60,7 +49,7 @@ class Retriever(pt.Transformer):
     """
 
     def __init__(self, system: str | System, index: AnyIndex | PathLike) -> None:
-        self._open = OpenSystem(system, index)
+        self._open = adapters.OpenSystem(system, index)
 
     @property
     def system(self) -> System:
@@ -103,7 +92,7 @@ class Retriever(pt.Transformer):
         """Return the retriever that finds only the best k, which ``retriever % k`` becomes."""
         if isinstance(self.system, FirstStage) and k >= FOUND:
             return self
-        return self._with(self.system % count(k))
+        return self._with(self.system % adapters.count(k))
 
     def fuse_right(self, right: pt.Transformer) -> Retriever | None:
         """Return the retriever that this one and a reranker on the same index are together."""
@@ -130,8 +119,8 @@ class Reranker(pt.Transformer):
         index: Where the texts are; None where the frame has a column "text", perhaps a "title", too.
     """
 
-    def __init__(self, ranker: RankerLike, index: AnyIndex | PathLike | None = None) -> None:
-        self._open = OpenRanker(ranker, index)
+    def __init__(self, ranker: adapters.RankerLike, index: AnyIndex | PathLike | None = None) -> None:
+        self._open = adapters.OpenRanker(ranker, index)
         self.stage, self.index = self._open.stage, self._open.index
 
     @property
@@ -163,7 +152,8 @@ class Reranker(pt.Transformer):
         if self.index is not None:
             reranked = self._open.rerank(run, queries)
         else:
-            reranked = _without_query(self._open.rerank(_with_query(run), queries, _own_texts(inp, rows)))
+            reranked = self._open.rerank(_renamed(run, _name), queries, _own_texts(inp, rows))
+            reranked = _renamed(reranked, lambda _, name: name.rpartition("\0")[0])
         order = [rows[query_id, doc_id] for query_id in reranked for doc_id in reranked[query_id].doc_ids]
         left = inp.drop(columns=[name for name in _RANKED if name in inp])
         return _ranked(left.iloc[order].reset_index(drop=True), reranked, list(reranked))
@@ -178,7 +168,7 @@ class TextLoader(pt.Transformer):
     """
 
     def __init__(self, index: AnyIndex | PathLike, fields: str | Sequence[str] = "*") -> None:
-        self.index = as_any_index(index)
+        self.index = adapters.as_any_index(index)
         self.fields = (
             ["text", "title"] if fields == "*" else [fields] if isinstance(fields, str) else list(fields)
         )
@@ -243,12 +233,16 @@ class Indexer(pt.Indexer):
         if missing := [name for name in ("docno", *self.fields) if name not in given]:
             raise BadData(f'document {place:,} has no "{missing[0]}"; it has {", ".join(map(str, given))}')
         where = f'of document {place:,}, docno "{given["docno"]}",'
-        text = " ".join(checked_text(given[name], f'the "{name}" {where}') for name in self.fields)
+        text = " ".join(adapters.checked_text(given[name], f'the "{name}" {where}') for name in self.fields)
         title = (
-            "" if "title" in self.fields else checked_text(given.get("title") or "", f'the "title" {where}')
+            ""
+            if "title" in self.fields
+            else adapters.checked_text(given.get("title") or "", f'the "title" {where}')
         )
         rest = {name: value for name, value in given.items() if name not in {"docno", "title", *self.fields}}
-        return Document(checked_text(as_id(given["docno"]), f'the "docno" {where}'), text, title, rest)
+        return Document(
+            adapters.checked_text(as_id(given["docno"]), f'the "docno" {where}'), text, title, rest
+        )
 
 
 def _require(inp: pd.DataFrame, of: pt.Transformer, what: str, **needed: Sequence[str]) -> None:
@@ -275,17 +269,17 @@ def _require(inp: pd.DataFrame, of: pt.Transformer, what: str, **needed: Sequenc
 
 
 def _ids(inp: pd.DataFrame, column: str) -> list[str]:
-    return texts_of_ids(map(as_id, inp[column]), f'the column "{column}"')
+    return adapters.texts_of_ids(map(as_id, inp[column]), f'the column "{column}"')
 
 
 def _queries(inp: pd.DataFrame, *, repeated: bool = False) -> list[Query]:
     """Return the queries of a frame, one a row, or repeated in every row of their documents."""
     rows = [
-        Query(one, checked_text(text, f'the column "query" of qid "{one}"'))
+        Query(one, adapters.checked_text(text, f'the column "query" of qid "{one}"'))
         for one, text in zip(_ids(inp, "qid"), inp["query"], strict=True)
     ]
     if not repeated:
-        checked_ids([query.id for query in rows], 'the column "qid"')
+        adapters.checked_ids([query.id for query in rows], 'the column "qid"')
         return rows
     queries: dict[str, Query] = {}
     for query in rows:
@@ -299,13 +293,15 @@ def _as_run(inp: pd.DataFrame, qids: list[Any], docnos: list[Any]) -> Run:
     name = next((name for name in _RANKED if name in inp), None)
     given = range(len(inp)) if name is None else inp[name]
     numbers = [nan if number is None or number is pd.NA else number for number in given]
-    check_scores(numbers, f'the column "{name}"')
+    adapters.check_scores(numbers, f'the column "{name}"')
     sign = 1 if name == "score" else -1
     by_query: dict[str, list[int]] = {}
     for row, query_id in enumerate(qids):
         by_query.setdefault(query_id, []).append(row)
     ids = {
-        query_id: checked_ids([docnos[row] for row in rows], f'the column "docno" of qid "{query_id}"')
+        query_id: adapters.checked_ids(
+            [docnos[row] for row in rows], f'the column "docno" of qid "{query_id}"'
+        )
         for query_id, rows in by_query.items()
     }
     scores = [np.array([sign * numbers[row] for row in rows], np.float32) for rows in by_query.values()]
@@ -327,21 +323,15 @@ def _own_texts(inp: pd.DataFrame, rows: Iterable[tuple[str, str]]) -> dict[str, 
     for (query_id, doc_id), *texts in zip(rows, inp["text"], titles, strict=True):
         named = zip(("text", "title"), texts, strict=True)
         where = f'of docno "{doc_id}", qid "{query_id}",'
-        text, title = (checked_text(one, f'the column "{column}" {where}') for column, one in named)
+        text, title = (adapters.checked_text(one, f'the column "{column}" {where}') for column, one in named)
         name = _name(query_id, doc_id)
         documents[name] = Document(name, text, title)
     return documents
 
 
-def _with_query(run: Run) -> Run:
-    """Give documents the names of their texts."""
-    names = [[_name(query_id, doc_id) for doc_id in run[query_id].doc_ids] for query_id in run]
-    return Run.from_columns(list(run), names, [run[query_id].scores for query_id in run])
-
-
-def _without_query(run: Run) -> Run:
-    """Give documents their own ids back."""
-    names = [[name.rpartition("\0")[0] for name in run[query_id].doc_ids] for query_id in run]
+def _renamed(run: Run, name: Callable[[str, str], str]) -> Run:
+    """Give documents other ids, made of the query's and their own."""
+    names = [[name(query_id, doc_id) for doc_id in run[query_id].doc_ids] for query_id in run]
     return Run.from_columns(list(run), names, [run[query_id].scores for query_id in run])
 
 

@@ -36,18 +36,7 @@ with needs("sentence-transformers", "rankhouse.hosts.sentence_transformers"):
     from tokenizers import Tokenizer
     from torch import Tensor, nn
 
-    from rankhouse.hosts.checkpoints import (
-        CONFIG,
-        MODULES,
-        bi_encoder,
-        described_files,
-        late_interaction,
-        layer_files,
-        pooling_files,
-        reader_files,
-        reading,
-        sparse_encoder,
-    )
+    from rankhouse.hosts import checkpoints
     from rankhouse.models.prompts import PromptReader
     from rankhouse.training.folder import COMMAND, SETTINGS
 
@@ -132,7 +121,7 @@ def _cross_encoder(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a CrossEncod
     if "NextSentencePrediction" in architecture:
         architecture = architecture.replace("NextSentencePrediction", "SequenceClassification")
         weights = {k.replace("cls.seq_relationship.", "classifier."): v for k, v in weights.items()}
-    files = reader_files(
+    files = checkpoints.reader_files(
         model,
         architectures=[architecture],
         id2label={"0": "LABEL_0"},
@@ -162,9 +151,11 @@ def _scored_chain(model: Any, activation: str) -> dict[str, Any]:  # noqa: ANN40
         for name, rows in last.named_parameters():
             setattr(last, name, nn.Parameter(_one_row(rows.data, policy["scale"])))
     names = [("", "Transformer")]
-    files = pooling_files(policy, network.config.hidden_size, names) | layer_files(layers, shapes, names)
+    files = checkpoints.pooling_files(policy, network.config.hidden_size, names) | checkpoints.layer_files(
+        layers, shapes, names
+    )
     files[f"{names[-1][0]}/config.json"]["module_output_name"] = "scores"
-    own = reader_files(
+    own = checkpoints.reader_files(
         model,
         architectures=[type(network.encoder).__name__],
         weights=network.encoder.state_dict(),
@@ -180,10 +171,12 @@ def _scores_said(
 ) -> dict[str, Any]:
     """Return the files that say which modules a cross-encoder has, and what it makes of their number."""
     prompt = model.policy.get("query_prompt") or ""
-    kinds = [(folder, (_SCORES if kind == "LogitScore" else MODULES) + kind) for folder, kind in names]
-    files = described_files({"query_prompt": prompt, "passage_prompt": ""}, kinds)
-    files["sentence_bert_config.json"] = reading(model.policy) | {"transformer_task": task}
-    files[CONFIG] = {
+    kinds = [
+        (folder, (_SCORES if kind == "LogitScore" else checkpoints.MODULES) + kind) for folder, kind in names
+    ]
+    files = checkpoints.described_files({"query_prompt": prompt, "passage_prompt": ""}, kinds)
+    files["sentence_bert_config.json"] = checkpoints.reading(model.policy) | {"transformer_task": task}
+    files[checkpoints.CONFIG] = {
         "model_type": "CrossEncoder",
         "activation_fn": activation,
         "prompts": {"query": prompt} if prompt else {},
@@ -226,7 +219,7 @@ def _causal(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a CausalRanker
             weights["score.weight"] = _one_row(rows, scale)
         changes = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}, "weights": weights}
     task = "sequence-classification" if classes else "text-generation"
-    files = reader_files(model, **changes)
+    files = checkpoints.reader_files(model, **changes)
     padding = files["tokenizer_config.json"]["pad_token"]  # by its id, classifiers find the last token
     files["config.json"]["pad_token_id"] = words.token_to_id(padding)
     if not classes:
@@ -250,15 +243,15 @@ def _monot5(model: Any) -> dict[str, Any]:  # noqa: ANN401 - a MonoT5
     if model.policy["tied"]:
         copies.add("lm_head.weight")
     weights = {name: tensor for name, tensor in own.items() if name not in copies}
-    return reader_files(model, weights=weights)
+    return checkpoints.reader_files(model, weights=weights)
 
 
 _FAMILIES: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
     "crossencoder": _cross_encoder,
     "causal": _causal,
-    "biencoder": bi_encoder,
-    "sparse": sparse_encoder,
-    "colbert": late_interaction,
+    "biencoder": checkpoints.bi_encoder,
+    "sparse": checkpoints.sparse_encoder,
+    "colbert": checkpoints.late_interaction,
     "monot5": _monot5,
 }
 """Family -> what makes the files of a model of it: path -> JSON, bytes, or tensors by name."""

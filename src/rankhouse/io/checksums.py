@@ -316,7 +316,7 @@ def content_hash(path: Path, most: int = WHOLE) -> str:
     """
     block = most // _BLOCKS
     hashed = blake2b(digest_size=8)
-    for name, file in _files(path):
+    for name, file in files_of(path):
         size = file.stat().st_size
         hashed.update(f"{name}\0{size}\0".encode("utf-8", "surrogatepass"))
         with file.open("rb") as stream:
@@ -337,8 +337,8 @@ def _existing(word: str) -> Path | None:
     return None
 
 
-def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """List the files that count, hidden ones (locks, scratch) left out; a single file has no name."""
+def files_of(path: Path) -> Iterator[tuple[str, Path]]:
+    """List the files that count, in order of name, hidden ones (locks, scratch) left out; one has no name."""
     if path.is_file():
         yield "", path
         return

@@ -200,7 +200,9 @@ def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int
 
 def line_reader(path: Path) -> Callable[[bytes, Path, int], Document]:
     """Return what reads a line of a corpus file that has one record a line."""
-    return _tsv_document if kind_of(path) == ".tsv" else _json_document
+    if kind_of(path) == ".tsv":
+        return lambda raw, at, line: Document(*_tsv_fields(raw, at, line))
+    return lambda raw, at, line: _document(_json_record(raw, at, line), at, line)
 
 
 def _json_record(raw: bytes, path: Path, line: int) -> dict[str, Any]:
@@ -208,10 +210,6 @@ def _json_record(raw: bytes, path: Path, line: int) -> dict[str, Any]:
     if is_nested_too_deep(raw, record):
         raise nested(path, line)
     return record
-
-
-def _json_document(raw: bytes, path: Path, line: int) -> Document:
-    return _document(_json_record(raw, path, line), path, line)
 
 
 def _document(record: dict[str, Any], path: Path, line: int) -> Document:
@@ -251,10 +249,6 @@ def _tsv_fields(raw: bytes, path: Path, line: int) -> tuple[str, str]:
     return checked_id(record_id, path, line), text
 
 
-def _tsv_document(raw: bytes, path: Path, line: int) -> Document:
-    return Document(*_tsv_fields(raw, path, line))
-
-
 def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") -> list[Query]:
     r"""Read queries from JSON lines, TSV or TREC topics, recognised by their content.
 
@@ -291,7 +285,9 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
         case ".parquet":
             records = tables.each_row(path, lambda row, at, line: _query(row, at, line, keys), skips)
         case "{":
-            records = each_record(lines, path, lambda raw, at, line: _json_query(raw, at, line, keys), skips)
+            records = each_record(
+                lines, path, lambda raw, at, line: _query(_json_record(raw, at, line), at, line, keys), skips
+            )
         case "<":
             from rankhouse.io import markup  # noqa: PLC0415 - as above
 
@@ -311,10 +307,6 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
     if not queries and not skips.seen:
         raise BadData("holds no query; write one per line, as JSON or as  id <tab> text", path)
     return list(queries.values())
-
-
-def _json_query(raw: bytes, path: Path, line: int, keys: tuple[str, ...]) -> Query:
-    return _query(_json_record(raw, path, line), path, line, keys)
 
 
 def _query(record: dict[str, Any], path: Path, line: int, keys: tuple[str, ...]) -> Query:

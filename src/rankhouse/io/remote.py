@@ -102,7 +102,7 @@ class Remote:
                     return {"": _file(self.fs.info(self.path, **soon))}
                 found = self.fs.find(self.path, detail=True, **soon)
             except FileNotFoundError as error:
-                if self.scheme in _WEB or _no_bucket(error):
+                if self.scheme in _WEB or _no_bucket_said(str(error)):
                     raise
                 return {}
         files = {}
@@ -196,16 +196,12 @@ def _reason(url: str, error: Exception, *, writing: bool) -> str:
     if isinstance(error, ConnectionError | TimeoutError) or any(mark in name for mark in _UNREACHED):
         return f"cannot be reached ({said}); check the network and the endpoint, then run this again"
     if isinstance(error, FileNotFoundError) and status in {0, 404}:
-        if _no_bucket(error):
+        if _no_bucket_said(str(error)):
             return f"there is no such bucket ({error}); check its name, or make it first"
         return "there is no such file or folder; check the name (it is case-sensitive)"
     if isinstance(error, ValueError) and "rotocol" in said:
         return "no file system is known for it; s3://, gs://, abfs://, https:// and fsspec's others are"
     return f"cannot be {act} ({name}: {said})"
-
-
-def _no_bucket(error: Exception) -> bool:
-    return _no_bucket_said(str(error)) is not None
 
 
 def _credentials(scheme: str) -> str:

@@ -76,7 +76,7 @@ class Output:
 
     def _pull(self, files: Listing) -> None:
         """Fetch what changed there; what a killed command left of its work stays if it goes on in it."""
-        self._known = self._read_record()
+        self._known = read_cache(self._record, dict[str, _LocalCopy]) or {}
         if not self.resumes:
             self._forget_work(files)
         total, done = sum(file.size or 0 for file in files.values()), 0
@@ -92,7 +92,8 @@ class Output:
                     done += file.size or 0
                     show(done)
             finally:
-                self._write_record()
+                self._record.parent.mkdir(parents=True, exist_ok=True)
+                self._record.write_bytes(msgspec.json.encode(self._known))
 
     def _forget_work(self, files: Listing) -> None:
         """Remove files that are not, or not like this, in the store."""
@@ -170,13 +171,6 @@ class Output:
     def _copy(self, name: str, version: str) -> _LocalCopy:
         facts = (self.work / name).stat()
         return _LocalCopy(version, facts.st_size, facts.st_mtime_ns)
-
-    def _read_record(self) -> dict[str, _LocalCopy]:
-        return read_cache(self._record, dict[str, _LocalCopy]) or {}
-
-    def _write_record(self) -> None:
-        self._record.parent.mkdir(parents=True, exist_ok=True)
-        self._record.write_bytes(msgspec.json.encode(self._known))
 
 
 def _turn(name: str) -> tuple[bool, int, str]:

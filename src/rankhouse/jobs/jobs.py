@@ -198,7 +198,8 @@ def make_shard(
             done = worker.run(wanted.shard, scratch, progress)
             seconds = round(time.perf_counter() - began, 3)
             write_json(scratch / REPORT, {"seconds": seconds, **done.facts, "warnings": list(done.warnings)})
-            files = {str(path.relative_to(scratch)): sum_of(path) for path in _written(scratch)}
+            written = sorted(path for path in scratch.rglob("*") if path.is_file())  # but for locks
+            files = {str(p.relative_to(scratch)): sum_of(p) for p in written if not p.name.endswith(".lock")}
             manifest = msgspec.structs.replace(wanted, found=dict(worker.found), files=files)
             (scratch / SHARD_MANIFEST).write_bytes(sealed(msgspec.json.encode(manifest)))
     return ShardResult(ShardFolder(folder, manifest), kept=False, reason=reason)
@@ -219,12 +220,6 @@ def _shard_at(folder: Path, wanted: ShardManifest) -> tuple[ShardFolder | None, 
 def _foreign(folder: Path) -> list[str]:
     """Name what a folder that is no shard holds; a shard may be replaced, whatever it holds."""
     return others(folder, [entry.name for entry in folder.iterdir()], (SHARD_MANIFEST,))
-
-
-def _written(folder: Path) -> list[Path]:
-    """List the files of a shard, without locks."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [path for path in files if not path.name.endswith(".lock")]
 
 
 def merge(shards: Sequence[ShardFolder], out: Path, options: MergeOptions | None = None) -> CommandResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,15 +22,8 @@ from rankhouse.jobs.jobs import MergeOptions, OfQueries, computed_by, read_repor
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pairwise import comparisons
+from rankhouse.systems import reranking
 from rankhouse.systems.rankers import ComputeOptions, is_pairwise
-from rankhouse.systems.reranking import (
-    PairwiseSystem,
-    RerankedRun,
-    RerankOptions,
-    open_reranker,
-    ranker_tag,
-    rerank_with,
-)
 
 if TYPE_CHECKING:
     from rankhouse.models.duot5 import DuoT5Ranker
@@ -45,7 +38,7 @@ _COUNTS: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class RerankJob(OfQueries, RerankOptions, ComputeOptions):
+class RerankJob(OfQueries, reranking.RerankOptions, ComputeOptions):
     """The options of ``rankhouse rerank``."""
 
     command: ClassVar[str] = "rerank"
@@ -103,8 +96,8 @@ class RerankWorker:
         self._queries = read_queries(job.queries, field=job.field)
         require_texts([q for q in self._run if len(self._run[q].scores)], by_id(self._queries))
         self._chooser: dict[str, str] = {}
-        self._opened = opened = open_reranker(job.ranker, job)
-        if isinstance(opened, PairwiseSystem):
+        self._opened = opened = reranking.open_reranker(job.ranker, job)
+        if isinstance(opened, reranking.PairwiseSystem):
             self.ranker, self.total = opened.ranker, comparisons(self._run, job.depth)
             if (chooser := opened.plan(job).chooser) is not None:  # what is wrong is said before any work
                 self._chooser = {"weights of the passages' ranker": fingerprint_of(chooser)}
@@ -113,8 +106,8 @@ class RerankWorker:
             self.total = sum(min(job.depth, len(ranking.doc_ids)) for ranking in self._run.values())
         self._store = ""
 
-    def _rerank(self, run: Run, asked: Sequence[Query], show: Progress) -> RerankedRun:
-        return rerank_with(self._opened, run, asked, self._index, options=self._job, progress=show)
+    def _rerank(self, run: Run, asked: Sequence[Query], show: Progress) -> reranking.RerankedRun:
+        return reranking.rerank_with(self._opened, run, asked, self._index, options=self._job, progress=show)
 
     @property
     def found(self) -> Found:
@@ -150,10 +143,12 @@ class RerankWorker:
         warnings = _losses(facts, f"{seen.seen:,} {job.read}", limit, advice)
         return CommandResult({"run": str(out)} | facts, told, warnings=warnings)
 
-    def _write(self, done: RerankedRun, out: Path) -> None:
-        write_run(done.run, out, self._job.tag or ranker_tag(self.ranker))
+    def _write(self, done: reranking.RerankedRun, out: Path) -> None:
+        write_run(done.run, out, self._job.tag or reranking.ranker_tag(self.ranker))
 
-    def _report(self, done: RerankedRun, truncated: int = 0, tokens_lost: int = 0) -> dict[str, Any]:
+    def _report(
+        self, done: reranking.RerankedRun, truncated: int = 0, tokens_lost: int = 0
+    ) -> dict[str, Any]:
         """Return how a rerank went; truncated and lost were texts before it."""
         read, by_store = self.ranker.report, done.stored.scored if done.stored else 0
         facts = {"seconds": round(done.seconds, 3), "stored": by_store} | vars(done.report)
@@ -191,7 +186,7 @@ def _facts(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return how a rerank went as plain values, from the report of the whole or of its shards."""
     facts: dict[str, Any] = {name: sum(report[name] for report in reports) for name in _COUNTS}
     for name in ("unknown_ids", "without_text_ids"):
-        facts[name] = _first(one for report in reports for one in report[name])
+        facts[name] = list(dict.fromkeys(one for report in reports for one in report[name]))[:6]
     facts["queries_not_in_run"] = [one for report in reports for one in report["queries_not_in_run"]]
     facts["times"] = {query: took for report in reports for query, took in report["times"].items()}
     facts["per_query"] = _spread(facts["times"])
@@ -220,7 +215,3 @@ def _losses(
     if facts["dropped_words"]:
         warnings.append(f"{facts['dropped_words']:,} words are in no passage; --split says how many it keeps")
     return warnings
-
-
-def _first(ids: Iterable[str], most: int = 6) -> list[str]:
-    return list(dict.fromkeys(ids))[:most]

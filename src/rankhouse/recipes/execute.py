@@ -63,8 +63,8 @@ class State(msgspec.Struct, frozen=True):
 
 def standing(task: Task, out: Path, contents: Contents) -> State:
     """Return how a task stands, without doing anything."""
-    record = _finished(task, out, contents)
-    if record is not None:
+    record = read_cache(out / task.folder / DONE, Record)
+    if record is not None and _made(task, out, contents) == record.files:  # as they were left
         return State(task, "kept", record)
     return State(task, "data absent" if task.inputs.absent else "to do")
 
@@ -90,12 +90,6 @@ def carry_out(plan: RecipePlan, out: Path, contents: Contents, say: Callable[[st
             say(f"{where}: {now.state}")
         states.append(now)
     return states
-
-
-def _finished(task: Task, out: Path, contents: Contents) -> Record | None:
-    """Return the record of a finished task whose files are as they were left; None if it has to be done."""
-    record = read_cache(out / task.folder / DONE, Record)
-    return record if record is not None and _made(task, out, contents) == record.files else None
 
 
 def _made(task: Task, out: Path, contents: Contents) -> dict[str, str]:

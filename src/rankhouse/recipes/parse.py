@@ -94,7 +94,7 @@ T = TypeVar("T")
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _RANGE = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
 _MOST_VALUES = 10_000
-_PATH_SCHEMES = ("ir_datasets:", "hub:", "@", "/", "~")
+_elsewhere = re.compile("ir_datasets:|hub:|[@/~]|.*://", re.DOTALL).match
 
 
 class RecipeFile(NamedTuple):
@@ -166,17 +166,13 @@ def _change(raw: dict[str, Any], change: str, lines: RecipeLines) -> None:
     if isinstance(inside, list):
         _opened(inside, last, change)
     setting = _literal(value)
-    if keys[0] == "data" and isinstance(setting, str) and not _is_elsewhere(setting):
+    if keys[0] == "data" and isinstance(setting, str) and not _elsewhere(setting):
         setting = str(Path.cwd() / setting)
     if keys[0] == "data" and isinstance(inside.get(last), dict) and isinstance(setting, str):
         inside[last]["path"] = setting  # and keep where to get it
     else:
         inside[last] = setting
     lines.say((*place, last), f"--set {change}", by_hand=True)
-
-
-def _is_elsewhere(path: str) -> bool:
-    return path.startswith(_PATH_SCHEMES) or "://" in path
 
 
 def _opened(inside: Any, name: str | int, change: str) -> Any:  # noqa: ANN401 - anything TOML holds

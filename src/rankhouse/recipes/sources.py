@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from rankhouse.core.errors import MissingInput
+from rankhouse.io.checksums import files_of
 from rankhouse.io.decoding import read_cache
 from rankhouse.io.outputs import writing
 from rankhouse.io.providers import PUBLIC
@@ -50,7 +51,7 @@ class Contents:
         """Return relative name -> hash of every file in a folder, or of the one file under its own name."""
         if not path.is_dir():
             return {path.name: self._file(path)}
-        return {str(one.relative_to(path)): self._file(one) for one in listed(path)}
+        return {name: self._file(one) for name, one in files_of(path)}
 
     def _file(self, path: Path) -> str:
         place = str(path.resolve())
@@ -86,18 +87,9 @@ def signature(path: Path) -> Signature:
 def signatures(path: Path) -> dict[str, Signature]:
     """Return the signature of a file, or of each file of a folder."""
     try:
-        return {str(one): signature(one) for one in (listed(path) if path.is_dir() else [path])}
+        return {str(one): signature(one) for _, one in files_of(path)}
     except OSError:
         return {}
-
-
-def listed(folder: Path) -> list[Path]:
-    """List the files below a folder in order of name; nameless work of writers (.part, locks) is left out."""
-    return sorted(
-        one
-        for one in folder.rglob("*")
-        if one.is_file() and not any(part.startswith(".") for part in one.relative_to(folder).parts)
-    )
 
 
 HUB = "hub:"

@@ -26,16 +26,8 @@ import numpy as np
 from rankhouse.core import notation
 from rankhouse.core.errors import StoreFailed, WrongUse
 from rankhouse.core.nouns import Document, FloatArray
+from rankhouse.stores import store as base
 from rankhouse.stores.clients import check_name, explained, library, silent, without_user
-from rankhouse.stores.store import (
-    CONTENTS,
-    FieldStore,
-    Hits,
-    StoreContents,
-    StoreRecord,
-    read_contents,
-    uuid_of,
-)
 
 _TERMS: Final = "terms"
 _ANALYSIS: Final = {
@@ -57,7 +49,7 @@ class VectorQuery(NamedTuple):
 
 
 @dataclass(eq=False, repr=False)
-class LuceneStore(FieldStore):
+class LuceneStore(base.FieldStore):
     """An index of a search engine built on Lucene; the two engines differ in their vectors."""
 
     engine: ClassVar[str]  # the engine's name in the notation, and that of its extra
@@ -80,10 +72,10 @@ class LuceneStore(FieldStore):
         """Return the engine's own client, and what it raises."""
 
     @abstractmethod
-    def vector_field(self, contents: StoreContents) -> dict[str, Any]:
+    def vector_field(self, contents: base.StoreContents) -> dict[str, Any]:
         """Return the mapping of the field of vectors."""
 
-    def vector_settings(self, contents: StoreContents) -> dict[str, Any]:  # noqa: ARG002 - for those that need some
+    def vector_settings(self, contents: base.StoreContents) -> dict[str, Any]:  # noqa: ARG002 - for those that need some
         """Return what an index with vectors needs among its settings."""
         return {}
 
@@ -107,8 +99,8 @@ class LuceneStore(FieldStore):
         answer = self._client.indices.get_mapping(index=self.index)
         return dict(next(iter(dict(answer).values()))["mappings"])
 
-    def read(self) -> StoreContents | None:
-        return read_contents(self._mapping().get("_meta", {}).get(CONTENTS), self.name)
+    def read(self) -> base.StoreContents | None:
+        return base.read_contents(self._mapping().get("_meta", {}).get(base.CONTENTS), self.name)
 
     def count(self) -> int:
         self._client.indices.refresh(index=self.index)
@@ -120,25 +112,25 @@ class LuceneStore(FieldStore):
             raise WrongUse(f'{self.name}: has no field "{self.vector}"; name it, as in  vector="..."')
         return int(field.get("dims") or field.get("dimension") or 0)
 
-    def check(self, contents: StoreContents) -> None:
+    def check(self, contents: base.StoreContents) -> None:
         """Refuse impacts of a model that Lucene has not."""
         if contents.impacts:
             similarity_of(contents.impacts)
 
-    def create(self, contents: StoreContents) -> None:
+    def create(self, contents: base.StoreContents) -> None:
         text = {"type": "text", "analyzer": "english"}
         properties: dict[str, Any] = {"id": {"type": "keyword"}, "passage": {"type": "integer"}}
         properties |= {"title": text, "text": text}
         settings: dict[str, Any] = {"analysis": _ANALYSIS, "merge.policy.expunge_deletes_allowed": 0}
         if contents.impacts:
-            settings["similarity"] = {CONTENTS: similarity_of(contents.impacts)}
-            properties[_TERMS] = {"type": "text", "analyzer": _TERMS, "similarity": CONTENTS}
+            settings["similarity"] = {base.CONTENTS: similarity_of(contents.impacts)}
+            properties[_TERMS] = {"type": "text", "analyzer": _TERMS, "similarity": base.CONTENTS}
             properties[_TERMS] |= {"index_options": "freqs"}
         if contents.dimension:
             properties["vector"] = self.vector_field(contents)
             settings |= self.vector_settings(contents)
         mappings = {
-            "_meta": {CONTENTS: contents.to_json()},
+            "_meta": {base.CONTENTS: contents.to_json()},
             "_source": {"excludes": [_TERMS]},
             "dynamic": "strict",
             "properties": properties,
@@ -147,15 +139,17 @@ class LuceneStore(FieldStore):
             index=self.index, body={"settings": {"index": settings}, "mappings": mappings}
         )
 
-    def describe(self, contents: StoreContents) -> None:
-        self._client.indices.put_mapping(index=self.index, body={"_meta": {CONTENTS: contents.to_json()}})
+    def describe(self, contents: base.StoreContents) -> None:
+        self._client.indices.put_mapping(
+            index=self.index, body={"_meta": {base.CONTENTS: contents.to_json()}}
+        )
 
     def drop(self) -> None:
         self._is_known = False
         self._client.indices.delete(index=self.index)
 
-    def write(self, records: Sequence[StoreRecord]) -> None:
-        names = [{"index": {"_index": self.index, "_id": uuid_of(record.key)}} for record in records]
+    def write(self, records: Sequence[base.StoreRecord]) -> None:
+        names = [{"index": {"_index": self.index, "_id": base.uuid_of(record.key)}} for record in records]
         lines = zip(names, map(self._source, records), strict=True)
         answer = self._client.bulk(body=[*chain.from_iterable(lines)])
         items = [item["index"] for item in answer["items"]]
@@ -164,7 +158,7 @@ class LuceneStore(FieldStore):
             why = error.get("reason", error) if isinstance(error, Mapping) else error
             raise StoreFailed(f'{self.name}: refused document "{records[place].doc_id}": {str(why)[:300]}')
 
-    def _source(self, record: StoreRecord) -> dict[str, Any]:
+    def _source(self, record: base.StoreRecord) -> dict[str, Any]:
         source: dict[str, Any] = {"id": record.doc_id, "passage": record.passage}
         if record.passage == 0:
             source |= {"title": record.title, "text": record.text}
@@ -182,7 +176,7 @@ class LuceneStore(FieldStore):
         self._client.indices.forcemerge(index=self.index, only_expunge_deletes=True)
         self._client.indices.refresh(index=self.index)
 
-    def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
+    def nearest(self, vector: FloatArray, k: int, similarity: str) -> base.Hits:
         own = self.known()
         norm = own.largest_norm if own is not None else 0.0
         query = VectorQuery(vector, k, self.compared(similarity), norm)
@@ -194,17 +188,17 @@ class LuceneStore(FieldStore):
         some = {"bool": {"filter": [{"exists": {"field": self.vector}}]}}
         return {"query": {"script_score": {"query": some, "script": script}}}
 
-    def match(self, weights: Mapping[str, float], k: int) -> Hits:
+    def match(self, weights: Mapping[str, float], k: int) -> base.Hits:
         if not weights:
             return []
         terms = [{"term": {_TERMS: {"value": term, "boost": weight}}} for term, weight in weights.items()]
         return self._search({"query": {"bool": {"should": terms}}}, k)
 
-    def search_text(self, text: str, k: int) -> Hits:
+    def search_text(self, text: str, k: int) -> base.Hits:
         fields = [name for name in (self.title, self.text) if name]
         return self._search({"query": {"multi_match": {"query": text, "fields": fields}}}, k)
 
-    def _search(self, body: dict[str, Any], k: int) -> Hits:
+    def _search(self, body: dict[str, Any], k: int) -> base.Hits:
         return [(self._id_of(hit), float(hit["_score"])) for hit in self._hits(body, k)]
 
     def _hits(self, body: dict[str, Any], k: int, fields: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -221,7 +215,7 @@ class LuceneStore(FieldStore):
         title, text, own = self.title, self.text, self.known()
         where: dict[str, Any] = {"terms": {self.key: list(doc_ids)}}
         if own is not None or not self.key:
-            ids = [uuid_of(f"0/{doc_id}") if own else doc_id for doc_id in doc_ids]
+            ids = [base.uuid_of(f"0/{doc_id}") if own else doc_id for doc_id in doc_ids]
             where = {"ids": {"values": ids}}
         for hit in self._hits({"query": {"bool": {"filter": [where]}}}, len(doc_ids), (title, text)):
             source = hit.get("_source", {})
@@ -275,14 +269,14 @@ class OpenSearch(LuceneStore):
         faults = (client.exceptions.OpenSearchException, ValueError)
         return client.OpenSearch(self.where, timeout=120, **access), faults
 
-    def vector_field(self, contents: StoreContents) -> dict[str, Any]:
+    def vector_field(self, contents: base.StoreContents) -> dict[str, Any]:
         field: dict[str, Any] = {"type": "knn_vector", "dimension": contents.dimension}
         if contents.structure == "hnsw":
             space = "l2" if contents.similarity == "l2" else "innerproduct"
             field["method"] = {"name": "hnsw", "engine": "faiss", "space_type": space}
         return field
 
-    def vector_settings(self, contents: StoreContents) -> dict[str, Any]:
+    def vector_settings(self, contents: base.StoreContents) -> dict[str, Any]:
         return {"knn": contents.structure == "hnsw"}
 
     def vector_search(self, query: VectorQuery) -> dict[str, Any]:
@@ -324,7 +318,7 @@ class Elasticsearch(LuceneStore):
         faults = (client.ApiError, client.TransportError, client.SerializationError, ValueError)
         return client.Elasticsearch(self.where, request_timeout=120, **access), faults
 
-    def vector_field(self, contents: StoreContents) -> dict[str, Any]:
+    def vector_field(self, contents: base.StoreContents) -> dict[str, Any]:
         field = {"type": "dense_vector", "dims": contents.dimension, "index": contents.structure == "hnsw"}
         if contents.structure == "hnsw":
             similarity = "l2_norm" if contents.similarity == "l2" else "max_inner_product"

@@ -21,25 +21,15 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.io.outputs import check_own_folder
 from rankhouse.stores import clients
-from rankhouse.stores.store import (
-    CONTENTS,
-    DIMENSIONS,
-    NOTHING,
-    FieldStore,
-    Hits,
-    StoreContents,
-    StoreRecord,
-    read_contents,
-    sparse,
-)
+from rankhouse.stores import store as base
 
 _LONGEST: Final = 65_535  # bytes of a text field
-_NO_TERM: Final = {DIMENSIONS: NOTHING}
+_NO_TERM: Final = {base.DIMENSIONS: base.NOTHING}
 _NO_VECTOR: Final = -1  # stands in the field "passage"
 
 
 @dataclass(eq=False, repr=False)
-class Milvus(FieldStore):
+class Milvus(base.FieldStore):
     """A collection of Milvus: of a server, its token in MILVUS_TOKEN, or in a file of milvus-lite."""
 
     holds = frozenset({"vectors", "impacts"})
@@ -93,10 +83,10 @@ class Milvus(FieldStore):
     def _described(self) -> dict[str, Any]:
         return dict(self._client.describe_collection(self.collection))
 
-    def read(self) -> StoreContents | None:
+    def read(self) -> base.StoreContents | None:
         described = self._described()
-        said = (described.get("properties") or {}).get(CONTENTS) or described.get("description", "")
-        return read_contents(said if said.startswith("{") else None, self.name)
+        said = (described.get("properties") or {}).get(base.CONTENTS) or described.get("description", "")
+        return base.read_contents(said if said.startswith("{") else None, self.name)
 
     def count(self) -> int:
         return int(self._client.query(self.collection, filter="", output_fields=["count(*)"])[0]["count(*)"])
@@ -107,15 +97,11 @@ class Milvus(FieldStore):
             raise WrongUse(f'{self.name}: has no field "{self.vector}"; there are: {", ".join(fields)}')
         return int(fields[self.vector]["params"].get("dim", 0))
 
-    def _clear_begun(self) -> None:
-        """Remove the folder of a collection that a full disk or a kill kept from being one."""
+    def create(self, contents: base.StoreContents) -> None:
         begun = Path(self.where) / "collections" / self.collection
-        if begun.is_dir():
+        if begun.is_dir():  # of a collection that a full disk or a kill kept from being one
             clients.refuse_foreign(self.name, begun, lambda name: name.startswith("schema.json"))
             shutil.rmtree(begun)
-
-    def create(self, contents: StoreContents) -> None:
-        self._clear_begun()
         kinds = self._milvus.DataType
         schema = self._client.create_schema(
             auto_id=False, enable_dynamic_field=False, description=contents.to_json()
@@ -139,24 +125,26 @@ class Milvus(FieldStore):
             schema=schema,
             index_params=indexes,
             consistency_level="Strong",
-            properties={CONTENTS: contents.to_json()},
+            properties={base.CONTENTS: contents.to_json()},
         )
 
-    def describe(self, contents: StoreContents) -> None:
-        self._client.alter_collection_properties(self.collection, properties={CONTENTS: contents.to_json()})
+    def describe(self, contents: base.StoreContents) -> None:
+        self._client.alter_collection_properties(
+            self.collection, properties={base.CONTENTS: contents.to_json()}
+        )
 
     def drop(self) -> None:
         self._is_known = False
         self._metrics.clear()
         self._client.drop_collection(self.collection)
 
-    def write(self, records: Sequence[StoreRecord]) -> None:
+    def write(self, records: Sequence[base.StoreRecord]) -> None:
         contents = self.known()
         assert contents is not None
         rows = [self._row(record, contents) for record in records]
         self._client.upsert(self.collection, rows)
 
-    def _row(self, record: StoreRecord, contents: StoreContents) -> dict[str, Any]:
+    def _row(self, record: base.StoreRecord, contents: base.StoreContents) -> dict[str, Any]:
         for value in (record.doc_id, record.title, record.text):
             if (size := len(value.encode())) > _LONGEST:
                 raise clients.too_long(self, record, size, _LONGEST)
@@ -167,7 +155,7 @@ class Milvus(FieldStore):
             if record.vector is None:
                 row["passage"] = _NO_VECTOR
         if contents.impacts:
-            row["impacts"] = sparse(record.impacts) or _NO_TERM
+            row["impacts"] = base.sparse(record.impacts) or _NO_TERM
         return row
 
     def finish(self) -> None:
@@ -175,7 +163,7 @@ class Milvus(FieldStore):
         self._client.flush(self.collection)
         self._client.load_collection(self.collection)
 
-    def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
+    def nearest(self, vector: FloatArray, k: int, similarity: str) -> base.Hits:
         del similarity  # the collection has its own
         own = self.known()
         options: dict[str, Any] = {"filter": f"passage > {_NO_VECTOR}"} if own else {}
@@ -183,13 +171,13 @@ class Milvus(FieldStore):
             options["search_params"] = {"params": {"ef": max(64, k)}}
         return self._search(vector.tolist(), self.vector, k, options)
 
-    def match(self, weights: Mapping[str, float], k: int) -> Hits:
-        query = sparse(weights)
+    def match(self, weights: Mapping[str, float], k: int) -> base.Hits:
+        query = base.sparse(weights)
         # Milvus may leave out small weights of a query to be quicker; it must not.
         exact = {"search_params": {"metric_type": "IP", "params": {"drop_ratio_search": 0.0}}}
         return self._search(query, "impacts", k, exact) if query else []
 
-    def _search(self, vector: object, field: str, k: int, options: dict[str, Any]) -> Hits:
+    def _search(self, vector: object, field: str, k: int, options: dict[str, Any]) -> base.Hits:
         hits = self._client.search(
             self.collection, [vector], anns_field=field, limit=k, output_fields=[self.key], **options
         )[0]

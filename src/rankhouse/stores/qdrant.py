@@ -28,17 +28,7 @@ from rankhouse.core.nouns import Document, FloatArray
 from rankhouse.io.decoding import read_own
 from rankhouse.io.outputs import check_own_folder, only_writer, writing, writing_failures
 from rankhouse.stores import clients
-from rankhouse.stores.store import (
-    CONTENTS,
-    FieldStore,
-    Hits,
-    Store,
-    StoreContents,
-    StoreRecord,
-    read_contents,
-    sparse,
-    uuid_of,
-)
+from rankhouse.stores import store as base
 
 IMPACTS: Final = "impacts"
 NAME_PATTERN: Final = r'[^/\\<>:"|?*\x00-\x1f]{1,255}'
@@ -63,7 +53,7 @@ def _is_begun(meta: Path) -> bool:
 
 
 @dataclass(eq=False, repr=False)
-class Qdrant(FieldStore):
+class Qdrant(base.FieldStore):
     """A collection of Qdrant.
 
     Args:
@@ -127,9 +117,9 @@ class Qdrant(FieldStore):
     def _config(self) -> Any:  # noqa: ANN401 - the client's model
         return self._client.get_collection(self.collection).config
 
-    def read(self) -> StoreContents | None:
+    def read(self) -> base.StoreContents | None:
         metadata = getattr(self._config(), "metadata", None) or {}
-        return read_contents(metadata.get(CONTENTS), self.name)
+        return base.read_contents(metadata.get(base.CONTENTS), self.name)
 
     def count(self) -> int:
         return int(self._client.count(self.collection, exact=True).count)
@@ -150,7 +140,7 @@ class Qdrant(FieldStore):
         if self._folder is not None:
             clients.refuse_foreign(self.name, self._folder, lambda name: name.startswith("storage.sqlite"))
 
-    def create(self, contents: StoreContents) -> None:
+    def create(self, contents: base.StoreContents) -> None:
         self._refuse_foreign()
         models, vectors = self._models, dict[str, Any]()
         if contents.dimension:
@@ -160,7 +150,7 @@ class Qdrant(FieldStore):
                 size=contents.dimension, distance=distance, hnsw_config=exact
             )
         impacts = {IMPACTS: models.SparseVectorParams()} if contents.impacts else None
-        noted = {CONTENTS: contents.to_json()}
+        noted = {base.CONTENTS: contents.to_json()}
         self._client.create_collection(
             self.collection, vectors_config=vectors, sparse_vectors_config=impacts, metadata=noted
         )
@@ -169,8 +159,8 @@ class Qdrant(FieldStore):
             said = "the server keeps no metadata of collections; Qdrant 1.16 or later does"
             raise StoreFailed(f"{self.name}: {said}")
 
-    def describe(self, contents: StoreContents) -> None:
-        self._client.update_collection(self.collection, metadata={CONTENTS: contents.to_json()})
+    def describe(self, contents: base.StoreContents) -> None:
+        self._client.update_collection(self.collection, metadata={base.CONTENTS: contents.to_json()})
 
     def drop(self) -> None:
         self._refuse_foreign()
@@ -179,12 +169,12 @@ class Qdrant(FieldStore):
             self._client._client.collections[self.collection].close()  # noqa: SLF001 - no other way there
         self._client.delete_collection(self.collection)
 
-    def write(self, records: Sequence[StoreRecord]) -> None:
-        parts = ((uuid_of(record.key), *parts_of(record, self._models)) for record in records)
+    def write(self, records: Sequence[base.StoreRecord]) -> None:
+        parts = ((base.uuid_of(record.key), *parts_of(record, self._models)) for record in records)
         points = [self._models.PointStruct(id=i, vector=vectors, payload=said) for i, vectors, said in parts]
         self._client.upsert(self.collection, points=points, wait=True)
 
-    def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
+    def nearest(self, vector: FloatArray, k: int, similarity: str) -> base.Hits:
         del similarity  # the collection has its own
         exact = self._models.SearchParams(exact=self.vectors == "exact")
         hits = self._query(vector.tolist(), self.vector or None, k, exact)
@@ -198,10 +188,10 @@ class Qdrant(FieldStore):
             self._known_distance = str(one.distance.value) if one is not None else ""
         return self._known_distance
 
-    def match(self, weights: Mapping[str, float], k: int) -> Hits:
+    def match(self, weights: Mapping[str, float], k: int) -> base.Hits:
         return self._query(sparse_of(self._models, weights), IMPACTS, k, None) if weights else []
 
-    def _query(self, vector: object, using: str | None, k: int, params: object) -> Hits:
+    def _query(self, vector: object, using: str | None, k: int, params: object) -> base.Hits:
         fields = [self.key] if self.key else False
         points = self._client.query_points(
             self.collection, query=vector, using=using, limit=k, with_payload=fields, search_params=params
@@ -218,7 +208,7 @@ class Qdrant(FieldStore):
         fields = [name for name in (self.key, self.title, self.text) if name]
         if not self.key or self.known() is not None:
             own = (int(d) if d.isdecimal() else d for d in doc_ids)
-            ids = [uuid_of(f"0/{d}") for d in doc_ids] if self.key else list(own)
+            ids = [base.uuid_of(f"0/{d}") for d in doc_ids] if self.key else list(own)
             points = self._client.retrieve(self.collection, ids=ids, with_payload=fields)
         else:
             models = self._models
@@ -241,11 +231,11 @@ class Qdrant(FieldStore):
 
 def sparse_of(library: Any, weights: Mapping[str, float]) -> Any:  # noqa: ANN401 - the client's, or the engine's
     """Return weights of terms as the sparse vector of a library."""
-    vector = sparse(weights)
+    vector = base.sparse(weights)
     return library.SparseVector(indices=list(vector), values=list(vector.values()))
 
 
-def parts_of(record: StoreRecord, library: Any) -> tuple[dict[str, Any], dict[str, str]]:  # noqa: ANN401 - as above
+def parts_of(record: base.StoreRecord, library: Any) -> tuple[dict[str, Any], dict[str, str]]:  # noqa: ANN401 - as above
     """Return a point's vectors and its payload."""
     vectors: dict[str, Any] = {}
     if record.vector is not None:
@@ -259,7 +249,7 @@ def parts_of(record: StoreRecord, library: Any) -> tuple[dict[str, Any], dict[st
 
 
 @dataclass(eq=False, repr=False)
-class QdrantEdge(Store):
+class QdrantEdge(base.Store):
     """A collection in a folder, run by Qdrant's engine."""
 
     holds = frozenset({"vectors", "impacts"})
@@ -300,9 +290,11 @@ class QdrantEdge(Store):
     def writer(self) -> AbstractContextManager[object]:
         return only_writer(self._folder)
 
-    def read(self) -> StoreContents | None:
+    def read(self) -> base.StoreContents | None:
         raw = self._facts.read_bytes() if self._facts.exists() else None
-        return read_contents(raw, f"{self.name}: {self._facts}", "move it away, and push with --overwrite")
+        return base.read_contents(
+            raw, f"{self.name}: {self._facts}", "move it away, and push with --overwrite"
+        )
 
     def _refuse_foreign(self) -> None:
         """Refuse to touch what is neither a shard of the engine nor what a killed push left of one."""
@@ -322,7 +314,7 @@ class QdrantEdge(Store):
         contents = self.contents()
         return contents.dimension if contents else 0
 
-    def create(self, contents: StoreContents) -> None:
+    def create(self, contents: base.StoreContents) -> None:
         edge, vectors = self._edge, dict[str, Any]()
         if contents.dimension:
             distance = edge.Distance.Euclid if contents.similarity == "l2" else edge.Distance.Dot
@@ -338,7 +330,7 @@ class QdrantEdge(Store):
         config = edge.EdgeConfig(vectors=vectors or None, sparse_vectors=sparse_vectors)
         self._shard = edge.EdgeShard.create(str(self._folder), config)
 
-    def describe(self, contents: StoreContents) -> None:
+    def describe(self, contents: base.StoreContents) -> None:
         with writing(self._facts) as file:
             file.write(contents.to_json() + "\n")
 
@@ -348,11 +340,11 @@ class QdrantEdge(Store):
         self._facts.unlink(missing_ok=True)
         shutil.rmtree(self._folder)
 
-    def write(self, records: Sequence[StoreRecord]) -> None:
+    def write(self, records: Sequence[base.StoreRecord]) -> None:
         edge = self._edge
         # Each record stands in the log too.
         clients.check_room(self.name, self._folder, _EDGE_ROOM + 2 * sum(one.bytes for one in records))
-        points = [edge.Point(uuid_of(record.key), *parts_of(record, edge)) for record in records]
+        points = [edge.Point(base.uuid_of(record.key), *parts_of(record, edge)) for record in records]
         self._open().update(edge.UpdateOperation.upsert_points(points))
 
     def finish(self) -> None:
@@ -363,14 +355,14 @@ class QdrantEdge(Store):
         shard.optimize()
         shard.flush()
 
-    def nearest(self, vector: FloatArray, k: int, similarity: str) -> Hits:
+    def nearest(self, vector: FloatArray, k: int, similarity: str) -> base.Hits:
         hits = self._query(vector.tolist(), "vector", k)
         return [(doc_id, -(score**2)) for doc_id, score in hits] if similarity == "l2" else hits
 
-    def match(self, weights: Mapping[str, float], k: int) -> Hits:
+    def match(self, weights: Mapping[str, float], k: int) -> base.Hits:
         return self._query(sparse_of(self._edge, weights), IMPACTS, k) if weights else []
 
-    def _query(self, vector: object, name: str, k: int) -> Hits:
+    def _query(self, vector: object, name: str, k: int) -> base.Hits:
         edge, shard = self._edge, self._open()
         params = edge.SearchParams(exact=self.vectors == "exact")
         nearest = edge.Query.Nearest(vector, name)
@@ -378,7 +370,7 @@ class QdrantEdge(Store):
         return [(str(point.payload["id"]), float(point.score)) for point in shard.query(request)]
 
     def fetch(self, doc_ids: Sequence[str]) -> Iterator[Document]:
-        ids = [uuid_of(f"0/{doc_id}") for doc_id in doc_ids]
+        ids = [base.uuid_of(f"0/{doc_id}") for doc_id in doc_ids]
         for point in self._open().retrieve(ids, True, False):
             payload = point.payload
             yield Document(str(payload["id"]), str(payload.get("text", "")), str(payload.get("title", "")))

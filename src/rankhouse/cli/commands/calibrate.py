@@ -9,15 +9,7 @@ from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
-from rankhouse.evaluation.calibration import (
-    ISOTONIC_LEAST,
-    CalibrationResult,
-    calibrate,
-    calibration_record,
-    goodness_table,
-    write_figure,
-    write_report,
-)
+from rankhouse.evaluation import calibration
 from rankhouse.jobs.calibration import CalibrateJob
 from rankhouse.page.charts import chart_kind
 from rankhouse.page.tables import CommandResult
@@ -55,26 +47,28 @@ def command(
         idle("--pairs are labelled passages, and all of them are read", *_OF_RUNS)
     with console.progress("scoring", None) as show:
         judged = job.judged(neural, use, show)
-    result = calibrate(judged, job.method, job.seed)
+    result = calibration.calibrate(judged, job.method, job.seed)
     neural.calibration = str(result.scale)
     is_own = out.exists() and Path(job.ranker).exists() and out.samefile(job.ranker)
     neural.save(bundle_folder(str(out)) if is_own else out, use)
     if report is not None:
-        write_report(result, report, f"Calibration of {job.ranker}")
+        calibration.write_report(result, report, f"Calibration of {job.ranker}")
     if chart is not None:
-        write_figure(result, chart)
+        calibration.write_figure(result, chart)
     console.warn_of_truncation(neural, job.ranker)
     _warn_of_few(result)
     told = (
         f"fitted on {result.pairs:,} pairs of {result.queries:,} queries, {result.relevant:,} relevant; "
         f"use it with  --ranker {out}"
     )
-    return CommandResult(calibration_record(result) | {"out": str(out)}, told, [goodness_table(result)])
+    return CommandResult(
+        calibration.calibration_record(result) | {"out": str(out)}, told, [calibration.goodness_table(result)]
+    )
 
 
-def _warn_of_few(result: CalibrationResult) -> None:
-    if result.method == "isotonic" and result.pairs < ISOTONIC_LEAST:
+def _warn_of_few(result: calibration.CalibrationResult) -> None:
+    if result.method == "isotonic" and result.pairs < calibration.ISOTONIC_LEAST:
         console.warn(
             f"isotonic regression on {result.pairs:,} pairs fits noise; try it from "
-            f"{ISOTONIC_LEAST:,} on, and use --method platt below that"
+            f"{calibration.ISOTONIC_LEAST:,} on, and use --method platt below that"
         )

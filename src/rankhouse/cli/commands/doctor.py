@@ -18,7 +18,7 @@ from rich.text import Text
 
 from rankhouse import __version__
 from rankhouse.cli import console
-from rankhouse.cli.doctor import check_cache, check_impacts, check_kept, check_ranker, check_vectors, is_cache
+from rankhouse.cli.doctor import check_cache, check_encoded, check_kept, check_ranker, is_cache
 from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, RankhouseError, WrongUse, name_few, visible
@@ -133,7 +133,7 @@ def recognise(path: Path) -> str:
 def _kind_of_records(path: Path) -> str:
     """Return what a file of JSON lines is."""
     first = next(raw for _, raw in _first_lines(path, 1))
-    if _is_pair(first):
+    if all(f'"{key}"'.encode() in first for key in ("query_id", "doc_id", "label")):
         return "pairs"
     return _kind_of_columns(["corpus-id"] if b'"corpus-id"' in first else [], [path.name])
 
@@ -157,10 +157,6 @@ def _is_ciff(path: Path) -> bool:
 def _first_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
     """Stream the first lines that are not empty."""
     return islice(((line, raw) for line, raw in numbered_lines(path) if raw.strip()), most)
-
-
-def _is_pair(raw: bytes) -> bool:
-    return all(f'"{key}"'.encode() in raw for key in ("query_id", "doc_id", "label"))
 
 
 def _run(path: Path, finding: Finding, skips: Skips, qrels: Path | None) -> None:
@@ -268,8 +264,7 @@ def _index(path: Path, finding: Finding, *_: object) -> None:
         "bytes": f"{sum(f.stat().st_size for f in path.rglob('*') if f.is_file()):,}",
         "every file as written": "yes",
     }
-    check_vectors(index, finding.facts, finding.faults)
-    check_impacts(index, finding.facts, finding.faults)
+    check_encoded(index, finding.facts, finding.faults)
     check_kept(index, finding.facts, finding.faults)
 
 
@@ -285,10 +280,6 @@ def _ciff(path: Path, finding: Finding, *_: object) -> None:
     }
 
 
-def _cache(path: Path, finding: Finding, *_: object) -> None:
-    check_cache(path, finding.facts)
-
-
 _CHECKS: dict[str, Callable[[Path, Finding, Skips, Path | None], None]] = {
     "run": _run,
     "qrels": _qrels,
@@ -297,7 +288,7 @@ _CHECKS: dict[str, Callable[[Path, Finding, Skips, Path | None], None]] = {
     "pairs": _pairs,
     "index": _index,
     "ciff": _ciff,
-    "score cache": _cache,
+    "score cache": lambda path, finding, *_: check_cache(path, finding.facts),
 }
 
 

@@ -12,6 +12,7 @@ from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.qrels import RelevantFrom, from_grade
+from rankhouse.evaluation import significance
 from rankhouse.evaluation.compare import Comparison, compare
 from rankhouse.evaluation.report import (
     CHARTS,
@@ -20,14 +21,6 @@ from rankhouse.evaluation.report import (
     write_chart,
     write_per_query,
     write_report,
-)
-from rankhouse.evaluation.significance import (
-    CORRECTIONS,
-    TESTS,
-    counts_table,
-    paired_wins,
-    ranges_table,
-    record,
 )
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.files import SkipBad, Skips
@@ -46,8 +39,8 @@ def command(
     baseline: Annotated[
         Path | None, Option("The run to compare the others with; added if not among them.")
     ] = None,
-    test: Annotated[str, Option(f"{' or '.join(TESTS)}.")] = "t",
-    correction: Annotated[str, Option(f"{', '.join(CORRECTIONS)}.")] = "none",
+    test: Annotated[str, Option(f"{' or '.join(significance.TESTS)}.")] = "t",
+    correction: Annotated[str, Option(f"{', '.join(significance.CORRECTIONS)}.")] = "none",
     seed: Annotated[int, Option("Of the randomization test.", least=0, most=2**32 - 1)] = 0,
     per_query: Annotated[
         Path | None, Option("Write every query's values here (tab-separated).", "output")
@@ -152,7 +145,7 @@ def paired_wins_command(
 ) -> CommandResult:
     """Count queries with a right top document in FIRST only, SECOND only, both, neither; also by distance."""
     called = _names(names, first, second)
-    wins = paired_wins(
+    wins = significance.paired_wins(
         read_run(first),
         read_run(second),
         from_grade(read_qrels(qrels), relevant_from),
@@ -163,7 +156,9 @@ def paired_wins_command(
         from rankhouse.evaluation.report import write_wins_chart
 
         write_wins_chart(wins, chart)
-    return CommandResult(record(wins), tables=(counts_table(wins), ranges_table(wins)))
+    return CommandResult(
+        significance.record(wins), tables=(significance.counts_table(wins), significance.ranges_table(wins))
+    )
 
 
 def _names(given: str | None, first: Path, second: Path) -> tuple[str, str]:

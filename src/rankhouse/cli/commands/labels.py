@@ -13,15 +13,8 @@ from rankhouse.core.qrels import RelevantFrom, from_grade
 from rankhouse.io.outputs import write_json
 from rankhouse.io.pairs import read_pairs
 from rankhouse.io.trec import read_qrels, read_run, write_qrels
+from rankhouse.labels import thresholds
 from rankhouse.labels.label_noise import move_judgements
-from rankhouse.labels.thresholds import (
-    PairsSummary,
-    Threshold,
-    choose_threshold,
-    kept_at,
-    scored_pairs,
-    summarise_pairs,
-)
 from rankhouse.page.tables import CommandResult, Table
 
 
@@ -38,7 +31,7 @@ def stats_command(
     if truth is None:
         idle("it is a grade of --truth", "relevant_from")
     known = from_grade(read_qrels(truth), relevant_from) if truth else None
-    summaries = {str(path): summarise_pairs(read_pairs(path), known) for path in files}
+    summaries = {str(path): thresholds.summarise_pairs(read_pairs(path), known) for path in files}
     records = {
         name: one._asdict() | {"precision": one.precision, "recall": one.recall}
         for name, one in summaries.items()
@@ -49,7 +42,7 @@ def stats_command(
     return CommandResult(facts, tables=[table])
 
 
-def _stats_row(name: str, one: PairsSummary) -> tuple[str, ...]:
+def _stats_row(name: str, one: thresholds.PairsSummary) -> tuple[str, ...]:
     counts = (one.pairs, one.relevant, one.queries, one.queries_relevant)
     shares = ("–" if share is None else f"{share:.4f}" for share in (one.precision, one.recall))
     return (name, *(f"{count:,}" for count in counts), *shares)
@@ -103,9 +96,11 @@ def threshold_command(
     A rule takes the file in place of a number:  taught("DIR", threshold="threshold.json").
     """
     judged = from_grade(read_qrels(truth), relevant_from)
-    pairs = scored_pairs((pair for path in files for pair in read_pairs(path)), judged)
-    chosen = choose_threshold(pairs, choose)
-    others = [kept_at(pairs, value) for value in (read_numbers("--also", also) if also.strip() else ())]
+    pairs = thresholds.scored_pairs((pair for path in files for pair in read_pairs(path)), judged)
+    chosen = thresholds.choose_threshold(pairs, choose)
+    others = [
+        thresholds.kept_at(pairs, value) for value in (read_numbers("--also", also) if also.strip() else ())
+    ]
     record = _record(chosen) | {"scale": pairs.scale, "chosen_by": choose, "pairs": len(pairs.values)}
     write_json(out, record)
     columns = ("threshold", "accepted", "right", "of all right", "precision", "F1")
@@ -118,12 +113,12 @@ def threshold_command(
     return CommandResult(facts, told, [Table(columns, rows)])
 
 
-def _record(one: Threshold) -> dict[str, object]:
+def _record(one: thresholds.Threshold) -> dict[str, object]:
     precision = None if math.isnan(one.precision) else one.precision
     return one._asdict() | {"precision": precision, "recall": one.recall, "f1": one.f1}
 
 
-def _threshold_row(one: Threshold, *, chosen: bool) -> tuple[str, ...]:
+def _threshold_row(one: thresholds.Threshold, *, chosen: bool) -> tuple[str, ...]:
     precision = "–" if math.isnan(one.precision) else f"{one.precision:.4f}"
     name = f"{one.threshold:.4f}{' chosen' if chosen else ''}"
     return (name, f"{one.accepted:,}", f"{one.right:,}", f"{one.recall:.4f}", precision, f"{one.f1:.4f}")

@@ -18,17 +18,10 @@ from rankhouse.core.errors import MissingInput
 from rankhouse.io.outputs import check_own_folder, only_writer, real_path
 from rankhouse.io.scratch import tidy
 from rankhouse.page.tables import CommandResult
+from rankhouse.recipes import report
 from rankhouse.recipes.execute import HASHES, State, carry_out, standing, write_manifest
 from rankhouse.recipes.parse import read_recipe
 from rankhouse.recipes.plan import RecipePlan, make_plan
-from rankhouse.recipes.report import (
-    Result,
-    check_figures,
-    checks_table,
-    make_figures,
-    record,
-    write_results,
-)
 from rankhouse.recipes.sources import Contents, Sources
 from rankhouse.recipes.tables import check_tables, make_tables
 from rankhouse.recipes.values import Results
@@ -83,7 +76,7 @@ def command(
     contents = Contents(folder / HASHES)
     plan = make_plan(file, Sources(file, contents, download=download), folder, ProgramCommands())
     check_tables(plan)
-    check_figures(plan)
+    report.check_figures(plan)
     if dry_run:
         return show_plan(plan, folder, contents)
     if plan.absent and not (partial or file.recipe.partial):
@@ -95,10 +88,10 @@ def command(
         contents.save()
         states = _carried_out(plan, folder, contents, where)
         results = Results(plan, states, folder)
-        result = Result(plan, states, make_tables(plan, results), make_figures(plan, results))
+        result = report.Result(plan, states, make_tables(plan, results), report.make_figures(plan, results))
         write_manifest(plan, states, folder)
-        files = write_results(result, folder)
-    facts = record(result) | {"files": [str(path) for path in files]}
+        files = report.write_results(result, folder)
+    facts = report.record(result) | {"files": [str(path) for path in files]}
     return CommandResult(facts, lambda: show(result, files), code=int(strict and bool(result.differing)))
 
 
@@ -144,7 +137,7 @@ def show_plan(plan: RecipePlan, folder: Path, contents: Contents) -> CommandResu
     return CommandResult({"out": str(folder), "steps": steps, "absent": plan.absent}, tell)
 
 
-def show(result: Result, files: list[Path]) -> None:
+def show(result: report.Result, files: list[Path]) -> None:
     """Print the tables, the expected numbers and where the files are."""
     for shown in (table for table in result.tables if table.comparison is not None):
         console.print_table(shown.table, shown.name)
@@ -152,7 +145,7 @@ def show(result: Result, files: list[Path]) -> None:
             if text:
                 console.results.print(text, style="dim", markup=False, soft_wrap=True)
         if shown.checks:
-            console.print_table(checks_table(shown), f"{shown.name}: expected numbers")
+            console.print_table(report.checks_table(shown), f"{shown.name}: expected numbers")
     for drawn in result.figures:
         console.print_table(drawn.table, drawn.name)
     passed_over = [state.task.title for state in result.states if state.record is None]

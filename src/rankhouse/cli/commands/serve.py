@@ -133,12 +133,12 @@ def command(*, given: ServeChoices) -> None:
     if audit is None and judgements is not None:
         audit = judgements.with_name(f"{judgements.name}.audit.jsonl")
     options = ServeOptions(
-        indexes=settings.named_indexes(given.indexes) or found.indexes,
+        indexes=settings.named_paths(given.indexes, "index") or found.indexes,
         rankers=rankers,
         systems=systems,
         queries=given.queries or found.queries,
         qrels=given.qrels or found.qrels,
-        runs=settings.named_runs(given.runs) or found.runs,
+        runs=settings.named_paths(given.runs, "--run") or found.runs,
         judgements=judgements,
         split=given.split, pool=given.pool, host=given.host, port=given.port, key_file=given.key_file,
         allow_hosts=given.allow_hosts, access_log=given.access_log, audit=audit,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,7 @@ from rankhouse.cli.options import idle, verb
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Query
-from rankhouse.core.progress import Progress, counted
+from rankhouse.core.progress import counted
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
@@ -25,7 +25,6 @@ from rankhouse.page.tables import CommandResult
 from rankhouse.stores.names import open_store
 from rankhouse.stores.pull import pull_dense, pull_documents, pull_impacts, pull_sparse, pull_text
 from rankhouse.stores.push import PushOptions, push
-from rankhouse.stores.store import Store
 from rankhouse.systems.rankers import ComputeOptions, as_encoder, as_weigher, open_ranker, sparse_spec
 from rankhouse.systems.short_forms import dense_ranker, first_stage, is_dense, is_sparse
 from rankhouse.systems.system import Sparse
@@ -116,10 +115,12 @@ def pull_command(
     with closing(open_store(store)) as source:
         if is_dense(model) or is_sparse(model):
             idle("lexical impacts have feedback, encoders have none", "feedback", "index")
-            run = (_dense if is_dense(model) else _sparse)(source, asked, model, k=k, compute=compute)
+            pulled = _encoded(model, compute)
         else:
             idle("nothing is encoded", "precision", "device", "threads")
-            run = _lexical(source, asked, model, k=k, feedback=feedback, index=index)
+            pulled = _lexical(model, feedback, index)
+        with console.progress("pulling", len(asked)) as show:
+            run = pulled(source, asked, k=k, progress=show)
         found = () if documents is None else pull_documents(source, run)
         records = ({"id": one.id, "title": one.title, "text": one.text} for one in found)
         fetched = 0 if documents is None else write_lines(documents, records)
@@ -133,39 +134,27 @@ def pull_command(
     return CommandResult(facts | {"seconds": round(seconds, 3)}, f"{told} in {seconds:.2f} s")
 
 
-def _dense(store: Store, queries: Sequence[Query], model: str, k: int, compute: ComputeOptions) -> Run:
-    ranker = dense_ranker(model)
-    encoder = as_encoder(open_ranker(ranker, compute), ranker)
-    with _bar(queries) as show:
-        return pull_dense(store, queries, encoder, k=k, progress=show)
-
-
-def _sparse(store: Store, queries: Sequence[Query], model: str, k: int, compute: ComputeOptions) -> Run:
+def _encoded(model: str, compute: ComputeOptions) -> Callable[..., Run]:
+    """Open the encoder of a model; return what pulls a run by it."""
+    if is_dense(model):
+        ranker = dense_ranker(model)
+        return partial(pull_dense, encoder=as_encoder(open_ranker(ranker, compute), ranker))
     stage = first_stage(model)
     assert isinstance(stage, Sparse)
     encoder = as_weigher(open_ranker(sparse_spec(stage.ranker), compute), stage.ranker)
-    with _bar(queries) as show:
-        return pull_sparse(store, queries, encoder, k=k, progress=show)
+    return partial(pull_sparse, encoder=encoder)
 
 
-def _lexical(
-    store: Store, queries: Sequence[Query], model: str, k: int, feedback: str, index: Path | None
-) -> Run:
+def _lexical(model: str, feedback: str, index: Path | None) -> Callable[..., Run]:
+    """Return what pulls a run by impacts or text."""
     notation.choose(
         model, dict.fromkeys(("impacts", "text", "dense(RANKER)", "sparse(RANKER)")), "model of a store"
     )
     if model == "text":
         idle("the store's own search has no feedback here", "feedback", "index")
-        with _bar(queries) as show:
-            return pull_text(store, queries, k, show)
+        return pull_text
     if not feedback:
         idle("only feedback reads the index", "index")
     if feedback and index is None:
         raise WrongUse(f"--feedback {feedback}: needs --index, whose documents it reads")
-    held = Index.open(index) if index else None
-    with _bar(queries) as show:
-        return pull_impacts(store, queries, k, feedback=feedback, index=held, progress=show)
-
-
-def _bar(queries: Sequence[Query]) -> AbstractContextManager[Progress]:
-    return console.progress("pulling", len(queries))
+    return partial(pull_impacts, feedback=feedback, index=Index.open(index) if index else None)

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from rankhouse.serve.contracts.requests import Threads, answer, from_query, read_body
+from rankhouse.serve.contracts.requests import Threads, answer, decode, from_query
 from rankhouse.serve.errors import ErrorBody, TeiError
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
@@ -81,7 +81,7 @@ class RouteGroup(NamedTuple):
             if query is not None:
                 asked = from_query(request.query_params, query)
             elif isinstance(body, type):
-                asked = await read_body(request, body)
+                asked = decode(await request.body(), body)
             if self.threads is None:
                 told = await work(self.service, request, asked)
             else:

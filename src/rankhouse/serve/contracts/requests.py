@@ -34,13 +34,11 @@ _surrogates = re.compile("[\ud800-\udfff]")
 _MISSING: Final = re.compile("Object missing required field `(.*)`")
 
 
-async def read_body(request: Request, kind: type[T]) -> T:
-    """Return a request's body; Malformed, Invalid or Empty say what is wrong with it."""
-    return decode(await request.body(), kind)
-
-
 def decode(body: bytes, kind: type[T]) -> T:
-    """Turn JSON into a type. Halves of surrogate pairs, which no encoding knows, become U+FFFD; 3.0 is 3."""
+    """Turn JSON into a type; Malformed, Invalid or Empty say what is wrong with it.
+
+    Halves of surrogate pairs, which no encoding knows, become U+FFFD; 3.0 is 3.
+    """
     decoder: msgspec.json.Decoder[T] = _decoder(kind)  # type: ignore[arg-type]  # a type can be hashed
     try:
         try:

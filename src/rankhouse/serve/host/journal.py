@@ -13,7 +13,6 @@ import time
 import traceback
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -76,7 +75,7 @@ class ServiceMetrics:
             "rankhouse_request_seconds", "Seconds from a request's head to the end of its answer.",
             ("route",), buckets=SECONDS,
         )  # fmt: skip
-        self._open = Gauge("rankhouse_requests_in_progress", "Requests in progress.", registry=registry)
+        self.open = Gauge("rankhouse_requests_in_progress", "Requests in progress.", registry=registry)
         self._stage = measure(
             "rankhouse_model_seconds", "Seconds of a piece of work, by where they went.",
             ("model", "stage"), buckets=SECONDS,
@@ -106,10 +105,6 @@ class ServiceMetrics:
         """Count a piece of work that is finished."""
         for stage, seconds in zip(("queue", "tokenise", "compute"), times, strict=True):
             self._stage.labels(model, stage).observe(seconds)
-
-    def in_progress(self) -> AbstractContextManager[object]:
-        """Count a request as in progress while a block runs."""
-        return self._open.track_inprogress()
 
     def request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request: by its route's path, "" if none fitted, so that foreign paths make no series."""
@@ -180,7 +175,7 @@ class Journal:
             await self._app(scope, receive, send)
             return
         entry = _LogEntry(scope, send)
-        with self._metrics.in_progress():
+        with self._metrics.open.track_inprogress():
             try:
                 await self._app(scope, receive, entry.send)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is logged and the service goes on

@@ -92,9 +92,9 @@ _SHAPES = frozenset({"index", "ranker", "training"})  # names of folders that sa
 _quoted = re.compile(r"""["']([^"']+)["']""").search
 
 
-def named_indexes(given: Sequence[str]) -> dict[str, Path]:
-    """Name indexes: ``NAME=FOLDER`` as said, others by their folder."""
-    return {name: Path(value) for name, value in _named(given, "index", short_name).items()}
+def named_paths(given: Sequence[str], what: str) -> dict[str, Path]:
+    """Name indexes or runs: ``NAME=PATH`` as said, others by their folder or file."""
+    return {name: Path(value) for name, value in _named(given, what, short_name).items()}
 
 
 def named_rankers(given: Sequence[str]) -> dict[str, str]:
@@ -136,11 +136,6 @@ def _name_in(served: Mapping[str, str], ranker: str) -> str:
     return next(
         name for n in range(len(served) + 1) if (name := f"{short}-{n + 1}" if n else short) not in served
     )
-
-
-def named_runs(given: Sequence[str]) -> dict[str, Path]:
-    """Name runs: ``NAME=FILE`` as said, others by their file."""
-    return {name: Path(value) for name, value in _named(given, "--run", short_name).items()}
 
 
 def _named(given: Sequence[str], what: str, name_of: Callable[[str], str]) -> dict[str, str]:

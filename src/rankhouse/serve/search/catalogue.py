@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
@@ -105,10 +105,14 @@ class IndexView:
     def vectors_of(self, encoder: ServedRanker) -> str:
         """Return the name of the vectors that an encoder made of the index; "" where there are none."""
         mark = encoder.fingerprint
+        return self._once(self._encoded, mark, lambda: next(self._names_of(mark), ""))
+
+    def _once(self, held: MutableMapping[K, V], key: K, make: Callable[[], V]) -> V:
+        """Return what is held under a key, made when it is first asked for."""
         with self._lock:
-            if mark not in self._encoded:
-                self._encoded[mark] = next(self._names_of(mark), "")
-            return self._encoded[mark]
+            if key not in held:
+                held[key] = make()
+            return held[key]
 
     def _names_of(self, encoder: str) -> Iterator[str]:
         index = self.index
@@ -131,11 +135,7 @@ class IndexView:
         Those of fewer documents, since the index grew, are searched as well. MissingInput: nothing was
         encoded under this name. BadIndex: they are of another index, or damaged.
         """
-        key = (model.name, model.vectors)
-        with self._lock:
-            if key not in self._searchers:
-                self._searchers[key] = self._opened(model)
-            return self._searchers[key]
+        return self._once(self._searchers, (model.name, model.vectors), lambda: self._opened(model))
 
     def _opened(self, model: Dense) -> tuple[Searcher, str]:
         index = self.index
@@ -158,10 +158,7 @@ class IndexView:
 
     def table(self, impacts: AnyImpacts, model: Sparse) -> QueryWeigher | None:
         """Return the table that weighs queries, see :func:`query_weigher`; files are read once."""
-        with self._lock:
-            if model not in self._tables:
-                self._tables[model] = query_weigher(impacts, model)
-            return self._tables[model]
+        return self._once(self._tables, model, lambda: query_weigher(impacts, model))
 
     def _lacking(self, index: Index, stored: Vectors | Impacts) -> str:
         state = stored.state
@@ -186,14 +183,13 @@ class IndexView:
 
         The split, in notation, says how documents are to be cut; "" takes what there is.
         """
-        key = (ranker.fingerprint, split)
-        with self._lock:
-            if key not in self._stored:
-                try:
-                    self._stored[key] = open_precomputed(self.index, ranker.ranker, split)
-                except BadIndex:  # of other documents: texts are read instead
-                    self._stored[key] = None
-            return self._stored[key]
+
+        def opened() -> PrecomputedScorer | None:
+            with suppress(BadIndex):  # of other documents: texts are read instead
+                return open_precomputed(self.index, ranker.ranker, split)
+            return None
+
+        return self._once(self._stored, (ranker.fingerprint, split), opened)
 
 
 class ServedIndex:
