@@ -211,7 +211,7 @@ class ServiceCluster:
             share = Capacity(self._cluster.ray, shared, device.type)
             compute = ComputeOptions(precision, device.type, share.cpus)
             home = str(Path.cwd())
-            opener = partial(HeldRanker, name, spec, compute, ranker.fingerprint, home=home)
+            opener = partial(HeldRanker, name, spec, compute, fingerprint=ranker.fingerprint, home=home)
             held = self._cluster.hold(opener, share.gpus)
             return ReplicaWorker(name, held, replicas, options.limits.queue_tokens)
 

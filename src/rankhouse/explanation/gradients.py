@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Pair, Ranker
-from rankhouse.core.scores import Doubles, base_of
+from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
-from rankhouse.explanation.methods import ExplainOptions, characters_read, finite_scores
+from rankhouse.explanation.methods import ExplainOptions, characters_read, explanation_for, finite_scores
 from rankhouse.explanation.removal import limit_notes, short
 from rankhouse.explanation.units import NO_WORDS, UNREAD_LISTED, Unit, cut, numbered, words_of
 from rankhouse.models.contract import TokenModel
@@ -74,19 +74,14 @@ def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
     words = [Word(each.text, float(value)) for each, value in zip(read, values, strict=True)]
     words += [Word(each.text, read=False) for each in unread[:UNREAD_LISTED]]
     start = Part(NO_WORDS, found.baseline, "the score with padding in the place of every word of the passage")
-    return Explanation(
-        pair.query,
-        pair.passage.doc_id,
-        score,
+    return explanation_for(ranker, pair, score)(
         "integrated gradients",
         exact=False,
-        unit=base_of(ranker.scale),
         parts=(*parts, start),
         cost=options.steps + 2,
         texts=(ReadText(pair.passage.index, tuple(words), _UNIT, value=score),),
         query_words=tuple(pair.query.text.split()),
         notes=(*_notes(ranker, score, found, options.steps), *limit_notes(len(read), len(unread), _UNIT)),
-        ranker=ranker.fingerprint,
     )
 
 

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,8 @@ import numpy as np
 from rankhouse.core.arguments import check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.notation import choose
-from rankhouse.core.nouns import Pair, Ranker
-from rankhouse.core.scores import Doubles, numbers_only, one_each
+from rankhouse.core.nouns import Pair, Ranker, fingerprint_of
+from rankhouse.core.scores import Doubles, base_of, numbers_only, one_each, scale_of
 from rankhouse.explanation.answer import Explanation
 from rankhouse.models.families import FAMILIES
 from rankhouse.ranking.cache import CachedRanker
@@ -191,6 +192,12 @@ def finite_scores(ranker: Ranker, pairs: Sequence[Pair]) -> Doubles:
             "like logit"
         )
     return scores.astype(np.float64)
+
+
+def explanation_for(ranker: Ranker, pair: Pair, score: float) -> partial[Explanation]:
+    """Return what makes an explanation of a pair's score, in the unit of the ranker's scale."""
+    unit, fingerprint = base_of(scale_of(ranker)), fingerprint_of(ranker)
+    return partial(Explanation, pair.query, pair.passage.doc_id, score, unit=unit, ranker=fingerprint)
 
 
 def with_text(pair: Pair, text: str) -> Pair:

@@ -19,8 +19,8 @@ from math import comb
 
 import numpy as np
 
-from rankhouse.core.nouns import Pair, Ranker, fingerprint_of
-from rankhouse.core.scores import Doubles, base_of, scale_of
+from rankhouse.core.nouns import Pair, Ranker
+from rankhouse.core.scores import Doubles
 from rankhouse.explanation import methods
 from rankhouse.explanation.answer import Explanation, Part, ReadText, Word
 from rankhouse.explanation.units import (
@@ -99,19 +99,14 @@ def explain_removal(ranker: Ranker, pair: Pair, options: methods.ExplainOptions)
     score, effects = float(scores[0]), scores[0] - scores[1:]
     note = "not due to any one alone: the score without them all, and what several do together"
     rest = Part(REST, score - math.fsum(effects), note)
-    return Explanation(
-        pair.query,
-        pair.passage.doc_id,
-        score,
+    return methods.explanation_for(ranker, pair, score)(
         f"{removal.unit} removal",
         exact=False,
-        unit=base_of(scale_of(ranker)),
         parts=(*removal.parts(effects), rest),
         cost=len(removal.variants),
         texts=(removal.read_text(pair.passage.index, score, effects),),
         query_words=tuple(pair.query.text.split()),
         notes=removal.notes,
-        ranker=fingerprint_of(ranker),
     )
 
 
@@ -181,19 +176,14 @@ def explain_shapley(ranker: Ranker, pair: Pair, options: methods.ExplainOptions)
     scores = methods.finite_scores(ranker, [*asked, *removal.variants])
     worth = scores[: len(asked)]
     effects = worth[-1] - scores[len(asked) :]
-    return Explanation(
-        pair.query,
-        pair.passage.doc_id,
-        float(worth[-1]),
+    return methods.explanation_for(ranker, pair, float(worth[-1]))(
         "Shapley values of query words",
         exact=False,
-        unit=base_of(scale_of(ranker)),
         parts=(*_parts(players, worth), Part(NO_WORDS, float(worth[0]), "the score of an empty query")),
         cost=len(scores) - 1,
         texts=(removal.read_text(pair.passage.index, float(worth[-1]), effects),),
         query_words=tuple(word.text for word in words),
         notes=(*notes, *removal.notes),
-        ranker=fingerprint_of(ranker),
     )
 
 

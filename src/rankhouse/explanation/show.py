@@ -41,11 +41,6 @@ def stretches(
     return [(is_folded, [word for at in places for word in blocks[at]]) for is_folded, places in grouped]
 
 
-def _least(parts: Sequence[Part]) -> float:
-    """Return from what size a finer part is shown."""
-    return TELLING * max((abs(part.value) for part in parts), default=0.0)
-
-
 def falling(parts: Sequence[Part], most: int) -> list[Part]:
     """Return the largest parts, the largest first, and one that sums up those left out, if any are."""
     ordered = sorted(parts, key=lambda part: -abs(part.value))
@@ -55,23 +50,28 @@ def falling(parts: Sequence[Part], most: int) -> list[Part]:
 
 def parts_table(answer: Explanation) -> Table:
     """Return the tree of parts, the largest first, finer parts indented below theirs."""
-    parts = answer.parts
-    rows = tuple(_tree(parts, lambda part: (signed(part.value), part.note), MOST_PARTS, _least(parts)))
+    rows = tuple(_tree(answer.parts, lambda part: (signed(part.value), part.note)))
     table = Table(("part", answer.unit or "value", ""), rows)
     return table if any(row[2] for row in rows) else table.select(range(2))
 
 
 def _tree(
-    parts: Sequence[Part], cells: Callable[[Part], tuple[str, ...]], most: int, least: float, depth: int = 0
+    parts: Sequence[Part],
+    cells: Callable[[Part], tuple[str, ...]],
+    most: int = MOST_PARTS,
+    least: float | None = None,
+    depth: int = 0,
 ) -> Iterator[tuple[str, ...]]:
     """Walk over the largest parts, depth first; finer ones only where they are large."""
+    if least is None:
+        least = TELLING * max((abs(part.value) for part in parts), default=0.0)
     large = falling([part for part in parts if abs(part.value) >= least], most)[:most]
     for part in large if depth else falling(parts, most):
         yield _indented(part.name, depth), *cells(part)
         yield from _tree(part.parts, cells, most // 3, least, depth=depth + 1)
         if part.why is not None and most // 3 and not part.parts:
             yield _indented(f"why {number(part.why.score)} ({part.why.unit})", depth + 1), "", part.why.method
-            yield from _tree(part.why.parts, cells, most // 3, least=_least(part.why.parts), depth=depth + 2)
+            yield from _tree(part.why.parts, cells, most // 3, depth=depth + 2)
 
 
 def contrast_table(answer: Contrast) -> Table:
@@ -83,7 +83,7 @@ def contrast_table(answer: Contrast) -> Table:
 
     first, second = answer.first, answer.second
     parts = [part for part in answer.parts if part.value or any(part.facts.values())]
-    rows = [*_tree(parts, cells, MOST_PARTS, least=_least(parts))]
+    rows = [*_tree(parts, cells)]
     rows.append(("score", number(first.score), number(second.score), signed(answer.score)))
     return Table(
         ("part", short(first.doc_id, 24), short(second.doc_id, 24), "difference"),

@@ -21,9 +21,9 @@ from torch import nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Ranker
-from rankhouse.core.scores import Doubles, base_of
+from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
-from rankhouse.explanation.methods import ExplainOptions
+from rankhouse.explanation.methods import ExplainOptions, explanation_for
 from rankhouse.explanation.removal import explain_removal
 from rankhouse.explanation.units import UNREAD_LISTED, numbered, words_of
 from rankhouse.explanation.word_texts import numbers, unread_note, words_read
@@ -73,19 +73,14 @@ def explain_biencoder(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
     said = words_read(read.text.words, words.tolist(), cosines, asked.text.words)
     left = unread_words(read.text.rest)
     notes = unread_tokens(query=asked.text, passage=read.text)
-    return Explanation(
-        pair.query,
-        pair.passage.doc_id,
-        score,
+    return explanation_for(ranker, pair, score)(
         "word vectors",
         exact=True,
-        unit=base_of(ranker.scale),
         parts=(*word_parts(read.text.words, words, others), *others),
         texts=(ReadText(pair.passage.index, (*said, *left)),),
         query_words=tuple(asked.text.words),
         grids=(Grid("cosines", tuple(asked.text.words), tuple(read.text.words), cosines),),
         notes=(_IN_CONTEXT, *notes),
-        ranker=ranker.fingerprint,
     )
 
 
@@ -241,19 +236,14 @@ def explain_colbert(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
     np.add.at(values, theirs[where][theirs[where] >= 0], shares[theirs[where] >= 0])
     grid = _by_words(cosines, whose, theirs, len(asked.words), words=len(read.words))
     said = words_read(read.words, values.tolist(), grid, asked.words)
-    return Explanation(
-        pair.query,
-        pair.passage.doc_id,
-        score,
+    return explanation_for(ranker, pair, score)(
         "best matches",
         exact=True,
-        unit=base_of(ranker.scale),
         parts=tuple(_query_parts(asked, read, whose, theirs[where], shares=shares)),
         texts=(ReadText(pair.passage.index, (*said, *unread_words(read.rest))),),
         query_words=tuple(asked.words),
         grids=(Grid("cosines", tuple(numbered(asked.words)), tuple(read.words), grid),),
         notes=(_CREDIT, *unread_tokens(query=asked, passage=read)),
-        ranker=ranker.fingerprint,
     )
 
 
@@ -308,17 +298,12 @@ def explain_sparse(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expla
         parts.append(Part(model.token(token), addends[token], note, facts))
     ids = texts[1].ids.values.numpy()
     read = owners_of(model.text_reader, model.policy["passage_prompt"], pair.passage.text, len(ids))
-    return Explanation(
-        pair.query,
-        pair.passage.doc_id,
-        score,
+    return explanation_for(ranker, pair, score)(
         "vocabulary",
         exact=True,
-        unit=base_of(ranker.scale),
         parts=tuple(parts),
         texts=(ReadText(pair.passage.index, (*_weighed(read, ids, addends), *unread_words(read.rest))),),
         notes=(_EXPANSION, *unread_tokens(passage=read)),
-        ranker=ranker.fingerprint,
     )
 
 

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair, Ranker
-from rankhouse.core.scores import Doubles, base_of
+from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part, ReadText, Word
+from rankhouse.explanation.methods import explanation_for
 from rankhouse.explanation.units import NO_WORDS, UNREAD_LISTED, numbered
 from rankhouse.models.drmm import DRMM
 from rankhouse.models.knrm import KNRM, ConvKNRM
@@ -77,20 +78,15 @@ def explanation_of(
     unread = of.model.reader.split(pair.passage.text)[len(words) :][:UNREAD_LISTED]
     words += [Word(word, read=False) for word in unread]
     grid = Grid("cosines", tuple(numbered(seen.query_words)), seen.passage_words, cosines)
-    return Explanation(
-        query=pair.query,
-        doc_id=pair.passage.doc_id,
-        score=of.score,
-        method=method,
+    return explanation_for(of.ranker, pair, of.score)(
+        method,
         exact=True,
-        unit=base_of(of.ranker.scale),
         parts=parts,
         cost=cost,
         texts=(ReadText(pair.passage.index, tuple(words)),),
         query_words=seen.query_words,
         grids=(grid, *grids),
         notes=(*notes, *reading_notes(of.model, pair)),
-        ranker=of.ranker.fingerprint,
     )
 
 

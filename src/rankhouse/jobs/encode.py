@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
@@ -81,12 +82,10 @@ class EncodeJob(ComputeOptions):
     def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Put what was encoded into an index."""
         index = Index.open(out)
+        join = partial(merge_logs, index=index, overwrite=options.overwrite, progress=options.progress)
         if all((shard.folder / _VECTORS).exists() for shard in shards):
             folder = vectors_folder(out, self.name)
-            sources = [shard.folder / _VECTORS for shard in shards]
-            merge_logs(
-                sources, folder, VECTORS, index, overwrite=options.overwrite, progress=options.progress
-            )
+            join([shard.folder / _VECTORS for shard in shards], folder, VECTORS)
             vectors = Vectors.open(folder)
             facts, sentence = vectors_facts(vectors)
             none = vectors.state.without_text
@@ -96,14 +95,12 @@ class EncodeJob(ComputeOptions):
             return CommandResult(facts, sentence, warnings=warnings)
         if all((shard.folder / _IMPACTS).exists() for shard in shards):
             sources, folder = [shard.folder / _IMPACTS for shard in shards], impacts_folder(out, self.name)
-            merge_logs(
-                sources, folder, IMPACTS, index, overwrite=options.overwrite, progress=options.progress
-            )
+            join(sources, folder, IMPACTS)
             return CommandResult(*impacts_facts(complete(folder, sources[0])))
         sources = [next((shard.folder / PASSAGES).iterdir()) for shard in shards]
         state = STORED.load(sources[0] / MANIFEST)
         folder = out / PASSAGES / state.name
-        merge_logs(sources, folder, STORED, index, overwrite=options.overwrite, progress=options.progress)
+        join(sources, folder, STORED)
         kept = PrecomputedPassages.open(folder)
         facts, sentence = passages_facts(kept)
         return CommandResult(facts, sentence, warnings=losses(kept))
@@ -144,24 +141,23 @@ class EncodeWorker:
 
     def encode(self, progress: Progress) -> CommandResult:
         """Encode all documents into the index."""
-        index, job = self._index, self._job
-        documents, show = index.documents.stream(), index.by_text(progress)
-        if self.is_dense:
-            return self._vectors(documents, len(index), vectors_folder(index.path, job.name), show)
-        if self.is_sparse:
-            return self._impacts(documents, len(index), impacts_folder(index.path, job.name), show)
-        return self._passages(documents, len(index), index.path / PASSAGES, show)
+        index, name = self._index, self._job.name
+        folders = vectors_folder(index.path, name), impacts_folder(index.path, name), index.path / PASSAGES
+        work, folder = self._kind(folders)
+        return work(index.documents.stream(), len(index), folder, index.by_text(progress))
 
     def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:
         """Encode the documents of a shard."""
-        documents = self._index.documents.stream(shard.start, shard.stop)
-        if self.is_dense:
-            return self._vectors(documents, len(shard), folder / _VECTORS, progress)
-        if self.is_sparse:
-            return self._impacts(documents, len(shard), folder / _IMPACTS, progress)
-        done = self._passages(documents, len(shard), folder / PASSAGES, progress)
-        del done.facts["kept"]  # a folder that the shard is not in when it is done
+        work, place = self._kind((folder / _VECTORS, folder / _IMPACTS, folder / PASSAGES))
+        done = work(self._index.documents.stream(shard.start, shard.stop), len(shard), place, progress)
+        done.facts.pop("kept", None)  # a folder that the shard is not in when it is done
         return done
+
+    def _kind(self, folders: tuple[Path, Path, Path]) -> tuple[Callable[..., CommandResult], Path]:
+        """Return what encodes, and where to: the folder of vectors, of impacts or of stored passages."""
+        if self.is_dense:
+            return self._vectors, folders[0]
+        return (self._impacts, folders[1]) if self.is_sparse else (self._passages, folders[2])
 
     def _vectors(
         self, documents: Iterable[Document], count: int, folder: Path, progress: Progress

@@ -158,7 +158,7 @@ def make_server(catalogue: Catalogue, ready: Callable[[], None]) -> Server[Any]:
 
     async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         del context
-        work = partial(_called, catalogue, ready, params.name, params.arguments or {})
+        work = partial(_called, catalogue, ready, name=params.name, arguments=params.arguments or {})
         try:
             told = await to_thread.run_sync(work, abandon_on_cancel=True)
         except RankhouseError as error:
