@@ -4,6 +4,7 @@ import re
 from fractions import Fraction
 from math import comb
 
+import msgspec
 import pytest
 
 from rankhouse.core.errors import BadData, WrongUse
@@ -46,7 +47,7 @@ def test_a_query_that_a_run_lacks_is_wrong_and_farthest():
     found = paired_wins(first, a_run(range(10), 0), QRELS, ("a", "b"))
     assert found.counts == WinCounts(0, 0, 5, 5)
     assert found.ranges[-1].farthest == float("-inf")
-    assert record(found)["ranges"][-1]["farthest"] is None
+    assert msgspec.json.encode(record(found)["ranges"][-1]["farthest"]) == b"null"
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (3, 3), (1, 9), (196, 414), (700, 2)])

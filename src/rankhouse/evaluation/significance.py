@@ -346,10 +346,7 @@ def record(wins: PairedWins) -> dict[str, object]:
         "queries": counts.queries,
         "p": counts.p,
         **counts._asdict(),
-        "ranges": [
-            {"nearest": _finite(r.nearest), "farthest": _finite(r.farthest), **r.counts._asdict()}
-            for r in wins.ranges
-        ],
+        "ranges": [{"nearest": r.nearest, "farthest": r.farthest, **r.counts._asdict()} for r in wins.ranges],
     }
 
 
@@ -360,7 +357,3 @@ def _kinds(wins: PairedWins) -> tuple[str, str, str, str]:
 def _count(right: list[list[bool]]) -> WinCounts:
     kinds = ([False, False], [True, False], [False, True], [True, True])
     return WinCounts(*map(right.count, kinds))
-
-
-def _finite(score: float) -> float | None:
-    return score if math.isfinite(score) else None

@@ -11,7 +11,7 @@ from rankhouse.core.errors import MissingExtra
 from rankhouse.evaluation.report import inline_chart
 from rankhouse.evaluation.significance import Interval, t_interval
 from rankhouse.io.outputs import write_json, writing
-from rankhouse.page.charts import Palette, inline, plain_axes
+from rankhouse.page.charts import Palette, canvas, inline, plain_axes
 from rankhouse.page.html import write_page
 from rankhouse.page.tables import Table
 from rankhouse.recipes.execute import State
@@ -61,10 +61,9 @@ class FigureResult(NamedTuple):
 
     @property
     def points(self) -> list[dict[str, object]]:
-        """The numbers as plain data; what is unknown is None."""
+        """The numbers as plain data; what is unknown is NaN."""
         return [
-            {"line": line, "x": label(x)}
-            | {name: None if math.isnan(v) else v for name, v in (p or _UNKNOWN)._asdict().items()}
+            {"line": line, "x": label(x), **(p or _UNKNOWN)._asdict()}
             for line, points in self.lines.items()
             for x, p in zip(self.xs, points, strict=True)
         ]
@@ -125,13 +124,9 @@ def _make(plan: RecipePlan, results: Results, number: int, bindings: dict[str, A
 
 def _curve(result: FigureResult, palette: Palette) -> Figure:
     """Draw lines with their intervals; dashes and marks tell them apart without colour too."""
-    from matplotlib.figure import Figure
-
     numeric = all(isinstance(x, int | float) for x in result.xs)
     at = [float(x) for x in result.xs] if numeric else [float(i) for i in range(len(result.xs))]
-    figure = Figure(figsize=(9.0, 3.6), facecolor="none")
-    axes = figure.subplots()
-    figure.subplots_adjust(left=0.075, right=0.8, top=0.95, bottom=0.15)
+    figure, axes = canvas(3.6, left=0.075, right=0.8, top=0.95, bottom=0.15)
     for number, (line, points) in enumerate(result.lines.items()):
         known = [(x, p) for x, p in zip(at, points, strict=True) if p is not None and not math.isnan(p.mean)]
         if not known:
@@ -157,27 +152,24 @@ def _curve(result: FigureResult, palette: Palette) -> Figure:
 
 def _matrix(result: FigureResult, palette: Palette) -> Figure:
     """Draw a field of numbers, the darker the higher within its column."""
-    from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
     sides, xs = list(result.lines), [label(x) for x in result.xs]
     height = 0.75 + 0.45 * len(sides)
-    figure = Figure(figsize=(9.0, height), facecolor="none")
-    axes = figure.subplots()
-    figure.subplots_adjust(left=0.2, right=0.98, top=1 - 0.5 / height, bottom=0.08 / height)
+    figure, axes = canvas(height, left=0.2, right=0.98, top=1 - 0.5 / height, bottom=0.08 / height)
     for column in range(len(xs)):
         points = [result.lines[side][column] for side in sides]
         means = [p.mean for p in points if p is not None and not math.isnan(p.mean)]
         low, high = min(means, default=0.0), max(means, default=0.0)
         for row, point in enumerate(points):
-            known = point is not None and not math.isnan(point.mean)
-            share = (point.mean - low) / (high - low) if known and point and high > low else 0.0
-            if known:
+            text, weight = "absent", "normal"
+            if point is not None and not math.isnan(point.mean):
+                share = (point.mean - low) / (high - low) if high > low else 0.0
                 box = Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, facecolor=palette.gain)
                 box.set_alpha(0.08 + 0.32 * share)
                 axes.add_patch(box)
-            text = f"{point.mean:.4f}{_half(point)}" if known and point else "absent"
-            weight = "bold" if known and point and point.mean == high and len(means) > 1 else "normal"
+                text = f"{point.mean:.4f}{_half(point)}"
+                weight = "bold" if point.mean == high and len(means) > 1 else "normal"
             axes.text(column, row, text, ha="center", va="center", color=palette.ink, fontweight=weight)
     axes.set_xlim(-0.5, len(xs) - 0.5)
     axes.set_ylim(len(sides) - 0.5, -0.5)

@@ -219,7 +219,7 @@ def _legend(table: TableSpec, comparison: Comparison | None, *, looped: bool) ->
 def _records(
     samples: Mapping[str, Sample | None], columns: tuple[str, ...], comparison: Comparison | None
 ) -> list[dict[str, object]]:
-    """Return every cell as numbers, those that are absent as None."""
+    """Return every cell as numbers, those that are absent as None or NaN."""
     known = {}
     if comparison is not None:
         known = {(r["system"], r["measure"]): r for r in records(comparison)}
@@ -228,10 +228,10 @@ def _records(
         for column in columns:
             cell = dict(known.get((row, column), {"system": row, "measure": column, "mean": None}))
             if sample is not None and (spread := over_loop(sample, column)) is not None:
-                values = [None if math.isnan(v) else v for v in over_passes(sample).of(column).tolist()]
+                values = over_passes(sample).of(column).tolist()
                 cell["passes"] = dict(zip(sample.labels, values, strict=True))
                 cell["loop_low"], cell["loop_high"] = spread.low, spread.high
-            rows.append({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in cell.items()})
+            rows.append(cell)
     return rows
 
 

@@ -114,8 +114,7 @@ def threshold_command(
 
 
 def _record(one: thresholds.Threshold) -> dict[str, object]:
-    precision = None if math.isnan(one.precision) else one.precision
-    return one._asdict() | {"precision": precision, "recall": one.recall, "f1": one.f1}
+    return one._asdict() | {"precision": one.precision, "recall": one.recall, "f1": one.f1}
 
 
 def _threshold_row(one: thresholds.Threshold, *, chosen: bool) -> tuple[str, ...]:
