@@ -281,7 +281,7 @@ def test_faulty_documents_of_an_indexer_are_named(tmp_path):
         Indexer(tmp_path / "b").index([{"docno": "a", "text": None}])
     with pytest.raises(DuplicateId, match='"a"'):
         Indexer(tmp_path / "c").index([{"docno": "a", "text": "x"}, {"docno": "a", "text": "y"}])
-    with pytest.raises(BadData, match='"docno" has .zz.'):
+    with pytest.raises(BadData, match='column "docno": there is no document "zz"'):
         TextLoader(NOTES)(pd.DataFrame({"docno": ["zz"]}))
 
 

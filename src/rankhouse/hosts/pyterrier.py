@@ -190,7 +190,7 @@ class TextLoader(pt.Transformer):
         try:
             documents = self.index.documents.fetch(docnos)
         except KeyError as error:
-            raise BadData(f'the column "docno" has {error}, which {self.index.path} has not') from None
+            raise BadData(f'the column "docno": {error}', self.index.path) from None
         return inp.assign(**{name: [getattr(one, name) for one in documents] for name in self.fields})
 
 
