@@ -223,6 +223,13 @@ def test_macros_that_mdoc_calls_in_a_line_are_no_text(tmp_path):
         assert kind_at(tmp_path / name, 1, 1) is None
 
 
+def test_overstruck_text_is_text(tmp_path):
+    """Fortunes with one underlined word were left out as if they were no text."""
+    (tmp_path / "sayings").write_text("You _\bm_\ba_\by do ___\b\b\bnot g\bgo.\n" + WORDS * 30)
+    [part] = parts(tmp_path / "sayings")
+    assert part.text.startswith("You may do not go.")
+
+
 def test_wrapped_prose_is_no_title(tmp_path):
     (tmp_path / "old_options.txt").write_text(
         "The following is a list of options that are deprecated. All\nof them will go away, some of them "
@@ -371,8 +378,9 @@ def test_pdf_has_pages_without_their_running_lines(tmp_path):
     assert shown(tmp_path / "a.pdf")[1] == ("Harbour report", "page 2", "page=2")
     assert [part.text.split()[-1] for part in parts(tmp_path / "a.pdf")] == list("abcde")
     assert "ACME" not in parts(tmp_path / "a.pdf")[0].text
-    make_pdf(tmp_path / "hand_book.pdf", pages[:1], "Microsoft Word - x.doc")
-    assert shown(tmp_path / "hand_book.pdf") == [("hand book", "page 1", "page=1")]
+    for made in ("Microsoft Word - x.doc", "(anonymous)"):
+        make_pdf(tmp_path / "hand_book.pdf", pages[:1], made)
+        assert shown(tmp_path / "hand_book.pdf") == [("hand book", "page 1", "page=1")]
     make_pdf(tmp_path / "2104.08663v2.pdf", [["Ships and grain", WORDS]])
     assert parts(tmp_path / "2104.08663v2.pdf")[0].title == "Ships and grain"
 

@@ -47,6 +47,7 @@ def test_a_whole_number_may_have_a_point():
         (b'{"query": "q", "documents": ["a"], "top_n": "1"}', "top_n", "got `str`"),
         (b'{"query": null, "documents": ["a"]}', "query", "got `null`"),
         (b'{"documents": ["a"]}', "query", "query: is missing"),
+        (b'{"query": "q", "documents": ["a"], "top_n": -1}', "top_n", "top_n: must be at least 0"),
         (b"[1]", None, "the body: expected `object`, got `array`"),
     ],
 )

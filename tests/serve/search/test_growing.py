@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rankhouse.api.index import Index
-from rankhouse.core.nouns import Query
+from rankhouse.core.nouns import Document, Query
 from rankhouse.index.precomputed.read import PrecomputedScorer
 from rankhouse.io.trec import read_run
 from rankhouse.serve.engine.waiting import ENDLESS
@@ -166,3 +166,18 @@ def test_a_ranker_that_was_trained_here_is_no_default(world, rankers):
     assert Catalogue(indexes, first).system().name == readers[-1]
     assert Catalogue(indexes, first, given=[encoder]).system().name.startswith("hybrid")
     assert Catalogue(indexes, {readers[0]: rankers[readers[0]]}, given=()).system().name == "bm25"
+
+
+def test_a_folder_of_books_and_notes_counts_their_lengths_in_full(tmp_path):
+    """A book that has every word somewhere came before the note that is about the question."""
+    book = [f"harbour {n} pilot {n} ship {n} grain of the old town and its people" for n in range(2000)]
+    texts = {"book": " ".join(book), "note": "The pilot boards the ship outside the harbour."}
+    texts |= {f"other{n}": f"Grain prices of week {n} rose." for n in range(20)}
+    Index.build([Document(*text) for text in texts.items()], tmp_path / "mixed")
+    Index.build([Document(name, text[:60]) for name, text in texts.items()], tmp_path / "even")
+    indexes = {"mixed": tmp_path / "mixed", "even": tmp_path / "even"}
+    folder, other = Catalogue(indexes, of_folder=True), Catalogue(indexes)
+    question = SearchBody(query="pilot ship harbour", k=1)
+    assert [search(one, question).hits[0].doc_id for one in (other, folder)] == ["book", "note"]
+    assert str(folder.system("bm25", "mixed").system) == "bm25(k1=3, b=1)"
+    assert str(folder.system("bm25", "even").system) == str(other.system("bm25").system) == "bm25"

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 _LIGATURE = re.compile("[\ufb00-\ufb06]")  # "ﬂ", which nobody types
 _LEAST = 15  # words of a page that stands alone
 _MADE_PDF = re.compile(
-    r"^(?:untitled|microsoft |powerpoint |slide 1|.*\.(?:docx?|pptx?|xlsx?|dvi|tex|indd|qxd|ps)$)",
+    r"^(?:untitled|\(?(?:anonymous|unspecified)\)?$|microsoft |powerpoint |slide 1|"
+    r".*\.(?:docx?|pptx?|xlsx?|dvi|tex|indd|qxd|ps)$)",
     re.IGNORECASE,
 )
 _NO_NAME = re.compile(

@@ -184,7 +184,7 @@ def _head(path: Path) -> bytes:
 def _is_text(head: bytes) -> bool:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return True
-    controls = sum(head.count(bytes([sign])) for sign in range(32) if sign not in (9, 10, 12, 13, 27))
+    controls = sum(head.count(bytes([sign])) for sign in range(32) if sign not in (8, 9, 10, 12, 13, 27))
     high = sum(byte > 127 for byte in head)
     try:
         head[: len(head) - 3].decode()

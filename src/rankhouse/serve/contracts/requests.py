@@ -32,6 +32,7 @@ Rankers = Callable[[], Mapping[str, "ServedRanker"]]
 """The rankers of a service by name, as they are now."""
 _surrogates = re.compile("[\ud800-\udfff]")
 _MISSING: Final = re.compile("Object missing required field `(.*)`")
+_BOUND = re.compile(r"expected `(?P<what>\w+)` (?P<length>of length )?(?P<sign>[<>]=) (?P<to>\d+)")
 
 
 def decode(body: bytes, kind: type[T]) -> T:
@@ -104,6 +105,9 @@ def _refuse(error: msgspec.ValidationError, whole: str = "the body: ") -> NoRetu
         place = ".".join(filter(None, (place, missing[1])))
         reason = "is missing; /openapi.json says what it is"
     reason = reason[:1].lower() + reason[1:]
+    if (bound := _BOUND.fullmatch(reason)) and bound["what"] != "array":
+        of = " characters" if bound["length"] else ""
+        reason = f"must be at {'most' if bound['sign'] == '<=' else 'least'} {int(bound['to']):,}{of}"
     if not place:
         raise Invalid(f"{whole}{reason}") from None
     if reason.startswith("expected `array` of length >= 1"):

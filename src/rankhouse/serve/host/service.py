@@ -112,7 +112,10 @@ def open_service(options: ServeOptions, cluster: RemoteHolder | None = None) -> 
     keys = None if options.key_file is None else Keys.read(options.key_file)
     queries = () if options.queries is None else tuple(read_queries(options.queries))
     held = None if cluster is None else cluster.view
-    catalogue = Catalogue(options.indexes, systems=options.systems, held=held, given=options.rankers)
+    catalogue = Catalogue(
+        options.indexes, systems=options.systems, held=held, given=options.rankers,
+        of_folder=options.contents is not None,
+    )  # fmt: skip
     qrels = {} if options.qrels is None else read_qrels(options.qrels)
     runs = {name: read_run(path) for name, path in options.runs.items()}
     for run in runs.values():

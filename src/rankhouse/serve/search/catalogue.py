@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
+import numpy as np
 from cachetools import LRUCache
 
 from rankhouse.core.errors import BadIndex, RankhouseError
@@ -47,6 +49,9 @@ KEPT: Final = 64
 _EXPRESSION: Final = re.compile(r"[(%*]|>>| \+ ")
 _PAUSE: Final = 2.0
 """Seconds after which what could not be opened is tried again."""
+_UNEVEN: Final = 1.5
+"""Standard deviations over means of documents' lengths, from which bm25 counts them in full."""
+_IN_FULL: Final = "bm25(k1=3, b=1)"
 _SPLITS = 64
 """Rankers and splits for which it is known what is stored; requests name splits of their own."""
 
@@ -96,6 +101,14 @@ class IndexView:
         """Open it as it is now."""
         refuse_incomplete([path])
         return cls(name, open_index([path]))
+
+    @cached_property
+    def words(self) -> str:
+        """The bm25 for a folder's files: with b=0.4, long books come before the short page that answers."""
+        if isinstance(self.index, ShardedIndex):
+            return "bm25"
+        lengths = np.concatenate([np.zeros(1), *(segment.lengths for segment in self.index.segments)])[1:]
+        return _IN_FULL if len(lengths) and lengths.std() > _UNEVEN * lengths.mean() else "bm25"
 
     def over(self, index: ShardedIndex) -> IndexView:
         """Return a view of those parts of the index that answer."""
@@ -257,6 +270,7 @@ class Catalogue:
     The first index is the default, for which None and "" stand; a name that is not here is an UnknownName.
     Systems that are given come before the usual ones of their names. ``held`` returns the view of an index
     that is held elsewhere. ``given`` are the rankers that may decide the default; others were trained here.
+    ``of_folder`` says that the documents are a folder's files.
     """
 
     def __init__(
@@ -266,8 +280,10 @@ class Catalogue:
         systems: Iterable[NamedSystem] = (),
         held: Callable[[str, Path], IndexView] | None = None,
         given: Container[str] | None = None,
+        *,
+        of_folder: bool = False,
     ) -> None:
-        self._given = given
+        self._given, self._of_folder = given, of_folder
         self._indexes = {
             name: ServedIndex(name, path, held(name, path) if held else None)
             for name, path in indexes.items()
@@ -307,7 +323,8 @@ class Catalogue:
         }
         encoded = tuple((name, found) for name, found in vectors.items() if found)
         readers = tuple(name for name, found in vectors.items() if not found)
-        return usual_systems(encoded, readers) | self.own_systems
+        words = view.words if self._of_folder else "bm25"
+        return usual_systems(encoded, readers, words) | self.own_systems
 
     def system(self, name: str | None = None, index: str | IndexView | None = None) -> NamedSystem:
         """Return a system of an index by its name, or an expression.

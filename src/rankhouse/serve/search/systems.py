@@ -74,12 +74,17 @@ def with_names(system: System, names: Mapping[str, str]) -> System:
 
 
 @lru_cache(maxsize=16)
-def usual_systems(encoded: tuple[tuple[str, str], ...], rankers: tuple[str, ...]) -> dict[str, NamedSystem]:
-    """Return the systems of an index, of encoders with the names of their vectors, and rankers of texts."""
-    bm25 = Lexical()
+def usual_systems(
+    encoded: tuple[tuple[str, str], ...], rankers: tuple[str, ...], words: str = "bm25"
+) -> dict[str, NamedSystem]:
+    """Return the systems of an index, of encoders with the names of their vectors, and rankers of texts.
+
+    ``words`` is the bm25 that finds documents in all of them.
+    """
+    bm25 = Lexical(words)
     systems = [
-        NamedSystem("bm25", bm25),
-        NamedSystem("bm25+rm3", Lexical(feedback="rm3"), "bm25 with rm3"),
+        NamedSystem("bm25", bm25, "" if words == "bm25" else words),
+        NamedSystem("bm25+rm3", Lexical(words, "rm3"), f"{words} with rm3"),
         NamedSystem("ql", Lexical("ql")),
     ]
     for encoder, vectors in encoded:
