@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from rankhouse.cli.options import BYTES
+from rankhouse.core import progress
 from rankhouse.core.errors import MissingInput, WrongUse
 from rankhouse.index import append_log
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
@@ -631,3 +632,16 @@ def test_from_a_folder_to_the_open_page_and_again(tmp_path, load):
             process.process.communicate()
         assert ("1 document of 1 file indexed" in process.said) == (round_ == 0)
     assert Place(folder).index.is_dir()
+
+
+def test_progress_is_that_of_reading(place):
+    """A folder read for two minutes stood at 0% until its last document."""
+    sizes = [
+        (place.folder / f"part{n}.txt").write_text(f"Grain prices of week {n} rose. " * 9) for n in range(4)
+    ]
+    reports = []
+    with progress.heard_by(reports.append):
+        index_folder(place)
+    done = [report.done for report in reports if report.label == "indexing"]
+    assert done == sorted(done)
+    assert sum(0 < one < sum(sizes) for one in done) >= 3

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from importlib.metadata import version
@@ -162,10 +162,8 @@ def _rebuild(
         raise MissingInput(f"{place.folder}: holds no document{there}; what is read: {READ}")
     total = sum(file.size for file in files.values())
     with progress.shown("indexing", total, "bytes") as show:
-        report = build(
-            chain([first], documents), place.next, BuildOptions(overwrite=True),
-            lambda *_: show(reading.meter.bytes),
-        )  # fmt: skip
+        read = _counted(chain([first], documents), reading, show)
+        report = build(read, place.next, BuildOptions(overwrite=True))
     _say(reading)
     contents.files = reading.facts
     said = progress.counted(report.documents, "document"), progress.counted(reading.files, "file")
@@ -214,13 +212,20 @@ def _append(
     if first is not None:
         total = sum(files[name].size for name in names)
         with progress.shown("indexing", total, "bytes") as show:
-            report = append(
-                chain([first], documents), place.index, progress=lambda *_: show(reading.meter.bytes)
-            )
+            report = append(_counted(chain([first], documents), reading, show), place.index)
         count = report.documents
     _say(reading)
     contents.files |= reading.facts
     progress.say(f"{progress.counted(count, 'document')} of {progress.counted(reading.files, 'file')} added")
+
+
+def _counted(
+    documents: Iterable[Document], reading: FolderReader, show: progress.Progress
+) -> Iterator[Document]:
+    """Pass documents on and show how much is read, which takes longer than indexing it."""
+    for document in documents:
+        yield document
+        show(reading.meter.bytes)
 
 
 def _say(reading: FolderReader) -> None:

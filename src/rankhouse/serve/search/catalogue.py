@@ -51,7 +51,7 @@ _PAUSE: Final = 2.0
 """Seconds after which what could not be opened is tried again."""
 _UNEVEN: Final = 1.5
 """Standard deviations over means of documents' lengths, from which bm25 counts them in full."""
-_IN_FULL: Final = "bm25(k1=3, b=1)"
+_IN_FULL: Final = "bm25(k1=2, b=1)"
 _SPLITS = 64
 """Rankers and splits for which it is known what is stored; requests name splits of their own."""
 
