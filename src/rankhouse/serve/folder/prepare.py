@@ -130,7 +130,8 @@ def index_folder(place: Place, encoder: EncoderAtHand | None = None) -> None:
         progress.say(f"not read: {said} (what is read: {READ}; also with .gz or .zst)")
     if index is None or changes.changed or changes.removed or before.readers != READERS:
         if index is not None:
-            progress.say(f"{place.folder}: {changes}; the index is rebuilt")
+            why = changes if before.readers == READERS else "this version reads some files differently"
+            progress.say(f"{place.folder}: {why}; the index is rebuilt")
         mark = _rebuild(place, files, contents, encoder) or mark
     else:
         contents.files = FolderContents.load(place.contents).files
