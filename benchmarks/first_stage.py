@@ -30,13 +30,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rankhouse.index.lexical.search import Retriever
+from typing import Any
 
 K = int(os.environ.get("FIRST_STAGE_K", "1000"))  # --k, for the engines' own processes
 QUERIES = 1000
@@ -133,6 +129,7 @@ def build_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any]
 def search_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:
     """Search our index with every model."""
     del english
+    from rankhouse.core.nouns import Query
     from rankhouse.index.index import Index
     from rankhouse.index.lexical.search import LexicalOptions, Retriever, retrieve
     from rankhouse.io.corpora import read_queries
@@ -156,18 +153,10 @@ def search_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any
             del run, index, ranking
             gc.collect()  # pages mapped twice would be counted twice
             index = Index.open(out)
-            found |= latencies(partial(ask_one, Retriever(index, search)), [q.text for q in queries])
+            engine = Retriever(index, search)
+            texts = [query.text for query in queries]
+            found |= latencies(lambda text: engine.ranking(Query("q", text)).doc_ids, texts)
     return found
-
-
-def ask_one(engine: Retriever, text: str) -> Sequence[str]:
-    """Search our index for one query; return the ids."""
-    from rankhouse.core.nouns import Query
-    from rankhouse.index.lexical.search import run_of
-
-    query = Query("q", text)
-    hits = engine.search_all([query])
-    return run_of([query], hits, engine.source.ids_of(hits))["q"].doc_ids
 
 
 def build_bm25s(folder: Path, out: Path, *, english: bool) -> dict[str, Any]:

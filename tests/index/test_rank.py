@@ -271,6 +271,12 @@ def test_queries_counted_by_the_kernel_rank_as_weighted_ones(tmp_path, model):
         expected = other.hits(other.terms(query.text), 20)
         assert found.rows.tolist() == expected.rows.tolist()
         assert found.scores.tobytes() == expected.scores.tobytes()
+    run = retrieve(Index.open(tmp_path / "i"), queries, LexicalOptions(model, k=20))
+    alone = Retriever(Index.open(tmp_path / "i"), LexicalOptions(model, k=20))
+    for query in queries * 2:  # the second time its terms are known
+        ranking = alone.ranking(query)
+        assert ranking == run[query.id]
+        assert ranking.scores.tobytes() == run[query.id].scores.tobytes()
 
 
 def test_a_run_reads_ids_when_somebody_looks(tmp_path):

@@ -156,7 +156,7 @@ class Index:
         )
         self.starts: NDArray[np.int64] = np.cumsum([0, *(segment.documents for segment in segments)])
         self._terms: dict[str, Term] = {}
-        self._asked, self._ids_checked = 0, False
+        self._asked, self._ids_checked, self._is_checked = 0, False, False
         self.source: object = None
 
     @classmethod
@@ -243,6 +243,12 @@ class Index:
         before = self._dead - np.arange(len(self._dead))  # documents alive before each deleted one
         return rows + np.searchsorted(before, rows, side="right")
 
+    @property
+    def is_checked(self) -> bool:
+        """Whether all lists were compared with their checksums, so that each may be read."""
+        self._is_checked = self._is_checked or all(segment.is_checked for segment in self.segments)
+        return self._is_checked
+
     def look_up(self, terms: Iterable[str]) -> Mapping[str, Term]:
         """Return a table that has terms, found now where they were not before."""
         table, asked = self._terms, dict.fromkeys(terms)
@@ -250,7 +256,7 @@ class Index:
             if len(table) > KNOWN_TERMS:  # a new one: a search in another thread goes on with what it has
                 fresh, table = list(asked), {}
             found = kernel.find_terms([segment.vocabulary for segment in self.segments], fresh)
-            if not all(segment.is_checked for segment in self.segments):
+            if not self.is_checked:
                 packed = np.frombuffer(b"".join(numbers for *_, numbers in found), np.int32)
                 for segment, own in zip(self.segments, packed.reshape(len(fresh), -1).T, strict=True):
                     segment.check_lists(own)
@@ -298,9 +304,7 @@ class Index:
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
         """Return the document ids of rows of the whole index."""
-        self._asked += len(rows)
-        if kernel.COMPILED and self._asked > len(self) // _MANY:
-            self._check_ids()
+        if kernel.COMPILED and self.has_ids_at_hand(len(rows)):
             return kernel.ids_in(self.opened, self.among_all(rows))
         if len(self.segments) == 1:
             return self.segments[0].ids.take(rows)
@@ -310,6 +314,14 @@ class Index:
             mine = np.flatnonzero(owner == number)
             names[mine] = self.segments[number].ids.take(rows[mine] - self.starts[number])
         return names.tolist()
+
+    def has_ids_at_hand(self, more: int) -> bool:
+        """Tell whether the compiled kernel may read ids, of which so many more are asked for."""
+        if not self._ids_checked:
+            self._asked += more
+            if self._asked > len(self) // _MANY:
+                self._check_ids()
+        return self._ids_checked
 
     def _check_ids(self) -> None:
         """See to it that all ids are as they were written: once, where many are read."""

@@ -177,7 +177,7 @@ def tweet() -> Analyzer:
 
 def whitespace() -> Analyzer:
     """Text analysed elsewhere: split on white space, nothing else."""
-    return Analyzer("whitespace", str.split, locate_tokens, as_it_is)
+    return Analyzer("whitespace", str.split, locate_tokens, as_it_is, at_once=str.split)
 
 
 ANALYZERS: dict[str, Callable[[], Analyzer]] = {"english": english, "tweet": tweet, "whitespace": whitespace}

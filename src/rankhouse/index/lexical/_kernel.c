@@ -646,6 +646,30 @@ static Scratch *make_scratch(void) {
     return NULL;
 }
 
+static Scratch *take_scratch(Opened *opened) {
+    Scratch *s = opened->free;
+    if (s == NULL) return make_scratch();
+    opened->free = s->next;
+    s->postings = s->unpacked = s->failed = 0;
+    return s;
+}
+
+static void return_scratch(Opened *opened, Scratch *s) {
+    if (s->failed) {
+        free_scratch(s); /* its sums may be touched */
+        return;
+    }
+    s->next = opened->free;
+    opened->free = s;
+}
+
+/* Whether a search went well; else an error is set. */
+static int is_done(const Scratch *s) {
+    if (s->failed == 1) PyErr_NoMemory();
+    else if (s->failed) PyErr_SetString(PyExc_ValueError, "a list of postings is damaged");
+    return !s->failed;
+}
+
 /* The arrays of a search, each with the bytes of an item; the last four are filled. */
 enum { ENDS, RECORDS, WEIGHTS, PRIORS, GIVEN_LISTS, GIVEN_ROWS, GIVEN_SCORES, OUT_ROWS, OUT_SCORES, OUT_COUNTS, OUT_MATCHES, N_ARRAYS };
 static const Py_ssize_t item_bytes[N_ARRAYS] = {8, 1, 8, 8, 8, 4, 4, 8, 4, 8, 8};
@@ -824,11 +848,8 @@ static PyObject *rank(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_TypeError, "queries come in a list, and what is known in a dict");
         return NULL;
     }
-    Opened *opened = model->opened;
-    Scratch *s = opened->free;
-    if (s != NULL) opened->free = s->next;
-    else if ((s = make_scratch()) == NULL) return PyErr_NoMemory();
-    s->postings = s->unpacked = s->failed = 0;
+    Scratch *s = take_scratch(model->opened);
+    if (s == NULL) return PyErr_NoMemory();
     Buffers buffers = {.taken = 0};
     Arrays a = {.n = {0}};
     for (int i = 0; i < N_ARRAYS; i++) {
@@ -851,18 +872,18 @@ static PyObject *rank(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     answer(model, &own, &asked, &a, s);
     Py_END_ALLOW_THREADS
-    if (s->failed == 0) result = Py_BuildValue("LL", (long long)s->postings, (long long)s->unpacked);
-    else if (s->failed == 1) PyErr_NoMemory();
-    else PyErr_SetString(PyExc_ValueError, "a list of postings is damaged");
+    if (is_done(s)) result = Py_BuildValue("LL", (long long)s->postings, (long long)s->unpacked);
 done:
     give_back(&buffers);
-    if (s->failed) {
-        free_scratch(s); /* its sums may be touched */
-    } else {
-        s->next = opened->free;
-        opened->free = s;
-    }
+    return_scratch(model->opened, s);
     return result;
+}
+
+/* Decode the id of a row of a segment; NULL with an error set where it has none. */
+static PyObject *id_of(const Segment *segment, int64_t row) {
+    int64_t start, end;
+    if (span_of(&segment->ids_at, row, &start, &end)) return PyUnicode_DecodeUTF8((const char *)segment->ids + start, end - start, "strict");
+    return PyErr_Format(PyExc_ValueError, "row %lld has no id", (long long)row);
 }
 
 PyDoc_STRVAR(ids_doc,
@@ -878,18 +899,13 @@ static PyObject *ids(PyObject *self, PyObject *args) {
     const int64_t *rows = opened ? take(&buffers, object, 0, 8, &n) : NULL;
     if (rows != NULL) result = PyList_New(n);
     for (Py_ssize_t i = 0; result != NULL && i < n; i++) {
-        PyObject *text = NULL;
-        int64_t start, end;
         int low = 0, high = opened->n_segments - 1;
         while (low < high) {
             int middle = (low + high + 1) / 2;
             if (opened->segments[middle].first_row <= rows[i]) low = middle;
             else high = middle - 1;
         }
-        const Segment *segment = &opened->segments[low];
-        if (opened->n_segments && span_of(&segment->ids_at, rows[i] - segment->first_row, &start, &end))
-            text = PyUnicode_DecodeUTF8((const char *)segment->ids + start, end - start, "strict");
-        else PyErr_Format(PyExc_ValueError, "row %lld has no id", (long long)rows[i]);
+        PyObject *text = opened->n_segments ? id_of(&opened->segments[low], rows[i] - opened->segments[low].first_row) : NULL;
         if (text == NULL || PyList_SetItem(result, i, text) < 0) {
             Py_DECREF(result);
             result = NULL;
@@ -1063,6 +1079,126 @@ static PyObject *find_terms(PyObject *self, PyObject *args) {
     }
     free(facts);
     free(numbers);
+    return result;
+}
+
+/* --- one query in one call -------------------------------------------------------------------------------- */
+
+/* The terms of a sorted list that are not known, each once. */
+static PyObject *unknown_terms(PyObject *known, PyObject *terms) {
+    PyObject *fresh = PyList_New(0), *before = NULL;
+    for (Py_ssize_t i = 0; fresh != NULL && i < PyList_Size(terms); i++) {
+        PyObject *term = PyList_GetItem(terms, i);
+        int is_known = before != NULL && PyObject_RichCompareBool(before, term, Py_EQ) == 1 ? 1 : PyDict_Contains(known, term);
+        before = term;
+        if (is_known < 0 || (!is_known && PyList_Append(fresh, term) < 0)) {
+            Py_DECREF(fresh);
+            return NULL;
+        }
+    }
+    return fresh;
+}
+
+/* Find terms in segments and add what is found to what is known: (counts, record without a table) each, with the number that
+ * fact(documents, occurrences) gives. Returns 0 with an error set. */
+static int learn(PyObject *known, PyObject *terms, PyObject *segments, PyObject *fact) {
+    Py_ssize_t n = PyList_Size(terms), n_segments = PyList_Size(segments), size = RECORD + 4 * n_segments;
+    Facts *facts = calloc((size_t)n + 1, sizeof(Facts));
+    int32_t *numbers = malloc(sizeof(int32_t) * (size_t)(n * n_segments + 1));
+    if (facts == NULL || numbers == NULL) PyErr_NoMemory();
+    for (Py_ssize_t s = 0; !PyErr_Occurred() && s < n_segments; s++) find_in(PyList_GetItem(segments, s), terms, facts, numbers + s, n_segments);
+    for (Py_ssize_t i = 0; !PyErr_Occurred() && i < n; i++) {
+        PyObject *number = facts[i].documents ? PyObject_CallFunction(fact, "LL", (long long)facts[i].documents, (long long)facts[i].occurrences) : NULL;
+        double value = number ? PyFloat_AsDouble(number) : 0;
+        int32_t highest = facts[i].highest > 1 ? (int32_t)facts[i].highest : 1;
+        Py_XDECREF(number);
+        if (PyErr_Occurred()) break;
+        PyObject *record = PyBytes_FromStringAndSize(NULL, number ? size : 0);
+        if (record == NULL) break;
+        if (number) {
+            char *content = PyBytes_AsString(record);
+            memcpy(content, &value, 8);
+            memcpy(content + 8, &highest, 4);
+            memcpy(content + RECORD, numbers + i * n_segments, 4 * (size_t)n_segments);
+        }
+        PyObject *held = Py_BuildValue("((LL)N)", (long long)facts[i].documents, (long long)facts[i].occurrences, record);
+        if (held != NULL) PyDict_SetItem(known, PyList_GetItem(terms, i), held);
+        Py_XDECREF(held);
+    }
+    free(facts);
+    free(numbers);
+    return !PyErr_Occurred();
+}
+
+/* The scores of hits, each that is not below the one before lowered to the next float32 below that. */
+static PyObject *falling_scores(const Hit *hits, int64_t n) {
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, 4 * n);
+    if (bytes == NULL) return NULL;
+    float *scores = (float *)(void *)PyBytes_AsString(bytes);
+    int is_falling = 1;
+    for (int64_t i = 0; i < n; i++) {
+        scores[i] = score_of((uint64_t)hits[i].score << 32);
+        is_falling &= i == 0 || scores[i] < scores[i - 1];
+    }
+    int64_t before = (int64_t)1 << 32;
+    for (int64_t i = 0; !is_falling && i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &scores[i], 4);
+        int64_t ordinal = bits & 0x80000000u ? -(int64_t)(bits & 0x7FFFFFFFu) : (int64_t)bits;
+        before = ordinal < before ? ordinal : before - 1;
+        bits = before >= 0 ? (uint32_t)before : (uint32_t)-before | 0x80000000u;
+        memcpy(&scores[i], &bits, 4);
+    }
+    return bytes;
+}
+
+PyDoc_STRVAR(rank_one_doc,
+             "rank_one(model, pruning, k, known, terms, segments, fact) -> (ids, scores, postings, unpacked) or None\n\n"
+             "The best k documents for one query, a sorted list of terms, as rank finds them: a tuple of ids, and float32\n"
+             "scores as bytes, strictly falling. A term that is not known is found in segments, as find_terms does, and\n"
+             "then known, its record with fact(documents, occurrences); None where segments are None.");
+
+static PyObject *rank_one(PyObject *self, PyObject *args) {
+    PyObject *capsule, *known, *terms, *segments, *fact, *result = NULL, *ids = NULL, *scores = NULL;
+    int pruning;
+    long long k;
+    if (!PyArg_ParseTuple(args, "OiLO!O!OO", &capsule, &pruning, &k, &PyDict_Type, &known, &PyList_Type, &terms, &segments, &fact)) return NULL;
+    OpenedModel *model = PyCapsule_GetPointer(capsule, MODEL);
+    PyObject *fresh = model ? unknown_terms(known, terms) : NULL;
+    if (fresh == NULL) return NULL;
+    int is_known = PyList_Size(fresh) == 0, can_learn = PyList_Check(segments) && PyList_Size(segments) == model->opened->n_segments;
+    if (!is_known && can_learn) is_known = learn(known, fresh, segments, fact);
+    Py_DECREF(fresh);
+    if (PyErr_Occurred()) return NULL;
+    if (!is_known || k < 1 || model->model.prior) Py_RETURN_NONE;
+    Scratch *s = take_scratch(model->opened);
+    if (s == NULL) return PyErr_NoMemory();
+    PyObject *queries = Py_BuildValue("[O]", terms);
+    Arrays a = {.n = {0}};
+    if (queries == NULL || !terms_of_queries(&a, model, known, queries, s)) goto done;
+    Model own = model->model;
+    own.pruning = pruning;
+    Asked asked = {.ends = a.at[ENDS], .records = a.at[RECORDS], .weights = a.at[WEIGHTS], .k = k, .sorted = model->sorted};
+    Hit *hits = NULL;
+    int64_t n, matches = 0;
+    Py_BEGIN_ALLOW_THREADS
+    n = rank_query(model->opened, &asked, &own, 0, s, &hits, &matches);
+    Py_END_ALLOW_THREADS
+    if (!is_done(s) || (ids = PyTuple_New(n)) == NULL || (scores = falling_scores(hits, n)) == NULL) goto done;
+    for (int64_t i = 0; i < n; i++) {
+        PyObject *id = id_of(&model->opened->segments[hits[i].segment], hits[i].row);
+        if (id == NULL || PyTuple_SetItem(ids, i, id) < 0) goto done;
+    }
+    result = Py_BuildValue("OOLL", ids, scores, (long long)s->postings, (long long)s->unpacked);
+done:
+    if (result == NULL && !PyErr_Occurred()) {
+        Py_INCREF(Py_None); /* another thread forgot a term */
+        result = Py_None;
+    }
+    Py_XDECREF(queries);
+    Py_XDECREF(ids);
+    Py_XDECREF(scores);
+    return_scratch(model->opened, s);
     return result;
 }
 
@@ -1402,6 +1538,7 @@ static PyMethodDef methods[] = {{"highest", highest, METH_VARARGS, highest_doc},
                                 {"open_model", open_model, METH_VARARGS, open_model_doc},
                                 {"ids", ids, METH_VARARGS, ids_doc},
                                 {"rank", rank, METH_VARARGS, rank_doc},
+                                {"rank_one", rank_one, METH_VARARGS, rank_one_doc},
                                 {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernel", "Loops of the lexical index.", -1, methods,

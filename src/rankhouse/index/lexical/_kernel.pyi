@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from typing_extensions import Buffer
 
@@ -78,3 +78,12 @@ def rank(
     queries: Sequence[Mapping[str, tuple[float, tuple[int, ...]]] | list[str]] | None,
     arrays: tuple[Buffer | None, ...],
 ) -> tuple[int, int] | None: ...
+def rank_one(
+    model: object,
+    pruning: int,
+    k: int,
+    known: dict[str, tuple[tuple[int, ...], bytes]],
+    terms: list[str],
+    segments: Sequence[tuple[Buffer, ...]] | None,
+    fact: Callable[[int, int], float] | None,
+) -> tuple[tuple[str, ...], bytes, int, int] | None: ...

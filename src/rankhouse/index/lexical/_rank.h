@@ -192,7 +192,7 @@ typedef struct {
     const double *rise;
     const Area *areas;  /* of a frequent term */
     float *area_bounds; /* [count][length code], or NULL */
-    double weight, bound;
+    double weight, bound, least; /* least: the bound of a posting with one occurrence, or of all */
     float ratio_weight, by_count[CEILINGS]; /* by_count: what a posting with so many occurrences, or more, is worth at most */
     int64_t n;
     int n_blocks, highest, place; /* place: in the order of sums */
@@ -389,6 +389,25 @@ static void score(const Search *search, Term *term, int from, int to) {
     }
 }
 
+/* Values of n postings of the unpacked block: of all, where that is quicker. */
+static void score_places(const Search *search, Term *term, const uint8_t *places, int n) {
+    const Model *model = search->model;
+    if (term->scored || n == 0) return;
+    if (2 * n > term->count || (n > FEW && (term->given != NULL || model->form != RATIO || model->lengths != NULL))) {
+        score(search, term, 0, term->count);
+        term->scored = 1;
+    } else if (n <= FEW / 4 || term->given != NULL || model->form != RATIO || model->lengths != NULL) {
+        for (int j = 0; j < n; j++) score(search, term, places[j], places[j] + 1);
+    } else {
+        float by_length[PACK], counts[PACK];
+        load_counts(term, 0, term->count);
+        for (int j = 0; j < n; j++) by_length[j] = model->ratio[search->segment->codes[term->rows[places[j]]]];
+        for (int j = 0; j < n; j++) counts[j] = (float)term->counts[places[j]];
+        for (int j = 0; j < n; j++) counts[j] = ratio_value(term, counts[j], by_length[j]);
+        for (int j = 0; j < n; j++) term->values[places[j]] = counts[j];
+    }
+}
+
 /* The value that a bound stands for. */
 static double value_of_bound(const Model *model, const Term *term, uint16_t bound) {
     if (model->form == IMPACT) {
@@ -417,9 +436,11 @@ static void bound_list(const Model *model, Term *term) {
         term->bound = value > term->bound ? value : term->bound;
         code = (bound & 255) < code ? bound & 255 : code;
     }
+    term->least = term->bound;
     if (term->given != NULL || model->form == IMPACT) return;
     for (int count = 0; count < CEILINGS - 1; count++) term->by_count[count] = (float)value_of_bound(model, term, (uint16_t)(count << 8 | code));
     term->by_count[CEILINGS - 1] = (float)term->bound;
+    term->least = term->by_count[1];
 }
 
 /* --- exhaustive ------------------------------------------------------------------------------------------- */
@@ -543,13 +564,9 @@ static int64_t add_window(Search *search, Term *term, int32_t start, int32_t sto
     for (int from, to; take_part(search, term, stop, &from, &to);) {
         if (p != NULL) {
             int kept = i >= p->e ? touched_before(rows, from, to, sums, start, places) : worthy(search, p, i, from, to, sums, start, places);
-            if (kept > FEW && !term->scored) {
-                score(search, term, 0, term->count);
-                term->scored = 1;
-            }
+            score_places(search, term, places, kept);
             for (int j = 0; j < kept; j++) {
                 int at = places[j];
-                if (!term->scored) score(search, term, at, at + 1);
                 touched[n] = rows[at];
                 n += is_untouched(sums[rows[at] - start]);
                 sums[rows[at] - start] += values[at];
@@ -826,7 +843,7 @@ static void gather(Search *search, Pruning *p, double *sums, int32_t *touched) {
         p->e = essential(p);
         for (; i < p->e && i < p->n_sparse; i++) {
             go_on(search, p->terms[i], (int32_t)start);
-            int is_filtered = p->n_sparse < p->n && p->rest[i] - p->rest[p->n_sparse] < p->theta;
+            int is_filtered = p->terms[i]->least + p->rest[i + 1] - p->rest[p->n_sparse] < p->theta;
             n = add_window(search, p->terms[i], (int32_t)start, stop, sums, touched, n, is_filtered ? p : NULL, i);
             open |= p->terms[i]->block < p->terms[i]->n_blocks;
         }

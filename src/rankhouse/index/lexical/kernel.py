@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -156,6 +156,26 @@ def search(
         options: Pruning, k, and whether every term must be held.
     """
     return _kernel.rank(model, *options, known, queries, arrays)
+
+
+One = tuple[tuple[str, ...], bytes, int, int]
+"""Answer to one query: ids, strictly falling float32 scores, postings of the lists, those unpacked."""
+
+
+def search_one(
+    model: object,
+    options: tuple[int, int],
+    known: dict[str, tuple[tuple[int, ...], bytes]],
+    terms: list[str],
+    learn: tuple[list[Vocabulary], Callable[[int, int], float]] | tuple[None, None],
+) -> One | None:
+    """Answer one query in one call, compiled only; ``_kernel.rank_one`` says how.
+
+    Args:
+        options: Pruning, k.
+        learn: Where terms that are not known are found, and their fact by documents and occurrences.
+    """
+    return _kernel.rank_one(model, *options, known, terms, *learn)
 
 
 def term_records(numbers: Int32s, highest: Int32s | int) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple, cast
@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.nouns import FloatArray
+from rankhouse.core.nouns import FloatArray, Ranking
 from rankhouse.index.index import KNOWN_TERMS, Index, Term
 from rankhouse.index.lexical import kernel
-from rankhouse.index.lexical.kernel import Float32s, Float64s, Int32s, Int64s, TermScores
+from rankhouse.index.lexical.kernel import Float32s, Float64s, Int32s, Int64s, TermScores, Vocabulary
 from rankhouse.index.lexical.segment import DECODED, Segment
 from rankhouse.index.lexical.weighting import Collection, FieldCounts, Ratio, Sum, TermCounts, Weighting
 
@@ -117,6 +117,7 @@ class Scorer:
     def __init__(self, index: Index, model: Weighting, collection: Collection) -> None:
         self._index, self._model, self._collection = index, model, collection
         self._known: Known = {}
+        self._is_plain = not (model.form is None or model.prior or model.mean or model.asked)
         self._table = lru_cache(maxsize=4096)(self._make_table)
         self._scored = lru_cache(maxsize=256)(self._score_postings)
         self.postings = [0, 0]
@@ -133,10 +134,22 @@ class Scorer:
 
     def best(self, queries: Iterable[Counted], k: int) -> list[Hits] | None:
         """Find the best k documents for each query by the index's counts; None where weights are needed."""
-        model = self._model
-        if not kernel.COMPILED or model.form is None or model.prior or model.mean or model.asked:
+        if not kernel.COMPILED or not self._is_plain:
             return None
         return self._rank(list(queries), k, every=False)
+
+    def ranking(self, terms: Counted, k: int) -> Ranking | None:
+        """Rank the best k documents for one query in one compiled call; None where that takes more."""
+        index, known = self._index, self._known
+        if not kernel.COMPILED or not self._is_plain or not index.has_ids_at_hand(k):
+            return None
+        learn = self._learning if len(known) <= KNOWN_TERMS and index.is_checked else (None, None)
+        if (found := kernel.search_one(self._opened, (PRUNING, k), known, terms, learn)) is None:
+            return None
+        ids, scores, postings, unpacked = found
+        self.postings[0] += postings
+        self.postings[1] += unpacked
+        return Ranking(ids, np.frombuffer(scores, np.float32))
 
     def counted(self, terms: Weighted, k: int, *, every: bool = False) -> tuple[Hits, int]:
         """Find the best k documents for one query, k may be 0, and count all that match."""
@@ -204,6 +217,15 @@ class Scorer:
         form, exact = _FORMS[type(self._model.form)], self._model.exact_lengths
         facts = kernel.ModelFacts(form, exact, self._length_codes, self._by_length)
         return kernel.open_model(self._index.opened, facts, is_sorted=self._index.in_id_order)
+
+    @cached_property
+    def _learning(self) -> tuple[list[Vocabulary], Callable[[int, int], float]] | tuple[None, None]:
+        """Where the kernel finds terms that are new, and the fact of each; of models whose records have no table."""
+        form, collection = self._model.form, self._collection
+        if not isinstance(form, Ratio):
+            return None, None
+        found = [segment.vocabulary for segment in self._index.segments]
+        return found, lambda *counts: form.fact(TermCounts(*counts), collection)
 
     @cached_property
     def _length_codes(self) -> int:

@@ -23,7 +23,7 @@ import numpy as np
 
 from rankhouse.core import notation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Query
+from rankhouse.core.nouns import Query, Ranking
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import RowIds, Run
 from rankhouse.core.scores import strictly_falling
@@ -120,6 +120,10 @@ class IndexSource:
     def best(self, model: Weighting, queries: Iterable[Counted], k: int) -> list[Hits] | None:
         """Find the same for terms that weigh as they are counted; None where that takes more."""
         return self.scorer(model).best(queries, k)
+
+    def ranking(self, model: Weighting, terms: Counted, k: int) -> Ranking | None:
+        """Rank for one query in one compiled call; None where that takes more."""
+        return self.scorer(model).ranking(terms, k)
 
     def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
         """Score one document."""
@@ -324,6 +328,15 @@ class Retriever:
             after = self._after_feedback(asked, self.feedback)
             asked = [new.expansion.weights if new else old for old, new in zip(asked, after, strict=True)]
         return self._hits(asked, self.k)
+
+    def ranking(self, query: Query) -> Ranking:
+        """Rank documents for one query: what :func:`run_of` makes of it, at less cost."""
+        if self.feedback is None and isinstance(self.source, IndexSource):
+            terms = sorted(self.source.analyzer(query.text))
+            if (found := self.source.ranking(self.model, terms, self.k)) is not None:
+                return found
+        answers = self.search_all([query])
+        return run_of([query], answers, self.source.ids_of(answers))[query.id]
 
     def after_feedback(self, terms: Mapping[str, float]) -> Feedback | None:
         """Expand a query by its first hits; None without feedback, or where there is no hit to read."""
