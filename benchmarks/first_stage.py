@@ -153,9 +153,8 @@ def search_rankhouse(folder: Path, out: Path, *, english: bool) -> dict[str, Any
             del run, index, ranking
             gc.collect()  # pages mapped twice would be counted twice
             index = Index.open(out)
-            engine = Retriever(index, search)
-            texts = [query.text for query in queries]
-            found |= latencies(lambda text: engine.ranking(Query("q", text)).doc_ids, texts)
+            rank, texts = Retriever(index, search).ranking, [query.text for query in queries]
+            found |= latencies(lambda text, rank=rank: rank(Query("q", text)).doc_ids, texts)
     return found
 
 

@@ -224,7 +224,11 @@ class Index:
         """What the compiled kernel keeps open of the index."""
         if len(self.segments) > 1 and not self.in_id_order:
             self._check_ids()  # the kernel compares ids of equal scores across segments
-        return kernel.open_segments([segment.opened() for segment in self.segments])
+        # Lengths of documents are read here and there: in one array numpy has them in large pages of memory.
+        lengths = np.concatenate([segment.length_codes_among_all for segment in self.segments])
+        ends = np.cumsum([segment.rows for segment in self.segments])[:-1]
+        both = zip(self.segments, np.split(lengths, ends), strict=True)
+        return kernel.open_segments([segment.opened_with(codes) for segment, codes in both])
 
     @cached_property
     def _dead(self) -> NDArray[np.int64]:

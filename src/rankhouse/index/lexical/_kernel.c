@@ -996,19 +996,53 @@ static int64_t entry(const Offsets *column, int64_t i) {
     return column->width == 2 ? load16(column->at + 2 * i) : offset(column, i);
 }
 
-/* The number of a string among those of a blob, by bisection; -1 for none. */
-static int64_t place_of(const uint8_t *blob, const Offsets *at, const int32_t *order, Py_ssize_t n_order, const char *wanted, int64_t size) {
-    int64_t low = 0, high = at->n - 1, start, end;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2, number = n_order ? order[middle] : middle;
-        if (!span_of(at, number, &start, &end)) break;
-        int64_t least = end - start < size ? end - start : size;
-        int compared = memcmp(blob + start, wanted, (size_t)least);
-        if (compared == 0 && end - start == size) return number;
-        if (compared < 0 || (compared == 0 && end - start < size)) low = middle + 1;
-        else high = middle;
+#define TOGETHER 16 /* strings sought side by side: none waits for what another fetches from memory */
+
+typedef struct {
+    const char *wanted; /* NULL where it cannot be among them */
+    Py_ssize_t size;
+    int64_t low, high, number; /* number: the one looked at; at last -1 for none */
+} Sought;
+
+/* Seek the numbers of a few strings among those of a blob, by bisection. */
+static void seek_strings(const uint8_t *blob, const Offsets *at, const int32_t *order, Py_ssize_t n_order, Sought *sought, Py_ssize_t n) {
+    int64_t start, end;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        sought[i].low = 0;
+        sought[i].high = sought[i].wanted ? at->n - 1 : 0;
+        sought[i].number = -1;
     }
-    return -1;
+    for (int open = 1; open;) {
+        open = 0;
+        for (Sought *s = sought; s < sought + n; s++) {
+            if (s->low >= s->high) continue;
+            int64_t middle = s->low + (s->high - s->low) / 2;
+            s->number = n_order ? order[middle] : middle;
+            __builtin_prefetch(at->at + at->width * s->number);
+        }
+        for (Sought *s = sought; s < sought + n; s++)
+            if (s->low < s->high && span_of(at, s->number, &start, &end)) __builtin_prefetch(blob + start);
+        for (Sought *s = sought; s < sought + n; s++) {
+            if (s->low >= s->high) continue;
+            int64_t middle = s->low + (s->high - s->low) / 2, number = s->number;
+            s->number = -1;
+            if (!span_of(at, number, &start, &end)) {
+                s->high = s->low;
+                continue;
+            }
+            int64_t least = end - start < s->size ? end - start : s->size;
+            int compared = memcmp(blob + start, s->wanted, (size_t)least);
+            if (compared == 0 && end - start == s->size) {
+                s->number = number;
+                s->high = s->low;
+                continue;
+            }
+            if (compared < 0 || (compared == 0 && end - start < s->size)) s->low = middle + 1;
+            else s->high = middle;
+            open |= s->low < s->high;
+            if (n_order && s->low < s->high) __builtin_prefetch(&order[s->low + (s->high - s->low) / 2]);
+        }
+    }
 }
 
 /* Find strings in one segment, and add up what it knows of them. */
@@ -1030,20 +1064,27 @@ static int find_in(PyObject *segment, PyObject *strings, Facts *facts, int32_t *
         PyErr_SetString(PyExc_ValueError, "the strings, their order and their columns do not fit each other");
         goto done;
     }
-    for (Py_ssize_t i = 0; i < n; i++) {
-        Py_ssize_t size;
-        const char *wanted = PyUnicode_AsUTF8AndSize(PyList_GetItem(strings, i), &size);
-        int64_t number = wanted ? place_of(blob, &at, order, n_order, wanted, size) : -1;
-        if (wanted == NULL) { /* no string of a blob holds half of a surrogate pair */
-            if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) goto done;
-            PyErr_Clear();
+    for (Py_ssize_t first = 0; first < n; first += TOGETHER) {
+        Sought sought[TOGETHER];
+        Py_ssize_t some = n - first < TOGETHER ? n - first : TOGETHER;
+        for (Py_ssize_t i = 0; i < some; i++) {
+            sought[i].wanted = PyUnicode_AsUTF8AndSize(PyList_GetItem(strings, first + i), &sought[i].size);
+            if (sought[i].wanted == NULL) { /* no string of a blob holds half of a surrogate pair */
+                if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) goto done;
+                PyErr_Clear();
+            }
         }
-        numbers[i * step] = (int32_t)number;
-        if (number < 0) continue;
-        int64_t highest = entry(&columns[2], number);
-        facts[i].documents += entry(&columns[0], number);
-        facts[i].occurrences += entry(&columns[1], number);
-        if (highest > facts[i].highest) facts[i].highest = highest;
+        seek_strings(blob, &at, order, n_order, sought, some);
+        for (Py_ssize_t i = 0; i < some; i++) {
+            int64_t number = sought[i].number;
+            numbers[(first + i) * step] = (int32_t)number;
+            if (number < 0) continue;
+            Facts *found = &facts[first + i];
+            int64_t highest = entry(&columns[2], number);
+            found->documents += entry(&columns[0], number);
+            found->occurrences += entry(&columns[1], number);
+            if (highest > found->highest) found->highest = highest;
+        }
     }
     done = 1;
 done:

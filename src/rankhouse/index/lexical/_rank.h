@@ -28,7 +28,7 @@
 #include "_postings.h"
 
 #define WINDOW 32768        /* documents added up at a time: their sums stay in the second-level cache */
-#define WORTH_PRUNING 4096  /* postings of a query in a segment below which adding up is quicker */
+#define WORTH_PRUNING 1024  /* postings of a query in a segment below which adding up is quicker */
 #define PRUNED_SHARE 8192   /* documents for each that is asked for, below which adding up is quicker */
 #define DEAR 32              /* postings read by the way in the time of one looked up */
 #define FEW 16               /* postings of a block that are read one by one */
@@ -427,11 +427,14 @@ static double value_of_bound(const Model *model, const Term *term, uint16_t boun
 /* Find what no posting of a list exceeds, and none of each count. */
 static void bound_list(const Model *model, Term *term) {
     int code = 255;
+    uint16_t best = 255;
     term->bound = 0;
     if (term->given != NULL)
         for (int64_t i = 0; i < term->n; i++) term->bound = term->given[i] > term->bound ? term->given[i] : term->bound;
     for (int block = 0; term->given == NULL && block < term->n_blocks; block++) {
         uint16_t bound = load16(term->skips == NULL ? term->blocks - 2 : term->skips + (int64_t)SKIP * block + 10);
+        if (bound >> 8 <= best >> 8 && (bound & 255) >= (best & 255) && model->form != IMPACT) continue; /* not above another */
+        best = bound;
         double value = value_of_bound(model, term, bound);
         term->bound = value > term->bound ? value : term->bound;
         code = (bound & 255) < code ? bound & 255 : code;
@@ -456,7 +459,6 @@ typedef struct {
     double *rest;    /* rest[i]: bounds of the terms from i on */
     int n, n_sparse, e; /* e: how many are added up */
     double theta;    /* what a sum must reach */
-    float *bounds;   /* of every area: those of all frequent terms; NULL before they are needed */
 } Pruning;
 
 static inline float score_of_half(uint16_t half) {
@@ -739,23 +741,23 @@ static void tabulate(const Model *model, Term *term, float *table) {
     term->area_bounds = table;
 }
 
-/* Add up the frequent terms' bounds in every area. */
-static void bound_all_areas(Search *search, Pruning *p) {
-    int64_t n_areas = (search->segment->n_rows + AREA - 1) / AREA;
-    float *bounds = room(search->scratch, &search->scratch->bounds, sizeof(float) * (size_t)n_areas);
-    if (bounds == NULL) return;
-    p->bounds = bounds;
-    for (int64_t a = 0; a < n_areas; a++) bounds[a] = 0;
+/* Add up the frequent terms' bounds in the areas of [start, stop); returns them from the first area on. */
+static const float *bound_areas_in(Search *search, const Pruning *p, int32_t start, int32_t stop) {
+    int64_t first = start / AREA, n = (stop + AREA - 1) / AREA - first;
+    float *bounds = room(search->scratch, &search->scratch->bounds, sizeof(float) * (WINDOW / AREA));
+    if (bounds == NULL) return NULL;
+    for (int64_t a = 0; a < n; a++) bounds[a] = 0;
     for (int t = p->n_sparse; t < p->n; t++) {
         const Term *term = p->terms[t];
-        const Area *areas = term->areas;
+        const Area *areas = term->areas + first;
         if (search->model->form == IMPACT) {
             float weight = (float)term->weight * (1 + 1e-6f);
-            for (int64_t a = 0; a < n_areas; a++) bounds[a] += weight * score_of_half(areas[a].bound);
+            for (int64_t a = 0; a < n; a++) bounds[a] += weight * score_of_half(areas[a].bound);
         } else {
-            for (int64_t a = 0; a < n_areas; a++) bounds[a] += term->area_bounds[areas[a].bound];
+            for (int64_t a = 0; a < n; a++) bounds[a] += term->area_bounds[areas[a].bound];
         }
     }
+    return bounds;
 }
 
 /* How many terms must be added up, so that a document with none of them cannot be a result. */
@@ -791,10 +793,12 @@ static int64_t sift(const Search *search, const Pruning *p, int from, double *su
 static int64_t add_areas(Search *search, const Pruning *p, double *sums, int32_t start, int32_t stop, int32_t *touched) {
     float least = (float)p->theta * (1 - 1e-5f);
     int64_t n = 0, n_areas = 0;
-    for (int32_t first = start; first < stop; first += AREA) n_areas += p->bounds[first / AREA] >= least;
+    const float *bounds = bound_areas_in(search, p, start, stop);
+    if (bounds == NULL) return 0;
+    for (int32_t first = start; first < stop; first += AREA) n_areas += bounds[(first - start) / AREA] >= least;
     int32_t step = n_areas * MANY > (stop - start) / AREA ? stop - start : AREA;
     for (int32_t first = start; n_areas && first < stop; first += step) {
-        if (step == AREA && p->bounds[first / AREA] < least) continue;
+        if (step == AREA && bounds[(first - start) / AREA] < least) continue;
         for (int i = p->n_sparse; i < p->e; i++) {
             go_on(search, p->terms[i], first);
             n = add_window(search, p->terms[i], start, first + step < stop ? first + step : stop, sums, touched, n, p, i);
@@ -856,8 +860,6 @@ static void gather(Search *search, Pruning *p, double *sums, int32_t *touched) {
         }
         int64_t n_found = choose(search, p, i, sums, (int32_t)start, touched, n, 0);
         if (p->e > p->n_sparse) {
-            if (p->bounds == NULL) bound_all_areas(search, p);
-            if (s->failed) return;
             n = add_areas(search, p, sums, (int32_t)start, stop, touched);
             n_found = choose(search, p, p->e, sums, (int32_t)start, touched, n, n_found);
             open = 1;

@@ -158,6 +158,8 @@ def search(
     return _kernel.rank(model, *options, known, queries, arrays)
 
 
+Learning = tuple["list[Vocabulary]", Callable[[int, int], float]] | tuple[None, None]
+"""Where new terms are found, and their fact by documents and occurrences; None for nowhere."""
 One = tuple[tuple[str, ...], bytes, int, int]
 """Answer to one query: ids, strictly falling float32 scores, postings of the lists, those unpacked."""
 
@@ -167,15 +169,14 @@ def search_one(
     options: tuple[int, int],
     known: dict[str, tuple[tuple[int, ...], bytes]],
     terms: list[str],
-    learn: tuple[list[Vocabulary], Callable[[int, int], float]] | tuple[None, None],
+    learning: Learning,
 ) -> One | None:
     """Answer one query in one call, compiled only; ``_kernel.rank_one`` says how.
 
     Args:
         options: Pruning, k.
-        learn: Where terms that are not known are found, and their fact by documents and occurrences.
     """
-    return _kernel.rank_one(model, *options, known, terms, *learn)
+    return _kernel.rank_one(model, *options, known, terms, *learning)
 
 
 def term_records(numbers: Int32s, highest: Int32s | int) -> NDArray[Any]:

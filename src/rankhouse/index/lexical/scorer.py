@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple, cast
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rankhouse.core.nouns import FloatArray, Ranking
 from rankhouse.index.index import KNOWN_TERMS, Index, Term
 from rankhouse.index.lexical import kernel
-from rankhouse.index.lexical.kernel import Float32s, Float64s, Int32s, Int64s, TermScores, Vocabulary
+from rankhouse.index.lexical.kernel import Float32s, Float64s, Int32s, Int64s, TermScores
 from rankhouse.index.lexical.segment import DECODED, Segment
 from rankhouse.index.lexical.weighting import Collection, FieldCounts, Ratio, Sum, TermCounts, Weighting
 
@@ -123,20 +123,15 @@ class Scorer:
         self.postings = [0, 0]
 
     def hits(self, queries: Sequence[Weighted], k: int, *, every: bool = False) -> list[Hits]:
-        """Find the best k documents for weighted terms of each query; rows are those of the index.
-
-        Args:
-            every: Only documents that hold every term.
-        """
+        """Find the best k documents with any term of each query, or every one, by rows of the index."""
         if not kernel.COMPILED:
             return [self._rank_plainly(terms, k, every=every) for terms in queries]
         return self._rank(list(queries), k, every=every)
 
     def best(self, queries: Iterable[Counted], k: int) -> list[Hits] | None:
         """Find the best k documents for each query by the index's counts; None where weights are needed."""
-        if not kernel.COMPILED or not self._is_plain:
-            return None
-        return self._rank(list(queries), k, every=False)
+        fits = kernel.COMPILED and self._is_plain
+        return self._rank(list(queries), k, every=False) if fits else None
 
     def ranking(self, terms: Counted, k: int) -> Ranking | None:
         """Rank the best k documents for one query in one compiled call; None where that takes more."""
@@ -147,8 +142,7 @@ class Scorer:
         if (found := kernel.search_one(self._opened, (PRUNING, k), known, terms, learn)) is None:
             return None
         ids, scores, postings, unpacked = found
-        self.postings[0] += postings
-        self.postings[1] += unpacked
+        self.postings = [self.postings[0] + postings, self.postings[1] + unpacked]
         return Ranking(ids, np.frombuffer(scores, np.float32))
 
     def counted(self, terms: Weighted, k: int, *, every: bool = False) -> tuple[Hits, int]:
@@ -207,8 +201,7 @@ class Scorer:
         done = kernel.search(self._opened, options, arrays, known=known, queries=queries)
         if done is None:
             return False
-        self.postings[0] += done[0]
-        self.postings[1] += done[1]
+        self.postings = [self.postings[0] + done[0], self.postings[1] + done[1]]
         return True
 
     @cached_property
@@ -219,13 +212,13 @@ class Scorer:
         return kernel.open_model(self._index.opened, facts, is_sorted=self._index.in_id_order)
 
     @cached_property
-    def _learning(self) -> tuple[list[Vocabulary], Callable[[int, int], float]] | tuple[None, None]:
-        """Where the kernel finds terms that are new, and the fact of each; of models whose records have no table."""
+    def _learning(self) -> kernel.Learning:
+        """Where the kernel finds new terms, and the fact of each; none where records have tables."""
         form, collection = self._model.form, self._collection
         if not isinstance(form, Ratio):
             return None, None
-        found = [segment.vocabulary for segment in self._index.segments]
-        return found, lambda *counts: form.fact(TermCounts(*counts), collection)
+        vocabularies = [segment.vocabulary for segment in self._index.segments]
+        return vocabularies, lambda *counts: form.fact(TermCounts(*counts), collection)
 
     @cached_property
     def _length_codes(self) -> int:
@@ -291,11 +284,7 @@ class Scorer:
         return records
 
     def _tables(self, queries: Sequence[Weighted]) -> tuple[Known, tuple[Int64s, Int32s, Float32s]]:
-        """Make records with tables where the kernel has no formula, and score postings where none fits.
-
-        Args:
-            queries: In which each term has one weight.
-        """
+        """Make records with tables where the kernel has no formula, and score postings where none fits."""
         has_formula = self._model.form is not None
         known, own = self._learn(queries) if has_formula else {}, Known()
         every = [(term, *one) for terms in queries for term, one in terms.items()]

@@ -121,10 +121,6 @@ class IndexSource:
         """Find the same for terms that weigh as they are counted; None where that takes more."""
         return self.scorer(model).best(queries, k)
 
-    def ranking(self, model: Weighting, terms: Counted, k: int) -> Ranking | None:
-        """Rank for one query in one compiled call; None where that takes more."""
-        return self.scorer(model).ranking(terms, k)
-
     def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
         """Score one document."""
         return self.scorer(model).document_score(terms, row)
@@ -333,7 +329,7 @@ class Retriever:
         """Rank documents for one query: what :func:`run_of` makes of it, at less cost."""
         if self.feedback is None and isinstance(self.source, IndexSource):
             terms = sorted(self.source.analyzer(query.text))
-            if (found := self.source.ranking(self.model, terms, self.k)) is not None:
+            if (found := self.source.scorer(self.model).ranking(terms, self.k)) is not None:
                 return found
         answers = self.search_all([query])
         return run_of([query], answers, self.source.ids_of(answers))[query.id]

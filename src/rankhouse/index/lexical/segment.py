@@ -346,13 +346,18 @@ class Segment(TermLists):
 
     # --- what ranking needs -------------------------------------------------------------------------------
 
-    def opened(self) -> tuple[NDArray[Any], ...]:
+    @property
+    def length_codes_among_all(self) -> Bytes:
+        """Lucene's one-byte length of every document, deleted ones included."""
+        return self._codes.whole()
+
+    def opened_with(self, codes: Bytes) -> tuple[NDArray[Any], ...]:
         """Return the arrays that the compiled kernel keeps open; only lists that were found may be read."""
         dead = np.zeros(-(-self.rows // 8) if len(self.dead) else 0, np.uint8)
         np.bitwise_or.at(dead, self.dead >> 3, np.left_shift(1, self.dead & 7).astype(np.uint8))
         ids = (self._every_id.blob.unchecked, self._every_id.offsets.whole())
-        arrays = (self._codes, self._lengths, self._id_rank, self._id_order)
-        return *super().opened(), *(array.whole() for array in arrays), dead, *ids
+        arrays = (self._lengths, self._id_rank, self._id_order)
+        return *self.opened(), codes, *(array.whole() for array in arrays), dead, *ids
 
     def lengths_among_all(self, *, exact: bool) -> NDArray[Any]:
         """Return the length of every document, deleted ones included: the true one, or that of its code."""
