@@ -1,4 +1,5 @@
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from typing_extensions import Buffer
 
@@ -82,7 +83,7 @@ def rank_one(
     model: object,
     pruning: int,
     k: int,
-    known: dict[str, tuple[tuple[int, ...], bytes]],
+    known: dict[str, Any],
     terms: list[str],
     segments: Sequence[tuple[Buffer, ...]] | None,
     fact: Callable[[int, int], float] | None,

@@ -192,8 +192,9 @@ typedef struct {
     const double *rise;
     const Area *areas;  /* of a frequent term */
     float *area_bounds; /* [count][length code], or NULL */
-    double weight, bound, least; /* least: the bound of a posting with one occurrence, or of all */
-    float ratio_weight, by_count[CEILINGS]; /* by_count: what a posting with so many occurrences, or more, is worth at most */
+    double weight, bound;
+    float ratio_weight, least, by_count[CEILINGS]; /* least: of a posting with one occurrence, or of all */
+    /* by_count: what a posting with so many occurrences, or more, is worth at most */
     int64_t n;
     int n_blocks, highest, place; /* place: in the order of sums */
     int block, count, at, counted, scored; /* the block that is unpacked, its postings, the next of them */
@@ -439,7 +440,7 @@ static void bound_list(const Model *model, Term *term) {
         term->bound = value > term->bound ? value : term->bound;
         code = (bound & 255) < code ? bound & 255 : code;
     }
-    term->least = term->bound;
+    term->least = (float)term->bound;
     if (term->given != NULL || model->form == IMPACT) return;
     for (int count = 0; count < CEILINGS - 1; count++) term->by_count[count] = (float)value_of_bound(model, term, (uint16_t)(count << 8 | code));
     term->by_count[CEILINGS - 1] = (float)term->bound;
@@ -556,23 +557,31 @@ static int take_part(Search *search, Term *term, int32_t stop, int *from, int *t
     return *from < *to;
 }
 
+/* Add up those postings [from, to) of a block that may belong to a result. */
+static __attribute__((noinline)) int64_t add_kept(const Search *search, Term *term, int from, int to, int32_t start, double *sums, int32_t *touched, int64_t n,
+                        const Pruning *p, int i) {
+    uint8_t places[PACK];
+    const int32_t *rows = term->rows;
+    int kept = i >= p->e ? touched_before(rows, from, to, sums, start, places) : worthy(search, p, i, from, to, sums, start, places);
+    score_places(search, term, places, kept);
+    for (int j = 0; j < kept; j++) {
+        int at = places[j];
+        touched[n] = rows[at];
+        n += is_untouched(sums[rows[at] - start]);
+        sums[rows[at] - start] += term->values[at];
+    }
+    return n;
+}
+
 /* Add a term up in the documents [start, stop). A sum of -0.0 means "untouched": adding +0.0, a match worth
  * nothing, makes it +0.0. Those touched first are noted, unless so many are touched that all are looked at. */
 static int64_t add_window(Search *search, Term *term, int32_t start, int32_t stop, double *sums, int32_t *touched,
                           int64_t n, const Pruning *p, int i) {
-    uint8_t places[PACK];
     const int32_t *rows = term->rows;
     const double *values = term->values;
     for (int from, to; take_part(search, term, stop, &from, &to);) {
         if (p != NULL) {
-            int kept = i >= p->e ? touched_before(rows, from, to, sums, start, places) : worthy(search, p, i, from, to, sums, start, places);
-            score_places(search, term, places, kept);
-            for (int j = 0; j < kept; j++) {
-                int at = places[j];
-                touched[n] = rows[at];
-                n += is_untouched(sums[rows[at] - start]);
-                sums[rows[at] - start] += values[at];
-            }
+            n = add_kept(search, term, from, to, start, sums, touched, n, p, i);
         } else {
             if (!term->scored) score(search, term, 0, term->count);
             term->scored = 1;

@@ -167,7 +167,7 @@ One = tuple[tuple[str, ...], bytes, int, int]
 def search_one(
     model: object,
     options: tuple[int, int],
-    known: dict[str, tuple[tuple[int, ...], bytes]],
+    known: dict[str, Any],
     terms: list[str],
     learning: Learning,
 ) -> One | None:
