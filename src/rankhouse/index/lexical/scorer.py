@@ -139,7 +139,7 @@ class Scorer:
         if not kernel.COMPILED or not self._is_plain or not index.has_ids_at_hand(k):
             return None
         learn = self._learning if len(known) <= KNOWN_TERMS and index.is_checked else (None, None)
-        if (found := kernel.search_one(self._opened, (PRUNING, k), known, terms, learn)) is None:
+        if (found := kernel.search_one(self._opened, (PRUNING, k), known, terms, learning=learn)) is None:
             return None
         ids, scores, postings, unpacked = found
         self.postings = [self.postings[0] + postings, self.postings[1] + unpacked]
