@@ -31,7 +31,7 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical.feedback import FEEDBACKS, RM3, Expansion, FeedbackDocument, as_likelihoods
 from rankhouse.index.lexical.kernel import Int64s
 from rankhouse.index.lexical.scorer import NO_HITS, Counted, DocumentScore, Hits, Scorer, Weighted
-from rankhouse.index.lexical.store import IndexIds
+from rankhouse.index.lexical.store import IndexIds, KnownIds
 from rankhouse.index.lexical.weighting import WEIGHTINGS, Collection, TermCounts, Weighting
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 64
 """Queries that one call of the kernel answers at most; another thread waits for none of them."""
+_FEW: Final = 100
+"""Documents whose ids are read at once."""
 _SCORERS: Final = 16
 """Models whose numbers an index keeps; then all are forgotten."""
 
@@ -204,6 +206,10 @@ def retrieve(
         raise WrongUse(f"k={search.k}: ask for 1 document or more")
     engine = Retriever(index, search)
     queries = list(queries)
+    if len(queries) == 1 and engine.k <= _FEW and (found := engine.at_once(queries[0])) is not None:
+        if progress is not None:
+            progress(1)
+        return Run.pending({queries[0].id: 0}, _ends(len(found)), found.scores, KnownIds(found.doc_ids))
     answers: list[Hits] = []
     for hits in in_groups(engine.search_all, queries, engine.source.together, search.threads):
         answers += hits
@@ -327,12 +333,16 @@ class Retriever:
 
     def ranking(self, query: Query) -> Ranking:
         """Rank documents for one query: what :func:`run_of` makes of it, at less cost."""
-        if self.feedback is None and isinstance(self.source, IndexSource):
-            terms = sorted(self.source.analyzer(query.text))
-            if (found := self.source.scorer(self.model).ranking(terms, self.k)) is not None:
-                return found
+        if (found := self.at_once(query)) is not None:
+            return found
         answers = self.search_all([query])
         return run_of([query], answers, self.source.ids_of(answers))[query.id]
+
+    def at_once(self, query: Query) -> Ranking | None:
+        """Rank documents for one query in one compiled call; None where that takes more."""
+        if self.feedback is not None or not isinstance(self.source, IndexSource):
+            return None
+        return self.source.scorer(self.model).ranking(sorted(self.source.analyzer(query.text)), self.k)
 
     def after_feedback(self, terms: Mapping[str, float]) -> Feedback | None:
         """Expand a query by its first hits; None without feedback, or where there is no hit to read."""
