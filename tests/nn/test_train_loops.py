@@ -11,12 +11,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from rankhouse.nn import machine
-from rankhouse.nn.cpu import train, train_words
+from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled, kernel_pooling
 from rankhouse.nn.layers.convolve import WideFilters
 from rankhouse.nn.layers.kernel_pooling import Kernels
-from rankhouse.nn.layers.linear import affine, multiplies, products
+from rankhouse.nn.layers.linear import affine, multiplies
 from rankhouse.nn.layers.match import NORM_EPS, unit
 from rankhouse.nn.layers.tk_encoder import OuterEpsNorm
 
@@ -114,18 +114,48 @@ def test_matches_by_rows_equal_products_though_both_sides_share_words(q, d):
     near(table.grad, wide.grad)
 
 
+def whole_kernels(match, kernels):
+    """Every kernel of every similarity, in double precision: (..., p) -> (..., p, k)."""
+    centres, widths = (torch.tensor(each, dtype=torch.float64) for each in kernels)
+    return torch.exp(-((match.double().unsqueeze(-1) - centres) ** 2) / (2 * widths**2))
+
+
 @needs_loops
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8])
-@pytest.mark.parametrize(("q", "t", "d"), [(1, 1, 1), (6, 9, 300), (16, 8, 50), (17, 23, 33)])
-def test_products_of_many_rows_with_few_equal_onednns(q, t, d, dtype):
+@pytest.mark.parametrize(("q", "d"), [(1, 1), (6, 300), (9, 50), (17, 33), (5, 7)])
+def test_counts_of_stored_rows_equal_the_formula(q, d, dtype):
     torch.manual_seed(0)
-    few, rows, scales = torch.randn(q, d), (torch.randn(t, d) * 40).to(dtype), torch.rand(t)
-    assert torch.equal(
-        train_words.meet_few(few, rows, scales), train_words.meet_few(few, rows.float()) * scales
-    )
-    with torch.no_grad():
-        expected = products(rows.float(), few).T * scales
-    near(train_words.meet_few(few, rows, scales), expected)
+    offsets = torch.tensor([0, 9, 9, 10, 23])
+    few, rows = unit(torch.randn(q, d)), torch.randn(23, d)
+    scales = (rows.abs().amax(1) / 127) if dtype is torch.int8 else torch.rand(23)
+    rows = (rows / scales[:, None]).round().to(dtype) if dtype is torch.int8 else rows.to(dtype)
+    scales = scales / (rows.float() * scales[:, None]).norm(dim=1)
+    match, kernels = few.double() @ rows.double().T * scales.double(), Kernels.usual()
+    parts = whole_kernels(match, kernels).split(offsets.diff().tolist(), 1)
+    expected = torch.stack([part.sum(1) for part in parts])
+    found = compiled.count(few, rows, scales, offsets, tuple(kernels))
+    assert not found[1].any()
+    near(found, expected)
+    assert ((found - expected).abs() <= 1e-4 * expected + 1e-30).all()
+
+
+@needs_loops
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        Kernels.usual(),
+        Kernels.usual(1e-3),
+        Kernels((0.8, 0.4, 0.0, -0.4, -0.8), (0.3,) * 5),
+        Kernels((-1.0, -0.5, 0.0, 0.5), (0.2,) * 4),
+        Kernels((1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.0), (0.1,) * 7),
+    ],
+)
+def test_kernels_computed_from_each_other_equal_those_by_the_formula(kernels):
+    """Each similarity alone, also those farther from all kernels than cosines are."""
+    match = torch.cat([torch.linspace(-1.1, 1.1, 221), torch.tensor([1.5, 2.0, 2.2, -2.1, 9.0, 1e4])])
+    found = compiled.pool(match[:, None, None], torch.ones(len(match), dtype=torch.int64), tuple(kernels))
+    expected = whole_kernels(match, kernels)
+    assert ((found[:, 0] - expected).abs() <= 1e-5 * expected + 1e-33).all()
 
 
 def test_stored_passages_are_counted_part_by_part(monkeypatch):
@@ -155,9 +185,7 @@ def test_kernel_sums_equal_the_whole_tensor_of_kernels():
     match.requires_grad_()
     lengths = torch.tensor([37, 0, 18])
     wide = match.detach().double().requires_grad_()
-    centres, widths = (torch.tensor(each, dtype=torch.float64) for each in kernels)
-    each = torch.exp(-((wide.unsqueeze(-1) - centres) ** 2) / (2 * widths**2))
-    expected = (each * (torch.arange(37) < lengths[:, None])[:, None, :, None]).sum(2)
+    expected = (whole_kernels(wide, kernels) * (torch.arange(37) < lengths[:, None])[:, None, :, None]).sum(2)
     found, weights = compiled.pool(match, lengths, tuple(kernels)), torch.randn(3, 4, 11)
     near(found, expected)
     (found * weights).sum().backward()
@@ -290,12 +318,14 @@ def test_what_the_loops_would_misread_is_refused():
         compiled.match(words, text, TextRows(text.at[:, :5], text.lengths))
     with pytest.raises(ValueError, match="2 lengths of int64"):
         compiled.pool(torch.ones(2, 3, 4), torch.tensor([1.0, 2.0]), tuple(Kernels.usual()))
-    with pytest.raises(ValueError, match="texts begin at 0 and end at 5 of 4 tokens"):
-        compiled.pool_along(torch.ones(2, 4), torch.tensor([0, 2, 5]), tuple(Kernels.usual()))
-    with pytest.raises(ValueError, match=r"4 rows of 1 torch.float32 were expected, \(3, 1\)"):
-        train_words.meet_few(words[:1], words, torch.ones(3))
-    with pytest.raises(ValueError, match="float64 came"):
-        train_words.meet_few(words[:1], words.double())
+    for rows, scales, ends, message in (
+        (words, None, [0, 2, 5], "texts begin at 0 and end at 5 of 4 rows"),
+        (words, None, [0, 4, 3, 4], "texts begin at 0 and end at 4 of 4 rows, or overlap"),
+        (words, torch.ones(3), [0, 4], r"4 rows of 1 torch.float32 were expected, \(3, 1\)"),
+        (words.double(), None, [0, 4], "float64 came"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compiled.count(words[:1], rows, scales, torch.tensor(ends), tuple(Kernels.usual()))
     with pytest.raises(ValueError, match="rows end at 9"):
         train.attend(torch.ones(4, 6), train.Head(torch.tensor([0, 9]), 1, 1.0))
     with pytest.raises(ValueError, match="float64 came"):

@@ -48,16 +48,17 @@ static void run_words(int64_t d, const int64_t *index) {
                .gradient = numbers(cells), .to_table = calloc(WORDS * (size_t)d, sizeof(float))};
     RUN.match(&m), RUN.match_back(&m);
     show(m.out, cells), show(m.to_table, WORDS * d);
-    Meeting few = {.rows = m.table, .few = numbers(PANEL * d), .count = WORDS, .q = 7, .d = d, .stride = WORDS,
-                   .out = numbers(7 * WORDS)};
-    RUN.meet_few(&few);
-    show(few.out, 7 * WORDS);
-    const float centres[3] = {1, 0.5f, -0.3f}, steepness[3] = {-70, -72, -300};
-    Pool p = {.match = numbers(cells), .lengths = lengths, .texts = TEXTS, .rows = 7, .places = PLACES, .kernels = 3,
-              .centres = centres, .steepness = steepness, .counts = numbers(TEXTS * 7 * 3),
-              .gradient = numbers(TEXTS * 7 * 3), .back = numbers(cells)};
+    const float centres[7] = {1, 0.9f, 0.7f, 0.5f, 0.3f, 0.1f, -0.3f}, steepness[7] = {-70, -72, -72, -72, -72, -72, -300};
+    Pool p = {.match = numbers(cells), .lengths = lengths, .texts = TEXTS, .rows = 7, .places = PLACES, .kernels = 7,
+              .centres = centres, .steepness = steepness, .counts = numbers(TEXTS * 7 * 7),
+              .gradient = numbers(TEXTS * 7 * 7), .back = numbers(cells)};
     RUN.pool(&p), RUN.pool_back(&p);
-    show(p.counts, TEXTS * 7 * 3), show(p.back, cells);
+    show(p.counts, TEXTS * 7 * 7), show(p.back, cells);
+    Stored s = {.query = numbers(7 * d), .rows = numbers(ends[TEXTS] * d), .scales = numbers(ends[TEXTS]),
+                .offsets = ends, .texts = TEXTS, .q = 7, .d = d, .kernels = 7, .size = 4, .centres = centres,
+                .steepness = steepness, .counts = numbers(TEXTS * 7 * 7)};
+    RUN.count(&s);
+    show(s.counts, TEXTS * 7 * 7);
 }
 
 static void run_filters(int64_t f, const int64_t *index) {

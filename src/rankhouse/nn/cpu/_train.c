@@ -4,8 +4,8 @@
  * attend      self-attention of narrow heads over rows of tokens end to end
  * norm        layer norm of rows
  * match       products of the rows of two texts' words
- * meet_few    products of many rows with few
  * pool        kernel sums over rows of a match matrix
+ * count       the same over stored rows of a text, met by few words
  * sweep       sums of neighbouring products and their maximum; going back, only what won is touched
  * grams       sums of following products, ReLU, scaled to length 1
  *
@@ -24,6 +24,11 @@
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__aarch64__))
 #define QUICK 1
 #define UNROLL _Pragma("GCC unroll 8")
+#if defined(__x86_64__)
+#define IN_REGISTER(x) __asm__("" : "+v"(x))
+#else
+#define IN_REGISTER(x) __asm__("" : "+w"(x))
+#endif
 #define LOG2E 1.44269504f
 #define DEEPEST 64 /* width of a head */
 
@@ -61,23 +66,10 @@ typedef struct {
     float *to_table;                         /* zeros beforehand */
 } Match;
 
-#define TALL 8   /* rows whose sums are computed together */
-#define PANEL 16 /* the few rows lie in panels of so many columns */
-
-typedef struct {
-    const void *rows;     /* (count, d): float32, float16 or int8, as its number's size in bytes says */
-    const float *scales;  /* (count) factors of the sums, or NULL for 1 */
-    const float *few;     /* (panels, d, PANEL), zeros behind the last */
-    int64_t count, q, d;
-    int size;
-    float *out;           /* (q, count) */
-} Meeting;
-
 #define NOTHING -115.4156f /* log2 of e^-80: less becomes an exact zero, as in kernel_pooling.py */
 
 typedef struct {
-    const float *match;                /* (texts, rows, places); (rows, places) where there are starts */
-    const int64_t *starts;             /* (texts) where each begins among the places, or NULL */
+    const float *match;                /* (texts, rows, places) */
     const int64_t *lengths;            /* (texts) */
     int64_t texts, rows, places, kernels;
     const float *centres, *steepness;  /* (kernels); -log2 e / 2 width^2 */
@@ -85,6 +77,77 @@ typedef struct {
     const float *gradient;             /* of counts */
     float *back;                       /* (texts, rows, places) */
 } Pool;
+
+#define HIGHEST 16 /* kernels on each side of a ladder */
+
+/* Kernels of one width at equal distances, half of them on each side of the middle, and perhaps one more on top of
+ * them at half the distance: each is the one before it times a power of the similarity, so that two exponentials
+ * serve all. Sums are computed without a constant factor of their kernel.
+ */
+typedef struct {
+    int64_t from, half, top;
+    float middle, steepness;
+    float step;                     /* log2 of the factor by which the kernel at half the distance is larger */
+    float reach, far;               /* squared: within, no power leaves the range of floats; beyond, all are zeros */
+    float scales[2 * HIGHEST + 16]; /* the constant factors */
+} Ladder;
+
+/* Find the kernels' longest ladder; its half is 0 where none serves. */
+static Ladder ladder(const Pool *p) {
+    Ladder l = {0};
+    const float *c = p->centres, *s = p->steepness;
+    for (int64_t from = 0, to; from + 4 <= p->kernels; from = to - 1) {
+        double apart = (double)c[from] - c[from + 1], width = sqrt(-0.5 * (double)LOG2E / s[from]);
+        for (to = from + 1; to < p->kernels && s[to] == s[from]; to++)
+            if (fabs(c[to - 1] - c[to] - apart) > 1e-5 * fabs(apart)) break;
+        if (to == from + 1) to++;
+        int64_t half = (to - from) / 2;
+        double outermost = half * fabs(apart) / width;
+        if (half <= l.half || half < 2 || half > HIGHEST || outermost > 12 || fabs(apart) > 4 * width) continue;
+        l.top = from && s[from - 1] == s[from] && fabs(c[from - 1] - c[from] - apart / 2) < 1e-5 * fabs(apart);
+        l.from = from - l.top;
+        l.half = half;
+        l.middle = (c[from + half - 1] + c[from + half]) / 2;
+        l.steepness = s[from];
+        l.step = (float)(-s[from] * apart);
+        l.reach = (float)(144 * width * width);
+        l.far = (float)pow((outermost + 12.7) * width, 2);
+        for (int64_t k = l.from; k < from + 2 * half; k++)
+            l.scales[k - l.from] = (float)exp2(s[from] * pow(c[k] - l.middle, 2));
+    }
+    return l;
+}
+
+/* Numbers near the smallest a float can hold, which make x86 a hundred times slower, become zeros until restore(). */
+static unsigned flush_tiny(void) {
+#if defined(__x86_64__)
+    unsigned before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(before | 0x8000);
+    return before;
+#else
+    return 0;
+#endif
+}
+static void restore(unsigned before) {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(before);
+#else
+    (void)before;
+#endif
+}
+
+#define MANY 6 /* most query words that meet stored rows together */
+
+typedef struct {
+    const float *query;                /* (q, d) */
+    const void *rows;                  /* (rows, d): float32, float16 or int8, as its number's size in bytes says */
+    const float *scales;               /* (rows) factors, or NULL for 1 */
+    const int64_t *offsets;            /* (texts + 1) where each text's rows begin */
+    int64_t texts, q, d, kernels;
+    int size;
+    const float *centres, *steepness;  /* (kernels), as in Pool */
+    float *counts;                     /* (texts, q, kernels) */
+} Stored;
 
 typedef struct {
     const float *products;          /* (u, k, f) */
@@ -117,7 +180,7 @@ typedef struct {
     void (*norm)(const Norm *);
     int (*norm_back)(const Norm *);
     void (*match)(const Match *), (*match_back)(const Match *);
-    int (*meet_few)(const Meeting *);
+    int (*count)(const Stored *);
     void (*pool)(const Pool *), (*pool_back)(const Pool *);
     void (*sweep)(const Sweeps *);
     int (*sweep_back)(const Sweeps *);
@@ -235,36 +298,40 @@ static PyObject *match(PyObject *self, PyObject *args) {
     return finished(1);
 }
 
-PyDoc_STRVAR(meet_few_doc, "meet_few(rows, scales, few, count, q, d, size, out)");
+PyDoc_STRVAR(count_doc,
+             "count(query, rows, scales, offsets, texts, q, d, kernels, size, centres, steepness, counts)");
 
-static PyObject *meet_few(PyObject *self, PyObject *args) {
-    Meeting m;
-    Address rows, scales, few, out;
+static PyObject *count(PyObject *self, PyObject *args) {
+    Stored s;
+    Address query, rows, scales, offsets, centres, steepness, counts;
     int memory;
-    if (!PyArg_ParseTuple(args, "KKKLLLiK", &rows, &scales, &few, &m.count, &m.q, &m.d, &m.size, &out)) return NULL;
-    m.rows = AT(void, rows);
-    m.scales = AT(float, scales);
-    m.few = AT(float, few);
-    m.out = AT(float, out);
+    if (!PyArg_ParseTuple(args, "KKKKLLLLiKKK", &query, &rows, &scales, &offsets, &s.texts, &s.q, &s.d, &s.kernels,
+                          &s.size, &centres, &steepness, &counts))
+        return NULL;
+    s.query = AT(float, query);
+    s.rows = AT(void, rows);
+    s.scales = AT(float, scales);
+    s.offsets = AT(int64_t, offsets);
+    s.centres = AT(float, centres);
+    s.steepness = AT(float, steepness);
+    s.counts = AT(float, counts);
     Py_BEGIN_ALLOW_THREADS;
-    memory = chosen->meet_few(&m);
+    memory = chosen->count(&s);
     Py_END_ALLOW_THREADS;
     return finished(memory);
 }
 
 PyDoc_STRVAR(pool_doc,
-             "pool(back, match, starts, lengths, texts, rows, places, centres, steepness, kernels, counts, gradient,\n"
-             "     to_match)");
+             "pool(back, match, lengths, texts, rows, places, centres, steepness, kernels, counts, gradient, to_match)");
 
 static PyObject *pool(PyObject *self, PyObject *args) {
     Pool p;
-    Address match, starts, lengths, centres, steepness, counts, gradient, to;
+    Address match, lengths, centres, steepness, counts, gradient, to;
     int back;
-    if (!PyArg_ParseTuple(args, "pKKKLLLKKLKKK", &back, &match, &starts, &lengths, &p.texts, &p.rows, &p.places, &centres,
+    if (!PyArg_ParseTuple(args, "pKKLLLKKLKKK", &back, &match, &lengths, &p.texts, &p.rows, &p.places, &centres,
                           &steepness, &p.kernels, &counts, &gradient, &to))
         return NULL;
     p.match = AT(float, match);
-    p.starts = AT(int64_t, starts);
     p.lengths = AT(int64_t, lengths);
     p.centres = AT(float, centres);
     p.steepness = AT(float, steepness);
@@ -359,7 +426,7 @@ static PyMethodDef methods[] = {{"choose", choose, METH_VARARGS, choose_doc},
                                 {"attend", attend, METH_VARARGS, attend_doc},
                                 {"norm", norm, METH_VARARGS, norm_doc},
                                 {"match", match, METH_VARARGS, match_doc},
-                                {"meet_few", meet_few, METH_VARARGS, meet_few_doc},
+                                {"count", count, METH_VARARGS, count_doc},
                                 {"pool", pool, METH_VARARGS, pool_doc},
                                 {"sweep", sweep, METH_VARARGS, sweep_doc},
                                 {"sweep_back", sweep_backwards, METH_VARARGS, sweep_back_doc},

@@ -23,11 +23,15 @@
 #define fused NAMED(fused)
 #define larger NAMED(larger)
 #define total NAMED(total)
+#define totals NAMED(totals)
+#define totals_of_8 NAMED(totals_of_8)
 #define add_squares NAMED(add_squares)
 #define total_doubles NAMED(total_doubles)
 #define nearest NAMED(nearest)
 #define times_power NAMED(times_power)
 #define exp2_ NAMED(exp2_)
+#define exp2_times NAMED(exp2_times)
+#define power NAMED(power)
 #define add_scaled NAMED(add_scaled)
 #define dot NAMED(dot)
 #define columns NAMED(columns)
@@ -39,6 +43,9 @@
 #define meet NAMED(meet)
 #define meet_back NAMED(meet_back)
 #define kernel NAMED(kernel)
+#define kernel_sum NAMED(kernel_sum)
+#define climb NAMED(climb)
+#define pool_row NAMED(pool_row)
 #define place NAMED(place)
 #define sweep_one_back NAMED(sweep_one_back)
 #define make_gram NAMED(make_gram)
@@ -52,7 +59,9 @@
 #define load_halves NAMED(load_halves)
 #define load_bytes NAMED(load_bytes)
 #define widened NAMED(widened)
-#define meet_few_rows NAMED(meet_few_rows)
+#define meet_stored NAMED(meet_stored)
+#define meet_text NAMED(meet_text)
+#define count_texts NAMED(count_texts)
 #define pool_rows NAMED(pool_rows)
 #define pool_rows_back NAMED(pool_rows_back)
 #define sweep_texts NAMED(sweep_texts)
@@ -340,53 +349,6 @@ FOR_LANES static void match_texts_back(const Match *m) {
     }
 }
 
-/* -------- products of many rows with few: every sum is made in the order of its numbers */
-
-/* A row of float16 or int8 as floats. */
-VECTOR const float *widened(const Meeting *m, int64_t row, float *to) {
-    const char *from = (const char *)m->rows + row * m->d * m->size;
-    for (int64_t i = 0; i < m->d; i += LANES) {
-        char end[LANES * 2] = {0};
-        const char *own = from + i * m->size;
-        if (m->d - i < LANES) own = memcpy(end, own, (size_t)((m->d - i) * m->size));
-        store(to + i, LANES, m->size == 2 ? load_halves((const uint16_t *)own) : load_bytes((const int8_t *)own));
-    }
-    return to;
-}
-
-/* Returns 0 where there is no memory. */
-FOR_LANES static int meet_few_rows(const Meeting *m) {
-    int64_t wide = (m->d + LANES - 1) / LANES * LANES;
-    float *wider = malloc((size_t)(TALL * wide + 1) * sizeof(float));
-    if (wider == NULL) return 0;
-    for (int64_t row = 0; row < m->count; row += TALL) {
-        int64_t tall = m->count - row < TALL ? m->count - row : TALL;
-        const float *own[TALL];
-        for (int r = 0; r < TALL; r++) {
-            int64_t at = row + (r < tall ? r : tall - 1);
-            own[r] = m->size == 4 ? (const float *)m->rows + at * m->d : widened(m, at, wider + r * wide);
-        }
-        for (int64_t column = 0; column < m->q; column += LANES) {
-            const float *few = m->few + column / PANEL * PANEL * m->d + column % PANEL;
-            floats sums[TALL];
-            float each[TALL][LANES];
-            UNROLL for (int r = 0; r < TALL; r++) sums[r] = all(0);
-            for (int64_t i = 0; i < m->d; i++) {
-                floats other = load(few + i * PANEL, LANES);
-                UNROLL for (int r = 0; r < TALL; r++) sums[r] = fused(all(own[r][i]), other, sums[r]);
-            }
-            UNROLL for (int r = 0; r < TALL; r++) {
-                if (m->scales) sums[r] = sums[r] * all(m->scales[row + (r < tall ? r : 0)]);
-                store(each[r], LANES, sums[r]);
-            }
-            for (int64_t j = 0; j < LANES && column + j < m->q; j++)
-                for (int64_t r = 0; r < tall; r++) m->out[(column + j) * m->count + row + r] = each[r][j];
-        }
-    }
-    free(wider);
-    return 1;
-}
-
 /* -------- kernels: sum over a row's first `length` similarities of exp(-(similarity - centre)^2 / 2 width^2) */
 
 VECTOR floats kernel(floats off, float steepness, mask there) {
@@ -395,19 +357,61 @@ VECTOR floats kernel(floats off, float steepness, mask there) {
     return keep(there, exp2_(power));
 }
 
-FOR_LANES static void pool_rows(const Pool *p) {
-    for (int64_t row = 0; row < p->texts * p->rows; row++) {
-        int64_t text = row / p->rows, length = p->lengths[text];
-        const float *match = p->match + (p->starts ? row % p->rows * p->places + p->starts[text] : row * p->places);
-        for (int64_t k = 0; k < p->kernels; k++) {
-            floats sum = all(0);
-            for (int64_t i = 0; i < length; i += LANES) {
-                floats off = load(match + i, length - i) - all(p->centres[k]);
-                sum = sum + kernel(off, p->steepness[k], first(length - i));
-            }
-            p->counts[row * p->kernels + k] = total(sum);
-        }
+/* One kernel by its formula; of similarities only whose squared distance from `middle` is larger than `beyond`. */
+VECTOR float kernel_sum(const Pool *p, int64_t k, const float *match, int64_t length, float middle, float beyond) {
+    floats sum = all(0);
+    for (int64_t i = 0; i < length; i += LANES) {
+        floats x = load(match + i, length - i), y = x - all(middle);
+        mask there = first(length - i) & above(y * y, all(beyond));
+        sum = sum + kernel(x - all(p->centres[k]), p->steepness[k], there);
     }
+    return total(sum);
+}
+
+/* The kernels of a ladder. Return whether similarities were too far from its middle, and are not counted. */
+VECTOR int climb(const Ladder *l, const int64_t half, const int top, const float *match, int64_t length, float *counts) {
+    floats sums[2 * HIGHEST + LANES];
+    mask strays = above(all(0), all(0));
+    for (int64_t k = 0; k < 2 * half + LANES; k++) sums[k] = all(0);
+    for (int64_t i = 0; i < length; i += LANES) {
+        floats y = load(match + i, length - i) - all(l->middle);
+        if (length - i < LANES) y = pick(first(length - i), y, all(INFINITY));
+        mask beyond = above(y * y, all(l->reach)), near = ~beyond;
+        strays |= beyond & above(all(l->far), y * y); /* so is NaN */
+        y = keep(near, y);
+        floats square = y * y, g = keep(near, exp2_times(square, fused(y, y, -square), l->steepness));
+        floats step = exp2_times(y, all(0), l->step), back = all(1) / step;
+        floats up = g * step, down = g * back, two = step * step, two_back = back * back;
+        UNROLL for (int64_t k = 0; k < half; k++) {
+            floats *higher = sums + top + half - 1 - k, *lower = sums + top + half + k;
+            *higher = *higher + up;
+            *lower = *lower + down;
+            if (k + 1 < half) up = up * two;
+            down = down * two_back;
+        }
+        if (top) sums[0] = sums[0] + up * step;
+    }
+    for (int64_t k = 0; k < 2 * half + top; k += LANES)
+        store(counts + k, 2 * half + top - k, totals(sums + k) * load(l->scales + k, LANES));
+    return total(keep(strays, all(1))) > 0;
+}
+
+VECTOR void pool_row(const Pool *p, const Ladder *l, const float *match, int64_t length, float *counts) {
+    int64_t from = l->from, to = from + 2 * l->half + l->top, strays = 0;
+    if (l->half == 5 && l->top) strays = climb(l, 5, 1, match, length, counts + from);
+    else if (l->half == 5) strays = climb(l, 5, 0, match, length, counts + from);
+    else if (l->half) strays = climb(l, l->half, l->top, match, length, counts + from);
+    for (int64_t k = 0; k < p->kernels; k++)
+        if (k < from || k >= to) counts[k] = kernel_sum(p, k, match, length, 0, -1);
+        else if (strays) counts[k] += kernel_sum(p, k, match, length, l->middle, l->reach);
+}
+
+FOR_LANES static void pool_rows(const Pool *p) {
+    Ladder l = ladder(p);
+    unsigned before = flush_tiny();
+    for (int64_t row = 0; row < p->texts * p->rows; row++)
+        pool_row(p, &l, p->match + row * p->places, p->lengths[row / p->rows], p->counts + row * p->kernels);
+    restore(before);
 }
 
 FOR_LANES static void pool_rows_back(const Pool *p) {
@@ -426,6 +430,95 @@ FOR_LANES static void pool_rows_back(const Pool *p) {
             store(back + i, p->places - i, sum);
         }
     }
+}
+
+/* -------- kernel sums of stored rows: their products with a query's words are made text by text */
+
+VECTOR floats widened(const int size, const char *row, int64_t i) {
+    row += i * size;
+    return size == 4   ? load((const float *)row, LANES)
+           : size == 2 ? load_halves((const uint16_t *)row)
+                       : load_bytes((const int8_t *)row);
+}
+
+/* Two rows meet `few` words. The last numbers of a row overlap those before them, where the words then have zeros. */
+VECTOR void meet_stored(const int size, const int few, const Stored *s, const char *const *rows, const float *words,
+                        const float *scales, float *out, int64_t places) {
+    int64_t d = s->d < LANES ? LANES : s->d, wide = (d + LANES - 1) / LANES * LANES;
+    floats sums[2 * MANY + LANES];
+    float each[2 * MANY + LANES];
+    UNROLL for (int r = 0; r < 2 * MANY + LANES; r++) sums[r] = all(0);
+    for (int64_t i = 0; i < wide; i += LANES) {
+        int64_t at = i < d - LANES ? i : d - LANES;
+        floats one = widened(size, rows[0], at), other = widened(size, rows[1], at);
+        UNROLL for (int r = 0; r < few; r++) {
+            floats word = load(words + r * wide + i, LANES);
+            IN_REGISTER(word); /* loaded once, not once an operation */
+            sums[2 * r] = fused(word, one, sums[2 * r]);
+            sums[2 * r + 1] = fused(word, other, sums[2 * r + 1]);
+        }
+    }
+    UNROLL for (int r = 0; r < 2 * few; r += LANES) store(each + r, LANES, totals(sums + r) * load(scales, LANES));
+    UNROLL for (int r = 0; r < few; r++) memcpy(out + r * places, each + 2 * r, 2 * sizeof(float));
+}
+
+VECTOR void meet_text(const int size, const Stored *s, const float *words, char *end, int64_t begin, int64_t length,
+                      float *match, int64_t places) {
+    int64_t wide = (s->d + LANES - 1) / LANES * LANES, bytes = s->d * size;
+    float scales[LANES];
+    store(scales, LANES, all(1));
+    for (int64_t j = 0; j < length; j += 2) {
+        const char *rows[2];
+        for (int64_t r = 0; r < 2; r++) {
+            int64_t row = begin + (j + r < length ? j + r : j);
+            rows[r] = (const char *)s->rows + row * bytes;
+            if (s->d < LANES) rows[r] = memcpy(end + r * 4 * LANES, rows[r], (size_t)bytes);
+            for (int i = 0; i < LANES && s->scales; i += 2) scales[i + r] = s->scales[row];
+        }
+        for (int64_t i = 0, few; i < s->q; i += few) {
+            int64_t left = s->q - i;
+            const float *own = words + i * wide;
+            float *out = match + i * places + j;
+            few = left >= 2 * MANY || left == MANY ? MANY : left > MANY ? left / 2 : left;
+            if (few == 6) meet_stored(size, 6, s, rows, own, scales, out, places);
+            else if (few == 5) meet_stored(size, 5, s, rows, own, scales, out, places);
+            else if (few == 4) meet_stored(size, 4, s, rows, own, scales, out, places);
+            else if (few == 3) meet_stored(size, 3, s, rows, own, scales, out, places);
+            else if (few == 2) meet_stored(size, 2, s, rows, own, scales, out, places);
+            else meet_stored(size, 1, s, rows, own, scales, out, places);
+        }
+    }
+}
+
+/* Returns 0 where there is no memory. */
+FOR_LANES static int count_texts(const Stored *s) {
+    int64_t most = 0, wide = (s->d + LANES - 1) / LANES * LANES;
+    for (int64_t text = 0; text < s->texts; text++)
+        if (s->offsets[text + 1] - s->offsets[text] > most) most = s->offsets[text + 1] - s->offsets[text];
+    most = (most + 1) / 2 * 2; /* rows come in pairs */
+    float *own = calloc((size_t)(s->q * (wide + most) + 3 * LANES), sizeof(float));
+    if (own == NULL) return 0;
+    float *words = own + (-(uintptr_t)own / sizeof(float)) % LANES; /* no number of LANES crosses a line of the cache */
+    float *match = words + s->q * wide, *end = match + s->q * most;
+    for (int64_t i = 0; i < s->q; i++) {
+        int64_t whole = s->d < LANES ? s->d : s->d / LANES * LANES, rest = s->d - whole;
+        memcpy(words + i * wide, s->query + i * s->d, (size_t)whole * sizeof(float));
+        memcpy(words + (i + 1) * wide - rest, s->query + i * s->d + whole, (size_t)rest * sizeof(float));
+    }
+    Pool p = {.kernels = s->kernels, .centres = s->centres, .steepness = s->steepness};
+    Ladder l = ladder(&p);
+    unsigned before = flush_tiny();
+    for (int64_t text = 0; text < s->texts; text++) {
+        int64_t begin = s->offsets[text], length = s->offsets[text + 1] - begin;
+        if (s->size == 1) meet_text(1, s, words, (char *)end, begin, length, match, most);
+        else if (s->size == 2) meet_text(2, s, words, (char *)end, begin, length, match, most);
+        else meet_text(4, s, words, (char *)end, begin, length, match, most);
+        for (int64_t i = 0; i < s->q; i++)
+            pool_row(&p, &l, match + i * most, length, s->counts + (text * s->q + i) * s->kernels);
+    }
+    restore(before);
+    free(own);
+    return 1;
 }
 
 /* -------- sweeps: place o of a text holds its words o - k + 1 to o, zeros beyond both ends */
@@ -584,5 +677,5 @@ FOR_LANES static void gram_texts_back(const Grams *g) {
 }
 
 static const Loops loops = {attend_rows,      attend_rows_back, norm_rows,        norm_rows_back, match_texts,
-                            match_texts_back, meet_few_rows,    pool_rows,        pool_rows_back, sweep_texts,
+                            match_texts_back, count_texts,      pool_rows,        pool_rows_back, sweep_texts,
                             sweep_texts_back, gram_texts,       gram_texts_back};

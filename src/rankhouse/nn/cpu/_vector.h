@@ -66,6 +66,19 @@ VECTOR doubles add_squares(doubles sum, floats x) {
 }
 VECTOR double total_doubles(doubles x) { return _mm512_reduce_add_pd(x); }
 
+/* The totals of LANES vectors. */
+VECTOR __m256 totals_of_8(const floats *x) {
+    __m256 y[8];
+    for (int i = 0; i < 8; i++) y[i] = _mm512_castps512_ps256(x[i]) + _mm512_extractf32x8_ps(x[i], 1);
+    for (int i = 0; i < 8; i += 2) y[i] = _mm256_hadd_ps(y[i], y[i + 1]);
+    y[0] = _mm256_hadd_ps(y[0], y[2]);
+    y[4] = _mm256_hadd_ps(y[4], y[6]);
+    return _mm256_permute2f128_ps(y[0], y[4], 0x20) + _mm256_permute2f128_ps(y[0], y[4], 0x31);
+}
+VECTOR floats totals(const floats *x) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(totals_of_8(x)), totals_of_8(x + 8), 1);
+}
+
 #define LEAST_POWER -140.0f
 VECTOR floats nearest(floats x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 VECTOR floats times_power(floats y, floats whole) { return _mm512_scalef_ps(y, whole); }
@@ -95,8 +108,8 @@ VECTOR mask above(floats a, floats b) { return ~(a <= b); } /* as AVX-512's: als
 VECTOR mask is_number(floats x) { return x == x; }
 VECTOR floats keep(mask m, floats x) { return (floats)(m & (ints)x); }
 VECTOR ints pick_ints(mask m, ints a, ints b) { return (a & m) | (b & ~m); }
-VECTOR floats fused(floats a, floats b, floats c) { return a * b + c; }
 #if LANES == 8
+VECTOR floats fused(floats a, floats b, floats c) { return _mm256_fmadd_ps(a, b, c); }
 VECTOR floats pick(mask m, floats a, floats b) { return _mm256_blendv_ps(b, a, (floats)m); }
 VECTOR floats larger(floats a, floats b) { return _mm256_max_ps(a, b); }
 VECTOR floats load(const float *x, int64_t left) {
@@ -115,7 +128,15 @@ VECTOR float total(floats x) {
     y = y + _mm_movehl_ps(y, y);
     return y[0] + y[1];
 }
+VECTOR floats totals(const floats *x) {
+    floats y[6];
+    for (int i = 0; i < 4; i++) y[i] = _mm256_hadd_ps(x[2 * i], x[2 * i + 1]);
+    y[4] = _mm256_hadd_ps(y[0], y[1]);
+    y[5] = _mm256_hadd_ps(y[2], y[3]);
+    return _mm256_permute2f128_ps(y[4], y[5], 0x20) + _mm256_permute2f128_ps(y[4], y[5], 0x31);
+}
 #else
+VECTOR floats fused(floats a, floats b, floats c) { return vfmaq_f32(c, a, b); }
 VECTOR floats pick(mask m, floats a, floats b) { return (floats)pick_ints(m, (ints)a, (ints)b); }
 VECTOR floats larger(floats a, floats b) { return pick(a > b, a, b); }
 VECTOR floats load(const float *x, int64_t left) {
@@ -141,6 +162,7 @@ VECTOR void store(float *x, int64_t left, floats y) {
             if (i < left) x[i] = y[i];
 }
 VECTOR float total(floats x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+VECTOR floats totals(const floats *x) { return (floats){total(x[0]), total(x[1]), total(x[2]), total(x[3])}; }
 #endif
 VECTOR void store_ints(int32_t *x, int64_t left, ints y) { store((float *)x, left, (floats)y); }
 VECTOR doubles add_squares(doubles sum, floats x) {
@@ -173,5 +195,13 @@ VECTOR floats exp2_(floats x) {
     y = fused(y, f, all(6.9314718e-1f));
     y = fused(y, f, all(1.0f));
     return times_power(y, whole);
+}
+/* 2^((x + low) * by) between 2^-126 and 2^127, the product not rounded; quicker than exp2_ where others wait for it. */
+VECTOR floats exp2_times(floats x, floats low, float by) {
+    floats whole = nearest(x * all(by)), f = fused(low, all(by), fused(x, all(by), -whole)), square = f * f;
+    floats low_terms = fused(f, all(6.9314718e-1f), all(1.0f)), middle = fused(f, all(5.5504109e-2f), all(2.4022651e-1f));
+    floats high = fused(f, all(1.3333558e-3f), all(9.6181291e-3f));
+    high = fused(square, all(1.5403530e-4f), high);
+    return times_power(fused(square, fused(square, high, middle), low_terms), whole);
 }
 #undef LEAST_POWER

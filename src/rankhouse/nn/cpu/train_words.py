@@ -1,7 +1,7 @@
 """Compiled loops in float32 over the words of texts: a typed function for each.
 
-match: all products of two texts' words. meet_few: products of many rows with few. pool: kernel sums over
-a row of similarities. sweep: convolution and maximum. grams: unit vectors of n-grams.
+match: all products of two texts' words. pool: kernel sums over a row of similarities. count: the same
+of stored rows. sweep: convolution and maximum. grams: unit vectors of n-grams.
 :func:`rankhouse.nn.cpu.train.fits` says what can use them.
 Shapes: n texts, q and p places, d width, k kernels or filter length, f filters, m n-gram lengths, u words, s
 sweeps of a text.
@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from rankhouse.nn import machine
 from rankhouse.nn.machine import checked
@@ -22,7 +21,6 @@ from rankhouse.nn.machine import checked
 with suppress(ImportError):  # not compiled on this machine: `train.fits` says so
     from rankhouse.nn.cpu import _train
 
-_PANEL = 16  # columns that _train.c lays the few rows out in
 _STORED = {torch.float32, torch.float16, torch.int8}
 
 
@@ -102,37 +100,6 @@ def _matching(words: Tensor, query: TextRows, passage: TextRows) -> _Match:
     )
 
 
-class _Meeting(NamedTuple):
-    """Arguments of the loop ``meet_few``."""
-
-    rows: Tensor
-    scales: Tensor | None
-    few: Tensor
-    t: int
-    q: int
-    d: int
-    size: int
-    out: Tensor
-
-
-def meet_few(few: Tensor, rows: Tensor, scales: Tensor | None = None) -> Tensor:
-    """Return the products (q, t) of few rows (q, d) and many, (t, d) in float32, float16 or int8.
-
-    oneDNN's product is made for many columns, and takes twice as long for few.
-
-    Args:
-        scales: (t,) float32 factors of the many; None for 1.
-    """
-    (q, d), t = few.shape, len(rows)
-    checked(rows, rows.dtype if rows.dtype in _STORED else torch.float32, d)
-    if scales is not None:
-        checked(scales[:, None], torch.float32, 1, t)
-    panels = F.pad(few, (0, 0, 0, -q % _PANEL)).view(-1, _PANEL, d).transpose(1, 2).contiguous()
-    out, size = few.new_empty(q, t), rows.element_size()
-    machine.call(_train.meet_few, _Meeting(rows, scales, panels, t=t, q=q, d=d, size=size, out=out))
-    return out
-
-
 class Gaussians(NamedTuple):
     """k kernels 2^(steepness (x - centre)^2), each (k,) float32."""
 
@@ -145,7 +112,6 @@ class _Pool(NamedTuple):
 
     back: bool
     match: Tensor
-    starts: Tensor | None
     lengths: Tensor
     texts: int
     rows: int
@@ -167,19 +133,6 @@ def pool(match: Tensor, lengths: Tensor, kernels: Gaussians) -> Tensor:
     return counts
 
 
-def pool_along(match: Tensor, offsets: Tensor, kernels: Gaussians) -> Tensor:
-    """Sum kernels over n texts that stand end to end: (q, t), (n + 1,) where they begin -> (n, q, k)."""
-    (q, t), starts, lengths = match.shape, offsets[:-1].contiguous(), offsets.diff()
-    check_lengths(lengths, len(starts), t)
-    first, last = int(offsets[0]), int(offsets[-1])
-    if not match.is_contiguous() or (first, last) != (0, t) or (len(lengths) and int(lengths.min()) < 0):
-        raise ValueError(f"texts begin at {first} and end at {last} of {t} tokens, one behind the other")
-    counts = match.new_empty(len(starts), q, len(kernels.centres))
-    arguments = _pooling(match.expand(len(starts), q, t), lengths, kernels)
-    machine.call(_train.pool, arguments._replace(starts=starts, counts=counts))
-    return counts
-
-
 def pool_back(gradient: Tensor, match: Tensor, lengths: Tensor, kernels: Gaussians) -> Tensor:
     """Turn the gradient of :func:`pool`, (n, q, k), into that of the similarities, (n, q, p)."""
     back = torch.empty_like(match)
@@ -195,7 +148,6 @@ def _pooling(match: Tensor, lengths: Tensor, kernels: Gaussians) -> _Pool:
     return _Pool(
         back=False,
         match=match,
-        starts=None,
         lengths=lengths,
         texts=n,
         rows=q,
@@ -371,3 +323,28 @@ def _grams_of(texts: TextRows, out: Tensor, inverse: Tensor) -> _Grams:
         out=out,
         inverse=inverse,
     )
+
+
+def count(
+    query: Tensor, rows: Tensor, scales: Tensor | None, offsets: Tensor, kernels: Gaussians
+) -> Tensor:
+    """Sum kernels over the products of a query's words (q, d) and n texts' rows (t, d), end to end: (n, q, k).
+
+    Args:
+        rows: float32, float16 or int8.
+        scales: (t,) float32 factors of the rows; None for 1.
+        offsets: (n + 1,) int64 where the texts' rows begin, and where the last ends.
+    """
+    (q, d), n, k = query.shape, len(offsets) - 1, len(kernels.centres)
+    checked(query, torch.float32, d)
+    checked(rows, rows.dtype if rows.dtype in _STORED else torch.float32, d)
+    checked(offsets[:, None], torch.int64, 1)
+    if scales is not None:
+        checked(scales[:, None], torch.float32, 1, len(rows))
+    ends = int(offsets[0]), int(offsets[-1])
+    if ends != (0, len(rows)) or int(offsets.diff().min()) < 0:
+        raise ValueError(f"texts begin at {ends[0]} and end at {ends[1]} of {len(rows)} rows, or overlap")
+    counts = query.new_empty(n, q, k)
+    sizes = (n, q, d, k, rows.element_size())
+    machine.call(_train.count, (query, rows, scales, offsets, *sizes, *kernels, counts))
+    return counts

@@ -55,9 +55,11 @@ def pool(match: Tensor, lengths: Tensor, kernels: KernelPair) -> Tensor:
     return cast(Tensor, _PoolStep.apply(match.contiguous(), lengths, kernels))  # type: ignore[no-untyped-call]  # torch's
 
 
-def pool_along(match: Tensor, offsets: Tensor, kernels: KernelPair) -> Tensor:
-    """Sum kernels over n texts that stand end to end: (q, t), (n + 1,) -> (n, q, k), without gradients."""
-    return train_words.pool_along(match, offsets, _gaussians(kernels))
+def count(
+    query: Tensor, rows: Tensor, scales: Tensor | None, offsets: Tensor, kernels: KernelPair
+) -> Tensor:
+    """Sum kernels over n texts' stored rows end to end, without gradients: (n, q, k); see train_words.count."""
+    return train_words.count(query.contiguous(), rows, scales, offsets, _gaussians(kernels))
 
 
 @lru_cache(maxsize=16)

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rankhouse.nn.cpu import train, train_words
+from rankhouse.nn.cpu import train
 from rankhouse.nn.layers import compiled
+from rankhouse.nn.layers.compiled import KernelPair
 from rankhouse.nn.layers.linear import products, query_sums, row_sums
 from rankhouse.nn.machine import workers
 
@@ -155,15 +156,17 @@ def ragged_counts(
         offsets: (n + 1,) where each passage begins; an empty passage counts nothing.
     """
     counts = torch.zeros(len(offsets) - 1, len(query), len(kernels))
+    rows, factors = torch.from_numpy(vectors), torch.from_numpy(scales) if len(scales) else None
 
     def count(part: slice) -> None:
         """Fill in the counts of some passages."""
         begin, end = int(offsets[part.start]), int(offsets[part.stop])
         if begin < end:
-            own = torch.from_numpy(vectors[begin:end]), torch.from_numpy(scales[begin:end])
-            within = offsets[part.start : part.stop + 1] - begin
+            own = rows[begin:end], None if factors is None else factors[begin:end]
+            within = torch.from_numpy(offsets[part.start : part.stop + 1] - begin)
+            sums = compiled.count if train.fits(query) else _plain_count
             with torch.inference_mode():
-                counts[part] = _sums_along(_stored_match(query, *own), within, kernels)
+                counts[part] = sums(query, *own, within, tuple(kernels))
 
     threads = torch.get_num_threads()
     size = -(-len(vectors) // threads) if train.fits(query) else _BLOCK
@@ -180,26 +183,21 @@ def _parts(ends: NDArray[np.int64], size: int) -> Iterator[slice]:
     return (slice(first, last) for first, last in pairwise([*firsts.tolist(), len(ends)]))
 
 
-def _stored_match(query: Tensor, vectors: Tensor, scales: Tensor) -> Tensor:
-    """(q, d), (t, d) -> (q, t); without the loops, a cache-sized block at a time."""
-    if train.fits(query):
-        return train_words.meet_few(query, vectors, scales if len(scales) else None)
-    out = query.new_empty(len(query), len(vectors))
+def _plain_count(
+    query: Tensor, vectors: Tensor, scales: Tensor | None, offsets: Tensor, kernels: KernelPair
+) -> Tensor:
+    """Compute what :func:`compiled.count` does, a cache-sized block of products at a time."""
+    match = query.new_empty(len(query), len(vectors))
     for start in range(0, len(vectors), _ROWS):
-        out[:, start : start + _ROWS] = products(vectors[start : start + _ROWS].float(), query).T
-    return out.mul_(scales) if len(scales) else out
-
-
-def _sums_along(match: Tensor, offsets: NDArray[np.int64], kernels: Kernels) -> Tensor:
-    """Sum every kernel over n passages end to end: (q, t), (n + 1,) -> (n, q, k)."""
-    if train.fits(match):
-        return compiled.pool_along(match, torch.from_numpy(offsets), tuple(kernels))
-    filled = np.flatnonzero(np.diff(offsets))
-    sums = np.zeros((len(kernels), len(match), len(offsets) - 1), np.float32)
+        match[:, start : start + _ROWS] = products(vectors[start : start + _ROWS].float(), query).T
+    if scales is not None:
+        match.mul_(scales)
+    filled = np.flatnonzero(offsets.diff())
+    sums = np.zeros((len(kernels[0]), len(match), len(offsets) - 1), np.float32)
     buffer = torch.empty_like(match)
     for k, (centre, width) in enumerate(zip(*kernels, strict=True)):
         values = _kernel(match, centre, width, buffer).numpy()
-        sums[k, :, filled] = np.add.reduceat(values, offsets[filled], axis=1).T
+        sums[k, :, filled] = np.add.reduceat(values, offsets.numpy()[filled], axis=1).T
     return torch.from_numpy(sums).permute(2, 1, 0)
 
 
