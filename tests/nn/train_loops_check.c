@@ -54,7 +54,9 @@ static void run_words(int64_t d, const int64_t *index) {
               .gradient = numbers(TEXTS * 7 * 7), .back = numbers(cells)};
     RUN.pool(&p), RUN.pool_back(&p);
     show(p.counts, TEXTS * 7 * 7), show(p.back, cells);
-    Stored s = {.query = numbers(7 * d), .rows = numbers(ends[TEXTS] * d), .scales = numbers(ends[TEXTS]),
+    float *scales = numbers(ends[TEXTS]); /* sums as large as cosines: a kernel is steep */
+    for (int64_t i = 0; i < ends[TEXTS]; i++) scales[i] /= sqrtf((float)d);
+    Stored s = {.query = numbers(7 * d), .rows = numbers(ends[TEXTS] * d), .scales = scales,
                 .offsets = ends, .texts = TEXTS, .q = 7, .d = d, .kernels = 7, .size = 4, .centres = centres,
                 .steepness = steepness, .counts = numbers(TEXTS * 7 * 7)};
     RUN.count(&s);
