@@ -1,12 +1,14 @@
 """ModernBERT of ettin-reranker-17m's shape: pairs a second beside MiniLM-L6's and sentence-transformers' own.
 
     OMP_NUM_THREADS=1 python -m benchmarks.modernbert [--pairs 100] [--tokens 75] [--rounds 7] [--profile]
+    OMP_NUM_THREADS=1 python -m benchmarks.modernbert --limit
 
 Random weights of the true shapes (7 layers, 256 wide, of 384, 4 heads, windows of 128, cls and a Dense head;
 MiniLM-L6: 6 layers, 384 wide, of 1,536, 12 heads), every pair ``--tokens`` long, one thread. The systems take
 turns in every round; what is printed is processor time: each one's median of a call, and the medians of the
 ratios within a round. Tokenising is not counted here (texts are known after the first call), but is by
-sentence-transformers, whose forward pass alone stands beside its ``predict``.
+sentence-transformers, whose forward pass alone stands beside its ``predict``. ``--limit``: how long ettin's
+products alone would take at the speed of a large product on this processor, beside whole calls, in turns.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from benchmarks.format_folders import chain, encoder
 
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models.bundle import open_ranker
+from rankhouse.nn.cpu import onednn_int8
+from rankhouse.nn.layers.linear import Linear
 from rankhouse.nn.machine import Compute
 
 ETTIN = {
@@ -94,16 +98,47 @@ def systems(root: Path, count: int, tokens: int) -> dict[str, Callable[[], objec
     return calls
 
 
+def limits(calls: dict[str, Callable[[], object]], count: int, tokens: int, rounds: int) -> None:
+    """Print each precision's whole call beside the least time of its products at the speed of a large one."""
+    wide, hidden = ETTIN["hidden_size"], ETTIN["intermediate_size"]
+    layer = wide * (3 * wide + wide + 2 * hidden) + hidden * wide  # q, k, v, out, both halves of the gate, down
+    work = 2 * count * tokens * ETTIN["num_hidden_layers"] * (layer + 2 * tokens * wide)
+    rows, weight = torch.randn(4_096, 1_024), torch.randn(1_024, 1_024)
+    layer_of = Linear(weight, None, Compute("fp32", torch.device("cpu"), 1))
+    quantised = torch.randint(256, rows.shape, dtype=torch.uint8)
+    packed = onednn_int8.pack(torch.randint(-63, 64, weight.shape, dtype=torch.int8))
+    large = {
+        "fp32": lambda: layer_of(rows),
+        "int8": lambda: onednn_int8.multiply(quantised, packed, len(weight)),
+    }
+    for precision, product in large.items():
+        best, call = [float("inf")] * 2, calls[f"ettin, {precision}"]
+        for _ in range(rounds + 1):
+            for i, each in enumerate((product, call)):
+                start = time.process_time()
+                each()
+                best[i] = min(best[i], time.process_time() - start)
+        speed = 2 * rows.numel() * len(weight) / best[0]
+        print(
+            f"{precision}: {work / 1e9:.1f} G operations at {speed / 1e9:.0f} G/s {1000 * work / speed:.0f} ms, "
+            f"whole call {1000 * best[1]:.0f} ms: {work / speed / best[1]:.0%}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--tokens", type=int, default=75)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--limit", action="store_true", help="products at this processor's limit")
     parser.add_argument("--profile", metavar="SYSTEM", help='Python\'s profile of one:  "ettin, int8"')
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as work:
         calls = systems(Path(work), chosen.pairs, chosen.tokens)
+        if chosen.limit:
+            limits(calls, chosen.pairs, chosen.tokens, chosen.rounds)
+            return
         if chosen.profile:
             profile, own = cProfile.Profile(), calls[chosen.profile]
             own()

@@ -222,7 +222,7 @@ class TK(KernelModel):
     def _along(self, rows: Ragged) -> tuple[Tensor, Tensor]:
         """Put words into context end to end, unpadded: (t, d) and a few more, and their places."""
         values, learned = rows.values, torch.is_grad_enabled()  # a query alone is a few rows
-        size = train.rounded(len(values) + 1) if learned else train.rounded(len(values) + 1, few=32)
+        size = train.rounded(len(values) + 1) if learned else train.rounded(len(values) + 1, few=8)
         words = self.embedding(nn.functional.pad(values, (0, size - len(values))))
         mixed = torch.lerp(self.encoder.along(words, rows), words, self.mix)
         return mixed, torch.arange(len(values), device=values.device)

@@ -21,6 +21,7 @@
 #define store NAMED(store)
 #define store_ints NAMED(store_ints)
 #define fused NAMED(fused)
+#define lost_of_square NAMED(lost_of_square)
 #define larger NAMED(larger)
 #define total NAMED(total)
 #define totals NAMED(totals)
@@ -379,7 +380,7 @@ VECTOR int climb(const Ladder *l, const int64_t half, const int top, const float
         mask beyond = above(y * y, all(l->reach)), near = ~beyond;
         strays |= beyond & above(all(l->far), y * y); /* so is NaN */
         y = keep(near, y);
-        floats square = y * y, g = keep(near, exp2_times(square, fused(y, y, -square), l->steepness));
+        floats square = y * y, g = keep(near, exp2_times(square, lost_of_square(y), l->steepness));
         floats step = exp2_times(y, all(0), l->step), back = all(1) / step;
         floats up = g * step, down = g * back, two = step * step, two_back = back * back;
         UNROLL for (int64_t k = 0; k < half; k++) {

@@ -58,6 +58,7 @@ VECTOR void store(float *x, int64_t left, floats y) {
 }
 VECTOR void store_ints(int32_t *x, int64_t left, ints y) { _mm512_mask_storeu_epi32(x, first(left), y); }
 VECTOR floats fused(floats a, floats b, floats c) { return _mm512_fmadd_ps(a, b, c); }
+VECTOR floats lost_of_square(floats x) { return _mm512_fmsub_ps(x, x, x * x); } /* what rounding took from x * x */
 VECTOR floats larger(floats a, floats b) { return _mm512_max_ps(a, b); }
 VECTOR float total(floats x) { return _mm512_reduce_add_ps(x); }
 VECTOR doubles add_squares(doubles sum, floats x) {
@@ -108,8 +109,9 @@ VECTOR mask above(floats a, floats b) { return ~(a <= b); } /* as AVX-512's: als
 VECTOR mask is_number(floats x) { return x == x; }
 VECTOR floats keep(mask m, floats x) { return (floats)(m & (ints)x); }
 VECTOR ints pick_ints(mask m, ints a, ints b) { return (a & m) | (b & ~m); }
+VECTOR floats fused(floats a, floats b, floats c) { return a * b + c; }
 #if LANES == 8
-VECTOR floats fused(floats a, floats b, floats c) { return _mm256_fmadd_ps(a, b, c); }
+VECTOR floats lost_of_square(floats x) { return _mm256_fmsub_ps(x, x, x * x); }
 VECTOR floats pick(mask m, floats a, floats b) { return _mm256_blendv_ps(b, a, (floats)m); }
 VECTOR floats larger(floats a, floats b) { return _mm256_max_ps(a, b); }
 VECTOR floats load(const float *x, int64_t left) {
@@ -136,7 +138,7 @@ VECTOR floats totals(const floats *x) {
     return _mm256_permute2f128_ps(y[4], y[5], 0x20) + _mm256_permute2f128_ps(y[4], y[5], 0x31);
 }
 #else
-VECTOR floats fused(floats a, floats b, floats c) { return vfmaq_f32(c, a, b); }
+VECTOR floats lost_of_square(floats x) { return vfmaq_f32(-(x * x), x, x); }
 VECTOR floats pick(mask m, floats a, floats b) { return (floats)pick_ints(m, (ints)a, (ints)b); }
 VECTOR floats larger(floats a, floats b) { return pick(a > b, a, b); }
 VECTOR floats load(const float *x, int64_t left) {
