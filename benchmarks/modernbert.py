@@ -101,7 +101,9 @@ def systems(root: Path, count: int, tokens: int) -> dict[str, Callable[[], objec
 def limits(calls: dict[str, Callable[[], object]], count: int, tokens: int, rounds: int) -> None:
     """Print each precision's whole call beside the least time of its products at the speed of a large one."""
     wide, hidden = ETTIN["hidden_size"], ETTIN["intermediate_size"]
-    layer = wide * (3 * wide + wide + 2 * hidden) + hidden * wide  # q, k, v, out, both halves of the gate, down
+    layer = (
+        wide * (3 * wide + wide + 2 * hidden) + hidden * wide
+    )  # q, k, v, out, both halves of the gate, down
     work = 2 * count * tokens * ETTIN["num_hidden_layers"] * (layer + 2 * tokens * wide)
     rows, weight = torch.randn(4_096, 1_024), torch.randn(1_024, 1_024)
     layer_of = Linear(weight, None, Compute("fp32", torch.device("cpu"), 1))
@@ -119,9 +121,10 @@ def limits(calls: dict[str, Callable[[], object]], count: int, tokens: int, roun
                 each()
                 best[i] = min(best[i], time.process_time() - start)
         speed = 2 * rows.numel() * len(weight) / best[0]
+        least, whole = work / speed, best[1]
         print(
-            f"{precision}: {work / 1e9:.1f} G operations at {speed / 1e9:.0f} G/s {1000 * work / speed:.0f} ms, "
-            f"whole call {1000 * best[1]:.0f} ms: {work / speed / best[1]:.0%}"
+            f"{precision}: {work / 1e9:.1f} G operations at {speed / 1e9:.0f} G/s: "
+            f"{1000 * least:.0f} of the whole call's {1000 * whole:.0f} ms, {least / whole:.0%}"
         )
 
 

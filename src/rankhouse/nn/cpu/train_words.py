@@ -325,10 +325,8 @@ def _grams_of(texts: TextRows, out: Tensor, inverse: Tensor) -> _Grams:
     )
 
 
-def count(
-    query: Tensor, rows: Tensor, scales: Tensor | None, offsets: Tensor, kernels: Gaussians
-) -> Tensor:
-    """Sum kernels over the products of a query's words (q, d) and n texts' rows (t, d), end to end: (n, q, k).
+def count(query: Tensor, rows: Tensor, scales: Tensor | None, offsets: Tensor, kernels: Gaussians) -> Tensor:
+    """Sum kernels over products of a query (q, d) and n texts' rows (t, d), end to end: (n, q, k).
 
     Args:
         rows: float32, float16 or int8.

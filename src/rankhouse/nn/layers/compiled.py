@@ -55,11 +55,9 @@ def pool(match: Tensor, lengths: Tensor, kernels: KernelPair) -> Tensor:
     return cast(Tensor, _PoolStep.apply(match.contiguous(), lengths, kernels))  # type: ignore[no-untyped-call]  # torch's
 
 
-def count(
-    query: Tensor, rows: Tensor, scales: Tensor | None, offsets: Tensor, kernels: KernelPair
-) -> Tensor:
-    """Sum kernels over n texts' stored rows end to end, without gradients: (n, q, k); see train_words.count."""
-    return train_words.count(query.contiguous(), rows, scales, offsets, _gaussians(kernels))
+def count(query: Tensor, rows: Tensor, scales: Tensor | None, offsets: Tensor, kernels: KernelPair) -> Tensor:
+    """Sum kernels over n texts' stored rows end to end, as train_words.count does: (n, q, k)."""
+    return train_words.count(query.contiguous(), rows, scales, offsets, kernels=_gaussians(kernels))
 
 
 @lru_cache(maxsize=16)
