@@ -228,6 +228,9 @@ def test_overstruck_text_is_text(tmp_path):
     (tmp_path / "sayings").write_text("You _\bm_\ba_\by do ___\b\b\bnot g\bgo.\n" + WORDS * 30)
     [part] = parts(tmp_path / "sayings")
     assert part.text.startswith("You may do not go.")
+    ruled = "_" * 1_000_000  # from each of them on the rest was looked through: hours
+    (tmp_path / "form.txt").write_text(f"Name: {ruled}\n" + WORDS * 30)
+    assert ruled in parts(tmp_path / "form.txt")[0].text
 
 
 def test_wrapped_prose_is_no_title(tmp_path):

@@ -39,7 +39,7 @@ _explicit = re.compile(
 )
 _rst_comment = re.compile(r"^\.\.[ \t]+(?!\[|_|\||[\w:+-]+::)[^\n]*(?:\n[ \t]+[^\n]*)*\n?", re.MULTILINE)
 _role = re.compile(r":[\w:+.-]{1,60}:`(?P<inner>[^`<]*)(?:<[^`]*>)?`|``(?P<literal>[^`]+)``")
-_overstruck = re.compile(r"_+\x08+|[^\n]\x08")  # before a letter: an underlined or a bold one
+_overstruck = re.compile(r"(?<!_)_+\x08+|[^\n]\x08")  # before a letter: an underlined or a bold one
 _sentence_end = re.compile(r"[^\W\d_]{3}[.?!] +[A-Z]")
 _WRAPPED = 50
 """Characters of a line, from which prose is wrapped."""
