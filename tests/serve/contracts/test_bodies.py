@@ -61,6 +61,8 @@ def test_the_wrong_field_is_named(body, param, said):
 class Bounded(msgspec.Struct):
     query: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
     k: Annotated[int, msgspec.Meta(ge=1)] = 1
+    id: Annotated[str, msgspec.Meta(min_length=1)] = "a"
+    names: Annotated[dict[str, str], msgspec.Meta(max_length=1)] = {}
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,8 @@ class Bounded(msgspec.Struct):
     [
         ({"k": 0}, "k: must be at least 1"),
         ({"query": "q" * 9_999}, "query: must be at most 2,000 characters"),
+        ({"id": ""}, "id: must be at least 1 character$"),
+        ({"names": {"a": "", "b": ""}}, "names: expected `object` of length <= 1"),
     ],
 )
 def test_bounds_are_said_in_words(field, said):

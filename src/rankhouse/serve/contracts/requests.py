@@ -105,8 +105,8 @@ def _refuse(error: msgspec.ValidationError, whole: str = "the body: ") -> NoRetu
         place = ".".join(filter(None, (place, missing[1])))
         reason = "is missing; /openapi.json says what it is"
     reason = reason[:1].lower() + reason[1:]
-    if (bound := _BOUND.fullmatch(reason)) and bound["what"] != "array":
-        of = " characters" if bound["length"] else ""
+    if (bound := _BOUND.fullmatch(reason)) and bound["what"] in {"int", "str"}:
+        of = f" character{'s' * (bound['to'] != '1')}" if bound["length"] else ""
         reason = f"must be at {'most' if bound['sign'] == '<=' else 'least'} {int(bound['to']):,}{of}"
     if not place:
         raise Invalid(f"{whole}{reason}") from None
