@@ -66,10 +66,12 @@ class JobWorker:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RankhouseWarning)
             with locked(folder):
-                wanted = manifest_of(self._job, self._survey, shard)
-                make_shard(folder, wanted, lambda: self._worker, self._note)
+                self._make(folder, shard)
         warned = tuple(str(w.message) for w in caught if issubclass(w.category, RankhouseWarning))
         return Made(None if self._is_shared else _taken(folder), warned)
+
+    def _make(self, folder: Path, shard: Shard) -> None:  # what tests of a sick worker replace
+        make_shard(folder, manifest_of(self._job, self._survey, shard), lambda: self._worker, self._note)
 
     def fraction(self) -> float:
         """Return how much of the shard at work is done."""
