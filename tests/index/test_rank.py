@@ -279,6 +279,14 @@ def test_queries_counted_by_the_kernel_rank_as_weighted_ones(tmp_path, model):
         assert ranking.scores.tobytes() == run[query.id].scores.tobytes()
 
 
+@pytest.mark.skipif(not kernel.COMPILED, reason="the kernel was not compiled on this machine")
+def test_one_query_may_ask_for_more_documents_than_any_memory_holds(tmp_path):
+    build(collection(7, 50, 20, 30), tmp_path / "i", BuildOptions("whitespace", workers=1))
+    engine = Retriever(Index.open(tmp_path / "i"), LexicalOptions(k=50))
+    scorer_of_all = engine.source.scorer(engine.model)
+    assert scorer_of_all.ranking(["w1", "w2"], 10**15) == engine.ranking(Query("q", "w1 w2"))
+
+
 def test_a_run_reads_ids_when_somebody_looks(tmp_path):
     documents = collection(7, 300, 20, 30)
     build(documents[:200], tmp_path / "i", BuildOptions("whitespace", workers=1))

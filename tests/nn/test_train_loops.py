@@ -193,6 +193,16 @@ def test_kernel_sums_equal_the_whole_tensor_of_kernels():
     near(match.grad, wide.grad)
 
 
+@needs_loops
+def test_kernels_may_be_given_in_numbers_of_numpy():
+    match, lengths, kernels = torch.rand(1, 2, 9), torch.tensor([9]), Kernels.usual()
+    own = tuple(tuple(map(np.float64, each)) for each in kernels)
+    compiled._gaussians.cache_clear()  # equal numbers are one key
+    found = compiled.pool(match, lengths, own)
+    compiled._gaussians.cache_clear()
+    assert torch.equal(found, compiled.pool(match, lengths, tuple(kernels)))
+
+
 def straight_sweep(words, weight, text, scales):
     """Convolve each text alone, zeros on both ends, and take the maximum: (n, s, f)."""
     k, out = weight.shape[1], []

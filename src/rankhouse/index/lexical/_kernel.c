@@ -1211,6 +1211,9 @@ static PyObject *rank_one(PyObject *self, PyObject *args) {
     if (!is_known && can_learn) is_known = learn(known, fresh, segments, fact);
     Py_DECREF(fresh);
     if (PyErr_Occurred()) return NULL;
+    int64_t most = 0; /* more would not be found, and sizes could overflow */
+    for (int number = 0; number < model->opened->n_segments; number++) most += model->opened->segments[number].n_rows;
+    if (k > most) k = most;
     if (!is_known || k < 1 || model->model.prior) Py_RETURN_NONE;
     Scratch *s = take_scratch(model->opened);
     if (s == NULL) return PyErr_NoMemory();

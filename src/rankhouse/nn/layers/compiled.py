@@ -65,7 +65,7 @@ def _gaussians(kernels: KernelPair) -> Gaussians:
     centres, widths = kernels
     steepness = [-0.5 * math.log2(math.e) / width**2 for width in widths]
     with torch.inference_mode(False):  # scoring may ask first, and training then needs plain tensors
-        return Gaussians(torch.tensor(centres), torch.tensor(steepness))
+        return Gaussians(*(torch.tensor(each, dtype=torch.float32) for each in (centres, steepness)))
 
 
 class _PoolStep(torch.autograd.Function):
