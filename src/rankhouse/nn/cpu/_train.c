@@ -112,8 +112,10 @@ static Ladder ladder(const Pool *p) {
         l.step = (float)(-s[from] * apart);
         l.reach = (float)(144 * width * width);
         l.far = (float)pow((outermost + 12.7) * width, 2);
-        for (int64_t k = l.from; k < from + 2 * half; k++)
-            l.scales[k - l.from] = (float)exp2(s[from] * pow(c[k] - l.middle, 2));
+        for (int64_t k = l.from; k < from + 2 * half; k++) { /* with the step as rounded: a kernel is 1 at its centre */
+            double y = (double)c[k] - l.middle, halves = round(2 * y / apart);
+            l.scales[k - l.from] = (float)exp2(-(s[from] * y * y + (double)l.step * halves * y));
+        }
     }
     return l;
 }
