@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 64
 """Queries that one call of the kernel answers at most; another thread waits for none of them."""
-_FEW: Final = 100
-"""Documents whose ids are read at once."""
+_FEW: Final = 100  # documents whose ids are read at once
 _SCORERS: Final = 16
 """Models whose numbers an index keeps; then all are forgotten."""
 
@@ -51,44 +50,34 @@ class SearchSource(Protocol):
     @property
     def analyzer(self) -> Analyzer:
         """What turned their texts, and will turn queries, into terms."""
-        ...
 
     @property
     def collection(self) -> Collection:
         """Statistics of all of them."""
-        ...
 
     def together(self, queries: int, threads: int) -> int:
         """Return how many of so many queries each of so many threads best asks together."""
-        ...
 
     def counts(self, term: str) -> TermCounts:
         """Count the documents that hold a term, and its occurrences."""
-        ...
 
     def look_up(self, terms: Iterable[str]) -> None:
         """Prepare for being asked for the counts of many terms."""
-        ...
 
     def hits(self, model: Weighting, queries: Sequence[Weighted], k: int) -> list[Hits]:
         """Find the best k documents for each of several queries."""
-        ...
 
     def best(self, model: Weighting, queries: Iterable[Counted], k: int) -> list[Hits] | None:
         """Find the same for queries whose terms weigh as they are counted; None where that takes more."""
-        ...
 
     def document_score(self, model: Weighting, terms: Weighted, row: int) -> DocumentScore:
         """Score one document, with what its score is made of."""
-        ...
 
     def terms_of(self, rows: Sequence[int]) -> list[list[tuple[str, int]]]:
         """List the terms of each of several documents, with their counts."""
-        ...
 
     def ids_of(self, answers: Sequence[Hits]) -> RowIds:
         """Return the ids of all hits."""
-        ...
 
 
 class IndexSource:
