@@ -36,8 +36,9 @@ def histogram_chart(histogram: Histogram) -> str:
         else:
             axes.bar(edges[:-1], no, width, color=colours.loss, label="not relevant", **style)
             axes.bar(edges[:-1], yes, width, no, color=colours.gain, label="relevant", **style)
+            named = f"by the {histogram.reference}"  # "best" is sought by time, with a warning after a second
             legend = axes.legend(
-                title=f"by the {histogram.reference}", labelcolor=colours.muted, frameon=False, fontsize=8
+                title=named, loc="upper right", labelcolor=colours.muted, frameon=False, fontsize=8
             )
             legend.get_title().set(color=colours.muted, fontsize=8)
         if edges[0] <= histogram.threshold <= edges[-1]:
