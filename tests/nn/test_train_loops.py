@@ -137,6 +137,10 @@ def test_counts_of_stored_rows_equal_the_formula(q, d, dtype):
     assert not found[1].any()
     near(found, expected)
     assert ((found - expected).abs() <= 1e-4 * expected + 1e-30).all()
+    assert compiled.count(few, rows[:0], scales[:0], offsets[:1], tuple(kernels)).shape == (
+        0,
+        *found.shape[1:],
+    )
 
 
 @needs_loops

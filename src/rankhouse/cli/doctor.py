@@ -65,8 +65,8 @@ def check_cache(path: Path, facts: dict[str, str]) -> None:
 
 def check_encoded(index: Index, facts: dict[str, str], faults: list[str]) -> None:
     """Check every folder of vectors and of impacts, and measure structures of vectors."""
-    for check in (_vectors, _impacts):
-        for manifest in sorted(index.path.glob(f"{check.__name__[1:]}/*/{MANIFEST}")):
+    for kept, check in (("vectors", _vectors), ("impacts", _impacts)):
+        for manifest in sorted(index.path.glob(f"{kept}/*/{MANIFEST}")):
             try:
                 check(index, manifest.parent, facts)
             except RankhouseError as error:

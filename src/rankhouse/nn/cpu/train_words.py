@@ -340,7 +340,7 @@ def count(query: Tensor, rows: Tensor, scales: Tensor | None, offsets: Tensor, k
     if scales is not None:
         checked(scales[:, None], torch.float32, 1, len(rows))
     ends = int(offsets[0]), int(offsets[-1])
-    if ends != (0, len(rows)) or int(offsets.diff().min()) < 0:
+    if ends != (0, len(rows)) or (offsets.diff() < 0).any():
         raise ValueError(f"texts begin at {ends[0]} and end at {ends[1]} of {len(rows)} rows, or overlap")
     counts = query.new_empty(n, q, k)
     sizes = (n, q, d, k, rows.element_size())
