@@ -157,7 +157,8 @@ def main() -> None:
                     seconds[name].append(time.process_time() - start)
     print(f"{chosen.pairs} pairs of {chosen.tokens} tokens, {chosen.rounds} rounds, processor time")
     print(
-        "| system | ms a call | pairs/s | times ettin's time, fp32 | bf16 | int8 |\n| --- | --- | --- | --- | --- | --- |"
+        "| system | ms a call | pairs/s | times ettin's time, fp32 | bf16 | int8 |\n"
+        "| --- | --- | --- | --- | --- | --- |"
     )
     for name, spent in seconds.items():
         median = statistics.median(spent)

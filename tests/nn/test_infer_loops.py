@@ -170,7 +170,12 @@ def test_compiled_single_queries_read_their_own_row(sizes, heads, width):
 
 @needs_compiled
 @settings(max_examples=40, deadline=None)
-@given(sizes=SIZES, heads=st.integers(1, 5), d=st.sampled_from([16, 32, 48]), most=st.sampled_from([None, 1, 9, 64]))
+@given(
+    sizes=SIZES,
+    heads=st.integers(1, 5),
+    d=st.sampled_from([16, 32, 48]),
+    most=st.sampled_from([None, 1, 9, 64]),
+)
 def test_compiled_first_tokens_read_their_own_row(sizes, heads, d, most):
     queries = some(len(sizes), heads, d).bfloat16()
     both = some(sum(sizes), 2 * heads * d, seed=1).bfloat16()

@@ -332,14 +332,24 @@ def attend_first(queries: Tensor, keys_values: Tensor, ends: Tensor, most: int |
             f"{rows} rows of queries, {len(ends) - 1} rows of {int(ends[-1])} in {len(keys_values)} tokens"
         )
     out = torch.empty_like(queries)
-    sides = {"keys": keys_values, "values": keys_values[:, heads * d :]}
-    sizes = {"rows": rows, "heads": heads, "deep": d, "step": step, "most": most or int(ends[-1])}
-    machine.call(_infer.attend_first, _AttendFirst(queries=queries, ends=ends, out=out, **sides, **sizes))
+    arguments = _AttendFirst(
+        queries=queries,
+        keys=keys_values,
+        values=keys_values[:, heads * d :],
+        ends=ends,
+        rows=rows,
+        heads=heads,
+        deep=d,
+        step=step,
+        most=most or int(ends[-1]),
+        out=out,
+    )
+    machine.call(_infer.attend_first, arguments)
     return out
 
 
 def turn(x: Tensor, circle: Tensor, heads: int) -> None:
-    """Multiply the first ``heads`` heads of x (t, any * d) bf16, complex numbers, by circle (t, d / 2), in place."""
+    """Multiply the first heads of x (t, any * d) bf16, complex numbers, by circle (t, d / 2), in place."""
     d = 2 * circle.shape[1]
     checked(x, torch.bfloat16, x.shape[1])
     by = checked(torch.view_as_real(circle).view(len(circle), d), torch.float32, d, len(x))
