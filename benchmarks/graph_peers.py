@@ -172,11 +172,10 @@ def openvino_int8(s: Setting) -> Peer:
             plain, nncf.Dataset(given), model_type=nncf.ModelType.TRANSFORMER, subset_size=len(given)
         )
         openvino.save_model(model, small)
-    ways = {
-        "calibrated": in_openvino(str(small), s.threads),
-        "calibrated, rest bf16": in_openvino(str(small), s.threads, "bf16"),
-    }
-    return quickest("OpenVINO int8", s, ways if machine.has_bf16() else {"calibrated": ways["calibrated"]})
+    ways = {"calibrated": in_openvino(str(small), s.threads)}
+    if machine.has_bf16():
+        ways["calibrated, rest bf16"] = in_openvino(str(small), s.threads, "bf16")
+    return quickest("OpenVINO int8", s, ways)
 
 
 GRAPH_PEERS = (onnxruntime_fp32, onnxruntime_int8, openvino_fp32, openvino_bf16, openvino_int8)

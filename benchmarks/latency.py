@@ -53,6 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--calls", type=int, default=200, help="most of each system")
     parser.add_argument("--candidates", type=int, default=100)
     parser.add_argument("--processor-time", action="store_true")
+    parser.add_argument("--peers", nargs="*", default=[], help="ct2_int8, openvino_bf16 ...; all without it")
     parser.add_argument("--set", choices=list(SETS), help="the most instructions that systems may use")
     return parser.parse_args()
 
@@ -114,8 +115,10 @@ class Texts:
         return query, [" ".join(rng.choice(self._topics[rng.integers(TOPICS)], n)) for n in lengths]
 
 
-def peers(setting: Setting, exact: np.ndarray, texts: tuple[str, list[str]]) -> Iterator[Peer]:
-    """Make every peer that is installed and whose scores are right; say why others are left out."""
+def peers(
+    setting: Setting, exact: np.ndarray, texts: tuple[str, list[str]], wanted: list[str]
+) -> Iterator[Peer]:
+    """Make every peer that is wanted, installed and right in its scores; say why others are left out."""
 
     def ct2_fp32(s: Setting) -> Peer:
         return ct2_bert(s, "float32")
@@ -124,6 +127,8 @@ def peers(setting: Setting, exact: np.ndarray, texts: tuple[str, list[str]]) -> 
         return ct2_bert(s)
 
     for make in (*GRAPH_PEERS, ct2_fp32, ct2_int8):
+        if wanted and make.__name__ not in wanted:
+            continue
         try:
             peer = make(setting)
             scores = np.asarray(peer.score(*texts), np.float32)
@@ -163,7 +168,7 @@ def measure(kind: str, path: Path, given: argparse.Namespace) -> None:
     exact = own[0].score(query, some)
     print(f"{kind}, {given.threads} threads:")
     setting = Setting(path, given.threads, query, some[: SAMPLE[kind]])
-    systems = [*own, *peers(setting, exact, (query, some))]
+    systems = [*own, *peers(setting, exact, (query, some), given.peers)]
     for system in own[1:]:
         print(f"  ({system.name}: correlation {np.corrcoef(system.score(query, some), exact)[0, 1]:.4f})")
     clock = time.process_time if given.processor_time else time.perf_counter
