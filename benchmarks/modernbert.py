@@ -78,7 +78,7 @@ def systems(root: Path, count: int, tokens: int) -> dict[str, Callable[[], objec
     calls: dict[str, Callable[[], object]] = {}
     given = {}
     for name in ("ettin", "minilm"):
-        for precision in ("fp32", "int8"):
+        for precision in ("fp32", "bf16", "int8"):
             ranker = open_ranker(str(root / name), Compute(precision, torch.device("cpu"), 1))  # type: ignore[arg-type]
             lengths = lambda some, model=ranker.model: model.encode(some).lengths.numpy()  # noqa: E731
             given.setdefault(name, texts(lengths, count, tokens))
@@ -157,13 +157,14 @@ def main() -> None:
                     seconds[name].append(time.process_time() - start)
     print(f"{chosen.pairs} pairs of {chosen.tokens} tokens, {chosen.rounds} rounds, processor time")
     print(
-        "| system | ms a call | pairs/s | times ettin's time, fp32 | int8 |\n| --- | --- | --- | --- | --- |"
+        "| system | ms a call | pairs/s | times ettin's time, fp32 | bf16 | int8 |\n"
+        "| --- | --- | --- | --- | --- | --- |"
     )
     for name, spent in seconds.items():
         median = statistics.median(spent)
         ratios = (
             statistics.median(a / b for a, b in zip(spent, seconds[f"ettin, {kind}"], strict=True))
-            for kind in ("fp32", "int8")
+            for kind in ("fp32", "bf16", "int8")
         )
         told = " | ".join(f"{ratio:.2f}" for ratio in ratios)
         print(f"| {name} | {1000 * median:.0f} | {chosen.pairs / median:.0f} | {told} |")

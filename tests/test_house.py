@@ -95,7 +95,8 @@ def test_functions_take_few_parameters():
 # documents that are none. index, systems: 20 for notations read once.
 # models, hosts: 500 for Routers, chains and tables written, settings of folders. index: 180 for BM25F.
 # models and nn: 215 for KNRM and Conv-KNRM stored, stored TK. io, serve: 180 for fonts of manual pages and
-# tables of web pages.
+# tables of web pages. nn: 70 for rotary positions and ModernBERT's first tokens in compiled loops, and
+# instructions without AMX.
 BUDGETS = {
     "cli": (4_662, 4_020),
     "cluster": (1_623, 1_603),
@@ -107,12 +108,12 @@ BUDGETS = {
     "systems": (2_680, 1_900),
     "training explanation stores": (12_414, 11_700),
     "index models ranking labels evaluation": (25_314, 19_100),
-    "text nn page": (7_357, 6_390),
+    "text nn page": (7_427, 6_390),
     "io": (5_919, 3_300),
     "core": (2_728, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 84_229, 66_000
+MOST_ALL, PLANNED_ALL = 84_299, 66_000
 MOST_FILES, PLANNED_FILES = 398, 400
 MOST_SHARED_NAMES = 13
 

@@ -14,6 +14,7 @@ from rankhouse.nn import machine
 from rankhouse.nn.cpu import infer
 from rankhouse.nn.layers.attention import FusedAttention, RowLayout, SelfAttention, attention
 from rankhouse.nn.layers.linear import Linear, PlainNorm, layer_norm, linear, root_mean_square
+from rankhouse.nn.layers.prenorm import Rotary
 from rankhouse.nn.machine import Compute, choose
 
 BF16, INT8 = Compute("bf16"), Compute("int8")
@@ -165,6 +166,40 @@ def test_compiled_single_queries_read_their_own_row(sizes, heads, width):
     for query, row, ours in zip(queries.double(), torch.split(x.double(), sizes), heard, strict=True):
         exact = torch.softmax(query @ row.T, -1) @ row
         torch.testing.assert_close(ours.double(), exact, atol=0.005, rtol=2**-7)
+
+
+@needs_compiled
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=SIZES,
+    heads=st.integers(1, 5),
+    d=st.sampled_from([16, 32, 48]),
+    most=st.sampled_from([None, 1, 9, 64]),
+)
+def test_compiled_first_tokens_read_their_own_row(sizes, heads, d, most):
+    queries = some(len(sizes), heads, d).bfloat16()
+    both = some(sum(sizes), 2 * heads * d, seed=1).bfloat16()
+    ends = RowLayout(torch.tensor(sizes), BF16).ends
+    heard = infer.attend_first(queries, both, ends, most)
+    for i, row in enumerate(both.split(sizes)):
+        k, v = row[:most].float().view(-1, 2, heads, d).permute(1, 2, 0, 3)
+        exact = F.scaled_dot_product_attention(queries[i].float()[:, None], k, v, scale=1.0)[:, 0]
+        torch.testing.assert_close(heard[i].float(), exact, atol=1e-3, rtol=2**-8)
+        alone = RowLayout(torch.tensor(sizes[i : i + 1]), BF16).ends
+        assert torch.equal(infer.attend_first(queries[i : i + 1], row.contiguous(), alone, most)[0], heard[i])
+
+
+@needs_compiled
+@pytest.mark.parametrize("d", [16, 64, 96])
+def test_compiled_turns_have_the_bits_of_complex_numbers(d, monkeypatch):
+    x, rotary = some(23, 3 * 2 * d).bfloat16(), Rotary(1e4 ** (-torch.arange(d // 2) / (d // 2)), 1.2)
+    turn, chosen = rotary.at(torch.arange(23) * 40), torch.tensor([3, 0, 22])
+    compiled = turn(x.clone(), 4), turn(x[:3].clone(), 6, chosen)
+    monkeypatch.setattr(machine, "INFER_LOOPS", False)
+    assert torch.equal(compiled[0], turn(x.clone(), 4))
+    assert torch.equal(compiled[1], turn(x[:3].clone(), 6, chosen))
+    assert torch.equal(compiled[0][:, 4 * d :], x[:, 4 * d :])
+    assert not torch.equal(compiled[0][1:], x[1:])
 
 
 @needs_compiled

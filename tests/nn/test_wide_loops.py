@@ -218,13 +218,15 @@ def test_int8_scores_are_equal_to_the_bit_with_fewer_instructions(bert):
     for variables in (
         {"ONEDNN_MAX_CPU_ISA": "SSE41"},
         {"ONEDNN_MAX_CPU_ISA": "AVX"},
+        {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+        {"ONEDNN_MAX_CPU_ISA": "DEFAULT"},
         {"OMP_NUM_THREADS": "2"},
     ):
         assert scores_with(folder, **({"RANKHOUSE_CPU": "avx2"} | variables)) == once
     plain, refused = scores_with(folder, "fp32", "int8", RANKHOUSE_CPU="plain").splitlines()
     assert len(plain) == 18 * 8
     assert "cannot be had here" in refused
-    assert 'RANKHOUSE_CPU="sse" is not known; choose from: avx2, plain' in scores_with(
+    assert 'RANKHOUSE_CPU="sse" is not known; choose from: avx2, avx512, plain' in scores_with(
         folder, RANKHOUSE_CPU="sse"
     )
 

@@ -3,8 +3,8 @@
 ``_infer.c`` (scoring in bf16 and int8) needs AVX512_BF16 and AVX512_VNNI, and uses AMX on Linux where the
 processor has it; ``_wide.c`` (int8 on all others) needs AVX2; ``_train.c`` (light rankers, float32) chooses
 among AVX-512, AVX2 and NEON. They are built where a C compiler is found. Without them PyTorch computes the
-same, but for int8. RANKHOUSE_CPU=avx2 does without AVX-512, RANKHOUSE_CPU=plain without any of the loops: for
-comparisons.
+same, but for int8. RANKHOUSE_CPU=avx512 does without AMX, RANKHOUSE_CPU=avx2 without AVX-512 too,
+RANKHOUSE_CPU=plain without any of the loops: for comparisons.
 """
 
 from __future__ import annotations
@@ -123,26 +123,29 @@ def _device(name: str) -> torch.device:
     return device
 
 
+_FORCED = {"avx512": "AVX512_CORE_BF16", "avx2": "AVX2", "plain": "AVX2"}  # what oneDNN then may use
 FORCED: str = os.environ.get("RANKHOUSE_CPU", "")
-"""The most that may be used: "avx2", "plain", or "" for all there is."""
-if FORCED not in {"", "avx2", "plain"}:
-    raise WrongUse(f'RANKHOUSE_CPU="{FORCED}" is not known; choose from: avx2, plain, or leave it unset')
+"""The most that may be used: "avx512", "avx2", "plain", or "" for all there is."""
+if FORCED and FORCED not in _FORCED:
+    raise WrongUse(
+        f'RANKHOUSE_CPU="{FORCED}" is not known; choose from: {", ".join(sorted(_FORCED))}, or leave it unset'
+    )
 if FORCED:  # oneDNN reads this when it is first used
-    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
+    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", _FORCED[FORCED])
 
 try:
     from rankhouse.nn.cpu import _infer
 except ImportError:  # not compiled on this machine
     INFER_LOOPS = TILES = False
 else:
-    INFER_LOOPS = not FORCED and _infer.supported()
-    TILES = INFER_LOOPS and _infer.use_tiles(True)
+    INFER_LOOPS = FORCED in {"", "avx512"} and _infer.supported()
+    TILES = INFER_LOOPS and _infer.use_tiles(not FORCED)
 try:
     from rankhouse.nn.cpu import _train
 except ImportError:
     TRAIN_SET = ""
 else:
-    TRAIN_SET = "" if FORCED == "plain" else _train.choose(not FORCED)
+    TRAIN_SET = "" if FORCED == "plain" else _train.choose(FORCED in {"", "avx512"})
 TRAIN_LOOPS = bool(TRAIN_SET)
 try:
     from rankhouse.nn.cpu import _wide
@@ -163,12 +166,12 @@ _FAST_BF16 = ("avx512_bf16", "amx_bf16")
 
 def has_bf16() -> bool:
     """Return whether this processor has instructions for products of bf16 numbers (AVX512_BF16 or AMX)."""
-    return any(flag in _flags() for flag in _FAST_BF16)
+    return FORCED in {"", "avx512"} and any(flag in _flags() for flag in _FAST_BF16)
 
 
 def has_amx() -> bool:
     """Return whether this processor has AMX, which oneDNN uses for products of bf16 numbers."""
-    return "amx_bf16" in _flags()
+    return not FORCED and "amx_bf16" in _flags()
 
 
 def has_avx512() -> bool:
@@ -201,7 +204,7 @@ def in_use() -> dict[str, str]:
     why = f" (RANKHOUSE_CPU={FORCED})" * bool(FORCED)
     torch_alone = f"PyTorch{why}" if FORCED == "plain" else "PyTorch"
     no_loops = torch_alone + ": no AVX-512, AVX2 or NEON, or not compiled" * (FORCED != "plain")
-    infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES
+    infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES + why
     wide = "NEON" if TRAIN_SET == "NEON" else "AVX2"
     int8 = f"oneDNN and compiled loops with {wide}" if WIDE_LOOPS else "not at all: no AVX2, or not compiled"
     if WIDE_LOOPS and not has_wide_int8():

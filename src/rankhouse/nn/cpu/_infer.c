@@ -5,6 +5,8 @@
  *             rounding to bf16 or adding to the residual
  * attend      softmax attention of each row of tokens over itself, read from and written to tokens end to end
  * attend_once the same for one query a head, keys and values being the tokens themselves
+ * attend_first the same for one query a head, keys and values side by side
+ * turn        rotary positions: pairs of numbers times complex ones, in place
  * norm        layer norm or root mean square, and the rounding of its result
  * quantise    bf16 rows to int8, each row with a scale of its own
  *
@@ -554,16 +556,16 @@ FOR static void attend_head(const Attention *a, int64_t start, int64_t length, i
     }
 }
 
-static int64_t longest(const Attention *a) {
+static int64_t longest(const int64_t *ends, int64_t rows) {
     int64_t most = 0;
-    for (int64_t row = 0; row < a->rows; row++)
-        if (a->ends[row + 1] - a->ends[row] > most) most = a->ends[row + 1] - a->ends[row];
+    for (int64_t row = 0; row < rows; row++)
+        if (ends[row + 1] - ends[row] > most) most = ends[row + 1] - ends[row];
     return most;
 }
 
 /* Returns 0 where there is no memory. */
 static int attend_rows(const Attention *a) {
-    size_t places = (size_t)(longest(a) + 15) / 16 * 16;
+    size_t places = (size_t)(longest(a->ends, a->rows) + 15) / 16 * 16;
     char *room = malloc(places * (size_t)(4 * a->d + 6 * TALL) + 64);
     if (room == NULL) return 0;
     for (int64_t row = 0; row < a->rows; row++)
@@ -642,7 +644,7 @@ INSIDE_TILES void attend_head_in_tiles(const Attention *a, int64_t start, int64_
 /* Returns 0 where there is no memory. */
 FOR_TILES static int attend_rows_in_tiles(const Attention *a) {
     Tiles before;
-    size_t places = (size_t)(longest(a) + 31) / 32 * 32;
+    size_t places = (size_t)(longest(a->ends, a->rows) + 31) / 32 * 32;
     char *room = calloc(1, places * (size_t)(4 * a->d + 6 * SIDE) + (size_t)(SIDE * a->d * 2) + 64);
     if (room == NULL) return 0;
     open_tiles(&before);
@@ -729,10 +731,7 @@ INSIDE void hear_once(const int64_t heads, const float *weights, const uint16_t 
 
 /* Returns 0 where there is no memory. */
 FOR static int once_rows(const Once *o) {
-    int64_t longest = 0;
-    for (int64_t row = 0; row < o->rows; row++)
-        if (o->ends[row + 1] - o->ends[row] > longest) longest = o->ends[row + 1] - o->ends[row];
-    float *scores = calloc((size_t)(FEW * (longest + 16)), sizeof(float));
+    float *scores = calloc((size_t)(FEW * (longest(o->ends, o->rows) + 16)), sizeof(float));
     if (scores == NULL) return 0;
     for (int64_t row = 0; row < o->rows; row++) {
         int64_t length = o->ends[row + 1] - o->ends[row], places = (length + 15) / 16 * 16;
@@ -748,6 +747,63 @@ FOR static int once_rows(const Once *o) {
     }
     free(scores);
     return 1;
+}
+
+typedef struct {
+    const uint16_t *queries, *keys, *values; /* (rows, heads, d); (tokens, step), a head's d numbers side by side */
+    const int64_t *ends;                     /* (rows + 1) */
+    int64_t rows, heads, d, step, most;      /* most: tokens of a row that are heard, from its first */
+    uint16_t *out;                           /* (rows, heads, d) */
+} First;
+
+INSIDE void first_head(const First *o, const uint16_t *q, int64_t start, int64_t length, float *scores, uint16_t *out) {
+    for (int64_t j = 0; j < length; j++) {
+        const uint16_t *key = o->keys + start + j * o->step;
+        __m512 c = _mm512_setzero_ps();
+        for (int64_t i = 0; i < o->d; i += 16) c = _mm512_fmadd_ps(from_bf16(q + i), from_bf16(key + i), c);
+        scores[j] = 1.44269504f * _mm512_reduce_add_ps(c);
+    }
+    weigh_once(scores, length, (length + 15) / 16 * 16);
+    for (int64_t i = 0; i < o->d; i += 16) {
+        const uint16_t *value = o->values + start + i;
+        __m512 c = _mm512_setzero_ps();
+        for (int64_t j = 0; j < length; j++)
+            c = _mm512_fmadd_ps(_mm512_set1_ps(scores[j]), from_bf16(value + j * o->step), c);
+        to_bf16(out + i, c);
+    }
+}
+
+/* Returns 0 where there is no memory. */
+FOR static int first_rows(const First *o) {
+    float *scores = calloc((size_t)(longest(o->ends, o->rows) + 16), sizeof(float));
+    if (scores == NULL) return 0;
+    for (int64_t row = 0; row < o->rows; row++) {
+        int64_t start = o->ends[row], length = o->ends[row + 1] - start;
+        if (length > o->most) length = o->most;
+        for (int64_t head = 0; head < o->heads; head++) {
+            int64_t at = (row * o->heads + head) * o->d;
+            first_head(o, o->queries + at, start * o->step + head * o->d, length, scores, o->out + at);
+        }
+    }
+    free(scores);
+    return 1;
+}
+
+/* -------- rotary positions */
+
+/* Pairs of numbers of each head are complex numbers, and are multiplied by those of the token's circle (d). */
+FOR static void turn_rows(uint16_t *x, const float *circle, int64_t rows, int64_t step, int64_t heads, int64_t d) {
+    __m512 one = _mm512_set1_ps(1.0f);
+    for (int64_t row = 0; row < rows; row++, x += step, circle += d)
+        for (int64_t i = 0; i < d; i += 16) {
+            __m512 by = _mm512_loadu_ps(circle + i), real = _mm512_moveldup_ps(by), other = _mm512_movehdup_ps(by);
+            for (int64_t head = 0; head < heads; head++) {
+                __m512 own = from_bf16(x + head * d + i), turned = _mm512_permute_ps(own, 0xb1);
+                /* each product is rounded before they are added, as complex numbers are multiplied elsewhere */
+                own = _mm512_fmaddsub_ps(one, _mm512_mul_ps(own, real), _mm512_mul_ps(turned, other));
+                to_bf16(x + head * d + i, own);
+            }
+        }
 }
 #endif
 
@@ -851,6 +907,40 @@ static PyObject *attend_once(PyObject *self, PyObject *args) {
     return finished(memory);
 }
 
+PyDoc_STRVAR(attend_first_doc,
+             "attend_first(queries, keys, values, ends, rows, heads, d, step, most, out)\n\n"
+             "Let one query a head hear its row.");
+
+static PyObject *attend_first(PyObject *self, PyObject *args) {
+    First o;
+    Address queries, keys, values, ends, out;
+    int memory;
+    if (!PyArg_ParseTuple(args, "KKKKLLLLLK", &queries, &keys, &values, &ends, &o.rows, &o.heads, &o.d, &o.step,
+                          &o.most, &out))
+        return NULL;
+    o.queries = AT(uint16_t, queries);
+    o.keys = AT(uint16_t, keys);
+    o.values = AT(uint16_t, values);
+    o.ends = AT(int64_t, ends);
+    o.out = AT(uint16_t, out);
+    Py_BEGIN_ALLOW_THREADS;
+    memory = first_rows(&o);
+    Py_END_ALLOW_THREADS;
+    return finished(memory);
+}
+
+PyDoc_STRVAR(turn_doc, "turn(x, circle, rows, step, heads, d)\n\nTurn the first heads of rows by their circles, in place.");
+
+static PyObject *turn(PyObject *self, PyObject *args) {
+    Address x, circle;
+    long long rows, step, heads, d;
+    if (!PyArg_ParseTuple(args, "KKLLLL", &x, &circle, &rows, &step, &heads, &d)) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    turn_rows(AT(uint16_t, x), AT(float, circle), rows, step, heads, d);
+    Py_END_ALLOW_THREADS;
+    return finished(1);
+}
+
 PyDoc_STRVAR(norm_doc,
              "norm(type, x, gain, shift, eps, count, width, out, scales, sums)\n\n"
              "Normalise rows of float32 and round the result; with a gain, x itself is normalised too.");
@@ -892,6 +982,8 @@ static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_
                                 {"product", product, METH_VARARGS, product_doc},
                                 {"attend", attend, METH_VARARGS, attend_doc},
                                 {"attend_once", attend_once, METH_VARARGS, attend_once_doc},
+                                {"attend_first", attend_first, METH_VARARGS, attend_first_doc},
+                                {"turn", turn, METH_VARARGS, turn_doc},
                                 {"norm", norm, METH_VARARGS, norm_doc},
                                 {"quantise", quantise, METH_VARARGS, quantise_doc},
 #endif

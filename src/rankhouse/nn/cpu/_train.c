@@ -139,6 +139,7 @@ static void restore(unsigned before) {
 }
 
 #define MANY 6 /* most query words that meet stored rows together */
+#define AHEAD 2048 /* bytes: stored rows this far on are asked of the memory, which alone does not keep up */
 
 typedef struct {
     const float *query;                /* (q, d) */

@@ -469,7 +469,8 @@ VECTOR void meet_text(const int size, const Stored *s, const float *words, char 
     float scales[LANES];
     store(scales, LANES, all(1));
     for (int64_t j = 0; j < length; j += 2) {
-        const char *rows[2];
+        const char *rows[2], *ahead = (const char *)((uintptr_t)s->rows + (uintptr_t)((begin + j) * bytes + AHEAD));
+        for (int64_t i = 0; i < 2 * bytes; i += 64) __builtin_prefetch(ahead + i);
         for (int64_t r = 0; r < 2; r++) {
             int64_t row = begin + (j + r < length ? j + r : j);
             rows[r] = (const char *)s->rows + row * bytes;

@@ -67,17 +67,23 @@ VECTOR doubles add_squares(doubles sum, floats x) {
 }
 VECTOR double total_doubles(doubles x) { return _mm512_reduce_add_pd(x); }
 
-/* The totals of LANES vectors. */
-VECTOR __m256 totals_of_8(const floats *x) {
-    __m256 y[8];
-    for (int i = 0; i < 8; i++) y[i] = _mm512_castps512_ps256(x[i]) + _mm512_extractf32x8_ps(x[i], 1);
-    for (int i = 0; i < 8; i += 2) y[i] = _mm256_hadd_ps(y[i], y[i + 1]);
-    y[0] = _mm256_hadd_ps(y[0], y[2]);
-    y[4] = _mm256_hadd_ps(y[4], y[6]);
-    return _mm256_permute2f128_ps(y[0], y[4], 0x20) + _mm256_permute2f128_ps(y[0], y[4], 0x31);
+/* The totals of LANES vectors, each summed as halves, then neighbours, neighbours, halves. */
+VECTOR floats halves_of(floats a, floats b) {
+    return _mm512_shuffle_f32x4(a, b, 0x44) + _mm512_shuffle_f32x4(a, b, 0xee);
+}
+VECTOR floats neighbours_of(floats a, floats b) {
+    return _mm512_shuffle_ps(a, b, 0x88) + _mm512_shuffle_ps(a, b, 0xdd);
 }
 VECTOR floats totals(const floats *x) {
-    return _mm512_insertf32x8(_mm512_castps256_ps512(totals_of_8(x)), totals_of_8(x + 8), 1);
+    floats y[8];
+    for (int i = 0; i < 8; i++) y[i] = halves_of(x[i], x[i + 8]);
+    for (int i = 0; i < 8; i += 2) y[i] = neighbours_of(y[i], y[i + 1]);
+    y[0] = neighbours_of(y[0], y[2]);
+    y[4] = neighbours_of(y[4], y[6]);
+    /* Quarters 0 and 1 of y[0] hold the first four, 2 and 3 those from the eighth; of y[4] the four after each. */
+    floats even = _mm512_shuffle_f32x4(y[0], y[4], 0x88), odd = _mm512_shuffle_f32x4(y[0], y[4], 0xdd);
+    floats z = even + odd;
+    return _mm512_shuffle_f32x4(z, z, 0xd8);
 }
 
 #define LEAST_POWER -140.0f

@@ -300,3 +300,59 @@ def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
     arguments = _AttendOnce(queries=queries, x=x, ends=ends, rows=rows, heads=heads, width=width, out=out)
     machine.call(_infer.attend_once, arguments)
     return out
+
+
+class _AttendFirst(NamedTuple):
+    """Arguments of the loop ``attend_first``; tokens of keys and values stand ``step`` numbers apart."""
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    ends: Tensor
+    rows: int
+    heads: int
+    deep: int
+    step: int
+    most: int
+    out: Tensor
+
+
+def attend_first(queries: Tensor, keys_values: Tensor, ends: Tensor, most: int | None) -> Tensor:
+    """Let h queries a row (n, h, d) read keys and values of their row, (t, 2 * h * d), side by side; bf16.
+
+    Args:
+        most: Tokens of a row that are read, from its first; None: all.
+    """
+    rows, heads, d = queries.shape
+    step = 2 * heads * d
+    checked(keys_values, torch.bfloat16, step)
+    checked(queries.view(rows * heads, d), torch.bfloat16, d)
+    if len(ends) != rows + 1 or int(ends[-1]) != len(keys_values):
+        raise ValueError(
+            f"{rows} rows of queries, {len(ends) - 1} rows of {int(ends[-1])} in {len(keys_values)} tokens"
+        )
+    out = torch.empty_like(queries)
+    arguments = _AttendFirst(
+        queries=queries,
+        keys=keys_values,
+        values=keys_values[:, heads * d :],
+        ends=ends,
+        rows=rows,
+        heads=heads,
+        deep=d,
+        step=step,
+        most=most or int(ends[-1]),
+        out=out,
+    )
+    machine.call(_infer.attend_first, arguments)
+    return out
+
+
+def turn(x: Tensor, circle: Tensor, heads: int) -> None:
+    """Multiply the first heads of x (t, any * d) bf16, complex numbers, by circle (t, d / 2), in place."""
+    d = 2 * circle.shape[1]
+    checked(x, torch.bfloat16, x.shape[1])
+    by = checked(torch.view_as_real(circle).view(len(circle), d), torch.float32, d, len(x))
+    if heads * d > x.shape[1] or d % machine.REGISTER:
+        raise ValueError(f"{heads} heads of {d} numbers in rows of {x.shape[1]}")
+    machine.call(_infer.turn, (x, by, len(x), x.shape[1], heads, d))

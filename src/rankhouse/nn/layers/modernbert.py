@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankhouse.nn import machine
-from rankhouse.nn.cpu import wide
+from rankhouse.nn.cpu import infer, wide
 from rankhouse.nn.layers.attention import RowLayout, attention
 from rankhouse.nn.layers.linear import Affine, Rows, layer_norm, linear, root_mean_square_norm
 from rankhouse.nn.layers.prenorm import (
@@ -132,16 +132,16 @@ class _FirstTokenLayer:
     def __call__(self, x: Tensor, first: Tensor, layout: RowLayout, turn: Turn) -> Tensor:
         """Transform the tokens ``first`` (n,), reading all: (t, w) float32 -> (n, w) float32."""
         own = x[first]
-        queries = (
-            turn(self._query(self._few_norm(own)[1]), self._heads, first)
-            .float()
-            .view(len(first), self._heads, 1, -1)
-        )
+        queries = turn(self._query(self._few_norm(own)[1]), self._heads, first)
+        queries = queries.view(len(first), self._heads, -1)
         keys_values = turn(self._keys_values(self._norm(x)[1]), self._heads)
-        if machine.fits_wide(layout.compute, queries.shape[3]):
-            most = None if self._window is None else self._window + 1
-            heard = wide.attend_first(queries[:, :, 0].contiguous(), keys_values, layout.ends, most)
+        most = None if self._window is None else self._window + 1
+        is_fused = machine.fits_infer(layout.compute, queries.shape[2])
+        if is_fused or machine.fits_wide(layout.compute, queries.shape[2]):
+            attend_first = infer.attend_first if is_fused else wide.attend_first
+            heard = attend_first(queries, keys_values, layout.ends, most)
             return self._feed.add(self._mix.add(heard.view(len(first), -1), own))
+        queries = queries.float()[:, :, None]
         heard = torch.empty(len(first), queries.shape[1] * queries.shape[3], dtype=x.dtype, device=x.device)
         start = 0
         for g in layout.groups:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rankhouse.nn import machine
+from rankhouse.nn.cpu import infer
 from rankhouse.nn.layers.attention import Attention, RowLayout
 from rankhouse.nn.layers.linear import Affine, Gated, Rows, linear, root_mean_square_norm
 from rankhouse.nn.machine import Activation, Compute
@@ -62,6 +64,9 @@ class Turn(NamedTuple):
             chosen: (t,) int64, which of the batch's tokens these are; None: all.
         """
         circle = self.circle if chosen is None else self.circle[chosen]
+        if machine.INFER_LOOPS and x.dtype is torch.bfloat16 and _fits_loop(x, circle):
+            infer.turn(x, circle, heads)
+            return x
         turned = x[:, : heads * 2 * circle.shape[1]]
         own = turned.float()
         numbers = torch.view_as_complex(own.view(len(x), heads, circle.shape[1], 2))
@@ -69,6 +74,10 @@ class Turn(NamedTuple):
         if own.data_ptr() != turned.data_ptr():
             turned.copy_(own)
         return x
+
+
+def _fits_loop(x: Tensor, circle: Tensor) -> bool:
+    return not x.is_cuda and x.is_contiguous() and 2 * circle.shape[1] % machine.REGISTER == 0
 
 
 class NormAffine(NamedTuple):
