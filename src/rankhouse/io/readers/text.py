@@ -21,6 +21,11 @@ from rankhouse.io.readers.parts import LONGEST_TITLE, FilePart, Piece, file_titl
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _front_matter = re.compile(r"---[ \t]*\n(?P<fields>(?:.*\n){0,200}?)(?:---|\.\.\.)[ \t]*(?:\n|$)")
 _title_field = re.compile(r"^title:[ \t]*(?P<title>\S.*)$", re.MULTILINE)
+# Fields at the head of a text, as of a message: "Author: ...", a value may go on in indented lines.
+_fields = re.compile(r"(?:[A-Za-z][\w-]{0,40}:(?:[ \t][^\n]*)?\n(?:[ \t]+\S[^\n]*\n)*){2,60}(?=[ \t]*\n)")
+_titling_field = re.compile(
+    r"^(?:title|subject):[ \t]*(?P<title>\S[^\n]*(?:\n[ \t]+\S[^\n]*)*)", re.MULTILINE | re.IGNORECASE
+)
 _comment = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _fence = re.compile(r"^(?P<mark>```+|~~~+).*?(?:^(?P=mark)|\Z)", re.DOTALL | re.MULTILINE)
 _heading = re.compile(r"^#{1,6}[ \t]+(?P<title>.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
@@ -63,7 +68,12 @@ def plain(path: Path) -> Iterator[FilePart]:
 
 
 def _titled(text: str) -> FilePart:
-    """Take a first line for the title where it stands apart, or stands above longer lines."""
+    """Take a first line for the title where it stands apart, or stands above longer lines.
+
+    Where fields stand at the head, it is the one that says so.
+    """
+    if (fields := _fields.match(text)) and (field := _titling_field.search(fields[0])):
+        return FilePart(text, squeezed(field["title"]))
     if match := _underlined.match(text):
         title = match["title"].strip()
         return FilePart(text[match.end() :].strip() or title, title)
