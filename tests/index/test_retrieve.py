@@ -23,6 +23,7 @@ SEARCHES = [
     LexicalOptions("ql", "rm3"),
     LexicalOptions("jm(lambda=0.3)"),
     LexicalOptions('bm25(query="bm25")'),
+    LexicalOptions('bm25(query="content")', "rm3"),
     LexicalOptions('ql(form="indri")', "rm3(terms=5, docs=3)"),
     LexicalOptions('bm25(k1=1.2, b=0.75, lengths="exact")', "rm3"),
     LexicalOptions("bm25f(title=3, b_title=0.7)"),
@@ -165,7 +166,7 @@ def test_strictly_falling_scores_fall_strictly_and_barely_move(values):
         (LexicalOptions("bm25(b=2)"), "b must be between 0 and 1"),
         (LexicalOptions("bm25(k1=-1)"), "k1 must be 0 or more"),
         (LexicalOptions('bm25(lengths="short")'), '"lucene" or "exact"'),
-        (LexicalOptions('bm25(query="idf")'), '"counts" or "bm25"'),
+        (LexicalOptions('bm25(query="idf")'), '"counts", "bm25", "content"'),
         (LexicalOptions('bm25(query="bm25")', "rm3"), "leave feedback out"),
         (LexicalOptions("bm25f(b_title=2)"), "b_title must be between 0 and 1"),
         (LexicalOptions("bm25f(title=-1)"), "title must be 0 or more"),
@@ -230,6 +231,26 @@ def test_bm25_on_both_sides_weighs_the_query_as_a_document(one):
     for doc_id, score in zip(found.doc_ids, found.scores.tolist(), strict=True):
         held = weights(Counter(one.analyzer(one.documents[doc_id].full_text)))
         assert score == pytest.approx(sum(w * held.get(t, 0.0) for t, w in query.items()), rel=1e-5)
+
+
+@pytest.mark.parametrize("feedback", ["", "rm3"])
+def test_function_words_of_a_question_are_left_out_where_there_are_others(tmp_path, feedback):
+    texts = [
+        "How do I steer my ships?",
+        "Ships steer by their rudders.",
+        "Who are they, and what do they do?",
+    ]
+    build([Document(str(n), text) for n, text in enumerate(texts)], tmp_path / "index")
+
+    def found(text, model):
+        return retrieve(Index.open(tmp_path / "index"), [Query("q", text)], LexicalOptions(model, feedback))[
+            "q"
+        ]
+
+    content, usual = 'bm25(query="content")', "bm25"
+    asked = "How do I find my ships, and which of them does she steer?"
+    assert found(asked, content) == found("find ships steer", usual) != found(asked, usual)
+    assert found("Who do they?", content) == found("Who do they?", usual)
 
 
 def test_tweets_have_their_own_limit_of_common_terms():

@@ -233,6 +233,28 @@ def test_overstruck_text_is_text(tmp_path):
     assert ruled in parts(tmp_path / "form.txt")[0].text
 
 
+def test_a_field_at_the_head_of_a_text_is_its_title(tmp_path):
+    """Python's proposals were called "pep 0645"."""
+    (tmp_path / "pep-0645.rst").write_text(
+        "PEP: 645\nTitle: Writing optional\n       types\nPost-History:\n\nAbstract\n========\n\nSome text.\n"
+    )
+    [part] = parts(tmp_path / "pep-0645.rst")
+    assert part.title == "Writing optional types"
+    assert "PEP: 645" in part.text
+    (tmp_path / "list.txt").write_text("Colour: red\nTitle: no\nand then prose that goes on.\n")
+    assert parts(tmp_path / "list.txt")[0].title != "no"
+
+
+def test_a_table_of_a_manual_page_is_its_rows(tmp_path):
+    (tmp_path / "ports.7").write_text(
+        ".TH PORTS 7\n.SH NAME\nports \\- where ships land\n.SH EVENTS\n.TS\ntab(:) allbox;\nc s\nl lx.\n"
+        "Port:Event\n_\nBergen:T{\nA pilot has come.\nT}\nOslo:none\n.TE\nMore: text.\n"
+    )
+    [part] = parts(tmp_path / "ports.7")
+    lines = ["EVENTS", "Port | Event", "Bergen", "A pilot has come.", "Oslo | none", "More: text."]
+    assert [line for line in part.text.split("\n") if line] == lines
+
+
 def test_wrapped_prose_is_no_title(tmp_path):
     (tmp_path / "old_options.txt").write_text(
         "The following is a list of options that are deprecated. All\nof them will go away, some of them "

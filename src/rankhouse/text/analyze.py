@@ -26,6 +26,14 @@ _STOPPED = (
     "they this to was will with"
 )
 STOP_WORDS = frozenset(_STOPPED.split())
+_SPOKEN = (
+    "a about all also am an and any are as at be been being but by can could did do does doing for from get "
+    "had has have having he her here him his how i if in into is it its just me my no not of on or our she "
+    "should so some such than that the their them then there these they this those to too us very was we "
+    "were what when where which who whom why will with would you your"
+)
+FUNCTION_WORDS = frozenset(_SPOKEN.split())
+"""English words that say nothing of what a question is about."""
 _POSSESSIVES = tuple(mark + s for mark in "'’＇" for s in "sS")
 _CACHED_TERMS = 1 << 18  # about 40 MB; beyond it the cache is emptied
 
@@ -106,6 +114,11 @@ class Analyzer:
         if self._at_once and (terms := self._at_once(text)) is not None:
             return terms
         return list(filter(None, map(self._terms.__getitem__, self._split(text))))
+
+    def content(self, text: str) -> list[str]:
+        """Return the terms of a question without those of function words, unless there are no others."""
+        terms, left_out = self(text), {self._terms[word] for word in FUNCTION_WORDS}
+        return [term for term in terms if term not in left_out] or terms
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield (start, end, term): each term with the characters of the text it came from."""

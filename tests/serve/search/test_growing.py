@@ -16,8 +16,9 @@ from rankhouse.io.trec import read_run
 from rankhouse.serve.engine.waiting import ENDLESS
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search import catalogue
-from rankhouse.serve.search.answer import ServedExecution, search
+from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.ranking import ServedExecution
 from rankhouse.serve.search.shapes import SearchBody
 
 
@@ -179,5 +180,26 @@ def test_a_folder_of_books_and_notes_counts_their_lengths_in_full(tmp_path):
     folder, other = Catalogue(indexes, of_folder=True), Catalogue(indexes)
     question = SearchBody(query="pilot ship harbour", k=1)
     assert [search(one, question).hits[0].doc_id for one in (other, folder)] == ["book", "note"]
-    assert str(folder.system("bm25", "mixed").system) == "bm25(k1=2, b=1)"
-    assert str(folder.system("bm25", "even").system) == str(other.system("bm25").system) == "bm25"
+    in_full, usual = 'bm25(k1=2, b=1, query="content")', 'bm25(query="content")'
+    assert str(folder.system("bm25", "mixed").system) == in_full
+    assert str(folder.system("bm25", "even").system) == usual
+    assert str(other.system("bm25").system) == "bm25"
+
+
+def test_bm25_is_the_same_in_an_expression_as_by_its_name(tmp_path):
+    Index.build(
+        [Document("a", "How do I moor?"), Document("b", "Ships moor here again.")], tmp_path / "index"
+    )
+    folder = Catalogue({"index": tmp_path / "index"}, of_folder=True)
+    words = 'bm25(query="content")'
+    assert str(folder.system("bm25 + 0.5 * ql").system) == f"{words} + 0.5 * ql"
+    assert str(folder.system("rrf(bm25 % 10, ql)").system) == f"rrf({words} % 10, ql)"
+    assert str(folder.system("bm25(k1=0.9, b=0.4)").system) == "bm25(k1=0.9, b=0.4)"
+    own = SearchBody(query="q", models=["bm25", "bm25(b=0.75)"]).own()
+    assert str(folder.system(None, None, own).system).startswith(f"linear({words}, bm25(b=0.75), ")
+    by_name, in_expression, *others = (
+        [(hit.doc_id, hit.score) for hit in search(folder, SearchBody(query="how do I moor", **asked)).hits]
+        for asked in ({"system": "bm25"}, {"system": "(bm25) % 5"}, {"models": ["bm25"]})
+    )
+    assert others == [by_name] == [in_expression]
+    assert by_name[0][1] == pytest.approx(by_name[1][1]), "how, do and I count for nothing"

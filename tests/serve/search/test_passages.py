@@ -48,6 +48,28 @@ def test_the_first_passage_is_the_nearest_vector(service, rankers, system):
     assert several
 
 
+@pytest.mark.parametrize("system", ["dense", "hybrid"])
+def test_the_snippet_is_the_passage_of_the_nearest_vector(service, rankers, system):
+    """It was the stretch with most of the question's words, which is seldom the passage that answers."""
+    encoder, within = rankers["bi"].ranker, 0
+    asked = encoder.encode_queries([ASKED])[0]
+    answer = search(service.catalogue, SearchBody(query=ASKED, system=system, k=20))
+    view = service.catalogue.view()
+    for hit, document in zip(
+        answer.hits, view.index.documents.fetch([one.doc_id for one in answer.hits]), strict=True
+    ):
+        if document.text.strip():
+            scores = encoder.encode_passages([p.text for p in Words(20)(document)]) @ asked
+            start, end = Words(20).spans(document)[int(np.argmax(scores))]
+            assert hit.snippet == " ".join(document.text[start:end].split())
+            terms = [view.index.analyzer(hit.snippet[a:b]) for a, b in hit.marks]
+            assert all(one[0] in {"pilot", "steer", "ship"} for one in terms)
+            within += start > 0
+    assert within
+    whole = service.catalogue.view().places.get(("words(20)", document.id))
+    assert whole == Words(20).spans(document)
+
+
 def test_as_many_passages_as_there_are_documents(service):
     _, documents, seen = found(service, "dense", k=5)
     firsts = sum(bool(one.spans) for one in seen)

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from rankhouse.api.index import Index
 from rankhouse.core.errors import RankhouseWarning, WrongUse
@@ -51,6 +52,11 @@ def test_answers_are_those_of_the_whole(service, parted, system):
             search(each.catalogue, SearchBody(query=question, system=system, k=30))
             for each in (service, parted)
         )
+        if system in ("dense", "hybrid"):  # the vectors of parts may be elsewhere: words choose the passage
+            one, other = (
+                replace(each, hits=[replace(hit, snippet="", marks=()) for hit in each.hits])
+                for each in (one, other)
+            )
         assert one.hits == other.hits
         assert (one.found, one.degraded, one.warnings) == (other.found, other.degraded, other.warnings)
 

@@ -291,6 +291,7 @@ class Retriever:
         self.source = source_of(index) if isinstance(index, Index) else index
         self.k = min(search.k, max(1, self.source.collection.documents))
         self.model = _model(search.model)
+        self._analyzed = self.source.analyzer.content if self.model.content else self.source.analyzer
         self.feedback = _feedback(search.feedback) if search.feedback else None
         collection = self.source.collection
         if self.model.joined is not None and collection.with_fields < collection.documents:
@@ -306,12 +307,12 @@ class Retriever:
 
     def terms(self, text: str) -> dict[str, float]:
         """Return the terms of a query text with their counts."""
-        return {term: float(count) for term, count in Counter(self.source.analyzer(text)).items()}
+        return {term: float(count) for term, count in Counter(self._analyzed(text)).items()}
 
     def search_all(self, queries: Sequence[Query]) -> list[Hits]:
         """Find the best documents for each of several queries, feedback included."""
         if self.feedback is None:
-            counted = (sorted(self.source.analyzer(query.text)) for query in queries)  # if it can use them
+            counted = (sorted(self._analyzed(query.text)) for query in queries)  # if it can use them
             if (found := self.source.best(self.model, counted, self.k)) is not None:
                 return found
         asked = [self.terms(query.text) for query in queries]
@@ -331,7 +332,7 @@ class Retriever:
         """Rank documents for one query in one compiled call; None where that takes more."""
         if self.feedback is not None or not isinstance(self.source, IndexSource):
             return None
-        return self.source.scorer(self.model).ranking(sorted(self.source.analyzer(query.text)), self.k)
+        return self.source.scorer(self.model).ranking(sorted(self._analyzed(query.text)), self.k)
 
     def after_feedback(self, terms: Mapping[str, float]) -> Feedback | None:
         """Expand a query by its first hits; None without feedback, or where there is no hit to read."""

@@ -21,9 +21,8 @@ from rankhouse.core.notation import write
 # Beyond these, scores of different documents become equal in float32, or infinite.
 _MOST, _LEAST = 1e4, 1e-9
 
-Floats = NDArray[
-    Any
-]  # float32 where Lucene computes in float, float64 elsewhere; tf and length may be integers
+# float32 where Lucene computes in float, float64 elsewhere; tf and length may be integers
+Floats = NDArray[Any]
 
 
 class Collection(NamedTuple):
@@ -141,8 +140,8 @@ class Weighting:
         mean: Boosts are divided by their sum before anything else.
         joined: (counts in each field, collection) -> the counts that ``term`` scores; None: those in both.
         asked: (terms of a query, collection) -> the boost of each; None: how often it occurs there.
-        leaves: (tf, length, counts of the term, collection) -> the numbers that a term's score is made of, by
-            their names in the formula, for people to look at.
+        content: Function words of a query are left out, unless it holds nothing else.
+        leaves: (tf, length, counts of the term, collection) -> what a term's score is made of, by names.
         addends: Those leaves which, each times the boost, sum to the term's score unless it is cut at 0;
             none where the score is a product.
     """
@@ -156,6 +155,7 @@ class Weighting:
     mean: bool = False
     joined: Callable[[FieldCounts, Collection], Floats] | None = None
     asked: Callable[[Asked, Collection], dict[str, float]] | None = None
+    content: bool = False
     leaves: LeafFormula = lambda *_: {}
     addends: tuple[str, ...] = ()
 
@@ -219,11 +219,12 @@ def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene", query: str =
 
     ``query="bm25"`` weighs the terms of the query as those of a document are, idf and all, for queries as
     long as documents: BRIGHT's baseline (Su et al. 2024, by gensim's LuceneBM25Model on both sides).
+    ``query="content"`` leaves out the function words of an English question: manuals hardly have them.
     """
     _check("bm25", "k1", k1, 0 <= k1 <= _MOST, what="0 or more, and at most 10,000")
     _check("bm25", "b", b, 0 <= b <= 1, what="between 0 and 1")
     _check("bm25", "lengths", lengths, lengths in ("lucene", "exact"), what='"lucene" or "exact"')
-    _check("bm25", "query", query, query in ("counts", "bm25"), what='"counts" or "bm25"')
+    _check("bm25", "query", query, query in ("counts", "bm25", "content"), what='"counts", "bm25", "content"')
 
     def term(tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float) -> Floats:
         return bm25(
@@ -244,14 +245,15 @@ def _bm25(k1: float = 0.9, b: float = 0.4, lengths: str = "lucene", query: str =
         norm = k1 * (1 - b + b * length / max(collection.mean_length, _LEAST))
         return {t: lucene_idf(counts, collection) * tf / (tf + norm) for t, (tf, counts) in terms.items()}
 
-    exact = {"lengths": "exact"} if lengths == "exact" else {}
-    both = {"query": "bm25"} if query == "bm25" else {}
+    options = {"lengths": lengths, "query": query}
+    others = {name: value for name, value in options.items() if value not in ("lucene", "counts")}
     return Weighting(
-        write("bm25", k1=k1, b=b, **exact, **both),
+        write("bm25", k1=k1, b=b, **others),
         term,
         form=Ratio(by_length, lucene_idf),
-        exact_lengths=bool(exact),
-        asked=asked if both else None,
+        exact_lengths=lengths == "exact",
+        asked=asked if query == "bm25" else None,
+        content=query == "content",
         leaves=leaves,
     )
 

@@ -21,6 +21,11 @@ from rankhouse.io.readers.parts import LONGEST_TITLE, FilePart, Piece, file_titl
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _front_matter = re.compile(r"---[ \t]*\n(?P<fields>(?:.*\n){0,200}?)(?:---|\.\.\.)[ \t]*(?:\n|$)")
 _title_field = re.compile(r"^title:[ \t]*(?P<title>\S.*)$", re.MULTILINE)
+# Fields at the head of a text, as of a message: "Author: ...", a value may go on in indented lines.
+_fields = re.compile(r"(?:[A-Za-z][\w-]{0,40}:(?:[ \t][^\n]*)?\n(?:[ \t]+\S[^\n]*\n)*){2,60}(?=[ \t]*\n)")
+_titling_field = re.compile(
+    r"^(?:title|subject):[ \t]*(?P<title>\S[^\n]*(?:\n[ \t]+\S[^\n]*)*)", re.MULTILINE | re.IGNORECASE
+)
 _comment = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _fence = re.compile(r"^(?P<mark>```+|~~~+).*?(?:^(?P=mark)|\Z)", re.DOTALL | re.MULTILINE)
 _heading = re.compile(r"^#{1,6}[ \t]+(?P<title>.*?)[ \t]*#*[ \t]*$", re.MULTILINE)
@@ -63,7 +68,12 @@ def plain(path: Path) -> Iterator[FilePart]:
 
 
 def _titled(text: str) -> FilePart:
-    """Take a first line for the title where it stands apart, or stands above longer lines."""
+    """Take a first line for the title where it stands apart, or stands above longer lines.
+
+    Where fields stand at the head, it is the one that says so.
+    """
+    if (fields := _fields.match(text)) and (field := _titling_field.search(fields[0])):
+        return FilePart(text, squeezed(field["title"]))
     if match := _underlined.match(text):
         title = match["title"].strip()
         return FilePart(text[match.end() :].strip() or title, title)
@@ -185,6 +195,7 @@ _name_line = re.compile(r"^\S.{0,80}? [-–—] ")
 _request = re.compile(r"[ \t]*(\w*)[ \t]*(.*)")
 _roff_word = re.compile(r'"(?P<quoted>(?:[^"]|"")*)"|(?:\\ |\S)+')
 _roff_page = re.compile(r"\bXr (\S+) (\d\w*)")
+_table_separator, _table_block = re.compile(r"\btab ?\((.)\)"), re.compile(r"^T\}|T\{$")
 _before_stop = re.compile(r" (?=[,.;:?!)\]]+(?: |$))")
 
 
@@ -234,7 +245,7 @@ def _requests(text: str) -> Iterator[tuple[str, str]]:
     What begins a line of its own, and shows nothing, is "br".
     """
     end, is_synopsis, name = "", False, ""
-    for line in "\n".join(_on_terminal(text)).replace("\\c\n", " ").split("\n"):
+    for line in "\n".join(_without_layout(_on_terminal(text))).replace("\\c\n", " ").split("\n"):
         if end:
             end = "" if line.startswith((".", "'")) and line[1:].lstrip().startswith(end) else end
         elif line.startswith((".", "'")) and not line.startswith("..."):
@@ -282,6 +293,26 @@ def _on_terminal(text: str) -> Iterator[str]:
             depth += line.count("\\{") - line.count("\\}")
         elif line.strip() != ".\\}":
             yield line
+
+
+def _without_layout(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines without what only lays out tables, by tbl(1): options, formats, rules, signs of blocks."""
+    is_format, separator = False, ""
+    for line in lines:
+        if line.startswith((".TS", ".T&")):
+            is_format, separator = True, separator or "\t"
+        if line.startswith(".TE"):
+            is_format, separator = False, ""
+        if not separator or line.startswith((".TS", ".TE")):
+            yield line
+        elif is_format:
+            named = _table_separator.search(line)
+            is_format, separator = not line.rstrip().endswith("."), named[1] if named else separator
+        elif line.startswith((".", "'")):
+            yield line
+        elif line.strip() not in {"_", "=", "T{", "T}"}:
+            cells = (_table_block.sub("", cell).strip() for cell in line.split(separator))
+            yield " | ".join(filter(None, cells))
 
 
 def _unescaped(line: str) -> str:

@@ -20,8 +20,8 @@ from rankhouse.core.nouns import Query, Ranking
 from rankhouse.core.run import Run
 from rankhouse.io.trec import run_rows
 from rankhouse.serve.errors import Overloaded, Unready
-from rankhouse.serve.search.answer import rank
 from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.ranking import rank
 from rankhouse.serve.search.systems import NamedSystem
 
 MOST_QUERIES: Final = 1_000

@@ -42,8 +42,8 @@ from rankhouse.io.trec import write_qrels, write_run
 from rankhouse.serve.contracts.requests import ANYBODY
 from rankhouse.serve.errors import Refusal, UnknownName, Unready
 from rankhouse.serve.judging.process import last_words, started
-from rankhouse.serve.search.answer import rank
 from rankhouse.serve.search.catalogue import Catalogue
+from rankhouse.serve.search.ranking import rank
 from rankhouse.systems.rankers import minilm
 from rankhouse.training.log import Entry, read_log
 

@@ -20,12 +20,11 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from rankhouse.core.nouns import Document, Marks
+from rankhouse.serve.search.passages import SHOWN
 from rankhouse.text.analyze import Analyzer
 from rankhouse.text.snippets import windows
 from rankhouse.text.words import Span
 
-SHOWN: Final = 300
-"""Characters of a passage that a list of results shows."""
 PIECE: Final = 6_000
 """About how many characters of a long text are shown at a time."""
 _MARKDOWN: Final = (".md", ".markdown")

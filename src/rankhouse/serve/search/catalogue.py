@@ -7,8 +7,9 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
@@ -31,11 +32,12 @@ from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher, ShardedSearcher, open_vectors
 from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.errors import UnknownName
-from rankhouse.serve.search.systems import NamedSystem, asked_system, usual_systems
+from rankhouse.serve.search.systems import NamedSystem, asked_system, of_content, usual_systems, with_words
 from rankhouse.systems.execution import costly, open_index
 from rankhouse.systems.rankers import impact_searcher, query_weigher
 from rankhouse.systems.reranking import open_precomputed
 from rankhouse.systems.system import Dense, Reranked, Sparse
+from rankhouse.text.words import Span
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
@@ -46,6 +48,8 @@ V = TypeVar("V")
 
 KEPT: Final = 64
 """Rankings of one view of an index."""
+_DOCUMENTS: Final = 2_000
+"""Documents of one view of which it is known where their passages stand."""
 _EXPRESSION: Final = re.compile(r"[(%*]|>>| \+ ")
 _PAUSE: Final = 2.0
 """Seconds after which what could not be opened is tried again."""
@@ -81,12 +85,14 @@ class Recent(Generic[K, V]):
 class IndexView:
     """An index, opened; what it answers never changes.
 
-    ``problem`` says why a newer state of it could not be opened; ``recent`` holds what rankers made lately.
+    ``problem`` says why a newer state of it could not be opened; ``recent`` holds what rankers made lately,
+    ``places`` where passages stand, by how documents are cut and the document's id.
     """
 
     def __init__(self, name: str, index: AnyIndex, *, partial: bool = False) -> None:
         self.name, self.index, self.partial, self.problem = name, index, partial, ""
         self.recent: Recent[ReadBy, Ranking] = Recent(KEPT)
+        self.places: Recent[tuple[str, str], Sequence[Span]] = Recent(_DOCUMENTS)
         self._lock = threading.Lock()
         self._encoded: dict[str, str] = {}
         self._searchers: dict[tuple[str, str], tuple[Searcher, str]] = {}
@@ -324,21 +330,30 @@ class Catalogue:
         encoded = tuple((name, found) for name, found in vectors.items() if found)
         readers = tuple(name for name, found in vectors.items() if not found)
         words = view.words if self._of_folder else "bm25"
-        return usual_systems(encoded, readers, words) | self.own_systems
+        return usual_systems(encoded, readers, self._words(view), words) | self.own_systems
 
-    def system(self, name: str | None = None, index: str | IndexView | None = None) -> NamedSystem:
-        """Return a system of an index by its name, or an expression.
+    def _words(self, view: IndexView) -> str:
+        """Return what ``bm25`` without numbers stands for: of a folder's files, people ask in sentences."""
+        return of_content(view.words) if self._of_folder else "bm25"
+
+    def system(
+        self, name: str | None = None, index: str | IndexView | None = None, own: NamedSystem | None = None
+    ) -> NamedSystem:
+        """Return a system of an index by its name, or an expression, or the asker's own.
 
         The first ranker that was given decides the default: its own where it reads documents, the hybrid one
         where it is an encoder; bm25 where there is none. One that was trained here is chosen by its name.
+        In all of them ``bm25`` without numbers is the system of that name.
         """
-        systems = self.systems(index)
-        if not name:
+        view = index if isinstance(index, IndexView) else self.view(index)
+        systems = self.systems(view)
+        if own is None and not name:
             first_stages = [spec for spec in systems.values() if not spec.ranker]
             first = next((one for one in self.rankers if self._given is None or one in self._given), "")
             return systems.get(first) or max(first_stages, key=lambda spec: len(list(costly(spec.system))))
-        if name not in systems:
-            if _EXPRESSION.search(name):
-                return asked_system(name)
-            raise UnknownName("system", name, systems, "system")
-        return systems[name]
+        if own is None and name in systems:
+            return systems[name]
+        if own is None and not _EXPRESSION.search(name or ""):
+            raise UnknownName("system", name or "", systems, "system")
+        found = own or asked_system(name or "")
+        return replace(found, system=with_words(found.system, self._words(view)))

@@ -16,8 +16,8 @@ from rankhouse.index.lexical.weighting import lucene_idf
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.errors import Refusal, UnknownName
-from rankhouse.serve.search.answer import ServedExecution
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
+from rankhouse.serve.search.ranking import ServedExecution
 from rankhouse.serve.search.shapes import DocumentPassage
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.names import unknown

@@ -11,24 +11,26 @@ documents. What has no word of a question and is no nearer to it than that is no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.core.nouns import Document, FloatArray, Query
+from rankhouse.core.nouns import Document, FloatArray, Marks, Query
 from rankhouse.index.dense.exact import encode_queries, rescore
 from rankhouse.index.dense.vectors import Vectors
 from rankhouse.index.index import Index
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.ranking.rerank import readable
 from rankhouse.serve.engine.waiting import Deadline
-from rankhouse.serve.search.answer import ServedExecution
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
+from rankhouse.serve.search.ranking import ServedExecution
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.system import Dense
-from rankhouse.text.snippets import windows
+from rankhouse.text.analyze import FUNCTION_WORDS
+from rankhouse.text.snippets import snippet, windows
 from rankhouse.text.split import SPLITTERS, LocatingSplitter
 from rankhouse.text.words import Span
 
@@ -40,14 +42,10 @@ RANDOM_QUESTIONS, RANDOM_WORDS = 64, 3
 SAMPLED_ROWS: Final = 20_000
 QUANTILE: Final = 0.99
 """Of the scores of passages for random questions, below which a passage says nothing."""
-_SPOKEN = (
-    "a about all also am an and any are as at be been being but by can could did do does doing for from get "
-    "had has have having he her here him his how i if in into is it its just me my no not of on or our she "
-    "should so some such than that the their them then there these they this those to too us very was we "
-    "were what when where which who whom why will with would you your"
-)
-FUNCTION_WORDS: Final = frozenset(_SPOKEN.split())
-"""English words that say nothing of what a question is about."""
+SHOWN: Final = 500
+"""Characters of a passage that the page's list of results shows: most of 100 words."""
+WHOLE: Final = 1_500
+"""Characters of a passage in an answer of the API: all of it, unless its words are very long."""
 
 
 class FoundPassages(NamedTuple):
@@ -82,7 +80,7 @@ class PassageFinder:
     """Finds the passages of documents for one question and system; an encoder that is late is left out.
 
     ``weights`` are those of the question's terms that are highlighted; ``by_meaning`` says whether the system
-    has vectors; ``floor`` is the score of what has nothing to do with a question.
+    has vectors.
     """
 
     def __init__(
@@ -91,8 +89,8 @@ class PassageFinder:
         self._index, self.analyzer = view.index, view.index.analyzer
         terms = content_words(view.index, question)
         self.weights = {term: 1 / (1 + view.index.counts(term).documents) ** 0.5 for term in terms}
+        self._view = view
         self._vectors: Vectors | None = None
-        self.floor = -np.inf
         dense = next((part for part in spec.system.walk() if isinstance(part, Dense)), None)
         self.by_meaning = dense is not None
         if dense is None:
@@ -103,10 +101,33 @@ class PassageFinder:
             if isinstance(searched, Vectors):  # those of parts are elsewhere
                 encoder = work.encoder(dense)
                 self._point = encode_queries(searched, encoder, [work.queries[0]])[0]
-                self.floor = view.floor(searched, lambda: floor_of(self._index, searched, encoder))
-                self._vectors = searched
+                self._vectors, self._encoder = searched, encoder
         except RankhouseError:  # late or overloaded: the words are there
             return
+
+    @cached_property
+    def floor(self) -> float:
+        """The score of what has nothing to do with a question; minus infinity where that is not known."""
+        if (vectors := self._vectors) is None:
+            return -np.inf
+        try:
+            return self._view.floor(vectors, lambda: floor_of(self._index, vectors, self._encoder))
+        except RankhouseError:  # late or overloaded
+            return -np.inf
+
+    def snippets(self, documents: Sequence[Document]) -> list[tuple[str, Marks]]:
+        """Return the passage that was found in each document, with the places of the question's words.
+
+        That is the one with the nearest vector, or, of a document without vectors, the stretch with most of
+        the question's words.
+        """
+        found: list[tuple[str, Marks]] = []
+        for document in documents:
+            places, scores = self._by_vectors(document)
+            start, end = places[int(np.argmax(scores))] if len(scores) else (0, LOOKED_AT)
+            width = WHOLE if len(scores) else 200
+            found.append(snippet(document.text[start:end], self.weights, self.analyzer, width=width))
+        return found
 
     def find(self, documents: Sequence[Document]) -> list[FoundPassages]:
         """Return what was found of each document.
@@ -147,15 +168,25 @@ class PassageFinder:
         if vectors is None or not isinstance(index, Index) or document.id not in index.documents:
             return nothing
         rows = vectors.rows_of(index.row_of(document.id))
-        try:
-            split = notation.make(vectors.state.policy, SPLITTERS, "splitter")
-        except WrongUse:  # cut by a function of someone's own
+        key = vectors.state.policy, document.id
+        if (places := self._view.places.get(key)) is None:
+            places = _places(document, vectors.state.policy)
+            self._view.places.put(key, places)
+        if not len(rows) or len(rows) != len(places):
             return nothing
-        passages = readable(document, split)
-        if not len(rows) or len(rows) != len(passages) or not isinstance(split, LocatingSplitter):
-            return nothing
-        places = split.spans(document)
-        return [places[one.index] for one in passages], rescore(vectors, self._point, rows)
+        return places, rescore(vectors, self._point, rows)
+
+
+def _places(document: Document, policy: str) -> Sequence[Span]:
+    """Return where the encoded passages of a document stand in its text; none where that cannot be told."""
+    try:
+        split = notation.make(policy, SPLITTERS, "splitter")
+    except WrongUse:  # cut by a function of someone's own
+        return ()
+    if not isinstance(split, LocatingSplitter):
+        return ()
+    places = split.spans(document)
+    return [places[one.index] for one in readable(document, split)]
 
 
 def floor_of(index: AnyIndex, vectors: Vectors, encoder: object) -> float:

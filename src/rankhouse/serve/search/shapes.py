@@ -95,7 +95,8 @@ class SearchHit(Struct, frozen=True):
         id: Its id.
         score: Higher is better; null where it is not finite.
         title: Its title.
-        snippet: The stretch of its text that answers best.
+        snippet: Of a system with vectors the passage that was found, of others the stretch of its text with
+            most of the question's words.
         marks: Begin and end, in characters, of the words to highlight in it.
         before: Its rank in the first stage.
     """

@@ -73,13 +73,37 @@ def with_names(system: System, names: Mapping[str, str]) -> System:
     return system
 
 
+def with_words(system: System, words: str) -> System:
+    """Return a system in which ``bm25``, as a mere name, stands for other words: ``bm25(k1=2, b=1)``."""
+    match system:
+        case Lexical(model="bm25"):
+            return replace(system, model=words)
+        case Fused():
+            return replace(system, systems=tuple(with_words(part, words) for part in system.systems))
+        case Cut() | Reranked():
+            return replace(system, of=with_words(system.of, words))
+    return system
+
+
+def of_content(words: str) -> str:
+    """Return a bm25 that leaves out the function words of questions.
+
+    Alone, it finds more; beside vectors, the mean over collections is the same (``benchmarks/fusions.py``).
+    """
+    found = notation.parse(words)
+    return notation.write(found.name, *found.args, **found.kwargs, query="content")
+
+
 @lru_cache(maxsize=16)
 def usual_systems(
-    encoded: tuple[tuple[str, str], ...], rankers: tuple[str, ...], words: str = "bm25"
+    encoded: tuple[tuple[str, str], ...],
+    rankers: tuple[str, ...],
+    words: str = "bm25",
+    beside_vectors: str = "bm25",
 ) -> dict[str, NamedSystem]:
     """Return the systems of an index, of encoders with the names of their vectors, and rankers of texts.
 
-    ``words`` is the bm25 that finds documents in all of them.
+    ``words`` is the bm25 that finds documents, ``beside_vectors`` the one in hybrid systems.
     """
     bm25 = Lexical(words)
     systems = [
@@ -92,8 +116,9 @@ def usual_systems(
         dense, text = Dense(encoder, vectors), notation.write("dense", encoder, **named)
         suffix = f":{encoder}" if len(encoded) > 1 else ""
         systems.append(NamedSystem(f"dense{suffix}", dense, text))
-        hybrid = Cut(joined([bm25, dense]), FOUND)
-        systems.append(NamedSystem(f"hybrid{suffix}", hybrid, f"bm25 and {text}, joined by z-scores"))
+        hybrid = Cut(joined([Lexical(beside_vectors), dense]), FOUND)
+        told = f"{beside_vectors} and {text}, joined by z-scores"
+        systems.append(NamedSystem(f"hybrid{suffix}", hybrid, told))
     for ranker in rankers:
         read, text = Reranked(bm25, Stage(ranker, depth=READ)), f"{ranker} reads the first {READ} of bm25"
         systems.append(NamedSystem(ranker, read, text))

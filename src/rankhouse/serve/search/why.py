@@ -18,9 +18,9 @@ from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.index.precomputed.read import PrecomputedScorer
 from rankhouse.ranking.rerank import StoredScorer
 from rankhouse.serve.engine.waiting import Deadline, waited
-from rankhouse.serve.search.answer import ServedExecution
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.documents import UnknownDocument
+from rankhouse.serve.search.ranking import ServedExecution
 from rankhouse.serve.search.shapes import MOST_PASSES, MOST_TOP, ExplainBody
 from rankhouse.systems.explaining import Question, ask
 from rankhouse.systems.stage import Stage
@@ -67,7 +67,7 @@ def _check(asked: ExplainBody) -> None:
 
 def _answer(catalogue: Catalogue, view: IndexView, asked: ExplainBody, deadline: Deadline) -> Answer:
     """Answer in the threads of those models that are looked into."""
-    specs = [asked.own() or catalogue.system(asked.system, view.name)]
+    specs = [catalogue.system(asked.system, view.name, asked.own())]
     if asked.before:
         specs.append(catalogue.system(asked.before, view.name))
     names = sorted({name for spec in specs for name in spec.rankers})  # in the order of holding threads

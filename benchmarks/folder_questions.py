@@ -1,0 +1,119 @@
+"""Do people find the passage? Questions with a known answer, asked of a folder that ``rankhouse up`` serves.
+
+    rankhouse up FOLDER --port 8080
+    python benchmarks/folder_questions.py http://127.0.0.1:8080 QUESTIONS [--system hybrid bm25] [--each]
+
+QUESTIONS has a line of JSON a question: {"question": "who steers ships?", "phrase": "steered by a pilot"}.
+The phrase is a distinctive part of the passage that answers, as the document has it but for white space and
+case; a document that holds it is a right one. For an honest number, write the questions before you look at
+any ranking, in words of your own, about passages drawn at random.
+
+One line a system: how many questions have a right document at rank 1, in the first three, in the first ten;
+for how many the snippet of the first right document (of those in the first three) holds the phrase or lies
+within 200 characters of it; and the same out of all questions. --each adds a line a question: rank and
+distance of the snippet to the phrase in characters, by system.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+NEAR = 200
+"""Characters between snippet and phrase."""
+DEPTH = 10
+
+
+class KnownAnswer(msgspec.Struct):
+    """A question, and a part of the passage that answers it."""
+
+    question: str
+    phrase: str
+
+
+class Found(NamedTuple):
+    """Rank of the first right document, 0 for none, and how far its snippet is from the phrase.
+
+    The distance is in characters, -1 where the snippet is not in the text.
+    """
+
+    rank: int
+    distance: int
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("service", help="address of the service")
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("--system", nargs="+", default=["hybrid", "bm25", "dense"])
+    parser.add_argument("--index", default="")
+    parser.add_argument("--each", action="store_true", help="a line a question, too")
+    given = parser.parse_args()
+    lines = given.questions.read_text("utf-8").splitlines()
+    known = [msgspec.json.decode(line, type=KnownAnswer) for line in lines if line.strip()]
+    table = {name: [asked(given.service, given.index, name, one) for one in known] for name in given.system}
+    print("system", "first", "of 3", f"of {DEPTH}", "snippet", "both", "questions", sep="\t")
+    for name, row in table.items():
+        firsts = [sum(0 < one.rank <= depth for one in row) for depth in (1, 3, DEPTH)]
+        snippets = sum(0 < one.rank <= 3 and 0 <= one.distance <= NEAR for one in row)
+        print(name, *firsts, f"{snippets} of {firsts[1]}", snippets, len(row), sep="\t")
+    for number, one in enumerate(known if given.each else ()):
+        told = [f"{name} {row[number].rank or '-'} ({row[number].distance})" for name, row in table.items()]
+        print(*told, one.question, sep="\t")
+
+
+def asked(service: str, index: str, system: str, known: KnownAnswer) -> Found:
+    """Ask one question of one system."""
+    body = {"query": known.question, "system": system, "k": DEPTH} | ({"index": index} if index else {})
+    answer = fetched(f"{service}/search", json.dumps(body).encode())
+    for hit in answer["hits"]:
+        text = text_of(service, answer["index"], hit["id"])
+        if match := flexible(known.phrase).search(text):
+            return Found(hit["rank"], distance(text, match.span(), hit["snippet"]))
+        if flexible(known.phrase).search(hit["title"]):
+            return Found(hit["rank"], 0)
+    return Found(0, -1)
+
+
+def distance(text: str, phrase: tuple[int, int], snippet: str) -> int:
+    """Return how many characters are between a snippet and a phrase; -1 for a snippet of no text."""
+    found = flexible(snippet.strip("… ")).search(text) if snippet.strip("… ") else None
+    if found is None:
+        return -1
+    return max(0, found.start() - phrase[1], phrase[0] - found.end())
+
+
+def flexible(words: str) -> re.Pattern[str]:
+    """Return what finds words whatever white space is between them."""
+    return re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
+
+
+@cache
+def text_of(service: str, index: str, doc_id: str) -> str:
+    """Return a document's text."""
+    path = f"{urllib.parse.quote(index, safe='')}/{urllib.parse.quote(doc_id)}"
+    return fetched(f"{service}/documents/{path}")["text"]
+
+
+def fetched(address: str, body: bytes | None = None) -> Any:  # noqa: ANN401 - JSON
+    """Return what the service answers."""
+    asked = urllib.request.Request(address, body, {"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(asked) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:  # "hybrid" before there are vectors, for example
+        raise SystemExit(f"{address}: {error.read().decode()}") from None
+
+
+if __name__ == "__main__":
+    main()
