@@ -21,7 +21,8 @@ from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run
-from rankhouse.serve.page.extract import SHOWN, Block, extract, place_of
+from rankhouse.serve.page.document import place_of
+from rankhouse.serve.page.extract import SHOWN, Block, extract
 from rankhouse.serve.page.render import Line, address, csv_of, download, fault_page, page
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.passages import FoundPassages, PassageFinder, words_nowhere
