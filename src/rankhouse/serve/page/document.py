@@ -22,6 +22,7 @@ from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page.extract import BLANK_LINE, HERE, PIECE, form_of, is_code, pieces, rendered
 from rankhouse.serve.page.render import Line, address, is_saved, page
 from rankhouse.serve.search.documents import passages_with_scores, read_document
+from rankhouse.serve.search.passages import content_words
 from rankhouse.serve.search.shapes import DocumentPassage
 from rankhouse.text.words import Span
 
@@ -85,6 +86,11 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
             seen = _seen(parts, asked, (first, min(shaded.best.end, first + PIECE)))
     passages = shaded.passages if shaded else ()
     best = shaded.best.number if shaded and shaded.best and len(passages) > 1 else 0
+    words = dict.fromkeys(content_words(view.index, asked.query), 1.0)
+
+    def mark(text: str) -> Marks:
+        return tuple((start, end) for start, end, _ in view.index.analyzer.matches(text, words))
+
     is_cut = asked.whole and len(document.text) > LONGEST_TEXT
     cut = f"The first {LONGEST_TEXT:,} of {len(document.text):,} characters are shown."
     return page(request, "document.html.j2", {
@@ -96,7 +102,9 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
         "length": counted(len(document.text.split()), "word"),
         "query": asked.query,
         "shaded": shaded,
-        "sections": _anchored(sections(document, seen, found, passages, links=not is_saved(request))),
+        "sections": _anchored(
+            sections(document, seen, found, passages, links=not is_saved(request), mark=mark)
+        ),
         "best": best,
         "place": "here" if found else f"passage-{best}" if best else "",
         "parts": _neighbours(parts, seen, asked),

@@ -27,7 +27,7 @@ from rankhouse.text.analyze import Analyzer
 from rankhouse.text.snippets import windows
 from rankhouse.text.words import Span
 
-SHOWN: Final = 300
+SHOWN: Final = 400
 """Characters of a passage that a list of results shows."""
 PIECE: Final = 6_000
 """About how many characters of a long text are shown at a time."""
