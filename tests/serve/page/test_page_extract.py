@@ -186,3 +186,13 @@ def test_code_within_prose_is_shown_as_code_and_the_prose_is_not():
         ("It says:", False), ("if tide:\n        sail()\n\n    wait()", True), ("And then no more.", False),
     ]  # fmt: skip
     assert (found[0][0], found[-1][1]) == (0, len(text))
+
+
+def test_an_extract_that_ends_within_a_sentence_says_so():
+    text = (
+        "The lantern is lit at dusk. It burns until the oil is gone or the keeper comes.\n\nA beacon is not."
+    )
+    document = Document("a.txt", text)
+    assert shown(document, 0, text.index("until") + 5)[-1].text.endswith("burns until …")
+    assert shown(document, 0, text.index(" It"))[-1].text.endswith("dusk.")
+    assert shown(document, 0, len(text))[-1].text == "A beacon is not."

@@ -24,6 +24,7 @@ def test_systems_stand_side_by_side_and_say_what_moved(tab, at):
         gone = [doc for doc in ids[0] if doc not in ids[1]]
         assert page.locator(".absent li").count() == len(gone)
         assert page.locator(".hit mark").first.inner_text().lower().startswith(("ship", "harbour"))
+        assert page.locator(".hit[data-doc=pilots] h3 mark").first.inner_text() == "Harbour"
 
 
 def test_no_more_than_four_systems(tab, at):

@@ -58,7 +58,7 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
         raise WrongUse(f"{len(asked.system)} systems were chosen; choose at most {MOST_SYSTEMS}")
     chosen = asked.system or [usual_system(systems)]
     content: dict[str, object] = {
-        "title": query or "Ask your collection",
+        "title": query or f"Search {'your files' if service.contents else 'this collection'}",
         "query": query,
         "systems": list(dict.fromkeys([*systems, *chosen])),
         "chosen": chosen,

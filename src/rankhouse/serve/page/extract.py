@@ -108,7 +108,8 @@ def extract(
         marks = tuple((x, y) for x, y, _ in analyzer.matches(read, weights))
         found.append(Block(read, in_lines, marks))
     is_within = not is_rendered and _in_sentence(document.text, start)
-    return _with_dots(found, begins=low > 0 or is_within, ends=high < len(joined))
+    is_cut = end < len(document.text.rstrip()) and bool(found) and found[-1].text[-1:].isalnum()
+    return _with_dots(found, begins=low > 0 or is_within, ends=high < len(joined) or is_cut)
 
 
 def _to_the_left(code: str, *, within: bool) -> str:
