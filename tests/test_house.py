@@ -96,11 +96,13 @@ def test_functions_take_few_parameters():
 # models, hosts: 500 for Routers, chains and tables written, settings of folders. index: 180 for BM25F.
 # models and nn: 215 for KNRM and Conv-KNRM stored, stored TK. io, serve: 180 for fonts of manual pages and
 # tables of web pages.
+# serve: 490 for reStructuredText rendered (a parser of other people, made safe, into the tokens of Markdown),
+# results while one types, words marked in titles and documents.
 BUDGETS = {
     "cli": (4_662, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_319, 1_100),
-    "serve": (11_455, 9_110),
+    "serve": (11_945, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
     "jobs adaptation": (3_527, 2_500),
@@ -112,8 +114,8 @@ BUDGETS = {
     "core": (2_728, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 84_229, 66_000
-MOST_FILES, PLANNED_FILES = 398, 400
+MOST_ALL, PLANNED_ALL = 84_719, 66_000
+MOST_FILES, PLANNED_FILES = 399, 400
 MOST_SHARED_NAMES = 13
 
 

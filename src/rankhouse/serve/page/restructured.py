@@ -28,7 +28,7 @@ _MOST_SIGNS: Final = 300
 _LONGEST_LINE: Final = 5_000
 _DIRECTIVE = re.compile(r"\s*(?:\.\. +)?([\w.:+-]+?) ?::(?: +|$)(.*)")
 _OPTION = re.compile(r"\s*:[\w-]+:")
-_WITH_TARGET = re.compile(r"(\S.*?)\s+<.+>", re.DOTALL)
+_WITH_TARGET = re.compile(r"(\S.*?)\s<.+>", re.DOTALL)
 _OF_DOCUTILS: Final = ("table", "list-table", "csv-table", "parsed-literal", "replace", "unicode")
 _CODE: Final = frozenset(
     """
@@ -42,16 +42,10 @@ _HIDDEN: Final = frozenset(
     currentmodule py:currentmodule default-domain target-notes header footer title date
     """.split()  # noqa: SIM905 - read more easily
 )
-_OBJECTS: Final = (
-    "function",
-    "class",
-    "method",
-    "attribute",
-    "data",
-    "option",
-    "command",
-    "envvar",
-    "module",
+_OBJECTS: Final = frozenset(
+    """
+    function class method attribute data option command envvar module
+    """.split()  # noqa: SIM905 - read more easily
 )
 """Directives that describe what they name, beside those of a domain ("c:function")."""
 _LABELS: Final = {
@@ -60,17 +54,10 @@ _LABELS: Final = {
     **{name: name.capitalize() for name in
        ("note", "warning", "tip", "hint", "important", "caution", "danger", "attention", "error", "todo")},
 }  # fmt: skip
-_NAMES: Final = (
-    "ref",
-    "doc",
-    "term",
-    "numref",
-    "abbr",
-    "guilabel",
-    "menuselection",
-    "download",
-    "any",
-    "index",
+_NAMES: Final = frozenset(
+    """
+    ref doc term numref abbr guilabel menuselection download any index
+    """.split()  # noqa: SIM905 - read more easily
 )
 """Roles whose text is a name or a title, no code."""
 _KNOWN_ROLES: Final = frozenset(
@@ -104,7 +91,7 @@ class Names(NamedTuple):
     levels: Mapping[str, int]
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)
 def names_of(text: str) -> Names:
     """Return what the parts of a text refer to."""
     found = [(match[1] or "") + match[2] for match in _TITLE.finditer(text)]
@@ -156,8 +143,8 @@ def _interpreted(inliner: Any, rawsource: str, text: str, role: str, lineno: int
         known: _Inside = states.Inliner.interpreted(inliner, rawsource, text, role, lineno)
         return known
     shown = nodes.unescape(text).lstrip("!")
-    if titled := _WITH_TARGET.fullmatch(shown):
-        shown = titled[1]
+    if shown.endswith(">") and (titled := _WITH_TARGET.fullmatch(shown)):
+        shown = titled[1].rstrip()
     elif shown.startswith("~"):
         shown = shown[1:].rpartition(".")[2]
     kind = nodes.inline if role.lower().rpartition(":")[2] in _NAMES else nodes.literal

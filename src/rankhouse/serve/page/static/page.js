@@ -134,8 +134,7 @@ function live(form, box, shown) {
   let last = box.value.trim();
   const look = async () => {
     const query = box.value.trim();
-    if (query === last || query.length < 3) return;
-    request?.abort();
+    if (query === last || query.length < 3 || all("input[name=system]:checked", form).length > 1) return;
     request = new AbortController();
     const there = `${form.getAttribute("action")}?${new URLSearchParams(new FormData(form))}`;
     try {
@@ -154,8 +153,10 @@ function live(form, box, shown) {
       // another letter was typed, or the service is busy: Enter asks again
     }
   };
+  const stop = () => (clearTimeout(timer), request?.abort());
+  form.addEventListener("submit", stop);
   box.addEventListener("input", () => {
-    clearTimeout(timer);
+    stop();
     timer = setTimeout(look, 250);
   });
 }
