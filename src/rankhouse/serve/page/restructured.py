@@ -140,7 +140,7 @@ _Inside = tuple[list[Any], list[Any]]
 def _interpreted(inliner: Any, rawsource: str, text: str, role: str, lineno: int) -> _Inside:  # noqa: ANN401
     """Return what is shown of a text with a role; a role that docutils does not know by what it holds."""
     if not role or role.lower() in _KNOWN_ROLES:
-        known: _Inside = states.Inliner.interpreted(inliner, rawsource, text, role, lineno)
+        known: _Inside = states.Inliner.interpreted(inliner, rawsource, text, role=role, lineno=lineno)
         return known
     shown = nodes.unescape(text).lstrip("!")
     if shown.endswith(">") and (titled := _WITH_TARGET.fullmatch(shown)):
@@ -289,7 +289,7 @@ class _Tokens:
                 yield Token("hr", "hr", 0, map=[*at], block=True, level=level)
             case nodes.title() if "style" in node:
                 tag = f"h{min(6, self._names.levels.get(str(node['style']), 1))}"
-                yield from _around(tag, [self._inline_of(node, at)], at, level, "heading")
+                yield from _around(tag, [self._inline_of(node, at)], at, level, kind="heading")
             case nodes.option_group():
                 yield from _around("dt", [_inline([_code(node.astext())], at)], at, level)
             case nodes.line_block():
