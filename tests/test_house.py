@@ -100,11 +100,13 @@ def test_functions_take_few_parameters():
 # models and nn: 215 for KNRM and Conv-KNRM stored, stored TK. io, serve: 180 for fonts of manual pages and
 # tables of web pages. nn: 70 for rotary positions and ModernBERT's first tokens in compiled loops, and
 # instructions without AMX.
+# serve: 490 for reStructuredText rendered (a parser of other people, made safe, into the tokens of Markdown),
+# results while one types, words marked in titles and documents.
 BUDGETS = {
     "cli": (4_662, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_319, 1_100),
-    "serve": (11_551, 9_110),
+    "serve": (12_012, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
     "jobs adaptation": (3_527, 2_500),
@@ -116,8 +118,8 @@ BUDGETS = {
     "core": (2_728, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 84_440, 66_000
-MOST_FILES, PLANNED_FILES = 399, 400
+MOST_ALL, PLANNED_ALL = 84_901, 66_000
+MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 
 

@@ -85,8 +85,8 @@ class UnknownName(Refusal):
     def __init__(self, kind: str, name: str, choices: Iterable[str] = (), param: str | None = None) -> None:
         choices = list(choices)
         near = get_close_matches(name, choices, 1)
-        hint = f'; did you mean "{near[0]}"?' if near else ""
-        there = f"; there is {name_few(choices, 10, quoted=True)}" if choices else ""
+        hint = f' (did you mean "{near[0]}"?)' if near else ""
+        there = f"; known: {name_few(choices, 10, quoted=True)}" if choices else ""
         super().__init__(f'there is no {kind} "{name[:200]}"{hint}{there}', param)
 
 
@@ -244,7 +244,7 @@ def fault_of(error: Exception, path: str) -> tuple[int, str, str]:
         name = HTTPStatus(error.status_code).phrase
         message = error.detail or name
         if error.status_code == HTTPStatus.NOT_FOUND and message == name:  # Starlette's, where no route fits
-            message = f"there is nothing at {path:.200}; /openapi.json lists what there is"
+            message = f"there is nothing at {path:.200}; /openapi.json lists every path"
         return error.status_code, name.lower().replace(" ", "_"), message
     if isinstance(error, RankhouseError):
         kind = next(kind for kind in _CODES if isinstance(error, kind))

@@ -44,7 +44,7 @@ def test_hugging_faces_paths_have_their_own_shape():
 
 def test_an_unknown_name_says_the_nearest():
     message = answer_to(errors.UnknownName("model", "mini", ["minilm", "monot5"], "model")).json()["message"]
-    assert message == 'there is no model "mini"; did you mean "minilm"?; there is "minilm", "monot5"'
+    assert message == 'there is no model "mini" (did you mean "minilm"?); known: "minilm", "monot5"'
 
 
 @pytest.mark.parametrize(

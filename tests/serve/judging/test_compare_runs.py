@@ -133,7 +133,7 @@ def test_what_fails_is_told_and_tried_again_when_asked_again(service, monkeypatc
 
 def test_what_cannot_be_compared_is_refused(service):
     assert comparable(service) == ("bm25", "bm25+rm3", "ql")
-    with pytest.raises(UnknownName, match='no run or system "bm52"; did you mean "bm25"'):
+    with pytest.raises(UnknownName, match=r'no run or system "bm52" \(did you mean "bm25"'):
         compare_runs(service, CompareRequest(("bm52",)))
     with pytest.raises(WrongUse, match="0 runs: name 1 to 8"):
         compare_runs(service, CompareRequest(()))

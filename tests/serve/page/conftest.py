@@ -53,6 +53,34 @@ beacon --light
 
 <script>alert(1)</script> ![x](https://evil.example/x.png) [y](javascript:alert(1))
 """
+FOGHORN = """\
+Foghorn
+=======
+
+A *foghorn* is blown by `keepers <https://example.org/keepers>`_ in a :ref:`fog <fog>`.
+
+.. code-block:: sh
+
+   horn --blow <now>
+
+Signals
+-------
+
+=====  ======
+blasts meaning
+=====  ======
+one    stop
+=====  ======
+
+short
+    A warning.
+
+.. raw:: html
+
+   <script>alert(1)</script>
+
+.. image:: javascript:alert(1)
+"""
 CHRONICLE = "\n\n".join(
     [f"Entry {n} tells of weather and trade, of those who came and of those who went." for n in range(300)]
     + ["A lantern was hung at the gate."]
@@ -91,6 +119,7 @@ def documents():
     )
     yield {"id": "voyage", "title": "A voyage", "text": text}
     yield {"id": "guide.md", "title": "A guide to beacons", "text": GUIDE}
+    yield {"id": "foghorn.rst", "title": "A guide to foghorns", "text": FOGHORN}
     yield {"id": "chronicle", "title": "The chronicle", "text": CHRONICLE}
     for doc_id, title, text in STRANGE:
         yield {"id": doc_id, "title": title, "text": text}

@@ -4,13 +4,13 @@ import pytest
 from tests.serve.page.conftest import CHRONICLE, GUIDE, XSS
 
 from rankhouse.core.nouns import Document
+from rankhouse.serve.page.document import code_spans
 from rankhouse.serve.page.extract import (
-    code_spans,
     extract,
     is_code,
-    markdown_blocks,
     pieces,
     plain_blocks,
+    read_blocks,
     rendered,
 )
 from rankhouse.text.analyze import ANALYZERS
@@ -76,7 +76,7 @@ def test_headings_leave_no_gap():
 
 
 def test_markdown_is_read_without_its_signs_and_code_stays():
-    blocks = list(markdown_blocks(GUIDE))
+    blocks = list(read_blocks(GUIDE, "markdown"))
     assert blocks[0].text == "Lighting"
     assert blocks[1].text == "Beacons are lit by keepers, see below and here."
     assert (blocks[2].text, blocks[2].is_code) == ("beacon --light\n    --bright <now>", True)
@@ -132,7 +132,7 @@ def test_code_in_an_extract_stands_at_the_left_and_in_one_box():
 
 def test_a_row_of_a_table_is_one_line():
     table = "# Speed\n\n| way | q/s |\n|---|---|\n| `bm25` | 4,142 |\n| | 7 |\n"
-    assert [one.text for one in markdown_blocks(table)] == ["Speed", "way · q/s", "bm25 · 4,142", "7"]
+    assert [one.text for one in read_blocks(table, "markdown")] == ["Speed", "way · q/s", "bm25 · 4,142", "7"]
 
 
 def test_pieces_are_the_whole_text_and_end_with_paragraphs():
@@ -146,7 +146,7 @@ def test_pieces_are_the_whole_text_and_end_with_paragraphs():
 def test_pieces_of_markdown_do_not_end_in_code():
     code = "```\n" + "a = 1\n\n" * 300 + "```\n\n"
     text = ("Some words. " * 100 + "\n\n" + code) * 6
-    parts = pieces(text, markdown=True)
+    parts = pieces(text, "markdown")
     assert len(parts) > 2
     assert all(text[a:b].count("```") % 2 == 0 for a, b in parts)
 
@@ -157,7 +157,9 @@ def test_links_of_a_part_are_defined_in_the_whole_text():
     [block] = rendered(text[:38], whole=text)
     assert '<a href="https://example.org/g"' in str(block.html)
     assert "<code>fork()</code></a> and" in str(block.html)
-    assert [one.text for one in markdown_blocks(text[:38], whole=text)] == ["See fork() and the guide."]
+    assert [one.text for one in read_blocks(text[:38], "markdown", whole=text)] == [
+        "See fork() and the guide."
+    ]
     assert "[g]" in str(rendered(text[:38])[0].html)
     noted = text.replace("[g]:", "[note]: no link at all\n[g]:")  # and what follows a line that is none
     assert '<a href="https://example.org/g"' in str(rendered(text[:38], whole=noted)[0].html)
@@ -184,3 +186,13 @@ def test_code_within_prose_is_shown_as_code_and_the_prose_is_not():
         ("It says:", False), ("if tide:\n        sail()\n\n    wait()", True), ("And then no more.", False),
     ]  # fmt: skip
     assert (found[0][0], found[-1][1]) == (0, len(text))
+
+
+def test_an_extract_that_ends_within_a_sentence_says_so():
+    text = (
+        "The lantern is lit at dusk. It burns until the oil is gone or the keeper comes.\n\nA beacon is not."
+    )
+    document = Document("a.txt", text)
+    assert shown(document, 0, text.index("until") + 5)[-1].text.endswith("burns until …")
+    assert shown(document, 0, text.index(" It"))[-1].text.endswith("dusk.")
+    assert shown(document, 0, len(text))[-1].text == "A beacon is not."

@@ -11,7 +11,7 @@ from rankhouse.serve.folder.prepare import EncoderAtHand, claimed, index_folder
 from rankhouse.serve.host import folder as host_folder
 from rankhouse.serve.host.service import open_service
 from rankhouse.serve.host.settings import ServeOptions
-from rankhouse.serve.page.extract import place_of
+from rankhouse.serve.page.document import place_of
 from rankhouse.serve.page.files import titled
 
 
@@ -98,9 +98,9 @@ def test_a_part_of_a_file_says_where_it_is(client):
 
 
 def test_explanations_call_files_as_people_do(client):
-    """A file "in box.mbox" was called "in%20box.mbox" all over the page that says why."""
+    """A file "in box.mbox" was called "in%20box.mbox" all over the page that says why; it has a title."""
     asked = "/why?query=ships&doc=in%2520box.mbox%23message%3D2"
-    assert heads(client, asked, "h1")[0].startswith("Why in box.mbox#message=2 scores")
+    assert heads(client, asked, "h1")[0].startswith("Why Locks, message 2 scores")
     for path in (asked, f"{asked}&against=note.md", "/why?query=ships&top=2"):
         text = re.sub(r"<[^>]*>", "", client.get(path, accept="text/html").body.decode())
         assert "in box.mbox#message=2" in text
@@ -116,10 +116,11 @@ def test_explanations_call_a_file_whose_name_begins_with_another_as_people_do(tm
     service = open_service(ServeOptions(indexes={"mine": place.index}, contents=place.contents, port=0))
     with running(service) as client:
         client.wait(200)
-        for asked in ("top=2", "doc=a%2520b.md&rival=a%2520b.md%2520c.md"):
+        asks = {"top=2": "a b.md c.md", "doc=a%2520b.md&rival=a%2520b.md%2520c.md": "Compare with a b.md c"}
+        for asked, name in asks.items():
             text = client.get(f"/why?query=ships&{asked}", accept="text/html").body.decode()
             shown = re.sub(r"<[^>]*>", "", text)
-            assert "a b.md c.md" in shown
+            assert name in shown
             assert "%20" not in shown
 
 

@@ -19,6 +19,7 @@ def test_a_hit_leads_to_its_passage_marked_in_a_long_text(tab, at, follow):
         assert "A lantern was hung" in hit.locator(".snippet").inner_text()
         assert hit.locator("mark").all_inner_texts() == ["lantern", "hung"]  # and neither "who" nor "the"
         follow(page, hit.locator("h3 a"))
+        assert page.locator("#here mark").all_inner_texts() == ["lantern", "hung"]
         assert "A lantern was hung" in " ".join(page.locator(".here").all_inner_texts())
         box = page.locator("#here").bounding_box()
         assert 0 <= box["y"] < 900

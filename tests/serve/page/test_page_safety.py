@@ -29,6 +29,7 @@ VIEWS = {
     "passages": "/document?query=ship+harbour&system=bm25&doc=voyage",
     "piece": "/document?query=lantern&system=bm25&doc=chronicle&at=9000",
     "markdown": "/document?query=beacon&system=bm25&doc=guide.md&end=90",
+    "restructured": "/document?query=foghorn&system=bm25&doc=foghorn.rst&end=90",
     "nowhere": "/?query=walruses",
     "error": "/queries?page=99",
 }

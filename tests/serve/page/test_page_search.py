@@ -24,6 +24,7 @@ def test_systems_stand_side_by_side_and_say_what_moved(tab, at):
         gone = [doc for doc in ids[0] if doc not in ids[1]]
         assert page.locator(".absent li").count() == len(gone)
         assert page.locator(".hit mark").first.inner_text().lower().startswith(("ship", "harbour"))
+        assert page.locator(".hit[data-doc=pilots] h3 mark").first.inner_text() == "Harbour"
 
 
 def test_no_more_than_four_systems(tab, at):
@@ -108,3 +109,39 @@ def test_the_first_page_is_small(at, tab):
         sizes = [len(answer.body()) for answer in answers]
     assert len(sizes) >= 3
     assert sum(sizes) <= 38_000
+
+
+def test_results_appear_while_one_types(tab, at):
+    with tab() as page:
+        page.goto(at)
+        box = page.get_by_label("Question")
+        box.press_sequentially("harbour pilo")
+        page.wait_for_selector(".hit")
+        assert page.locator("h1.greeting").count() == 0
+        assert page.get_by_role("status").first.inner_text().endswith("documents")
+        assert "query=harbour+pilo" in page.url
+        box.press_sequentially("ts")
+        page.wait_for_selector(".hit h3 mark >> text=pilots")
+        assert page.evaluate("document.activeElement.id") == "query"
+        box.fill("harbour pilots xyzzyxyzzy")
+        page.wait_for_url("**xyzzyxyzzy**")
+        assert page.locator(".hit").count() > 1
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("j")
+        assert page.locator(".hit.here .rank").inner_text() == "1"
+        page.keyboard.press("x")
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        assert page.get_by_role("button", name="Compare 2").is_visible()
+        page.keyboard.press("?")
+        assert page.get_by_role("button", name="Turn keys off").is_visible()
+
+
+def test_nothing_is_asked_while_one_types_where_systems_are_compared(tab, at):
+    with tab() as page:
+        page.goto(f"{at}/?query=ship&system=bm25&system=ql")
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.get_by_label("Question").press_sequentially(" harbour")
+        page.wait_for_timeout(600)
+        assert [one for one in asked if "query=" in one] == []

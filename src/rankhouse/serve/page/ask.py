@@ -21,8 +21,9 @@ from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.runs import trec_run
-from rankhouse.serve.page.extract import Block, extract, place_of
-from rankhouse.serve.page.render import Line, address, csv_of, download, fault_page, page
+from rankhouse.serve.page.document import place_of
+from rankhouse.serve.page.extract import Block, extract
+from rankhouse.serve.page.render import Line, address, brief, csv_of, download, fault_page, page
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.passages import SHOWN, FoundPassages, PassageFinder, words_nowhere
 from rankhouse.serve.search.shapes import SearchBody, SearchResponse
@@ -34,6 +35,7 @@ PATIENCE = 20.0
 _EXAMPLES = 8
 _BRIEF = 110
 """Characters of a document's further passages."""
+_LONGEST_TITLE = 200
 _NOTHING = "nothing was found"
 
 
@@ -56,10 +58,11 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
         raise WrongUse(f"{len(asked.system)} systems were chosen; choose at most {MOST_SYSTEMS}")
     chosen = asked.system or [usual_system(systems)]
     content: dict[str, object] = {
-        "title": query or "Ask your collection",
+        "title": query or f"Search {'your files' if service.contents else 'this collection'}",
         "query": query,
         "systems": list(dict.fromkeys([*systems, *chosen])),
         "chosen": chosen,
+        "live": chosen == [usual_system(systems)],
         "index": view.name,
         "depths": sorted({*DEPTHS, k}),
         "k": k,
@@ -127,16 +130,17 @@ class ShownPassage(NamedTuple):
 class ShownAnswer(NamedTuple):
     """An answer without what is no answer to the question; the ranks of its hits are those of what is left.
 
-    ``passages`` and ``places`` (in a file of several documents) are by document id. ``nowhere`` are the words
-    of the question, where no document has any; ``by_meaning`` says whether the system has vectors: then every
-    document is found, which says nothing. ``has_texts`` says whether there is anything to read: an index of
-    another engine's terms has ids only.
+    ``passages``, ``names`` (titles or ids) and ``places`` (in a file of several documents) are by document
+    id. ``nowhere`` are the words of the question, where no document has any; ``by_meaning`` says whether the
+    system has vectors: then every document is found, which says nothing. ``has_texts`` says whether there is
+    anything to read: an index of another engine's terms has ids only.
     """
 
     answer: SearchResponse
     passages: Mapping[str, Sequence[ShownPassage]] = MappingProxyType({})
     nowhere: Sequence[str] = ()
     by_meaning: bool = False
+    names: Mapping[str, Block] = MappingProxyType({})
     places: Mapping[str, str] = MappingProxyType({})
     has_texts: bool = True
 
@@ -164,8 +168,16 @@ def shown(service: ServedCollection, answer: SearchResponse, deadline: Deadline)
         passages,
         nowhere,
         finder.by_meaning,
+        names={one.id: _name_of(one, finder) for one in documents},
         places={one.id: place for one in documents if (place := place_of(one))},
     )
+
+
+def _name_of(document: Document, finder: PassageFinder) -> Block:
+    """Return a document's title, or its id, with the question's words in it."""
+    name = brief(document.title or document.id, _LONGEST_TITLE)
+    words = finder.analyzer.matches(name, finder.weights) if document.title else ()
+    return Block(name, marks=tuple((start, end) for start, end, _ in words))
 
 
 def passages_of(

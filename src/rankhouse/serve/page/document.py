@@ -19,9 +19,10 @@ from rankhouse.core.nouns import Document, Marks
 from rankhouse.core.progress import counted
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.extract import HERE, PIECE, code_spans, is_markdown, pieces, place_of, rendered
+from rankhouse.serve.page.extract import BLANK_LINE, HERE, PIECE, form_of, is_code, pieces, rendered
 from rankhouse.serve.page.render import Line, address, is_saved, page
 from rankhouse.serve.search.documents import passages_with_scores, read_document
+from rankhouse.serve.search.passages import content_words
 from rankhouse.serve.search.shapes import DocumentPassage
 from rankhouse.text.words import Span
 
@@ -65,7 +66,7 @@ class DocumentFields(Struct):
 def show(service: ServedCollection, request: Request, asked: DocumentFields) -> Response:
     """Return the page of a document."""
     view, document = read_document(service.catalogue, asked.index, asked.doc)
-    parts = pieces(document.text, markdown=is_markdown(document))
+    parts = pieces(document.text, form_of(document))
     found = (asked.start or 0, asked.end) if asked.end else None
     seen, shaded = _seen(parts, asked, found), None
     if asked.query:
@@ -85,6 +86,11 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
             seen = _seen(parts, asked, (first, min(shaded.best.end, first + PIECE)))
     passages = shaded.passages if shaded else ()
     best = shaded.best.number if shaded and shaded.best and len(passages) > 1 else 0
+    words = dict.fromkeys(content_words(view.index, asked.query), 1.0)
+
+    def mark(text: str) -> Marks:
+        return tuple((start, end) for start, end, _ in view.index.analyzer.matches(text, words))
+
     is_cut = asked.whole and len(document.text) > LONGEST_TEXT
     cut = f"The first {LONGEST_TEXT:,} of {len(document.text):,} characters are shown."
     return page(request, "document.html.j2", {
@@ -96,12 +102,20 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
         "length": counted(len(document.text.split()), "word"),
         "query": asked.query,
         "shaded": shaded,
-        "sections": _anchored(sections(document, seen, found, passages, links=not is_saved(request))),
+        "sections": _anchored(
+            sections(document, seen, found, passages, links=not is_saved(request), mark=mark)
+        ),
         "best": best,
         "place": "here" if found else f"passage-{best}" if best else "",
         "parts": _neighbours(parts, seen, asked),
         "notes": [cut] if is_cut else [],
     })  # fmt: skip
+
+
+def place_of(document: Document) -> str:
+    """Return where a document is in its file, like "page 12"; "" for one that is no part of a file."""
+    file, place = document.extra.get("file"), document.extra.get("place")
+    return place if isinstance(place, str) and document.id.startswith(f"{file}#") else ""
 
 
 def _seen(parts: Sequence[Span], asked: DocumentFields, found: Span | None) -> Span:
@@ -146,17 +160,18 @@ def sections(
     """Yield what is shown of a text, section by section: its part ``seen``, in which ``found`` is marked."""
     numbered = set[int]()
     blocks: Iterable[tuple[int, int, Markup | str, bool]]
-    if is_markdown(document):
-        low, high = seen
-        within = (max(found[0] - low, 0), found[1] - low) if found and found[1] > low else None
-        parts = rendered(document.text[low:high], links=links, found=within, mark=mark, whole=document.text)
-        blocks = ((low + a, low + b, html, False) for a, b, html in parts)
+    if (form := form_of(document)) != "plain":
+        parts = [(seen[0] + a, seen[0] + b) for a, b in pieces(document.text[slice(*seen)], form)]
+        blocks = chain.from_iterable(
+            _rendered_within(document, part, found, links=links, mark=mark)
+            for part in (parts if form == "restructured" else [seen])  # each in a time that is bounded
+        )
     else:
         spans = (code_spans(document.text, *span) for span in lines_of(passages, seen, found))
         blocks = ((a, b, "", code) for a, b, code in chain.from_iterable(spans))
     for start, end, html, code in blocks:
         text = document.text[start:end]
-        if (html if is_markdown(document) else text).strip():
+        if (text if form == "plain" else html).strip():
             best, is_here = _best(passages, start, end), _is_here(start, end, found)
             yield ShownSection(
                 best,
@@ -168,6 +183,29 @@ def sections(
                 marks=mark(text) if is_here and not html else (),
             )
             numbered |= {best.number} if best else set()
+
+
+def _rendered_within(
+    document: Document, part: Span, found: Span | None, *, links: bool, mark: Callable[[str], Marks]
+) -> Iterator[tuple[int, int, Markup, bool]]:
+    """Yield where the blocks of a part of a text stand, what they look like, and that none is code."""
+    low, high = part
+    within = (
+        (max(found[0] - low, 0), found[1] - low) if found and low < found[1] and found[0] < high else None
+    )
+    shown = rendered(
+        document.text[low:high], form_of(document), links=links, found=within, mark=mark, whole=document.text
+    )
+    return ((low + start, low + end, html, False) for start, end, html in shown)
+
+
+def code_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    """Cut a part of a plain text where code begins and ends: paragraphs that are none, and those that are."""
+    ends = [*(match.end() for match in BLANK_LINE.finditer(text, start, end)), end]
+    parts = ((a, b, is_code(text[a:b])) for a, b in pairwise([start, *ends]) if a < b)
+    for code, group in groupby(parts, lambda part: part[2]):
+        first, *others = group
+        yield first[0], others[-1][1] if others else first[1], code
 
 
 def _anchored(shown: Iterable[ShownSection]) -> list[ShownSection]:

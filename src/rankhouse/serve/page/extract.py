@@ -1,7 +1,7 @@
-"""Texts as people read them: Markdown rendered, code in lines of its own, words of the question marked.
+"""Texts as people read them: markup rendered, code in lines of its own, words of the question marked.
 
-Nothing of a text is trusted: what Markdown renders is escaped, tags in it are left out, pictures are their
-descriptions, and links lead to the web or nowhere.
+Nothing of a text is trusted: what Markdown and reStructuredText render is escaped, tags in it are left out,
+pictures are their descriptions, and links lead to the web or nowhere.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, groupby, pairwise
-from pathlib import PurePosixPath
+from itertools import accumulate, groupby
+from pathlib import Path
 from textwrap import dedent
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
 from rankhouse.core.nouns import Document, Marks
+from rankhouse.io.files import kind_of
+from rankhouse.io.readers.kinds import ENDINGS, MARKDOWN, RST
+from rankhouse.serve.page.restructured import tokens_of
 from rankhouse.serve.search.passages import SHOWN
 from rankhouse.text.analyze import Analyzer
 from rankhouse.text.snippets import windows
@@ -27,8 +30,8 @@ from rankhouse.text.words import Span
 
 PIECE: Final = 6_000
 """About how many characters of a long text are shown at a time."""
-_MARKDOWN: Final = (".md", ".markdown")
-_BLANK_LINE = re.compile(r"\n[ \t]*\n")
+Form = Literal["plain", "markdown", "restructured"]
+BLANK_LINE = re.compile(r"\n[ \t]*\n")
 _FENCE = re.compile(r"(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 _BEFORE_FENCE: Final = " \t>*+-0123456789.)"
 """What may stand in a line before the fence of a code block: it may be in a list or a quotation."""
@@ -46,7 +49,7 @@ _TAG = re.compile(
 """Tags of HTML that people write in Markdown."""
 HERE: Final = ' class="here"'
 """In HTML, of the item of a list or the row of a table that was asked for."""
-_PARTS: Final = {"list_item_open": 1, "tr_open": 2}
+_PARTS: Final = {"list_item_open": 1, "tr_open": 2, "dt_open": 1, "dd_open": 1}
 """Parts of lists and tables -> their depth where the list or table is in nothing else."""
 _LINE_END = re.compile(r"\r\n?|\n")
 _CODE_LINE = re.compile(r"(?: {4,}|\t|>>> |\.\.\. |\$ )\S")
@@ -63,15 +66,12 @@ class Block(NamedTuple):
     marks: Marks = ()
 
 
-def is_markdown(document: Document) -> bool:
-    """Return whether a document was read from a file of Markdown."""
-    return PurePosixPath(document.id).suffix.lower() in _MARKDOWN
-
-
-def place_of(document: Document) -> str:
-    """Return where a document is in its file, like "page 12"; "" for one that is no part of a file."""
-    file, place = document.extra.get("file"), document.extra.get("place")
-    return place if isinstance(place, str) and document.id.startswith(f"{file}#") else ""
+def form_of(document: Document) -> Form:
+    """Return how a document's file is written, by its name."""
+    if document.id.endswith(".rst.txt"):  # as Sphinx keeps sources
+        return "restructured"
+    kind = ENDINGS.get(kind_of(Path(document.id)))
+    return "markdown" if kind is MARKDOWN else "restructured" if kind is RST else "plain"
 
 
 def extract(
@@ -82,9 +82,9 @@ def extract(
     ``weights`` are those of the question's terms; about ``most`` characters are shown.
     """
     start, end = span
-    is_rendered = is_markdown(document)
-    if is_rendered:
-        blocks = [*_markdown_within(document.text, start, end)]
+    form = form_of(document)
+    if is_rendered := form != "plain":
+        blocks = [*_blocks_within(document.text, start, end, form)]
     else:
         blocks = [*plain_blocks(document.text[start:end])]
     joined = "\n".join(block.text for block in blocks)
@@ -107,7 +107,8 @@ def extract(
         marks = tuple((x, y) for x, y, _ in analyzer.matches(read, weights))
         found.append(Block(read, in_lines, marks))
     is_within = not is_rendered and _in_sentence(document.text, start)
-    return _with_dots(found, begins=low > 0 or is_within, ends=high < len(joined))
+    is_cut = end < len(document.text.rstrip()) and bool(found) and found[-1].text[-1:].isalnum()
+    return _with_dots(found, begins=low > 0 or is_within, ends=high < len(joined) or is_cut)
 
 
 def _to_the_left(code: str, *, within: bool) -> str:
@@ -148,7 +149,7 @@ def plain_blocks(text: str) -> Iterator[Block]:
 
     Lines that are drawn are left out.
     """
-    for part in _BLANK_LINE.split(text):
+    for part in BLANK_LINE.split(text):
         lines = [line for line in part.split("\n") if line.strip() and not _DRAWN.fullmatch(line)]
         code = is_code(part)
         for is_row, group in groupby(lines, lambda line: not code and " | " in line):  # noqa: B023 - used at once
@@ -165,33 +166,24 @@ def is_code(text: str) -> bool:
     return indented and 2 * sum(bool(_PROSE_LINE.fullmatch(line)) for line in lines) <= len(lines)
 
 
-def code_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Cut a part of a plain text where code begins and ends: paragraphs that are none, and those that are."""
-    ends = [*(match.end() for match in _BLANK_LINE.finditer(text, start, end)), end]
-    parts = ((a, b, is_code(text[a:b])) for a, b in pairwise([start, *ends]) if a < b)
-    for code, group in groupby(parts, lambda part: part[2]):
-        first, *others = group
-        yield first[0], others[-1][1] if others else first[1], code
-
-
-def _markdown_within(text: str, start: int, end: int) -> Iterator[Block]:
-    """Return the blocks in a part of Markdown; one that begins before it is whole, but for code."""
-    begin, line = block_start(text, start), text.find("\n", end, end + SHOWN)
+def _blocks_within(text: str, start: int, end: int, form: Form) -> Iterator[Block]:
+    """Return the blocks in a part of a text; one that begins before it is whole, but for code."""
+    begin, line = block_start(text, start, form), text.find("\n", end, end + SHOWN)
     end = end if line < 0 else line
-    if begin == start and _fence_at(text, start) >= 0:
-        yield from markdown_blocks(f"```\n{text[start:end]}")
+    if begin == start and form == "markdown" and _fence_at(text, start) >= 0:
+        yield from read_blocks(f"```\n{text[start:end]}", form)
     else:
-        yield from markdown_blocks(text[begin:end], text.count("\n", begin, start), whole=text)
+        yield from read_blocks(text[begin:end], form, text.count("\n", begin, start), whole=text)
 
 
-def markdown_blocks(text: str, first: int = 0, whole: str = "") -> Iterator[Block]:
-    """Return Markdown as people read it, without its signs; a row of a table is one block.
+def read_blocks(text: str, form: Form, first: int = 0, whole: str = "") -> Iterator[Block]:
+    """Return a text as people read it, without its signs; a row of a table is one block.
 
     Blocks that end before the line numbered ``first`` are left out, and such lines of code. The links of a
     part are named in the ``whole`` text.
     """
     row: list[str] | None = None
-    for token in _markdown().parse(text, _links_of(whole)):
+    for token in _parsed(text, whole, form):
         begin, end = token.map or (first, first + 1)
         if end <= first:
             continue
@@ -222,11 +214,11 @@ def _read(token: Token) -> str:
     return ""
 
 
-# --- Markdown as a page shows it ----------------------------------------------------------------------------
+# --- markup as a page shows it ------------------------------------------------------------------------------
 
 
 class RenderedBlock(NamedTuple):
-    """A part of a text of Markdown: where it stands in the text, and what it looks like."""
+    """A part of a text: where it stands in the text, and what it looks like."""
 
     start: int
     end: int
@@ -235,18 +227,19 @@ class RenderedBlock(NamedTuple):
 
 def rendered(
     text: str,
+    form: Form = "markdown",
     *,
     links: bool = True,
     found: Span | None = None,
     mark: Callable[[str], Marks] = lambda _: (),
     whole: str = "",
 ) -> list[RenderedBlock]:
-    """Render Markdown block by block; the places together are all of it, a part of ``whole``.
+    """Render markup block by block; the places together are all of it, a part of ``whole``.
 
     Links to the web lead there only where ``links`` says so: not in a saved page. Items of lists and rows of
     tables in the part that was ``found`` have the class "here", and the words that ``mark`` finds are marked.
     """
-    parser, tokens = _markdown(), _markdown().parse(text, _links_of(whole))
+    parser, tokens = _markdown(), _parsed(text, whole, form)
     lines = [0, *(match.end() for match in _LINE_END.finditer(text)), len(text)]
     _for_a_page(tokens, links=links)
     if found:
@@ -328,6 +321,10 @@ def without_tags(text: str) -> str:
     return _TAG.sub("", _COMMENT.sub("", text))
 
 
+def _parsed(text: str, whole: str, form: Form) -> list[Token]:
+    return tokens_of(text, whole) if form == "restructured" else _markdown().parse(text, _links_of(whole))
+
+
 @lru_cache(maxsize=1)
 def _markdown() -> MarkdownIt:
     return MarkdownIt("commonmark").enable("table")
@@ -343,21 +340,21 @@ def _links_of(text: str) -> dict[str, Any]:
 # --- long texts ---------------------------------------------------------------------------------------------
 
 
-def pieces(text: str, *, markdown: bool = False) -> list[Span]:
-    """Cut a long text where paragraphs end, or else lines or words; Markdown not inside of code."""
+def pieces(text: str, form: Form = "plain") -> list[Span]:
+    """Cut a long text where paragraphs end, or else lines or words; markup not inside of code."""
     found, start = list[Span](), 0
     while len(text) - start > PIECE * 3 // 2:
-        end = _piece_end(text, start, markdown=markdown)
+        end = _piece_end(text, start, form)
         found.append((start, end))
         start = end
     return [*found, (start, len(text))]
 
 
-def _piece_end(text: str, start: int, *, markdown: bool) -> int:
+def _piece_end(text: str, start: int, form: Form) -> int:
     least, most = start + PIECE * 3 // 4, start + PIECE * 5 // 4
-    for match in _BLANK_LINE.finditer(text, least, most):
+    for match in BLANK_LINE.finditer(text, least, most):
         end = match.end()
-        if not markdown or (not text[end : end + 1].isspace() and _fence_at(text, end, start) < 0):
+        if form == "plain" or (not text[end : end + 1].isspace() and not _is_fenced(text, end, form, start)):
             return end
     for sign in "\n ":
         if (at := text.rfind(sign, least, most)) > 0:
@@ -365,20 +362,25 @@ def _piece_end(text: str, start: int, *, markdown: bool) -> int:
     return most
 
 
-def block_start(text: str, at: int) -> int:
-    """Return where the block of Markdown, or the item of a list, begins that a place is in.
+def block_start(text: str, at: int, form: Form) -> int:
+    """Return where the block of markup, or the item of a list, begins that a place is in.
 
     It is the place itself where no block begins near it.
     """
     begins = [0] if at <= _NEAR else []
     begins += [match.start() for match in _BLOCK.finditer(text, max(0, at - _NEAR), at + 1)]
-    return next((one for one in reversed(begins) if _fence_at(text, one) < 0), at)
+    return next((one for one in reversed(begins) if not _is_fenced(text, one, form)), at)
 
 
-def block_end(text: str, at: int) -> int:
-    """Return where the block of Markdown, or the item of a list, ends that the text before a place is in."""
+def block_end(text: str, at: int, form: Form) -> int:
+    """Return where the block of markup, or the item of a list, ends that the text before a place is in."""
     ends = (match.start() for match in _BLOCK.finditer(text, at, at + _NEAR))
-    return next((one for one in ends if _fence_at(text, one) < 0), min(len(text), at + _NEAR))
+    return next((one for one in ends if not _is_fenced(text, one, form)), min(len(text), at + _NEAR))
+
+
+def _is_fenced(text: str, at: int, form: Form, since: int = 0) -> bool:
+    """Return whether a place is in a code block of Markdown; other markup indents code."""
+    return form == "markdown" and _fence_at(text, at, since) >= 0
 
 
 def _fence_at(text: str, at: int, since: int = 0) -> int:

@@ -19,7 +19,7 @@ from rankhouse.serve.page.render import download, page, wants_html
 _LARGEST, _MOST_NAMES = 10, 200
 _REASONS = {
     "hidden": "Hidden files and folders",
-    "ignored": "Named by .gitignore or --exclude",
+    "ignored": "Excluded by .gitignore or --exclude",
     "folders left out": "Folders that are generated, linked or ignored",
     "symbolic links": "Symbolic links",
     "read under another name": "Links to files that are indexed under another name",

@@ -24,7 +24,7 @@ from rankhouse.serve.judging.log import JudgementEntry
 from rankhouse.serve.judging.store import LONGEST_NAME, JudgementStore
 from rankhouse.serve.page.ask import usual_system
 from rankhouse.serve.page.document import ShownSection, sections
-from rankhouse.serve.page.extract import block_end, block_start, is_markdown
+from rankhouse.serve.page.extract import block_end, block_start, form_of
 from rankhouse.serve.page.render import Line, address, page, parameters, wants_html
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.catalogue import Catalogue, Recent
@@ -326,8 +326,8 @@ def _around(document: Document, found: Span | None, around: Span) -> Span:
         return 0, len(text)
     first, last = found or (0, 0)
     low, high = max(0, first - before), min(len(text), last + after)
-    if is_markdown(document):
-        return block_start(text, low), block_end(text, high)
+    if (form := form_of(document)) != "plain":
+        return block_start(text, low, form), block_end(text, high, form)
     return bounds(text, low, high)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple
@@ -25,7 +26,8 @@ from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page.ask import ShownPassage, passages_of
-from rankhouse.serve.page.render import Line, address, download, page
+from rankhouse.serve.page.document import place_of
+from rankhouse.serve.page.render import Line, address, brief, download, page
 from rankhouse.serve.search.passages import PassageFinder
 from rankhouse.serve.search.shapes import ExplainBody
 from rankhouse.serve.search.why import explain
@@ -34,7 +36,9 @@ PATIENCE = 120.0
 """Seconds for an explanation."""
 _NEAREST = "nearest vector"
 _FUSED = "sum over runs"
-_SAID = {"title", "sentence", "notes", "sections", "table"}
+_SAID = {"title", "sentence", "turns", "notes", "sections", "table"}
+_TITLE = 80
+_FILE = re.compile(r"\w\.[a-z]\w*(?:$|#)", re.IGNORECASE)
 _NEAR = 200
 """Characters within which a text's next word is looked for."""
 
@@ -84,10 +88,24 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
     if service.contents is not None:
         told = [*(one.doc_id for one in _told(answer)), *asked.rival]
         told.sort(key=len, reverse=True)  # some begin others
+        titles = _titles(service, wanted.index or "", told)
+        content |= {key: called(content[key], titles) for key in ("title", "sentence", "turns")}
         names = {doc_id: unquote(doc_id) for doc_id in told if "%" in doc_id}
         content |= {key: called(value, names) for key, value in content.items() if key in _SAID}
-        content["turns"] = [(called(name, names), target) for name, target in content["turns"]]
     return page(request, "why.html.j2", content)
+
+
+def _titles(service: ServedCollection, index: str, doc_ids: Sequence[str]) -> dict[str, str]:
+    """Return the titles of files by which people can tell them apart; an id is told from other words."""
+    documents = service.catalogue.view(index).index.documents
+    found = documents.fetch([one for one in dict.fromkeys(doc_ids) if one in documents])
+    names = {one.id: ", ".join(filter(None, (one.title, place_of(one)))) for one in found if one.title}
+    times = Counter(names.values())
+    return {
+        doc_id: brief(name, _TITLE)
+        for doc_id, name in names.items()
+        if times[name] == 1 and _FILE.search(doc_id)
+    }
 
 
 def _told(answer: Answer) -> Iterator[Explanation]:

@@ -30,7 +30,7 @@ def search(catalogue: Catalogue, asked: SearchBody, deadline: Deadline | None = 
         ShardFailed: A part of the index does not answer, and nothing less than all will do.
     """
     if not asked.query.strip():
-        raise WrongUse("query is empty: say what is looked for")
+        raise WrongUse("query is empty: give at least one word")
     if asked.k is not None and not 1 <= asked.k <= MOST_ASKED:
         raise WrongUse(f"k={asked.k}: ask for 1 to {MOST_ASKED:,} documents")
     started = time.monotonic()
@@ -57,7 +57,7 @@ def _answered(
     if not ranked.found:
         kept = ", ".join(dict.fromkeys(view.index.analyzer(asked.query)))
         words = kept or "none, only stop words or punctuation"
-        notes.append(f"nothing was found; the question's words as they were looked for: {words}")
+        notes.append(f"nothing was found; the terms searched for were: {words}")
     return SearchResponse(
         index=view.name,
         system=spec.name,

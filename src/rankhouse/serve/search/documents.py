@@ -84,7 +84,7 @@ def passages_with_scores(
     system. WrongUse: the question has no words. Overloaded, DeadlinePassed: the ranker has too much to do.
     """
     if not query.strip():
-        raise WrongUse("query is empty: say what is looked for")
+        raise WrongUse("query is empty: give at least one word")
     spec = catalogue.system(system, view.name)
     ranker, split = _scorer_of(catalogue, view, spec)
     split = split or _lexical_split()

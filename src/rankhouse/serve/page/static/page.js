@@ -73,26 +73,12 @@ function keySwitch(button) {
 // --- search --------------------------------------------------------------------------------------------
 
 function search() {
-  const box = one(".ask input[type=search]");
-  const hits = walker(all(".hit"), "here", (hit) => one("h3 a", hit));
-  const picks = all(".hit input[name=doc]");
-  const compare = one(".picks button");
-  const count = () => {
-    const docs = new Set(picks.filter((box) => box.checked).map((box) => box.value));
-    if (compare) compare.textContent = docs.size > 1 ? `Compare ${docs.size}` : "Compare";
-  };
-  picks.forEach((pick) =>
-    pick.addEventListener("change", () => {
-      const system = one("h2", pick.closest("section"));
-      const choice = one(".picks select");
-      if (pick.checked && system && choice) choice.value = system.textContent;
-      count();
-    }),
-  );
-  count();
-  all(".ask input[name=system]").forEach((chip) =>
+  const form = one(".ask");
+  const box = one("input[type=search]", form);
+  let hits = listed();
+  all("input[name=system]", form).forEach((chip) =>
     chip.addEventListener("change", () => {
-      if (all(".ask input[name=system]:checked").length > 4) {
+      if (all("input[name=system]:checked", form).length > 4) {
         chip.checked = false;
         say("You can compare at most four systems.");
       }
@@ -118,6 +104,60 @@ function search() {
       event.preventDefault();
       act();
     }
+  });
+  if ("live" in form.dataset) live(form, box, () => (hits = listed()));
+}
+
+/** The hits of the page as it is now, with their boxes to tick. */
+function listed() {
+  const picks = all(".hit input[name=doc]");
+  const compare = one(".picks button");
+  const count = () => {
+    const docs = new Set(picks.filter((box) => box.checked).map((box) => box.value));
+    if (compare) compare.textContent = docs.size > 1 ? `Compare ${docs.size}` : "Compare";
+  };
+  picks.forEach((pick) =>
+    pick.addEventListener("change", () => {
+      const system = one("h2", pick.closest("section"));
+      const choice = one(".picks select");
+      if (pick.checked && system && choice) choice.value = system.textContent;
+      count();
+    }),
+  );
+  count();
+  return walker(all(".hit"), "here", (hit) => one("h3 a", hit));
+}
+
+/** Results while one types: the page of what stands in the box takes the place of what is shown. */
+function live(form, box, shown) {
+  let timer, request;
+  let last = box.value.trim();
+  const look = async () => {
+    const query = box.value.trim();
+    if (query === last || query.length < 3 || all("input[name=system]:checked", form).length > 1) return;
+    request = new AbortController();
+    const there = `${form.getAttribute("action")}?${new URLSearchParams(new FormData(form))}`;
+    try {
+      const answer = await fetch(there, { signal: request.signal, headers: { accept: "text/html" } });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (!answer.ok || !one(".hit[data-doc]", page)) return; // half a word finds nothing, and the list stays
+      all(".nowhere", page).forEach((note) => note.remove());
+      for (const part of ["main h1", ".results", ".foot"]) one(part).replaceWith(one(part, page));
+      last = query;
+      document.title = page.title;
+      history.replaceState(null, "", there);
+      one("[role=status]", form).textContent = one(".columns header p").textContent.split(" · ")[0];
+      all(".foot [data-keys]").forEach(keySwitch);
+      shown();
+    } catch {
+      // another letter was typed, or the service is busy: Enter asks again
+    }
+  };
+  const stop = () => (clearTimeout(timer), request?.abort());
+  form.addEventListener("submit", stop);
+  box.addEventListener("input", () => {
+    stop();
+    timer = setTimeout(look, 250);
   });
 }
 
