@@ -24,7 +24,7 @@ from .conftest import edit_config, make_pairs
 library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
 TEXTS = ["", "storm", "grain prices rose " * 30, *(pair.passage.text for pair in make_pairs(17, 5))]
 NETWORKS = ["BertForMaskedLM", "DistilBertForMaskedLM", "ModernBertForMaskedLM", "RobertaForMaskedLM",
-            "MPNetForMaskedLM", "DebertaV2ForMaskedLM"]  # fmt: skip
+            "MPNetForMaskedLM", "DebertaV2ForMaskedLM", "AlbertForMaskedLM"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
