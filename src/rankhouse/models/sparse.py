@@ -51,7 +51,7 @@ from rankhouse.models.transformer_encoders import (
 )
 from rankhouse.nn.layers.linear import linear, packed_linears
 from rankhouse.nn.layers.ragged import Packed
-from rankhouse.nn.machine import Compute
+from rankhouse.nn.machine import Compute, require_int8
 
 MASKED: Final = "AutoModelForMaskedLM"
 _TABLE: Final = "SparseStaticEmbedding"
@@ -157,7 +157,8 @@ class SparseEncoder(BiEncoder):
 
     def _by_length(self, compute: Compute) -> Callable[[Packed], Tensor]:
         """Return the whole network called with rows of one length only."""
-        net = frozen(self.network, compute)
+        require_int8(compute, type(self.network).__name__)
+        net = frozen(self.network, compute.fp32)
 
         def weigh(batch: Packed) -> Tensor:
             logits = (net(**given).logits for given in by_length(batch.to(compute.device)))
