@@ -142,6 +142,14 @@ def test_scores_equal_plain_transformers_whatever_stands_beside_them(kind, decod
     assert again.model.policy["prompt"] == list(KNOWN[KINDS[kind]].filled(None))
 
 
+def test_layers_that_all_see_a_window_only_are_not_computed_as_if_they_saw_everything(fp32, tmp_path):
+    window = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}
+    folder = tiny.decoder("Qwen2ForCausalLM", tmp_path, **window)
+    model, pairs = open_causal(str(folder), prompt="mxbai-rerank-v2"), make_pairs(6, 1)
+    expected = alone_in_transformers(folder, "Qwen2ForCausalLM", model, pairs)
+    np.testing.assert_allclose(NeuralRanker(model, fp32).score(pairs), expected, atol=1e-4)
+
+
 def test_bf16_is_near(decoder, fp32, bf16):
     model = open_causal(decoder("Qwen3ForCausalLM"), prompt="qwen3-reranker")
     pairs = make_pairs(20, 2)

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -13,7 +14,7 @@ from rankhouse.models.checkpoint_kinds import KINDS, kind_of, notation_of
 from rankhouse.models.crossencoder import open_crossencoder
 
 from . import tiny
-from .conftest import edit_config, with_bert_vocabulary
+from .conftest import edit_config, make_pairs, with_bert_vocabulary
 
 
 @pytest.fixture
@@ -104,6 +105,13 @@ def test_a_biencoder_of_sentence_transformers_is_no_crossencoder(checkpoint):
             "computed by Python code of its own.*auto_map",
         ),
         ({"model_type": "qwen3", "architectures": ["Qwen3Model"]}, "without its output layer.*lasttoken"),
+        ({"model_type": "granite", "architectures": ["GraniteModel"]}, "without its output layer.*lasttoken"),
+        (
+            {"model_type": "modernbert-decoder", "architectures": ["ModernBertDecoderModel"]},
+            "without its output layer",
+        ),
+        ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, "decoder whose prompt"),
+        ({"model_type": "smollm3", "architectures": ["SmolLM3ForSequenceClassification"]}, "whose prompt"),
         ({"model_type": "bert", "architectures": ["BertForQuestionAnswering"]}, "does not rank"),
         ({"model_type": "bart", "architectures": ["BartModel"], "is_encoder_decoder": True}, "does not rank"),
         ({"model_type": "colpali", "architectures": ["ColPaliForRetrieval"]}, "does not rank"),
@@ -236,7 +244,7 @@ def test_weights_that_need_another_package_say_so(folder):
 @pytest.mark.parametrize(
     ("name", "pooling"), [("Contriever", "mean"), ("T5EncoderModel", "mean"), ("BertModel", "cls")]
 )
-def test_a_bare_encoder_is_pooled_as_its_makers_do(name, pooling, folder, tmp_path):
+def test_a_bare_encoder_is_pooled_as_its_makers_do(name, pooling, folder, tmp_path, fp32):
     from transformers import T5Config, T5EncoderModel
 
     if name == "T5EncoderModel":
@@ -246,7 +254,11 @@ def test_a_bare_encoder_is_pooled_as_its_makers_do(name, pooling, folder, tmp_pa
     else:
         copy = folder("bert_plain", name)
     assert notation_of(copy).startswith("biencoder")
-    assert open_biencoder(str(copy)).policy["pooling"] == pooling
+    ranker = bundle.open_ranker(str(copy), fp32)
+    assert ranker.model.policy["pooling"] == pooling
+    ranker.save(tmp_path / "bundle")
+    again = bundle.open_ranker(str(tmp_path / "bundle"), fp32).score(make_pairs(9))
+    np.testing.assert_array_equal(again, ranker.score(make_pairs(9)))
 
 
 def test_the_hub_is_asked_for_all_files_that_say_what_a_checkpoint_is(monkeypatch, tmp_path):

@@ -119,6 +119,8 @@ def test_stanfords_form(said, plain, fp32, tmp_path):
     ("name", "said"),
     [("BertModel", {}),
      ("ModernBertModel", {"attend_to_expansion_tokens": True, "skiplist_words": ["storm"]}),
+     ("BertModel", {"prompts": {"query": "[unused0] storm ", "document": "grain "},
+                    "query_prefix": "[unused0] "}),
      ("BertModel", {"do_query_expansion": False, "query_prefix": "[Q] ", "skiplist_words": None})],
 )  # fmt: skip
 def test_pylates_form(name, said, plain, fp32, tmp_path):

@@ -236,6 +236,11 @@ def test_an_encoder_gets_a_new_head_to_begin_with_where_that_is_asked_for(checkp
     )
 
 
+def test_a_modernbert_that_was_published_without_its_head_gets_a_new_one(pairs, fp32, tmp_path):
+    folder = str(tiny.masked("ModernBertModel", tmp_path))
+    assert np.ptp(NeuralRanker(open_crossencoder(folder, new_head=1), fp32).score(pairs)) > 1e-3
+
+
 def test_three_classes_are_refused(checkpoint):
     with pytest.raises(BadModel, match="3 classes"):
         open_crossencoder(checkpoint("bert_three"))

@@ -19,7 +19,7 @@ from rankhouse.models.families import open_model
 from rankhouse.models.sparse import open_sparse
 
 from . import tiny
-from .conftest import edit_config, make_pairs
+from .conftest import WIDE, WORDS, edit_config, make_pairs
 
 library = pytest.importorskip("sentence_transformers", reason="the yardstick is not installed")
 TEXTS = ["", "storm", "grain prices rose " * 30, *(pair.passage.text for pair in make_pairs(17, 5))]
@@ -71,6 +71,14 @@ def test_weights_and_scores_equal_the_library(name, masked, fp32, tmp_path):
     np.testing.assert_array_equal(again.score(make_pairs(5)), SparseRanker(model, fp32).score(make_pairs(5)))
     save_as_sentence_transformers(again, tmp_path / "back")
     equals_the_library(str(tmp_path / "back"), fp32, bundle.load(tmp_path / "back"))
+
+
+def test_a_network_that_pytorch_computes_gives_the_same_bits_in_any_batch(fp32, tmp_path):
+    folder = str(tiny.masked("AlbertForMaskedLM", tmp_path, **WIDE))
+    ranker = SparseRanker(open_sparse(folder), fp32)
+    texts = [f"{word} grain {other}" for word in WORDS[:20] for other in WORDS[20:24]]
+    alone = [ranker.passage_weights([text]).toarray()[0] for text in texts]
+    np.testing.assert_array_equal(ranker.passage_weights(texts).toarray(), alone)
 
 
 @pytest.mark.quick("max-log1p*")

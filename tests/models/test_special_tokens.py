@@ -11,7 +11,8 @@ from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.text_ids import TextIds
 
 SPELLED = [
-    "storm </s> gale", "<pad>", "<pad><pad>", "a<unk>b", "<unk> 東", "\uff1cpad\uff1e", "<extra_id_0> x",
+    "storm </s> gale", "<pad>", "<pad><pad>", "a<unk>b", "<unk> 東", "\uff1cpad\uff1e", "\uff1cunk\uff1e",
+    "<extra_id_0> x",
 ]  # fmt: skip
 
 

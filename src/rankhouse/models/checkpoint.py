@@ -154,7 +154,8 @@ def network_of(config: Mapping[str, Any], kind: str) -> nn.Module:
 
     with quiet():
         filled = transformers.AutoConfig.for_model(**config)
-        network: nn.Module = getattr(transformers, kind).from_config(filled)
+        made: Any = getattr(transformers, kind)
+        network: nn.Module = (made.from_config if kind.startswith("Auto") else made)(filled)
     return network.float().eval()
 
 

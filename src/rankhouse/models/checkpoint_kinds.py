@@ -60,6 +60,8 @@ _OWN_TYPES = frozenset(
     {"nomic_bert", "eurobert", "jina_embeddings_v3"}
 )  # their auto_map computes what transformers does
 _DECODERS = ("qwen", "gemma", "llama", "mistral", "mixtral", "phi", "gpt", "olmo", "falcon", "opt", "bloom")
+_BOTH_WAYS = frozenset({"xlnet", "bert-generation"})  # tokens read those behind them, too
+_READS_PAIRS = ("modernbert-decoder", "ModernBertDecoderForSequenceClassification")  # with marks, as encoders
 _MODULES = {  # class of a sentence-transformers module -> kind; the first that is found decides
     "SpladePooling": "sparse",
     "MLMTransformer": "sparse",
@@ -183,19 +185,31 @@ def _by_architecture(folder: Path) -> Found:
         return Found("colbert", "artifact.metadata is ColBERT's own")
     if raw["model_type"] == "model2vec":
         return Found("vectors", evidence)
-    if str(raw["model_type"]).startswith(_DECODERS):
-        return Found("headless" if names and names[0].endswith("Model") else "decoder", evidence)
     if raw["model_type"] in SEQ2SEQ and names and names[0].endswith("EncoderModel"):
         return Found("encoder", evidence)
     if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
         answers = raw["model_type"] in SEQ2SEQ and not any(name.endswith(_LABELS) for name in names)
         return Found("words" if answers else "other", evidence)
+    if _is_decoder(str(raw["model_type"]), names):
+        bare = bool(names) and names[0].endswith("Model") and not names[0].endswith("LMHeadModel")
+        return Found("headless" if bare else "decoder", evidence)
     if not names:
         return Found("unknown", evidence)
     ending = next((kind for end, kind in _ENDINGS.items() if names[0].endswith(end)), None)
     if ending is None:
         ending = "other" if "For" in names[0] else "encoder"
     return Found(ending, evidence)
+
+
+def _is_decoder(model_type: str, names: Sequence[str]) -> bool:
+    """Return whether each token of a type of network reads only those before it."""
+    from transformers.models.auto import modeling_auto as known  # noqa: PLC0415  # slow to import
+
+    if model_type in _BOTH_WAYS or (model_type, *names) == _READS_PAIRS:
+        return False
+    predicts = model_type in known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    masked = model_type in known.MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return model_type.startswith(_DECODERS) or (predicts and not masked)
 
 
 LIBRARY_SETTINGS: Final = "config_sentence_transformers.json"

@@ -30,13 +30,17 @@ _USUAL_QUERY: Final = 32
 _PUNCTUATION: Final = tuple(string.punctuation)
 
 
+_Mark = tuple[str, str]
+"""What is put before a text: PyLate's prefix or Stanford's token, then the prompt."""
+
+
 class _Settings(NamedTuple):
     """What a folder says besides weights."""
 
     transformer: Path  # folder of the transformer itself
     # kind and folder of the layers behind it; empty where "linear.weight" stands beside its weights
     layers: tuple[tuple[str, Path], ...] = ()
-    marks: tuple[str, str] = ("", "")  # put before queries and before passages
+    marks: tuple[_Mark, _Mark] = (("", ""), ("", ""))  # put before queries and before passages
     # whether the marks are single tokens of the vocabulary even if it does not say so
     known_marks: bool = False
     query_length: int | None = None  # most tokens of a query; None: the tokenizer says
@@ -129,7 +133,10 @@ def _read_settings(folder: Path) -> _Settings:
         raise BadModel(f'"{folder}" compares by {said["similarity"]!r}; read here: cosine')
     return _Settings(
         folder,
-        marks=(said.get("query_token_id") or "[unused0]", said.get("doc_token_id") or "[unused1]"),
+        marks=(
+            (said.get("query_token_id") or "[unused0]", ""),
+            (said.get("doc_token_id") or "[unused1]", ""),
+        ),
         known_marks=True,
         query_length=int(said.get("query_maxlen") or _USUAL_QUERY),
         filled=int(said.get("query_maxlen") or _USUAL_QUERY),
@@ -142,7 +149,6 @@ def _read_settings(folder: Path) -> _Settings:
 def _of_modules(folder: Path) -> _Settings:
     """Read a folder of PyLate, or of sentence-transformers 6."""
     said = library_settings(folder)
-    prompts: Mapping[str, str] = said.get("prompts") or {}
     layers: list[tuple[str, Path]] = []
     transformer, mask, normalised = folder, {}, False
     modules = modules_of(folder)
@@ -178,9 +184,7 @@ def _of_modules(folder: Path) -> _Settings:
     return _Settings(
         transformer,
         tuple(layers),
-        tuple(
-            (said.get(f"{side}_prefix") or "") + (prompts.get(side) or "") for side in ("query", "document")
-        ),  # type: ignore[arg-type]  # two
+        (_mark(said, "query"), _mark(said, "document")),
         known_marks=is_pylate,
         query_length=longest,
         filled=filled,
@@ -193,6 +197,13 @@ def _of_modules(folder: Path) -> _Settings:
         own=own,
         normalised=normalised or is_pylate,
     )
+
+
+def _mark(said: Mapping[str, Any], side: str) -> _Mark:
+    """Return what is put before a side's texts; the prompt may begin with PyLate's prefix."""
+    prefix: str = said.get(f"{side}_prefix") or ""
+    prompt: str = (said.get("prompts") or {}).get(side) or ""
+    return prefix, prompt.removeprefix(prefix)
 
 
 def _similarity(folder: Path, said: Mapping[str, Any]) -> str:
@@ -220,16 +231,18 @@ class _Marker(NamedTuple):
     rest: str
 
 
-def _marker(tokenizer: Tokenizer, text: str, known: bool) -> _Marker:
+def _marker(tokenizer: Tokenizer, mark: _Mark, known: bool) -> _Marker:
     """Part what is put before a text into its first token and the rest.
 
     Args:
         known: Whether it is a token of the vocabulary even if that does not call it special.
     """
     own = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
-    for candidate in (text, *text.split()[:1]):
+    text = "".join(mark)
+    first = text.split(" ", 1)[0]
+    for candidate in (mark[0], text, f"{first} ", first):
         number = tokenizer.token_to_id(candidate)
-        if number is not None and (known or candidate in own):
+        if text.startswith(candidate) and number is not None and (known or candidate in own):
             return _Marker([number], text.removeprefix(candidate))
     return _Marker([], text)
 

@@ -66,7 +66,7 @@ _BEGIN = "; to begin a training with a fresh head, say  --ranker 'crossencoder(\
 _BEGINNINGS = ("encoder", "masked", "unknown")  # kinds that lack a head, if nothing else
 _ENCODERS = ("sentences", "colbert", "sparse", "other")  # kinds whose encoder can begin a training
 _UNREAD = ("position_ids", "pooler", "cls.", "lm_head", "predictions")  # what a classifier may keep unread
-_HEADS = ("classifier", "pooler", "pre_classifier", "score.")  # beginnings of heads' names in transformers
+_HEADS = ("classifier", "pooler", "pre_classifier", "score.", "head.")  # in the names of heads' tensors
 
 
 class CrossEncoder(PairModel):

@@ -41,7 +41,14 @@ from rankhouse.models.checkpoint_kinds import (
 from rankhouse.models.pair_encoding import Layout, TextReader
 from rankhouse.models.sentence_transformers import module_weights, read_transformer
 from rankhouse.models.text_ids import TextIds
-from rankhouse.models.transformer_encoders import by_length, by_rows, encoder_of, is_packable, length_limit
+from rankhouse.models.transformer_encoders import (
+    by_length,
+    by_rows,
+    encoder_of,
+    frozen,
+    is_packable,
+    length_limit,
+)
 from rankhouse.nn.layers.linear import linear, packed_linears
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.machine import Compute, require_int8
@@ -151,7 +158,7 @@ class SparseEncoder(BiEncoder):
     def _by_length(self, compute: Compute) -> Callable[[Packed], Tensor]:
         """Return the whole network called with rows of one length only."""
         require_int8(compute, type(self.network).__name__)
-        net = self._net.to(compute.device).eval()
+        net = frozen(self.network, compute.fp32)
 
         def weigh(batch: Packed) -> Tensor:
             logits = (net(**given).logits for given in by_length(batch.to(compute.device)))

@@ -64,7 +64,7 @@ class TextIds:
         added = tokenizer.get_added_tokens_decoder().items()
         own = {token.content: i for i, token in added if token.special and token.content != unknown}
         self._own_names = frozenset(own)
-        self._own_ids = frozenset(i for name, i in own.items() if name != _UNKNOWN)
+        self._own_ids, self._unknown = frozenset(own.values()), own.get(_UNKNOWN)
         self.room = _REMEMBERED
         self._known: dict[str, Ids] = {}
         self._bytes = 0
@@ -111,9 +111,14 @@ class TextIds:
     def _encoded(self, texts: list[str]) -> list[Encoding]:
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         for place, encoding in enumerate(encodings):
-            if not self._own_ids.isdisjoint(encoding.ids) or _UNKNOWN in texts[place]:
+            own = self._own_ids.intersection(encoding.ids)
+            if own - {self._unknown} or (own and _UNKNOWN in self._normal(texts[place])):
                 encodings[place] = self._reader(texts[place]).encode(texts[place], add_special_tokens=False)
         return encodings
+
+    def _normal(self, text: str) -> str:
+        normalizer = self._tokenizer.normalizer
+        return text if normalizer is None else str(normalizer.normalize_str(text))
 
     def _reader(self, text: str) -> Tokenizer:
         """Return what takes no characters of a text for one of the model's own tokens."""

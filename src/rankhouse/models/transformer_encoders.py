@@ -145,7 +145,7 @@ def decoder_sizes(base: Any) -> DecoderSizes | None:  # noqa: ANN401  # as above
         or getattr(config, "is_causal", True) is False  # read both ways
         or activation not in _ACTIVATIONS
         or rope.get("rope_type", "default") not in _STEADY
-        or set(getattr(config, "layer_types", None) or ()) > {"full_attention"}
+        or set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
         or (window is not None and window < _MOST)
     ):
         return None
