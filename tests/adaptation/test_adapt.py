@@ -734,6 +734,33 @@ def test_an_encoder_learns_what_a_system_finds_and_is_never_kept_below_the_untau
 
 
 @pytest.mark.slow
+def test_an_encoder_of_queries_alone_searches_the_vectors_that_are_there(index, tmp_path, bert, capsys):
+    spec, own = f"biencoder({str(bert('BertModel'))!r})", tmp_path / "i"
+    shutil.copytree(index.path, own)
+    searched = rh.Index.open(own)
+    searched.encode(spec, name="untaught")
+    settings = {"tower": "query", "rate": 1e-2}
+    adapt(searched, tmp_path / "a", ranker=spec, steps=4, test=None, settings=settings)
+    resumed = adapt(searched, tmp_path / "a", ranker=spec, steps=4, test=None, settings=settings)
+    assert resumed.steps == 4
+    capsys.readouterr()
+    searched.encode(tmp_path / "a", name="a")
+    assert "vectors of documents copied from" in capsys.readouterr().err
+    one, other = (Vectors.open(own / "vectors" / name) for name in ("untaught", "a"))
+    np.testing.assert_array_equal(one.rows[:], other.rows[:])
+    assert one.state.encoder != other.state.encoder
+    other.verify()
+    ranked = rh.system(f"dense({str(tmp_path / 'a')!r}, name='a')").rank("ships harbour", searched)
+    assert len(ranked.doc_ids) == 80
+    split = tmp_path / "split"
+    shutil.copytree(index.path, split)
+    cut = rh.Index.open(split)
+    cut.encode(spec, name="untaught", split="words(20)")
+    cut.encode(tmp_path / "a", name="a")  # cut otherwise, so that nothing there is alike
+    assert "copied" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_half_of_the_weights_stay_those_of_an_encoder_that_knew_something(index, tmp_path, bert, monkeypatch):
     import torch
 
