@@ -242,6 +242,11 @@ def parts(given: Path, work: Path, chosen: argparse.Namespace) -> None:
         print("| part | seconds | of the processor |\n|---|---:|---:|")
         for (name, clock, own), (_, clock_after, own_after) in pairwise(began):
             print(f"| {name} | {clock_after - clock:.0f} | {own_after - own:.0f} |")
+        log = [
+            msgspec.json.decode(line) for line in (out / "training" / "log.jsonl").read_text().splitlines()
+        ]
+        stepping = sum(b["seconds"] - a["seconds"] for a, b in pairwise(log) if "loss" in b)
+        print(f"\nSteps took {stepping:.0f} s, {stepping / (began[-1][1] - began[0][1]):.0%} of the time")
 
 
 def command(*words: object) -> None:

@@ -545,7 +545,7 @@ def test_vectors_of_the_teacher_that_an_index_has_are_not_made_again(index, tmp_
     assert (late / "questions" / "documents").exists()
 
 
-def test_as_many_questions_are_encoded_as_a_third_of_the_minutes_has_time_for(
+def test_as_many_questions_are_encoded_as_a_fifth_of_the_minutes_has_time_for(
     index, tmp_path, monkeypatch, capsys
 ):
     clock = SimpleNamespace(now=0.0)
@@ -565,7 +565,7 @@ def test_as_many_questions_are_encoded_as_a_third_of_the_minutes_has_time_for(
         return Adaptation(index, Slow(), tmp_path / folder, options, lambda _: ignore)
 
     everyone = questions(job("all", 0.0)).queries
-    few = questions(job("few", 5.0)).queries  # 100 seconds, less 18 of the trial
+    few = questions(job("few", 500 / 60)).queries  # 100 seconds, less 18 of the trial
     assert "the teacher encodes 82 of" in capsys.readouterr().err
     assert len(few) <= 82 < len(everyone)
     assert {query.text for query in few} <= {query.text for query in everyone}

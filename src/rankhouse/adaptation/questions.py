@@ -63,10 +63,11 @@ _READ: Final = 4_000
 """Questions whose candidates a teacher without vectors reads on the round trip, unless there are minutes."""
 _RANKED: Final = 20_000
 """Questions for which a system that teaches ranks the documents, unless there are minutes."""
-_PREPARED: Final = 1 / 3
-"""Of the minutes, for encoding documents and questions; the rest is for steps."""
-_ENCODED, _ASKED_AT_LEAST = 512, 5_000
-"""Questions that are timed, and those that are encoded even where they take longer."""
+_PREPARED: Final = 0.2
+"""Of the minutes, for encoding documents and questions, and for finding candidates; the rest is for steps."""
+_ENCODED, _FOUND, _ASKED_AT_LEAST = 512, 64, 5_000
+"""Questions that are timed, encoding them and finding candidates; those that are asked even where they take
+longer."""
 _FEWEST: Final = 5
 """One question in so many is held out, up to the number wanted."""
 
@@ -173,7 +174,7 @@ def _make(job: Adaptation, folder: Path) -> None:
     if systems:
         chosen = chosen[: _answerable(job, systems, chosen)]
     if options.minutes and chosen:
-        chosen = chosen[: _encodable(job, chosen, folder / ASKED, began)]
+        chosen = chosen[: _encodable(job, chosen, folder / ASKED, began=began)]
     texts = [Query(query_id, query.text) for query_id, query in chosen] + people
     first = Execution(index, texts, progress=show("retrieving candidates")).run(system)
     reader = _at_work(job, texts, first, folder / ASKED)
@@ -268,8 +269,8 @@ def _answerable(
     return most
 
 
-def _encodable(job: Adaptation, asked: Sequence[tuple[str, PseudoQuery]], path: Path, began: float) -> int:
-    """Return for how many questions there is time to encode them after the documents; say how long."""
+def _encodable(job: Adaptation, asked: Sequence[tuple[str, PseudoQuery]], path: Path, *, began: float) -> int:
+    """Return for how many questions there is time to encode and search them after the documents; say it."""
     each, texts = 0.0, [question.text for _, question in asked[:_ENCODED]]
     for one, vectors in zip(members_of(job.teacher), _vectors(job.teacher, path), strict=True):
         if isinstance(one, TextEncoder):
@@ -279,12 +280,17 @@ def _encodable(job: Adaptation, asked: Sequence[tuple[str, PseudoQuery]], path: 
             started = time.perf_counter()
             encoder.encode_queries(texts)
             each += (time.perf_counter() - started) / len(texts)
+    if each:
+        some = [Query(query_id, question.text) for query_id, question in asked[:_FOUND]]
+        started = time.perf_counter()
+        Execution(job.index, some).run(_first_stage(job))
+        each += (time.perf_counter() - started) / len(some)
     left = 60 * _PREPARED * job.options.minutes - (time.monotonic() - began)
     if not each or (most := max(_ASKED_AT_LEAST, int(left / each))) >= len(asked):
         return len(asked)
     say(
-        f"the teacher encodes {most:,} of {len(asked):,} pseudo-queries: about {clock(most * each)}; for "
-        "more of them give more --minutes"
+        f"the teacher encodes {most:,} of {len(asked):,} pseudo-queries, and candidates are found for them: "
+        f"about {clock(most * each)}; for more of them give more --minutes"
     )
     return most
 
