@@ -559,6 +559,7 @@ def test_as_many_questions_are_encoded_as_a_fifth_of_the_minutes_has_time_for(
     monkeypatch.setattr(adapt_questions.time, "perf_counter", lambda: clock.now)
     monkeypatch.setattr(adapt_questions, "_ASKED_AT_LEAST", 30)
     monkeypatch.setattr(adapt_questions, "_ENCODED", 16)
+    monkeypatch.setattr(adapt_questions, "_BESIDES", 1.0)
 
     def job(folder, minutes):
         options = AdaptOptions(**OPTIONS | {"minutes": minutes})

@@ -68,6 +68,8 @@ _PREPARED: Final = 0.2
 _ENCODED, _FOUND, _ASKED_AT_LEAST = 512, 64, 5_000
 """Questions that are timed, encoding them and finding candidates; those that are asked even where they take
 longer."""
+_BESIDES: Final = 2.5
+"""How many times as long a question takes with round trip, neighbours and writing: measured with a MiniLM."""
 _FEWEST: Final = 5
 """One question in so many is held out, up to the number wanted."""
 
@@ -284,7 +286,7 @@ def _encodable(job: Adaptation, asked: Sequence[tuple[str, PseudoQuery]], path: 
         some = [Query(query_id, question.text) for query_id, question in asked[:_FOUND]]
         started = time.perf_counter()
         Execution(job.index, some).run(_first_stage(job))
-        each += (time.perf_counter() - started) / len(some)
+        each = _BESIDES * (each + (time.perf_counter() - started) / len(some))
     left = 60 * _PREPARED * job.options.minutes - (time.monotonic() - began)
     if not each or (most := max(_ASKED_AT_LEAST, int(left / each))) >= len(asked):
         return len(asked)

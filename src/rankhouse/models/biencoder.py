@@ -33,7 +33,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import is_chain, require
 from rankhouse.models.contract import Objective
-from rankhouse.models.dual_encoder import DualBatch, DualEncoder, distinct, kinds
+from rankhouse.models.dual_encoder import DualBatch, DualEncoder, also_right, distinct
 from rankhouse.models.sentence_transformers import (
     EncoderSettings,
     layers_of,
@@ -186,7 +186,7 @@ class BiEncoder(DualEncoder):
         which = which.to(queries.device)
         scores = compare_all(queries[which], passages, self.policy["similarity"]) / self.temperature
         own = torch.arange(groups, device=scores.device) * size
-        right = _also_right(batch, own.cpu(), which.cpu()).to(scores.device)
+        right = also_right(batch, own.cpu(), which.cpu()).to(scores.device)
         return in_batch_loss(scores.masked_fill(right, -torch.inf), own)
 
     def vector_scorer(self, compute: Compute) -> VectorScorer:
@@ -395,21 +395,6 @@ def compare_all(queries: Tensor, passages: Tensor, similarity: Similarity) -> Te
 def in_batch_loss(scores: Tensor, own: Tensor) -> Tensor:
     """DPR's eq. 2: negative log likelihood of each query's own passage; scores (g, n), own (g,)."""
     return F.cross_entropy(scores, own)
-
-
-def _also_right(batch: DualBatch, own: Tensor, which: Tensor) -> Tensor:
-    """Return which passages are a query's right answer besides its own: (g, n) bool, to be left out.
-
-    They are the same text as its own passage or as the query itself (the query is an entry of the catalogue),
-    or the right passage of the same query asked in another group.
-    """
-    places: dict[bytes, int] = {}
-    kind, asked = kinds(batch.passages, places), kinds(batch.queries, places)[which]
-    same_query = which[:, None] == which
-    right = (same_query[:, :, None] & (kind[own][None, :, None] == kind)).any(1)
-    right |= asked[:, None] == kind
-    right[torch.arange(len(own)), own] = False
-    return right
 
 
 def _check(what: str, value: str | None, choices: Sequence[str]) -> None:

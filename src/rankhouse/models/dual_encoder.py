@@ -80,6 +80,21 @@ def kinds(texts: Packed, places: dict[bytes, int]) -> Tensor:
     return torch.tensor([places.setdefault(row.numpy().tobytes(), len(places)) for row in rows])
 
 
+def also_right(batch: DualBatch, own: Tensor, which: Tensor) -> Tensor:
+    """Return which passages are a query's right answer besides its own: (g, n) bool, to be left out.
+
+    They are the same text as its own passage or as the query itself (the query is an entry of the catalogue),
+    or the right passage of the same query asked in another group.
+    """
+    places: dict[bytes, int] = {}
+    kind, asked = kinds(batch.passages, places), kinds(batch.queries, places)[which]
+    same_query = which[:, None] == which
+    right = (same_query[:, :, None] & (kind[own][None, :, None] == kind)).any(1)
+    right |= asked[:, None] == kind
+    right[torch.arange(len(own)), own] = False
+    return right
+
+
 class DualEncoder(CheckpointModel):
     """A checkpoint that reads queries and passages apart (bi-encoders, sparse encoders, late interaction).
 
