@@ -142,12 +142,10 @@ class BiEncoder(DualEncoder):
         """Let only the encoder of queries learn: its own, or a copy of that of passages, which stays."""
         own = self.asked or self
         if own.network is self.network:
-            policy = {name: given for name, given in own.policy.items() if name != "query"}
-            network, dense = copy.deepcopy(own.network), copy.deepcopy(own.dense)
-            self.asked = BiEncoder(network, dense, self._tokenizer, policy, self._config)
-            self.policy = {**self.policy, "query": {**policy, "shared": False}}
-        for parameter in (*self.network.parameters(), *self.dense.parameters()):
-            parameter.requires_grad_(False)
+            network, dense = copy.deepcopy((own.network, own.dense))
+            self.asked = BiEncoder(network, dense, self._tokenizer, own.policy, self._config)
+            self.policy = {**self.policy, "query": {**own.policy, "shared": False}}
+        nn.ModuleList([self.network, self.dense]).requires_grad_(False)
         self._fixed = {}
 
     def without_queries(self) -> BiEncoder:
