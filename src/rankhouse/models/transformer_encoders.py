@@ -363,7 +363,7 @@ class OnceScorer(VectorScorer):
         missing = {name: place for place, name in enumerate(names) if name not in known}
         if missing:
             places = torch.tensor(list(missing.values()), device=batch.lengths.device)
-            with torch.no_grad():
+            with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
                 fresh = super().__call__(batch.take(places)).float().cpu().numpy()
             known |= dict(zip(missing, fresh, strict=True))
             if len(self._known) * fresh[0].nbytes > self._most:
