@@ -96,6 +96,8 @@ def test_functions_take_few_parameters():
 # models, hosts: 500 for Routers, chains and tables written, settings of folders. index: 180 for BM25F.
 # models and nn: 215 for KNRM and Conv-KNRM stored, stored TK. io, serve: 180 for fonts of manual pages and
 # tables of web pages.
+# models, index, training, core, jobs: 140 for encoders of queries that learn alone, beside vectors that stay.
+# adaptation: 25 for two thirds of the minutes in steps, and other programs said while it teaches.
 BUDGETS = {
     "cli": (4_662, 4_020),
     "cluster": (1_623, 1_603),
@@ -103,16 +105,16 @@ BUDGETS = {
     "serve": (11_455, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_527, 2_500),
+    "jobs adaptation": (3_556, 2_500),
     "systems": (2_680, 1_900),
-    "training explanation stores": (12_414, 11_700),
-    "index models ranking labels evaluation": (25_314, 19_100),
+    "training explanation stores": (12_433, 11_700),
+    "index models ranking labels evaluation": (25_421, 19_100),
     "text nn page": (7_357, 6_390),
     "io": (5_919, 3_300),
-    "core": (2_728, 1_850),
+    "core": (2_738, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 84_229, 66_000
+MOST_ALL, PLANNED_ALL = 84_394, 66_000
 MOST_FILES, PLANNED_FILES = 398, 400
 MOST_SHARED_NAMES = 13
 
