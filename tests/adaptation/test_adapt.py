@@ -745,19 +745,19 @@ def test_an_encoder_of_queries_alone_searches_the_vectors_that_are_there(index, 
     resumed = adapt(searched, tmp_path / "a", ranker=spec, steps=4, test=None, settings=settings)
     assert resumed.steps == 4
     capsys.readouterr()
-    searched.encode(tmp_path / "a", name="a")
+    searched.encode(tmp_path / "a", name="mine")
     assert "vectors of documents copied from" in capsys.readouterr().err
-    one, other = (Vectors.open(own / "vectors" / name) for name in ("untaught", "a"))
+    one, other = (Vectors.open(own / "vectors" / name) for name in ("untaught", "mine"))
     np.testing.assert_array_equal(one.rows[:], other.rows[:])
     assert one.state.encoder != other.state.encoder
     other.verify()
-    ranked = rh.system(f"dense({str(tmp_path / 'a')!r}, name='a')").rank("ships harbour", searched)
+    ranked = rh.system(f"dense({str(tmp_path / 'a')!r}, name='mine')").rank("ships harbour", searched)
     assert len(ranked.doc_ids) == 80
     split = tmp_path / "split"
     shutil.copytree(index.path, split)
     cut = rh.Index.open(split)
     cut.encode(spec, name="untaught", split="words(20)")
-    cut.encode(tmp_path / "a", name="a")  # cut otherwise, so that nothing there is alike
+    cut.encode(tmp_path / "a", name="mine")  # cut otherwise, so that nothing there is alike
     assert "copied" not in capsys.readouterr().err
 
 

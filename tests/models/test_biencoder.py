@@ -10,9 +10,10 @@ from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.models import bundle
 from rankhouse.models.biencoder import compare, compare_all, open_biencoder
+from rankhouse.models.dual_encoder import OnceScorer
 from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.sentence_transformers import read_settings
-from rankhouse.models.transformer_encoders import OnceScorer, VectorScorer
+from rankhouse.models.transformer_encoders import VectorScorer
 
 TEXTS = ["", " ", "storm", "x" * 3000, "grain prices rose " * 60, "naïve 東京 😀"]
 

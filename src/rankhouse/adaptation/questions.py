@@ -68,6 +68,8 @@ _PREPARED: Final = 0.2
 _ENCODED, _FOUND, _ASKED_AT_LEAST = 512, 64, 5_000
 """Questions that are timed, encoding them and finding candidates; those that are asked even where they take
 longer."""
+_SURE: Final = 1.0
+"""Seconds of 20 questions; where a system takes less, it is timed on more of them."""
 _BESIDES: Final = 2.5
 """How many times as long a question takes with round trip, neighbours and writing: measured with a MiniLM."""
 _FEWEST: Final = 5
@@ -256,13 +258,16 @@ def _answerable(
     job: Adaptation, systems: Sequence[SystemTeacher], asked: Sequence[tuple[str, PseudoQuery]]
 ) -> int:
     """Return for how many questions there is time to have systems rank the documents; say how long."""
-    some, seconds = [Query(query_id, question.text) for query_id, question in asked[:20]], list[float]()
-    for count in (1, 4, len(some)):  # the first starts things; what each opens goes out of the difference
+    some, seconds = [Query(query_id, question.text) for query_id, question in asked[:120]], dict[int, float]()
+    for count in (1, 4, 20, 120):  # the first starts things; what each opens goes out of the difference
+        if count > 20 and seconds[20] > _SURE:
+            break
         began = time.perf_counter()
         for one in systems:
             one.of(some[:count], job.index)
-        seconds.append(time.perf_counter() - began)
-    each = max(1e-4, (seconds[2] - seconds[1]) / max(1, len(some) - 4))
+        seconds[count] = time.perf_counter() - began
+    (fewer, before), (more, after) = list(seconds.items())[-2:]
+    each = max(1e-4, (after - before) / max(1, min(more, len(some)) - fewer))
     most = _fitting(job.options, each, _RANKED, len(asked))
     say(
         f"the teacher is a system and ranks all documents for {most:,} of {len(asked):,} pseudo-queries: "

@@ -33,7 +33,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import is_chain, require
 from rankhouse.models.contract import Objective
-from rankhouse.models.dual_encoder import DualBatch, DualEncoder, also_right, distinct
+from rankhouse.models.dual_encoder import DualBatch, DualEncoder, OnceScorer, also_right, distinct
 from rankhouse.models.sentence_transformers import (
     EncoderSettings,
     layers_of,
@@ -44,7 +44,6 @@ from rankhouse.models.sentence_transformers import (
 from rankhouse.models.transformer_encoders import (
     STATIC,
     Finish,
-    OnceScorer,
     PoolingMode,
     StaticEncoder,
     VectorScorer,
@@ -143,7 +142,7 @@ class BiEncoder(DualEncoder):
         own = self.asked or self
         if own.network is self.network:
             network, dense = copy.deepcopy((own.network, own.dense))
-            self.asked = BiEncoder(network, dense, self._tokenizer, own.policy, self._config)
+            self.asked = BiEncoder(network, dense, self._tokenizer, own.policy, config=self._config)
             self.policy = {**self.policy, "query": {**own.policy, "shared": False}}
         nn.ModuleList([self.network, self.dense]).requires_grad_(False)
         self._fixed = {}
@@ -153,7 +152,7 @@ class BiEncoder(DualEncoder):
         if self.asked is None:
             return self
         policy = {name: given for name, given in self.policy.items() if name != "query"}
-        return BiEncoder(self.network, self.dense, self._tokenizer, policy, self._config)
+        return BiEncoder(self.network, self.dense, self._tokenizer, policy, config=self._config)
 
     def passage_vectors(self, batch: Packed) -> Tensor:
         """Return vectors of passages (n, d), with gradients where they are on and their encoder learns."""

@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from types import SimpleNamespace
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -344,32 +342,6 @@ class VectorScorer:
     def states(self, batch: Packed) -> Tensor:
         """Return the states of all tokens, end to end, of which vectors are means: (t, w)."""
         return self._encoder.hidden(batch.to(self._device))
-
-
-class OnceScorer(VectorScorer):
-    """Computes the vector of a text once and keeps it, for a network that does not change."""
-
-    _most: Final = 256 * 2**20  # bytes of vectors; beyond that it begins again
-
-    def __init__(self, base: nn.Module, pooling: str, finish: Finish, compute: Compute) -> None:
-        super().__init__(base, pooling, finish, compute)
-        self._known: dict[bytes, NDArray[np.float32]] = {}
-
-    def __call__(self, batch: Packed) -> Tensor:
-        """Return the vectors of n texts, without gradients: (n, d)."""
-        rows = torch.split(batch.ids.values.cpu(), batch.lengths.tolist())
-        names = [row.numpy().tobytes() for row in rows]
-        known = {name: self._known[name] for name in names if name in self._known}
-        missing = {name: place for place, name in enumerate(names) if name not in known}
-        if missing:
-            places = torch.tensor(list(missing.values()), device=batch.lengths.device)
-            with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
-                fresh = super().__call__(batch.take(places)).float().cpu().numpy()
-            known |= dict(zip(missing, fresh, strict=True))
-            if len(self._known) * fresh[0].nbytes > self._most:
-                self._known.clear()
-            self._known |= known
-        return torch.from_numpy(np.stack([known[name] for name in names])).to(self._device)
 
 
 def pool(states: Tensor, lengths: Tensor, pooling: str) -> Tensor:
