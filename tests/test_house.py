@@ -105,16 +105,16 @@ BUDGETS = {
     "serve": (11_455, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_556, 2_500),
+    "jobs adaptation": (3_561, 2_500),
     "systems": (2_680, 1_900),
     "training explanation stores": (12_433, 11_700),
-    "index models ranking labels evaluation": (25_421, 19_100),
+    "index models ranking labels evaluation": (25_419, 19_100),
     "text nn page": (7_357, 6_390),
     "io": (5_919, 3_300),
     "core": (2_738, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 84_394, 66_000
+MOST_ALL, PLANNED_ALL = 84_397, 66_000
 MOST_FILES, PLANNED_FILES = 398, 400
 MOST_SHARED_NAMES = 13
 
