@@ -116,11 +116,11 @@ BUDGETS = {
     "training explanation stores": (12_433, 11_700),
     "index models ranking labels evaluation": (25_462, 19_100),
     "text nn page": (7_438, 6_390),
-    "io": (5_950, 3_300),
+    "io": (5_951, 3_300),
     "core": (2_738, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_109, 66_000
+MOST_ALL, PLANNED_ALL = 85_110, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 
