@@ -136,8 +136,8 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
             known = ", ".join((*CORPUS_KINDS, PARQUET, *providers.installed_endings()))
             raise WrongUse(
                 f"{source}: a corpus file ends in {known} (each also with .gz or .zst); "
-                f'"{kind_of(source) or source.name}" is not one of them; a folder of other files is served by  '
-                "rankhouse up FOLDER"
+                f'"{kind_of(source) or source.name}" is not one of them; a folder of other files '
+                "is served by  rankhouse up FOLDER"
             )
         return [source]
     is_collection = any((source / name).is_dir() for name in ("qrels", "queries"))
