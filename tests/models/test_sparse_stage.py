@@ -40,9 +40,11 @@ def world(masked, tmp_path_factory):  # noqa: F811
 
 
 @pytest.mark.parametrize("name", ["read", "table"])
-def test_a_search_gives_the_dot_products_of_all_documents(name, world, fp32):
+def test_a_search_gives_the_dot_products_of_all_documents(name, world):
     run = rh.system(f'sparse("{world / name}", name="{name}")').run(QUERIES, rh.Index.open(world / "index"))
-    ranker = SparseRanker(open_sparse(str(world / name)), fp32)
+    ranker = rh.open_ranker(
+        f'sparse("{world / name}")'
+    )  # at the precision of this machine, as it was encoded
     passages = ranker.passage_weights([pair.passage.text for pair in PAIRS]).toarray().astype(np.float64)
     asked = ranker.query_weights(list(QUERIES.values())).toarray().astype(np.float64)
     for query, row in zip(QUERIES, asked, strict=True):
@@ -169,14 +171,14 @@ def test_a_store_ranks_by_pushed_weights_as_the_index_does(world, run, tmp_path)
         np.testing.assert_allclose(pulled[query].scores, own[query].scores, rtol=2e-5)
 
 
-def test_its_impacts_are_exported_for_other_engines(world, run, fp32):
+def test_its_impacts_are_exported_for_other_engines(world, run):
     stage = f'sparse("{world / "table"}", name="table")'
     done = run(
         "export", "--index", world / "index", "--impacts", stage, "--scale", "1000", "--out", "out.ciff"
     )
     assert done.returncode == 0, done.stderr
     assert run("index", "--ciff", "out.ciff", "--analyzer", "whitespace", "--out", "other").returncode == 0
-    ranker = SparseRanker(open_sparse(str(world / "table")), fp32)
+    ranker = rh.open_ranker(f'sparse("{world / "table"}")')
     weights = ranker.passage_weights([pair.passage.text for pair in PAIRS]).toarray().astype(np.float64)
     rounded = np.rint(weights * 1000)
     for number in np.argsort(-rounded.sum(axis=0))[:5]:
