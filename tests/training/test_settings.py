@@ -1,11 +1,14 @@
 """Settings: typed, frozen, read back as written."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 from torch import nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.models.families import DESIGNS, FAMILIES
+from rankhouse.training import folder
 from rankhouse.training.optimizer import parameter_groups
 from rankhouse.training.settings import Settings, defaults
 
@@ -127,3 +130,12 @@ def test_settings_left_out_have_their_defaults(tmp_path):
     assert Settings.from_json('{"epochs": 9}') == Settings(epochs=9)
     Settings(epochs=9).write(tmp_path / "settings.json")
     assert msgspec.json.decode((tmp_path / "settings.json").read_bytes())["epochs"] == 9
+
+
+def test_a_training_begun_before_a_setting_existed_keeps_its_name(monkeypatch):
+    """The name was noted before there was ``tower``; whoever adds a setting leaves it out at its default."""
+    monkeypatch.setattr(folder, "fingerprint", lambda model: "m")
+    examples = SimpleNamespace(fingerprint="e", score_fingerprint="s")
+    noted = "d522ef724f58de7cf542b683d4f8f3f4"
+    assert folder.training_name(None, examples, Settings(), None) == noted
+    assert folder.training_name(None, examples, Settings(tower="query"), None) != noted
