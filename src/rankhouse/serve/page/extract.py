@@ -38,6 +38,8 @@ _BEFORE_FENCE: Final = " \t>*+-0123456789.)"
 _BLOCK = re.compile(r"^(?:(?<=\n\n)(?=\S)|(?=[-*+] |\d+[.)] |#{1,6} ))", re.MULTILINE)
 """Where a block of Markdown begins, or an item of a list: as far left as lines can."""
 _DEFINED = re.compile(r"^ {0,3}\[[^\[\]\n]+\]:[^\n]*$", re.MULTILINE)
+_BORDER = re.compile(r"^[ \t]*\+[-=+]+\+[ \t]*\n", re.MULTILINE)
+"""What ends a row of a table of reStructuredText, which without it is no table."""
 _NEAR: Final = 2_000
 """Characters before a place within which its block is expected to begin."""
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
@@ -84,6 +86,7 @@ def extract(
     start, end = span
     form = form_of(document)
     if is_rendered := form != "plain":
+        start, end = _parsed_part(document.text, span, weights, analyzer)
         blocks = [*_blocks_within(document.text, start, end, form)]
     else:
         blocks = [*plain_blocks(document.text[start:end])]
@@ -109,6 +112,16 @@ def extract(
     is_within = not is_rendered and _in_sentence(document.text, start)
     is_cut = end < len(document.text.rstrip()) and bool(found) and found[-1].text[-1:].isalnum()
     return _with_dots(found, begins=low > 0 or is_within, ends=high < len(joined) or is_cut)
+
+
+def _parsed_part(text: str, span: Span, weights: Mapping[str, float], analyzer: Analyzer) -> Span:
+    """Return a passage, or that much of one that is a whole book, around most of the question's words."""
+    start, end = span
+    if end - start <= PIECE:
+        return span
+    found = windows(text[start:end], weights, analyzer, width=SHOWN)
+    start += max(0, found[0].start - SHOWN) if found else 0
+    return start, min(end, start + PIECE)
 
 
 def _to_the_left(code: str, *, within: bool) -> str:
@@ -356,6 +369,8 @@ def _piece_end(text: str, start: int, form: Form) -> int:
         end = match.end()
         if form == "plain" or (not text[end : end + 1].isspace() and not _is_fenced(text, end, form, start)):
             return end
+    if form == "restructured" and (ends := [match.end() for match in _BORDER.finditer(text, least, most)]):
+        return ends[-1]
     for sign in "\n ":
         if (at := text.rfind(sign, least, most)) > 0:
             return at + 1
