@@ -134,7 +134,8 @@ function live(form, box, shown) {
   let last = box.value.trim();
   const look = async () => {
     const query = box.value.trim();
-    if (query === last || query.length < 3 || all("input[name=system]:checked", form).length > 1) return;
+    const others = all("input[name=system]:checked", form).some((chip) => !chip.defaultChecked); // may be slow
+    if (query === last || query.length < 3 || others) return;
     request = new AbortController();
     const there = `${form.getAttribute("action")}?${new URLSearchParams(new FormData(form))}`;
     try {
