@@ -158,3 +158,19 @@ def test_nothing_is_asked_while_one_types_of_another_system_than_the_quick_one(t
         page.get_by_label("Question").press_sequentially("ship harbour")
         page.wait_for_timeout(600)
         assert [one for one in asked if "query=" in one] == []
+
+
+def test_a_late_answer_leaves_a_list_that_is_being_read(tab, at):
+    """The hit that had the focus was replaced, and the focus lost."""
+    with tab() as page:
+        page.goto(f"{at}/?query=ship")
+        late = []
+        page.route("**/?query=*", lambda route: late.append(route))  # noqa: PLW0108 - marked by playwright
+        page.get_by_label("Question").press_sequentially("harbour ")
+        page.wait_for_timeout(600)
+        page.locator(".hit h3 a").first.focus()
+        late[-1].continue_()
+        page.wait_for_load_state("networkidle")
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.activeElement.closest('.hit') !== null")
+        assert "harbour" not in page.url

@@ -142,6 +142,7 @@ function live(form, box, shown) {
       const answer = await fetch(there, { signal: request.signal, headers: { accept: "text/html" } });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (!answer.ok || !one(".hit[data-doc]", page)) return; // half a word finds nothing, and the list stays
+      if (one(".results").contains(document.activeElement)) return; // nothing is taken from under the reader
       all(".nowhere", page).forEach((note) => note.remove());
       for (const part of ["main h1", ".results", ".foot"]) one(part).replaceWith(one(part, page));
       last = query;
