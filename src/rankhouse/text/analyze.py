@@ -39,8 +39,7 @@ _POSSESSIVES = tuple(mark + s for mark in "'’＇" for s in "sS")
 
 def is_function_word(word: str) -> bool:
     """Return whether a word, or what a possessive ending is taken off ("what's"), is a function word."""
-    word = word.lower()
-    return word in FUNCTION_WORDS or (word.endswith(_POSSESSIVES) and word[:-2] in FUNCTION_WORDS)
+    return (word[:-2] if word.endswith(_POSSESSIVES) else word).lower() in FUNCTION_WORDS
 
 
 _CACHED_TERMS = 1 << 18  # about 40 MB; beyond it the cache is emptied

@@ -282,29 +282,16 @@ class _Tokens:
 
     def _block(self, node: nodes.Node, level: int) -> Iterator[Token]:
         """Yield the tokens of a block."""
-        shown = not isinstance(node, _UNSEEN)
-        if isinstance(node, nodes.system_message):  # what was not understood stands in it as code
-            code = (one for one in node.children if isinstance(one, nodes.literal_block))
-            shown = any(not _DEFINES.match(one.astext()) for one in code)
-        if not shown:  # the lines of messages and targets are not those of what comes next
+        if isinstance(node, (*_UNSEEN, nodes.system_message)):  # the lines of these are not in order
+            yield from self._not_understood(node, level)
             return
         at = self._at(node)
         match node:
-            case nodes.system_message():
-                code = (one for one in node.children if isinstance(one, nodes.literal_block))
-                yield from (token for one in code for token in self._block(one, level))
             case nodes.Text() | nodes.Inline():
                 yield from _around("p", [_inline([*self._words(node)], at)], at, level)
             case nodes.literal_block() | nodes.doctest_block() | nodes.math_block():
-                yield Token(
-                    "code_block",
-                    "",
-                    0,
-                    map=[*at],
-                    content=f"{node.astext().rstrip()}\n",
-                    block=True,
-                    level=level,
-                )
+                code = f"{node.astext().rstrip()}\n"
+                yield Token("code_block", "", 0, map=[*at], content=code, block=True, level=level)
             case nodes.transition():
                 yield Token("hr", "hr", 0, map=[*at], block=True, level=level)
             case nodes.title() if "style" in node:
@@ -318,6 +305,13 @@ class _Tokens:
                 yield from _around(_TAGS.get(type(node), "p"), [self._inline_of(node, at)], at, level)
             case nodes.Element():
                 yield from self._container(node, level)
+
+    def _not_understood(self, node: nodes.Node, level: int) -> Iterator[Token]:
+        """Yield what stands as code in a message of the parser."""
+        for one in node.children if isinstance(node, nodes.system_message) else ():
+            if isinstance(one, nodes.literal_block) and not _DEFINES.match(one.astext()):
+                one.line = one.line or node.line
+                yield from self._block(one, level)
 
     def _container(self, node: nodes.Element, level: int) -> Iterator[Token]:
         """Yield the tokens of what holds blocks; a paragraph alone in an item or a cell is its text."""
@@ -369,9 +363,8 @@ class _Tokens:
             case nodes.system_message() | nodes.raw():
                 return
             case nodes.reference():
-                target = str(
-                    node.get("refuri") or self._names.links.get(_name(str(node.get("refname", ""))), "")
-                )
+                named = self._names.links.get(_name(str(node.get("refname", ""))), "")
+                target = str(node.get("refuri") or named)
                 yield Token("link_open", "a", 1, attrs={"href": target})
                 yield from (token for one in node.children for token in self._words(one))
                 yield Token("link_close", "a", -1)
@@ -395,16 +388,11 @@ def _inline(words: list[Token], at: tuple[int, int]) -> Token:
     return Token("inline", "", 0, map=list(at), children=words, content=content, block=True)
 
 
-_KINDS: Final = {"li": "list_item", "p": "paragraph"}
-
-
-def _around(
-    tag: str, inside: list[Token], at: tuple[int, int], level: int, kind: str = ""
-) -> Iterator[Token]:
+def _around(tag: str, held: list[Token], at: tuple[int, int], level: int, kind: str = "") -> Iterator[Token]:
     """Yield what stands in an element."""
-    kind = kind or _KINDS.get(tag, tag)
+    kind = kind or {"li": "list_item", "p": "paragraph"}.get(tag, tag)
     yield Token(f"{kind}_open", tag, 1, map=list(at), block=True, level=level)
-    for token in inside:
+    for token in held:
         if token.type == "inline":
             token.level = level + 1
         yield token
