@@ -251,6 +251,12 @@ def test_function_words_of_a_question_are_left_out_where_there_are_others(tmp_pa
     asked = "How do I find my ships, and which of them does she steer?"
     assert found(asked, content) == found("find ships steer", usual) != found(asked, usual)
     assert found("Who do they?", content) == found("Who do they?", usual)
+    assert found("What's in their rudders?", content) == found("rudders", usual)
+
+
+def test_words_with_the_stem_of_a_function_word_stay_in_a_question(one):
+    """\"Does\" is stemmed to "doe", and "his" to "hi"."""
+    assert one.analyzer.content("Does a doe say hi to his ship?") == ["doe", "sai", "hi", "ship"]
 
 
 def test_tweets_have_their_own_limit_of_common_terms():

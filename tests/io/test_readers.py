@@ -255,6 +255,17 @@ def test_a_table_of_a_manual_page_is_its_rows(tmp_path):
     assert [line for line in part.text.split("\n") if line] == lines
 
 
+def test_a_block_in_a_table_of_a_manual_page_is_no_row(tmp_path):
+    """The sign between cells is text in a block, as are rules; "see http | //a" was shown."""
+    (tmp_path / "ports.7").write_text(
+        '.TH PORTS 7\n.SH NAME\nports \\- where ships land\n.SH EVENTS\n.TS\ntab(:);\nl l. \\" two\n'
+        "Bergen:T{ \nSee http://a: now.\nT}\nT{\nb: c\nT}:T{\nd: e\nT}\nOslo:none\n.TE\n"
+    )
+    [part] = parts(tmp_path / "ports.7")
+    lines = ["EVENTS", "Bergen", "See http://a: now.", "b: c", "d: e", "Oslo | none"]
+    assert [line for line in part.text.split("\n") if line] == lines
+
+
 def test_wrapped_prose_is_no_title(tmp_path):
     (tmp_path / "old_options.txt").write_text(
         "The following is a list of options that are deprecated. All\nof them will go away, some of them "

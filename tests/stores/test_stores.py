@@ -70,6 +70,13 @@ def test_stores_without_sparse_vectors_refuse_an_encoders_weights(index, impacts
         push(index, store_of("qdrant"), PushOptions(impacts="sparse(nonsense=1)"))
 
 
+@pytest.mark.parametrize("query", ["bm25", "content"])
+def test_a_model_that_reads_queries_in_its_own_way_is_not_pushed(index, store_of, query):
+    """A store is asked by all words of a query: its rankings were others, without a word."""
+    with pytest.raises(WrongUse, match="take bm25"):
+        push(index, store_of("qdrant"), PushOptions(impacts=f'bm25(query="{query}")'))
+
+
 def test_an_index_of_a_ciff_file_is_pushed_without_texts(index, store_of, tmp_path):
     write_index(index, tmp_path / "index.ciff")
     build_from_ciff(tmp_path / "index.ciff", tmp_path / "imported", BuildOptions())

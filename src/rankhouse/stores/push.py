@@ -53,8 +53,8 @@ def impact_model(text: str) -> Weighting:
         )
     if model.joined is not None:
         raise WrongUse(f"{text}: is not pushed, since it weighs title and text of each document; take bm25")
-    if model.asked is not None:
-        raise WrongUse(f"{text}: weighs queries too, and a store's are counts of words; take bm25")
+    if model.asked is not None or model.content:
+        raise WrongUse(f"{text}: weighs queries too, and a store's are counts of all words; take bm25")
     return model
 
 

@@ -35,6 +35,13 @@ _SPOKEN = (
 FUNCTION_WORDS = frozenset(_SPOKEN.split())
 """English words that say nothing of what a question is about."""
 _POSSESSIVES = tuple(mark + s for mark in "'’＇" for s in "sS")
+
+
+def is_function_word(word: str) -> bool:
+    """Return whether a word, or what a possessive ending is taken off ("what's"), is a function word."""
+    return (word[:-2] if word.endswith(_POSSESSIVES) else word).lower() in FUNCTION_WORDS
+
+
 _CACHED_TERMS = 1 << 18  # about 40 MB; beyond it the cache is emptied
 
 Located = tuple[int, int, str]
@@ -116,9 +123,9 @@ class Analyzer:
         return list(filter(None, map(self._terms.__getitem__, self._split(text))))
 
     def content(self, text: str) -> list[str]:
-        """Return the terms of a question without those of function words, unless there are no others."""
-        terms, left_out = self(text), {self._terms[word] for word in FUNCTION_WORDS}
-        return [term for term in terms if term not in left_out] or terms
+        """Return the terms of a question without its function words, unless there are no others."""
+        words = [word for word in self._split(text) if not is_function_word(word)]
+        return list(filter(None, map(self._terms.__getitem__, words))) or self(text)
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield (start, end, term): each term with the characters of the text it came from."""

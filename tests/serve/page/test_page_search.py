@@ -145,3 +145,32 @@ def test_nothing_is_asked_while_one_types_where_systems_are_compared(tab, at):
         page.get_by_label("Question").press_sequentially(" harbour")
         page.wait_for_timeout(600)
         assert [one for one in asked if "query=" in one] == []
+
+
+def test_nothing_is_asked_while_one_types_of_another_system_than_the_quick_one(tab, at):
+    with tab() as page:
+        page.goto(at)
+        page.get_by_text("Compare systems").click()
+        page.locator("input[name=system]:checked").uncheck(force=True)
+        page.locator("input[name=system][value=ql]").check(force=True)
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.get_by_label("Question").press_sequentially("ship harbour")
+        page.wait_for_timeout(600)
+        assert [one for one in asked if "query=" in one] == []
+
+
+def test_a_late_answer_leaves_a_list_that_is_being_read(tab, at):
+    """The hit that had the focus was replaced, and the focus lost."""
+    with tab() as page:
+        page.goto(f"{at}/?query=ship")
+        late = []
+        page.route("**/?query=*", lambda route: late.append(route))  # noqa: PLW0108 - marked by playwright
+        page.get_by_label("Question").press_sequentially("harbour ")
+        page.wait_for_timeout(600)
+        page.locator(".hit h3 a").first.focus()
+        late[-1].continue_()
+        page.wait_for_load_state("networkidle")
+        page.wait_for_timeout(300)
+        assert page.evaluate("document.activeElement.closest('.hit') !== null")
+        assert "harbour" not in page.url

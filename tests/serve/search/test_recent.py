@@ -72,3 +72,10 @@ def test_only_the_latest_are_kept():
     assert recent.get(keys[0]) is ranking
     both = notation.system("rrf(bm25, bm25 >> cross)")
     assert (both.parts[1], "mark", "0") == keys[0]
+
+
+def test_large_values_make_room_for_few_others():
+    kept = Recent(10, len)
+    for key, value in (("a", "12345"), ("b", "12345"), ("c", "1"), ("d", "1" * 11)):
+        kept.put(key, value)
+    assert [kept.get(key) for key in "abcd"] == [None, "12345", "1", None]

@@ -297,22 +297,25 @@ def _on_terminal(text: str) -> Iterator[str]:
 
 def _without_layout(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines without what only lays out tables, by tbl(1): options, formats, rules, signs of blocks."""
-    is_format, separator = False, ""
+    is_format, separator, is_block = False, "", False
     for line in lines:
         if line.startswith((".TS", ".T&")):
-            is_format, separator = True, separator or "\t"
+            is_format, separator, is_block = True, separator or "\t", False
         if line.startswith(".TE"):
             is_format, separator = False, ""
         if not separator or line.startswith((".TS", ".TE")):
             yield line
         elif is_format:
             named = _table_separator.search(line)
-            is_format, separator = not line.rstrip().endswith("."), named[1] if named else separator
-        elif line.startswith((".", "'")):
+            is_format = not line.partition('\\"')[0].rstrip().endswith(".")
+            separator = named[1] if named else separator
+        elif line.startswith((".", "'")) or (is_block and not line.startswith("T}")):
             yield line
-        elif line.strip() not in {"_", "=", "T{", "T}"}:
-            cells = (_table_block.sub("", cell).strip() for cell in line.split(separator))
-            yield " | ".join(filter(None, cells))
+        else:
+            is_block = line.rstrip().endswith("T{")
+            if line.strip() not in {"_", "=", "T{", "T}"}:
+                cells = (_table_block.sub("", cell.strip()).strip() for cell in line.split(separator))
+                yield " | ".join(filter(None, cells))
 
 
 def _unescaped(line: str) -> str:

@@ -28,29 +28,23 @@ from rankhouse.text.analyze import Analyzer
 from rankhouse.text.snippets import windows
 from rankhouse.text.words import Span
 
-PIECE: Final = 6_000
-"""About how many characters of a long text are shown at a time."""
+PIECE: Final = 6_000  # about how many characters of a long text are shown at a time
 Form = Literal["plain", "markdown", "restructured"]
 BLANK_LINE = re.compile(r"\n[ \t]*\n")
 _FENCE = re.compile(r"(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
-_BEFORE_FENCE: Final = " \t>*+-0123456789.)"
-"""What may stand in a line before the fence of a code block: it may be in a list or a quotation."""
-_BLOCK = re.compile(r"^(?:(?<=\n\n)(?=\S)|(?=[-*+] |\d+[.)] |#{1,6} ))", re.MULTILINE)
-"""Where a block of Markdown begins, or an item of a list: as far left as lines can."""
+_BEFORE_FENCE: Final = " \t>*+-0123456789.)"  # a code block may be in a list or a quotation
+_BLOCK = re.compile(r"^(?:(?<=\n\n)(?=\S)|(?=[-*+] |\d+[.)] |#{1,6} ))", re.MULTILINE)  # or an item
 _DEFINED = re.compile(r"^ {0,3}\[[^\[\]\n]+\]:[^\n]*$", re.MULTILINE)
-_NEAR: Final = 2_000
-"""Characters before a place within which its block is expected to begin."""
+_BORDER = re.compile(r"^[ \t]*\+[-=+]+\+[ \t]*\n", re.MULTILINE)  # what ends a row of a table
+_NEAR: Final = 2_000  # characters before a place within which its block is expected to begin
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TAG = re.compile(
     r"</?(?:a|b|br|center|code|dd|del|details|div|dl|dt|em|h[1-6]|hr|i|img|ins|kbd|li|ol|p|picture|pre|s|small|"
     r"source|span|strong|sub|summary|sup|table|tbody|td|th|thead|tr|u|ul)(?:\s[^<>]*)?/?>",
     re.IGNORECASE,
-)
-"""Tags of HTML that people write in Markdown."""
-HERE: Final = ' class="here"'
-"""In HTML, of the item of a list or the row of a table that was asked for."""
-_PARTS: Final = {"list_item_open": 1, "tr_open": 2, "dt_open": 1, "dd_open": 1}
-"""Parts of lists and tables -> their depth where the list or table is in nothing else."""
+)  # of HTML that people write in Markdown
+HERE: Final = ' class="here"'  # of the item of a list or the row of a table that was asked for
+_PARTS: Final = {"list_item_open": 1, "tr_open": 2, "dt_open": 1, "dd_open": 1}  # depth in nothing else
 _LINE_END = re.compile(r"\r\n?|\n")
 _CODE_LINE = re.compile(r"(?: {4,}|\t|>>> |\.\.\. |\$ )\S")
 _DRAWN = re.compile(r"\s*([-=_*~#+.])\1{2,}\s*")
@@ -84,6 +78,7 @@ def extract(
     start, end = span
     form = form_of(document)
     if is_rendered := form != "plain":
+        start, end = _parsed_part(document.text, span, weights, analyzer)
         blocks = [*_blocks_within(document.text, start, end, form)]
     else:
         blocks = [*plain_blocks(document.text[start:end])]
@@ -111,6 +106,14 @@ def extract(
     return _with_dots(found, begins=low > 0 or is_within, ends=high < len(joined) or is_cut)
 
 
+def _parsed_part(text: str, span: Span, weights: Mapping[str, float], analyzer: Analyzer) -> Span:
+    """Return a passage, or that much of one that is a whole book, around most of the question's words."""
+    start, end = span
+    if end - start > PIECE and (found := windows(text[start:end], weights, analyzer, width=SHOWN)):
+        start += max(0, found[0].start - SHOWN)
+    return start, min(end, start + PIECE)
+
+
 def _to_the_left(code: str, *, within: bool) -> str:
     """Take away the space before all lines, but for the first where it begins within a line."""
     first, end, rest = code.partition("\n")
@@ -130,8 +133,7 @@ def _shown(text: str, weights: Mapping[str, float], analyzer: Analyzer, most: in
 
 
 def _in_sentence(text: str, start: int) -> bool:
-    before = text[max(0, start - 3) : start].rstrip(" ")
-    return bool(before) and before[-1] not in ".!?:\n"
+    return text[max(0, start - 3) : start].rstrip(" ")[-1:] not in ".!?:\n"
 
 
 def _with_dots(found: list[Block], *, begins: bool, ends: bool) -> list[Block]:
@@ -356,6 +358,8 @@ def _piece_end(text: str, start: int, form: Form) -> int:
         end = match.end()
         if form == "plain" or (not text[end : end + 1].isspace() and not _is_fenced(text, end, form, start)):
             return end
+    if form == "restructured" and (ends := [match.end() for match in _BORDER.finditer(text, least, most)]):
+        return ends[-1]
     for sign in "\n ":
         if (at := text.rfind(sign, least, most)) > 0:
             return at + 1

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from docutils import frontend, nodes, utils
 from docutils.parsers.rst import Parser, states
+from docutils.parsers.rst.directives import unicode_code
 from markdown_it.token import Token
 
 _LINE_END = re.compile(r"\r\n?|\n")
@@ -23,9 +25,11 @@ _UNKNOWN = str.maketrans(dict.fromkeys("\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", "
 """What docutils takes for the end of a line or an escape, and other readers do not."""
 _TITLE = re.compile(r"^(?:([^\w\s])\1{2,}\n)?[^\s].*\n([^\w\s])\2{2,}[ \t]*$", re.MULTILINE)
 _TARGET = re.compile(r"^[ \t]*\.\. _(?!_)(`[^`\n]+`|[^:\n]+): +(\S+)[ \t]*$", re.MULTILINE)
-_REPLACED = re.compile(r"^[ \t]*\.\. \|([^|\n]+)\|[ \t]+(?:replace|unicode)::[ \t]+(.*)$", re.MULTILINE)
+_REPLACED = re.compile(r"^[ \t]*\.\. \|([^|\n]+)\|[ \t]+(replace|unicode)::[ \t]+(.*)$", re.MULTILINE)
+_DEFINES = re.compile(r"\.\. +\|[^|\n]+\|")
 _MOST_SIGNS: Final = 300
 _LONGEST_LINE: Final = 5_000
+_LONG_WORD = re.compile(r"\S{1000}")
 _DIRECTIVE = re.compile(r"\s*(?:\.\. +)?([\w.:+-]+?) ?::(?: +|$)(.*)")
 _OPTION = re.compile(r"\s*:[\w-]+:")
 _WITH_TARGET = re.compile(r"(\S.*?)\s<.+>", re.DOTALL)
@@ -96,8 +100,17 @@ def names_of(text: str) -> Names:
     """Return what the parts of a text refer to."""
     found = [(match[1] or "") + match[2] for match in _TITLE.finditer(text)]
     links = {_name(match[1].strip("`")): match[2] for match in _TARGET.finditer(text)}
-    replaced = {_name(match[1]): match[2].strip() for match in _REPLACED.finditer(text)}
+    replaced = {_name(match[1]): _replacement(match) for match in _REPLACED.finditer(text)}
     return Names(links, replaced, {style: at for at, style in enumerate(dict.fromkeys(found), 1)})
+
+
+def _replacement(match: re.Match[str]) -> str:
+    """Return what stands for a name: of "unicode" signs by their numbers, without the comment."""
+    if match[2] == "replace":
+        return match[3].strip()
+    with suppress(ValueError, OverflowError):
+        return "".join(map(unicode_code, match[3].partition(".. ")[0].split()))
+    return match[3].strip()
 
 
 def _name(text: str) -> str:
@@ -152,8 +165,11 @@ def _interpreted(inliner: Any, rawsource: str, text: str, role: str, lineno: int
 
 
 def _inlined(inliner: Any, text: str, *where: Any) -> _Inside:  # noqa: ANN401
-    """Parse the inside of a paragraph; one of very many signs, which takes the square of the time, stays."""
-    if sum(map(text.count, "`*|")) > _MOST_SIGNS:
+    """Parse the inside of a paragraph.
+
+    One of very many signs, or with a very long word, takes the square of the time, and stays as it is.
+    """
+    if sum(map(text.count, "`*|")) > _MOST_SIGNS or _LONG_WORD.search(text):
         return [nodes.Text(text)], []
     parsed: _Inside = states.Inliner.parse(inliner, text, *where)
     return parsed
@@ -266,25 +282,16 @@ class _Tokens:
 
     def _block(self, node: nodes.Node, level: int) -> Iterator[Token]:
         """Yield the tokens of a block."""
+        if isinstance(node, (*_UNSEEN, nodes.system_message)):  # the lines of these are not in order
+            yield from self._not_understood(node, level)
+            return
         at = self._at(node)
         match node:
-            case nodes.system_message():  # what was not understood stands in it as code
-                shown = (one for one in node.children if isinstance(one, nodes.literal_block))
-                yield from (token for one in shown for token in self._block(one, level))
-            case _ if isinstance(node, _UNSEEN):
-                return
             case nodes.Text() | nodes.Inline():
                 yield from _around("p", [_inline([*self._words(node)], at)], at, level)
             case nodes.literal_block() | nodes.doctest_block() | nodes.math_block():
-                yield Token(
-                    "code_block",
-                    "",
-                    0,
-                    map=[*at],
-                    content=f"{node.astext().rstrip()}\n",
-                    block=True,
-                    level=level,
-                )
+                code = f"{node.astext().rstrip()}\n"
+                yield Token("code_block", "", 0, map=[*at], content=code, block=True, level=level)
             case nodes.transition():
                 yield Token("hr", "hr", 0, map=[*at], block=True, level=level)
             case nodes.title() if "style" in node:
@@ -298,6 +305,13 @@ class _Tokens:
                 yield from _around(_TAGS.get(type(node), "p"), [self._inline_of(node, at)], at, level)
             case nodes.Element():
                 yield from self._container(node, level)
+
+    def _not_understood(self, node: nodes.Node, level: int) -> Iterator[Token]:
+        """Yield what stands as code in a message of the parser."""
+        for one in node.children if isinstance(node, nodes.system_message) else ():
+            if isinstance(one, nodes.literal_block) and not _DEFINES.match(one.astext()):
+                one.line = one.line or node.line
+                yield from self._block(one, level)
 
     def _container(self, node: nodes.Element, level: int) -> Iterator[Token]:
         """Yield the tokens of what holds blocks; a paragraph alone in an item or a cell is its text."""
@@ -349,9 +363,8 @@ class _Tokens:
             case nodes.system_message() | nodes.raw():
                 return
             case nodes.reference():
-                target = str(
-                    node.get("refuri") or self._names.links.get(_name(str(node.get("refname", ""))), "")
-                )
+                named = self._names.links.get(_name(str(node.get("refname", ""))), "")
+                target = str(node.get("refuri") or named)
                 yield Token("link_open", "a", 1, attrs={"href": target})
                 yield from (token for one in node.children for token in self._words(one))
                 yield Token("link_close", "a", -1)
@@ -375,16 +388,11 @@ def _inline(words: list[Token], at: tuple[int, int]) -> Token:
     return Token("inline", "", 0, map=list(at), children=words, content=content, block=True)
 
 
-_KINDS: Final = {"li": "list_item", "p": "paragraph"}
-
-
-def _around(
-    tag: str, inside: list[Token], at: tuple[int, int], level: int, kind: str = ""
-) -> Iterator[Token]:
+def _around(tag: str, held: list[Token], at: tuple[int, int], level: int, kind: str = "") -> Iterator[Token]:
     """Yield what stands in an element."""
-    kind = kind or _KINDS.get(tag, tag)
+    kind = kind or {"li": "list_item", "p": "paragraph"}.get(tag, tag)
     yield Token(f"{kind}_open", tag, 1, map=list(at), block=True, level=level)
-    for token in inside:
+    for token in held:
         if token.type == "inline":
             token.level = level + 1
         yield token

@@ -48,8 +48,8 @@ V = TypeVar("V")
 
 KEPT: Final = 64
 """Rankings of one view of an index."""
-_DOCUMENTS: Final = 2_000
-"""Documents of one view of which it is known where their passages stand."""
+_PLACES: Final = 200_000
+"""Passages of one view of which it is known where they stand, about 50 MB."""
 _EXPRESSION: Final = re.compile(r"[(%*]|>>| \+ ")
 _PAUSE: Final = 2.0
 """Seconds after which what could not be opened is tried again."""
@@ -65,11 +65,11 @@ ReadBy = tuple[Reranked, str, str]
 
 
 class Recent(Generic[K, V]):
-    """So many values by key, those used last; safe in many threads."""
+    """So many values by key, or values of that size, those used last; safe in many threads."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, size: Callable[[V], float] | None = None) -> None:
         self._lock = threading.Lock()
-        self._kept: LRUCache[K, V] = LRUCache(most)
+        self._kept: LRUCache[K, V] = LRUCache(most, size)
 
     def get(self, key: K) -> V | None:
         """Return a value; None where it is not among the latest."""
@@ -77,8 +77,8 @@ class Recent(Generic[K, V]):
             return self._kept.get(key)
 
     def put(self, key: K, value: V) -> None:
-        """Keep a value for a while."""
-        with self._lock:
+        """Keep a value for a while; not one that is larger than all may be."""
+        with self._lock, suppress(ValueError):
             self._kept[key] = value
 
 
@@ -92,7 +92,7 @@ class IndexView:
     def __init__(self, name: str, index: AnyIndex, *, partial: bool = False) -> None:
         self.name, self.index, self.partial, self.problem = name, index, partial, ""
         self.recent: Recent[ReadBy, Ranking] = Recent(KEPT)
-        self.places: Recent[tuple[str, str], Sequence[Span]] = Recent(_DOCUMENTS)
+        self.places: Recent[tuple[str, str], Sequence[Span]] = Recent(_PLACES, lambda one: 1 + len(one))
         self._lock = threading.Lock()
         self._encoded: dict[str, str] = {}
         self._searchers: dict[tuple[str, str], tuple[Searcher, str]] = {}

@@ -29,7 +29,7 @@ from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.ranking import ServedExecution
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.system import Dense
-from rankhouse.text.analyze import FUNCTION_WORDS
+from rankhouse.text.analyze import is_function_word
 from rankhouse.text.snippets import snippet, windows
 from rankhouse.text.split import SPLITTERS, LocatingSplitter
 from rankhouse.text.words import Span
@@ -66,7 +66,7 @@ def content_words(index: AnyIndex, question: str) -> dict[str, str]:
     Function words are left out unless there is nothing else.
     """
     spoken = {term: question[a:b] for a, b, term in index.analyzer.spans(question)}
-    return {term: word for term, word in spoken.items() if word.lower() not in FUNCTION_WORDS} or spoken
+    return {term: word for term, word in spoken.items() if not is_function_word(word)} or spoken
 
 
 def words_nowhere(index: AnyIndex, question: str) -> list[str]:
