@@ -4,6 +4,7 @@
     python benchmarks/taught.py dl20 ../shared/data WORK
     python benchmarks/taught.py adapt WORK MINILM [--data dl20 nfcorpus ...] [--steps 2000] [--name taught]
     python benchmarks/taught.py table WORK MINILM [--data ...] [--name taught]
+    python benchmarks/taught.py against WORK MINILM --name taught --other lists [--data ...]
     python benchmarks/taught.py encoder ../shared/data WORK [--data ...] [--steps 300] [--seeds 0 1 2]
     python benchmarks/taught.py encoders ../shared/data WORK [--data ...] [--seeds ...]
     python benchmarks/taught.py parts ../shared/data WORK [--data dl20 ...] [--minutes 20]
@@ -12,7 +13,8 @@
 ``adapt`` runs the command a person would type; test questions are kept apart, and their judgements serve
 reports only. MINILM is a folder of sentence-transformers/all-MiniLM-L6-v2. One seed; a folder that was
 finished is not computed again. ``table`` reranks the test run, 100 documents a query, alone and joined with
-BM25 by the weight that ``adapt`` chose, and tests against BM25 (randomization, Holm).
+BM25 by the weight that ``adapt`` chose, and tests against BM25 (randomization, Holm). ``against`` compares
+the students of two names, each alone, joined as its ``adapt`` chose, and joined by the same weights.
 
 ``encoder`` teaches all-MiniLM (``--encoder``) what the sum of BM25 and all-MiniLM finds, encodes the
 documents again, and writes what searching the whole index finds: BM25, the encoder untaught and taught, and
@@ -113,6 +115,34 @@ def table(work: Path, teacher: str, chosen: argparse.Namespace) -> None:
             runs, qrels, measures, baseline="BM25", test="randomization", correction="holm"
         )
         print(f"\n{data}\n{comparison.to_markdown()}", flush=True)
+
+
+def against(work: Path, chosen: argparse.Namespace) -> None:
+    for data in chosen.data:
+        qrels, folders = (
+            read_qrels(work / data / "test.qrels"),
+            (work / chosen.other / data, work / chosen.name / data),
+        )
+        print(f"\n| {data} | {chosen.other} | {chosen.name} | difference, 95 % interval | p |")
+        print("|---|---|---|---|---|")
+        first = read_run(folders[0] / "test.first-stage.run")
+
+        def shown(what: str, runs: list[rh.Run], qrels: Qrels = qrels) -> None:
+            known = {query_id: qrels[query_id] for query_id in sorted(runs[0]) if query_id in qrels}
+            one, other = (np.asarray(evaluate(run, known, ("nDCG@10",)).of("nDCG@10")) for run in runs)
+            gain, p = t_interval(other - one), float(randomization_test((other - one)[None])[0])
+            difference = f"{gain.mean:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
+            print(f"| {what} | {one.mean():.4f} | {other.mean():.4f} | {difference} | {p:.4f} |")
+
+        alone = [read_run(folder / "test.student.run") for folder in folders]
+        shown("alone", alone)
+        shown("joined", [read_run(folder / "test.student+first-stage.run") for folder in folders])
+        for share in (0.5, 0.7, 0.9):
+            weights = [share, 1 - share]
+            shown(
+                f"joined at {share}",
+                [rh.fuse([run, first], 'linear("z-score")', weights=weights) for run in alone],
+            )
 
 
 WORDS = "bm25(k1=0.9, b=0.4)"
@@ -242,6 +272,11 @@ def parts(given: Path, work: Path, chosen: argparse.Namespace) -> None:
         print("| part | seconds | of the processor |\n|---|---:|---:|")
         for (name, clock, own), (_, clock_after, own_after) in pairwise(began):
             print(f"| {name} | {clock_after - clock:.0f} | {own_after - own:.0f} |")
+        log = [
+            msgspec.json.decode(line) for line in (out / "training" / "log.jsonl").read_text().splitlines()
+        ]
+        stepping = sum(b["seconds"] - a["seconds"] for a, b in pairwise(log) if "loss" in b)
+        print(f"\nSteps took {stepping:.0f} s, {stepping / (began[-1][1] - began[0][1]):.0%} of the time")
 
 
 def command(*words: object) -> None:
@@ -252,13 +287,14 @@ def command(*words: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("dl20", "adapt", "table", "encoder", "encoders", "parts"))
+    parser.add_argument("what", choices=("dl20", "adapt", "table", "against", "encoder", "encoders", "parts"))
     parser.add_argument("first", type=Path)
     parser.add_argument("second")
     parser.add_argument("--data", nargs="+", default=DATA)
     parser.add_argument("--steps", type=int, default=2000, help="Minutes would depend on the machine's load.")
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--name", default="taught")
+    parser.add_argument("--other", default="lists", help="against: the name to compare with.")
     parser.add_argument(
         "--encoder", default='biencoder("default")', help="The encoder to teach, in notation."
     )
@@ -268,6 +304,9 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.what == "dl20":
         prepare_dl20(chosen.first, Path(chosen.second))
+        return
+    if chosen.what == "against":
+        against(chosen.first, chosen)
         return
     on_collections = {"encoder": encoder, "encoders": encoders, "parts": parts}
     if chosen.what in on_collections:

@@ -545,7 +545,7 @@ def test_vectors_of_the_teacher_that_an_index_has_are_not_made_again(index, tmp_
     assert (late / "questions" / "documents").exists()
 
 
-def test_as_many_questions_are_encoded_as_a_third_of_the_minutes_has_time_for(
+def test_as_many_questions_are_encoded_as_a_fifth_of_the_minutes_has_time_for(
     index, tmp_path, monkeypatch, capsys
 ):
     clock = SimpleNamespace(now=0.0)
@@ -559,13 +559,14 @@ def test_as_many_questions_are_encoded_as_a_third_of_the_minutes_has_time_for(
     monkeypatch.setattr(adapt_questions.time, "perf_counter", lambda: clock.now)
     monkeypatch.setattr(adapt_questions, "_ASKED_AT_LEAST", 30)
     monkeypatch.setattr(adapt_questions, "_ENCODED", 16)
+    monkeypatch.setattr(adapt_questions, "_BESIDES", 1.0)
 
     def job(folder, minutes):
         options = AdaptOptions(**OPTIONS | {"minutes": minutes})
         return Adaptation(index, Slow(), tmp_path / folder, options, lambda _: ignore)
 
     everyone = questions(job("all", 0.0)).queries
-    few = questions(job("few", 5.0)).queries  # 100 seconds, less 18 of the trial
+    few = questions(job("few", 500 / 60)).queries  # 100 seconds, less 18 of the trial
     assert "the teacher encodes 82 of" in capsys.readouterr().err
     assert len(few) <= 82 < len(everyone)
     assert {query.text for query in few} <= {query.text for query in everyone}
@@ -731,6 +732,33 @@ def test_an_encoder_learns_what_a_system_finds_and_is_never_kept_below_the_untau
     index.encode(tmp_path / "a", name="a")
     dense = f"dense({str(tmp_path / 'a')!r}, name='a')"
     assert len(rh.system(dense).rank("ships harbour", index).doc_ids) == 80
+
+
+@pytest.mark.slow
+def test_an_encoder_of_queries_alone_searches_the_vectors_that_are_there(index, tmp_path, bert, capsys):
+    spec, own = f"biencoder({str(bert('BertModel'))!r})", tmp_path / "i"
+    shutil.copytree(index.path, own)
+    searched = rh.Index.open(own)
+    searched.encode(spec, name="untaught")
+    settings = {"tower": "query", "rate": 1e-2}
+    adapt(searched, tmp_path / "a", ranker=spec, steps=4, test=None, settings=settings)
+    resumed = adapt(searched, tmp_path / "a", ranker=spec, steps=4, test=None, settings=settings)
+    assert resumed.steps == 4
+    capsys.readouterr()
+    searched.encode(tmp_path / "a", name="mine")
+    assert "vectors of documents copied from" in capsys.readouterr().err
+    one, other = (Vectors.open(own / "vectors" / name) for name in ("untaught", "mine"))
+    np.testing.assert_array_equal(one.rows[:], other.rows[:])
+    assert one.state.encoder != other.state.encoder
+    other.verify()
+    ranked = rh.system(f"dense({str(tmp_path / 'a')!r}, name='mine')").rank("ships harbour", searched)
+    assert len(ranked.doc_ids) == 80
+    split = tmp_path / "split"
+    shutil.copytree(index.path, split)
+    cut = rh.Index.open(split)
+    cut.encode(spec, name="untaught", split="words(20)")
+    cut.encode(tmp_path / "a", name="mine")  # cut otherwise, so that nothing there is alike
+    assert "copied" not in capsys.readouterr().err
 
 
 @pytest.mark.slow

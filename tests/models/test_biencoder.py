@@ -8,9 +8,12 @@ import torch
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models import bundle
 from rankhouse.models.biencoder import compare, compare_all, open_biencoder
+from rankhouse.models.dual_encoder import OnceScorer
 from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.sentence_transformers import read_settings
+from rankhouse.models.transformer_encoders import VectorScorer
 
 TEXTS = ["", " ", "storm", "x" * 3000, "grain prices rose " * 60, "naïve 東京 😀"]
 
@@ -65,6 +68,53 @@ def test_scores_compare_the_vectors(checkpoint, pairs, fp32):
         with torch.inference_mode():
             model = ranker.model
             np.testing.assert_allclose(model(model.encode(pairs)), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
+def test_queries_learn_alone_beside_vectors_of_passages_that_stay(
+    similarity, checkpoint, pairs, fp32, tmp_path
+):
+    model = open_biencoder(checkpoint("sentences"), similarity=similarity)
+    before = DenseRanker(model, fp32)
+    name = before.fingerprint
+    assert before.passage_fingerprint == name
+    passages, scores = before.encode_passages(TEXTS), before.score(pairs)
+    model.learn_queries()
+    model.learn_queries()  # a second time nothing changes
+    batch = model.encode(pairs)
+    given = model(batch)
+    np.testing.assert_allclose(given.detach(), scores, atol=1e-4)
+    given.square().sum().backward()
+    assert all(one.grad is None for one in model.network.parameters())
+    assert any(one.grad is not None for one in model.asked.parameters())
+    torch.optim.SGD([one for one in model.parameters() if one.requires_grad], 0.01).step()
+    ranker = DenseRanker(model, fp32)
+    np.testing.assert_array_equal(ranker.encode_passages(TEXTS), passages)
+    assert np.abs(ranker.score(pairs) - scores).max() > 1e-4
+    assert ranker.passage_fingerprint == name != ranker.fingerprint
+    bundle.save(model, tmp_path / "made")
+    again = bundle.open_ranker(str(tmp_path / "made"), fp32)
+    np.testing.assert_allclose(again.score(pairs), ranker.score(pairs), atol=1e-5)
+    assert again.passage_fingerprint == name
+
+
+def test_vectors_of_passages_that_stay_are_computed_once(checkpoint, monkeypatch):
+    model, computed = open_biencoder(checkpoint("sentences")), []
+    plain = VectorScorer.__call__
+    monkeypatch.setattr(VectorScorer, "__call__", lambda s, b: (computed.append(len(b)), plain(s, b))[1])
+    model.learn_queries()
+    read = [model.encode_passages(texts) for texts in (["a", "storm", "a"], ["storm", "grain"])]
+    first, second = map(model.passage_vectors, read)
+    assert computed == [2, 1]
+    torch.testing.assert_close(first[1], second[0])
+    torch.testing.assert_close(first, model.vectors(read[0]), atol=1e-5, rtol=1e-4)
+    long = model.encode_passages(["storm " * 50, "grain prices rose " * 40])
+    with torch.autocast("cpu", torch.bfloat16):  # a training in bf16 computes what stays as it is kept
+        torch.testing.assert_close(model.passage_vectors(long), model.vectors(long), atol=0.05, rtol=0.05)
+    monkeypatch.setattr(OnceScorer, "_most", 0)  # what does not fit is forgotten, and computed again
+    model.passage_vectors(model.encode_passages(["new"]))
+    model.passage_vectors(read[1])
+    assert computed[2:] == [2, 1, 2]
 
 
 def test_comparing_all_is_comparing_each():

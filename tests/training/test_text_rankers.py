@@ -248,6 +248,11 @@ def test_a_temperature_is_for_losses_that_have_one(toy, fresh, tmp_path):
         fit(fresh("knrm"), toy.examples, defaults("knrm").but(temperature=0.1), tmp_path)
 
 
+def test_only_encoders_of_queries_learn_alone(toy, fresh, tmp_path):
+    with pytest.raises(WrongUse, match="a knrm has no encoder of queries alone"):
+        fit(fresh("knrm"), toy.examples, defaults("knrm").but(tower="query"), tmp_path)
+
+
 def test_in_bf16_attention_alone_is_computed_in_fp32_on_a_processor(checkpoint):
     model = begun("crossencoder", checkpoint("biencoder"))
     stepper = Stepper(model, defaults("crossencoder").but(precision="bf16", device="cpu"))

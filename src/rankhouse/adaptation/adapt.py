@@ -57,6 +57,7 @@ from rankhouse.systems.short_forms import short_form
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import Reranked, System
 from rankhouse.systems.teachers import SystemTeacher, on_index
+from rankhouse.training.fit import prepare
 
 MEASURE: Final = "nDCG@10"
 _WEIGHTS: Final = tuple(step / 10 for step in range(11))
@@ -201,6 +202,7 @@ def adapt_with(job: Adaptation) -> AdaptResult:
         found = questions(job)
         apart, model = held_out(job, found), begin_student(job)
         settings = settings_of(model.family, found.teacher, options)
+        prepare(model, settings)
         work = Remaining(model, examples_of(found, job.index), settings, apart)
         settled = go_on(job, work, timetable(job, work, began))
         write_json(job.folder / PLAN, plan)  # with the steps or minutes that were raised

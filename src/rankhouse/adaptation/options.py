@@ -38,7 +38,7 @@ _LIMITS: Final = Round(first=60, best=20)
 STEPS: Final = 4000
 """Steps where neither steps nor minutes are given."""
 
-TEACHERS_SHARE: Final = 0.25
+TEACHERS_SHARE: Final = 0.15
 """Of the minutes, for what a teacher reads or ranks before the training, and for writing questions."""
 
 _OWN: Final = {

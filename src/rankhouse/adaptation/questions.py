@@ -63,10 +63,15 @@ _READ: Final = 4_000
 """Questions whose candidates a teacher without vectors reads on the round trip, unless there are minutes."""
 _RANKED: Final = 20_000
 """Questions for which a system that teaches ranks the documents, unless there are minutes."""
-_PREPARED: Final = 1 / 3
-"""Of the minutes, for encoding documents and questions; the rest is for steps."""
-_ENCODED, _ASKED_AT_LEAST = 512, 5_000
-"""Questions that are timed, and those that are encoded even where they take longer."""
+_PREPARED: Final = 0.2
+"""Of the minutes, for encoding documents and questions, and for finding candidates; the rest is for steps."""
+_ENCODED, _FOUND, _ASKED_AT_LEAST = 512, 64, 5_000
+"""Questions that are timed, encoding them and finding candidates; those that are asked even where they take
+longer."""
+_SURE: Final = 1.0
+"""Seconds of 20 questions; where a system takes less, it is timed on more of them."""
+_BESIDES: Final = 2.5
+"""How many times as long a question takes with round trip, neighbours and writing: measured with a MiniLM."""
 _FEWEST: Final = 5
 """One question in so many is held out, up to the number wanted."""
 
@@ -173,7 +178,7 @@ def _make(job: Adaptation, folder: Path) -> None:
     if systems:
         chosen = chosen[: _answerable(job, systems, chosen)]
     if options.minutes and chosen:
-        chosen = chosen[: _encodable(job, chosen, folder / ASKED, began)]
+        chosen = chosen[: _encodable(job, chosen, folder / ASKED, began=began)]
     texts = [Query(query_id, query.text) for query_id, query in chosen] + people
     first = Execution(index, texts, progress=show("retrieving candidates")).run(system)
     reader = _at_work(job, texts, first, folder / ASKED)
@@ -253,13 +258,16 @@ def _answerable(
     job: Adaptation, systems: Sequence[SystemTeacher], asked: Sequence[tuple[str, PseudoQuery]]
 ) -> int:
     """Return for how many questions there is time to have systems rank the documents; say how long."""
-    some, seconds = [Query(query_id, question.text) for query_id, question in asked[:20]], list[float]()
-    for count in (1, 4, len(some)):  # the first starts things; what each opens goes out of the difference
+    some, seconds = [Query(query_id, question.text) for query_id, question in asked[:120]], dict[int, float]()
+    for count in (1, 4, 20, 120):  # the first starts things; what each opens goes out of the difference
+        if count > 20 and seconds[20] > _SURE:
+            break
         began = time.perf_counter()
         for one in systems:
             one.of(some[:count], job.index)
-        seconds.append(time.perf_counter() - began)
-    each = max(1e-4, (seconds[2] - seconds[1]) / max(1, len(some) - 4))
+        seconds[count] = time.perf_counter() - began
+    (fewer, before), (more, after) = list(seconds.items())[-2:]
+    each = max(1e-4, (after - before) / max(1, min(more, len(some)) - fewer))
     most = _fitting(job.options, each, _RANKED, len(asked))
     say(
         f"the teacher is a system and ranks all documents for {most:,} of {len(asked):,} pseudo-queries: "
@@ -268,8 +276,8 @@ def _answerable(
     return most
 
 
-def _encodable(job: Adaptation, asked: Sequence[tuple[str, PseudoQuery]], path: Path, began: float) -> int:
-    """Return for how many questions there is time to encode them after the documents; say how long."""
+def _encodable(job: Adaptation, asked: Sequence[tuple[str, PseudoQuery]], path: Path, *, began: float) -> int:
+    """Return for how many questions there is time to encode and search them after the documents; say it."""
     each, texts = 0.0, [question.text for _, question in asked[:_ENCODED]]
     for one, vectors in zip(members_of(job.teacher), _vectors(job.teacher, path), strict=True):
         if isinstance(one, TextEncoder):
@@ -279,12 +287,17 @@ def _encodable(job: Adaptation, asked: Sequence[tuple[str, PseudoQuery]], path: 
             started = time.perf_counter()
             encoder.encode_queries(texts)
             each += (time.perf_counter() - started) / len(texts)
+    if each:
+        some = [Query(query_id, question.text) for query_id, question in asked[:_FOUND]]
+        started = time.perf_counter()
+        Execution(job.index, some).run(_first_stage(job))
+        each = _BESIDES * (each + (time.perf_counter() - started) / len(some))
     left = 60 * _PREPARED * job.options.minutes - (time.monotonic() - began)
     if not each or (most := max(_ASKED_AT_LEAST, int(left / each))) >= len(asked):
         return len(asked)
     say(
-        f"the teacher encodes {most:,} of {len(asked):,} pseudo-queries: about {clock(most * each)}; for "
-        "more of them give more --minutes"
+        f"the teacher encodes {most:,} of {len(asked):,} pseudo-queries, and candidates are found for them: "
+        f"about {clock(most * each)}; for more of them give more --minutes"
     )
     return most
 

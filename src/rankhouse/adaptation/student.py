@@ -59,7 +59,7 @@ from rankhouse.training.validation import Validation
 WORDS, TAUGHT, STEPS_FILE = "words.txt", "taught.qrels", "steps.json"
 _BEST = 3
 """Documents that the teacher puts first count as relevant to a held-out question."""
-_READING_SHARE, _FEWEST_READ = 0.1, 10
+_READING_SHARE, _FEWEST_READ = 0.05, 10
 _MIX = 0.9
 """The share of a word's own vector that a TK begins with: the teacher made it, its context is drawn."""
 
@@ -97,7 +97,7 @@ class HeldOut(NamedTuple):
 def held_out(job: Adaptation, found: Questions) -> HeldOut:
     """Let the teacher read what the first stage finds for the questions that are held out.
 
-    A tenth of the minutes is for this reading, or ten questions.
+    A twentieth of the minutes is for this reading, or ten questions.
     """
     path, minutes = job.folder / QUESTIONS / TAUGHT, job.options.minutes
     drawn, first = [query for query in found.queries if query.id in found.first], found.first
@@ -171,12 +171,19 @@ def teach(
     validation: Validation,
     progress: Progress,
 ) -> TrainingOutcome:
-    """Teach the student; a killed training resumes."""
-    settings = settings.but(epochs=settings.steps)  # each has a step or more
+    """Teach the student; a killed training resumes. It is said where other programs slowed it down."""
+    settings, began = settings.but(epochs=settings.steps), ProcessorTime.now()  # each has a step or more
     with warnings.catch_warnings():
         # Remarks compare with the first stage as if the student were used alone; they stand in outcome.json.
         warnings.simplefilter("ignore", RankhouseWarning)
-        return fit(model, examples, settings, folder, validation=validation, progress=progress)
+        outcome = fit(model, examples, settings, folder, validation=validation, progress=progress)
+    others = ProcessorTime.now().share_of_others(began)
+    if others >= _CONTENTION and time.monotonic() - began.clock > _NOTICED:
+        say(
+            f"other programs had {others:.0%} of the processor while the student was taught, which took "
+            f"{clock(time.monotonic() - began.clock)}"
+        )
+    return outcome
 
 
 LEAST_STEPS: Final = 50
@@ -184,8 +191,8 @@ _VALIDATIONS: Final = 12
 """Of a training: the untaught student, ten on the way, the last."""
 _SLACK: Final = 1.05
 """Steps take so much longer than measured: reading ahead, the log, checkpoints."""
-_SHARES: Final = {"validation": 0.2, "weighing": 0.1}
-"""Of what time is left."""
+_SHARES: Final = {"validation": 0.1, "weighing": 0.05}
+"""Of what time is left, so that two thirds of all minutes are for steps."""
 _FEWEST: Final = {"validation": 10, "weighing": 20}
 """Questions, even where they take longer."""
 _TIMED, _PAIRS = 12, 64
@@ -195,6 +202,8 @@ _UNTAUGHT: Final = 0.5
 """Share of the weights that an encoder began with in what is kept."""
 _CONTENTION: Final = 0.25
 """Share of the processor that other programs have, from which on it is said."""
+_NOTICED: Final = 60.0
+"""Seconds of a training that others slow down, from which on it is said."""
 _TIMING: Final = 20.0
 """Seconds for it where there are no minutes: it only says how long the steps will take."""
 

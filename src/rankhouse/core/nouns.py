@@ -211,6 +211,16 @@ class Encoder(TextEncoder, Protocol):
         ...
 
 
+@runtime_checkable
+class TwoTowers(Protocol):
+    """An encoder that says what its passages' vectors depend on; queries may have an encoder of their own."""
+
+    @property
+    def passage_fingerprint(self) -> str:
+        """Text that changes whenever the vectors of passages could."""
+        ...
+
+
 Marks = tuple[tuple[int, int], ...]
 """(start, end) of the words to highlight in a text, in characters."""
 

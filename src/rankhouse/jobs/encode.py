@@ -15,7 +15,14 @@ from rankhouse.core.nouns import Document, Storage, TextEncoder
 from rankhouse.core.progress import Progress
 from rankhouse.index.append_log import merge_logs
 from rankhouse.index.append_state import MANIFEST
-from rankhouse.index.dense.vectors import VECTORS, EncodeOptions, Vectors, encode, vectors_folder
+from rankhouse.index.dense.vectors import (
+    VECTORS,
+    EncodeOptions,
+    Vectors,
+    copy_of_alike,
+    encode,
+    vectors_folder,
+)
 from rankhouse.index.impacts.encode import complete, encode_impacts
 from rankhouse.index.impacts.impacts import IMPACTS, Impacts, Weigher, impacts_folder
 from rankhouse.index.index import Index
@@ -162,7 +169,7 @@ class EncodeWorker:
     def _vectors(
         self, documents: Iterable[Document], count: int, folder: Path, progress: Progress
     ) -> CommandResult:
-        job, encoder = self._job, self._ranker
+        job = self._job
         if job.dtype == "int8":
             raise WrongUse(
                 '--dtype int8: a bi-encoder\'s vectors are float32 or float16; see --vectors "sq8"'
@@ -171,7 +178,10 @@ class EncodeWorker:
         options = EncodeOptions(
             count, self._index.fingerprint, splitter, dtype=job.dtype or "float32", overwrite=self._overwrite
         )
-        stored = encode(as_encoder(encoder, job.ranker), documents, folder, job=options, progress=progress)
+        encoder, alike = as_encoder(self._ranker, job.ranker), None
+        if folder.parent.parent == self._index.path:  # a shard's folder has no vectors beside it
+            alike = copy_of_alike(encoder, folder, options)
+        stored = alike or encode(encoder, documents, folder, job=options, progress=progress)
         self.vectors = stored
         return CommandResult(*vectors_facts(stored))
 

@@ -10,6 +10,7 @@ Shapes: n pairs, g groups of s passages, t tokens together, w width of the encod
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import is_chain, require
 from rankhouse.models.contract import Objective
-from rankhouse.models.dual_encoder import DualBatch, DualEncoder, distinct, kinds
+from rankhouse.models.dual_encoder import DualBatch, DualEncoder, OnceScorer, also_right, distinct
 from rankhouse.models.sentence_transformers import (
     EncoderSettings,
     layers_of,
@@ -94,6 +95,7 @@ class BiEncoder(DualEncoder):
         super().__init__(network, tokenizer, policy, config)
         self.dense, self.asked = dense, asked
         self.temperature = _COSINE_TEMPERATURE if policy["similarity"] == "cosine" else 1.0
+        self._fixed: dict[Compute, OnceScorer] | None = None  # of passages, where their encoder stays
 
     @classmethod
     def rebuild(
@@ -135,6 +137,29 @@ class BiEncoder(DualEncoder):
         """Return what encodes texts of a side, "query" or "passage"."""
         return self.asked if name == "query" and self.asked is not None else self
 
+    def learn_queries(self) -> None:
+        """Let only the encoder of queries learn: its own, or a copy of that of passages, which stays."""
+        own = self.asked or self
+        if own.network is self.network:
+            network, dense = copy.deepcopy((own.network, own.dense))
+            self.asked = BiEncoder(network, dense, self._tokenizer, own.policy, config=self._config)
+            self.policy = {**self.policy, "query": {**own.policy, "shared": False}}
+        nn.ModuleList([self.network, self.dense]).requires_grad_(False)
+        self._fixed = {}
+
+    def without_queries(self) -> BiEncoder:
+        """Return what encodes passages, for queries too; itself where that is so already."""
+        if self.asked is None:
+            return self
+        policy = {name: given for name, given in self.policy.items() if name != "query"}
+        return BiEncoder(self.network, self.dense, self._tokenizer, policy, config=self._config)
+
+    def passage_vectors(self, batch: Packed) -> Tensor:
+        """Return vectors of passages (n, d), with gradients where they are on and their encoder learns."""
+        if self._fixed is None:
+            return self.vectors(batch)
+        return self.vector_scorer(Compute(device=next(self.network.parameters()).device))(batch)
+
     def vectors(self, batch: Packed) -> Tensor:
         """Return vectors (n, d), with gradients where they are on."""
         finish = Finish(self.dense, self.policy["normalised"])
@@ -147,24 +172,28 @@ class BiEncoder(DualEncoder):
     def forward(self, batch: DualBatch) -> Tensor:
         """Score a batch: (n,), higher is better, with gradients where they are on."""
         queries, (read, of) = self.query_vectors(batch.queries), distinct(batch.passages)
-        passages = self.vectors(read)[of.to(queries.device)]
+        passages = self.passage_vectors(read)[of.to(queries.device)]
         return compare(queries[batch.which.to(queries.device)], passages, self.policy["similarity"])
 
     def loss(self, batch: DualBatch, labels: Tensor) -> Tensor:
         """Negative log likelihood of each group's first passage among all passages of the batch."""
         groups, size = labels.shape
         which = batch.which.view(groups, size)[:, 0]
-        queries, passages = self.query_vectors(batch.queries), self.vectors(batch.passages)
+        queries, passages = self.query_vectors(batch.queries), self.passage_vectors(batch.passages)
         which = which.to(queries.device)
         scores = compare_all(queries[which], passages, self.policy["similarity"]) / self.temperature
         own = torch.arange(groups, device=scores.device) * size
-        right = _also_right(batch, own.cpu(), which.cpu()).to(scores.device)
+        right = also_right(batch, own.cpu(), which.cpu()).to(scores.device)
         return in_batch_loss(scores.masked_fill(right, -torch.inf), own)
 
     def vector_scorer(self, compute: Compute) -> VectorScorer:
         """Return the quickest way from ids to vectors (n, d)."""
         finish = Finish(self.dense, self.policy["normalised"], compute)
-        return VectorScorer(self.network, self.policy["pooling"], finish, compute)
+        if self._fixed is None:
+            return VectorScorer(self.network, self.policy["pooling"], finish, compute)
+        if compute not in self._fixed:
+            self._fixed[compute] = OnceScorer(self.network, self.policy["pooling"], finish, compute)
+        return self._fixed[compute]
 
     def scorer(self, compute: Compute) -> Callable[[DualBatch], Tensor]:
         """Return the quickest way from ids to scores (n,)."""
@@ -363,21 +392,6 @@ def compare_all(queries: Tensor, passages: Tensor, similarity: Similarity) -> Te
 def in_batch_loss(scores: Tensor, own: Tensor) -> Tensor:
     """DPR's eq. 2: negative log likelihood of each query's own passage; scores (g, n), own (g,)."""
     return F.cross_entropy(scores, own)
-
-
-def _also_right(batch: DualBatch, own: Tensor, which: Tensor) -> Tensor:
-    """Return which passages are a query's right answer besides its own: (g, n) bool, to be left out.
-
-    They are the same text as its own passage or as the query itself (the query is an entry of the catalogue),
-    or the right passage of the same query asked in another group.
-    """
-    places: dict[bytes, int] = {}
-    kind, asked = kinds(batch.passages, places), kinds(batch.queries, places)[which]
-    same_query = which[:, None] == which
-    right = (same_query[:, :, None] & (kind[own][None, :, None] == kind)).any(1)
-    right |= asked[:, None] == kind
-    right[torch.arange(len(own)), own] = False
-    return right
 
 
 def _check(what: str, value: str | None, choices: Sequence[str]) -> None:

@@ -119,6 +119,15 @@ class TemperedModel(Protocol):
 
 
 @runtime_checkable
+class TowerModel(Protocol):
+    """A model with an encoder of queries that may learn apart from that of passages (bi-encoders)."""
+
+    def learn_queries(self) -> None:
+        """Let only the encoder of queries learn; given again, nothing changes."""
+        ...
+
+
+@runtime_checkable
 class OddsModel(Protocol):
     """A model whose scores are functions of log-odds, which it can give without the detour of a probability.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -22,8 +22,9 @@ from rankhouse.models.checkpoint import CheckpointModel
 from rankhouse.models.contract import TokenModel
 from rankhouse.models.pair_encoding import Layout, TextReader, text_layout
 from rankhouse.models.text_ids import IdArray, TextIds
-from rankhouse.models.transformer_encoders import STATIC
+from rankhouse.models.transformer_encoders import STATIC, Finish, VectorScorer
 from rankhouse.nn.layers.ragged import Packed
+from rankhouse.nn.machine import Compute
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,21 @@ def kinds(texts: Packed, places: dict[bytes, int]) -> Tensor:
     return torch.tensor([places.setdefault(row.numpy().tobytes(), len(places)) for row in rows])
 
 
+def also_right(batch: DualBatch, own: Tensor, which: Tensor) -> Tensor:
+    """Return which passages are a query's right answer besides its own: (g, n) bool, to be left out.
+
+    They are the same text as its own passage or as the query itself (the query is an entry of the catalogue),
+    or the right passage of the same query asked in another group.
+    """
+    places: dict[bytes, int] = {}
+    kind, asked = kinds(batch.passages, places), kinds(batch.queries, places)[which]
+    same_query = which[:, None] == which
+    right = (same_query[:, :, None] & (kind[own][None, :, None] == kind)).any(1)
+    right |= asked[:, None] == kind
+    right[torch.arange(len(own)), own] = False
+    return right
+
+
 class DualEncoder(CheckpointModel):
     """A checkpoint that reads queries and passages apart (bi-encoders, sparse encoders, late interaction).
 
@@ -127,6 +143,32 @@ class DualEncoder(CheckpointModel):
     def forget(self) -> None:
         """Drop the ids of texts that were tokenised before."""
         self._read.texts.forget()
+
+
+class OnceScorer(VectorScorer):
+    """Computes the vector of a text once and keeps it, for a network that does not change."""
+
+    _most: Final = 256 * 2**20  # bytes of vectors; beyond that it begins again
+
+    def __init__(self, base: nn.Module, pooling: str, finish: Finish, compute: Compute) -> None:
+        super().__init__(base, pooling, finish, compute)
+        self._known: dict[bytes, NDArray[np.float32]] = {}
+
+    def __call__(self, batch: Packed) -> Tensor:
+        """Return the vectors of n texts, without gradients: (n, d)."""
+        rows = torch.split(batch.ids.values.cpu(), batch.lengths.tolist())
+        names = [row.numpy().tobytes() for row in rows]
+        known = {name: self._known[name] for name in names if name in self._known}
+        missing = {name: place for place, name in enumerate(names) if name not in known}
+        if missing:
+            places = torch.tensor(list(missing.values()), device=batch.lengths.device)
+            with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
+                fresh = super().__call__(batch.take(places)).float().cpu().numpy()
+            known |= dict(zip(missing, fresh, strict=True))
+            if len(self._known) * fresh[0].nbytes > self._most:
+                self._known.clear()
+            self._known |= known
+        return torch.from_numpy(np.stack([known[name] for name in names])).to(self._device)
 
 
 class WordSimilarity:

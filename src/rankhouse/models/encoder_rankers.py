@@ -18,6 +18,7 @@ from torch import Tensor
 from rankhouse.core.errors import BadModel
 from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.core.progress import part
+from rankhouse.models import bundle
 from rankhouse.models.biencoder import BiEncoder, Similarity, compare
 from rankhouse.models.ranker import Engine, NeuralRanker
 from rankhouse.models.sparse import SparseEncoder
@@ -118,6 +119,11 @@ class DenseRanker(NeuralRanker):
         """How its vectors are compared: "dot", "cosine" or "l2" (minus the squared distance)."""
         similarity: Similarity = self.model.policy["similarity"]
         return similarity
+
+    @cached_property
+    def passage_fingerprint(self) -> str:
+        """Fingerprint of what encodes passages: as if queries had no encoder of their own."""
+        return f"{bundle.fingerprint(self.model.without_queries())}-{self.compute.precision}"
 
     def encode_queries(self, texts: Sequence[str]) -> FloatArray:
         """Encode n queries: (n, d) float32, each independent of the others."""

@@ -25,7 +25,7 @@ from rankhouse.io.checksums import write_checked
 from rankhouse.io.outputs import check_own_folder, only_writer
 from rankhouse.io.scratch import tidy
 from rankhouse.io.trec import write_run
-from rankhouse.models.contract import HeadedModel, Model, TemperedModel
+from rankhouse.models.contract import HeadedModel, Model, TemperedModel, TowerModel
 from rankhouse.models.families import FAMILIES, open_model
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.nn.machine import Compute
@@ -293,6 +293,27 @@ class _TrainingLoop:
         return outcome
 
 
+def prepare(model: Model[Any], settings: Settings) -> None:
+    """Give a model what settings change of it; twice is as good as once.
+
+    Raises:
+        WrongUse: It has no temperature, or no encoder of queries.
+    """
+    if settings.temperature:
+        if not isinstance(model, TemperedModel):
+            raise WrongUse(
+                f"temperature={settings.temperature}: the loss of a {model.family} has none; leave it out"
+            )
+        model.temperature = settings.temperature
+    if settings.tower == "query":
+        if not isinstance(model, TowerModel):
+            raise WrongUse(
+                f'tower="query": a {model.family} has no encoder of queries alone; leave it out, or train a '
+                "biencoder"
+            )
+        model.learn_queries()
+
+
 def fit(
     model: Model[Any],
     examples: Examples,
@@ -316,12 +337,7 @@ def fit(
         OutputFailed: A file cannot be written; the best so far is still there.
     """
     out = Path(out)
-    if settings.temperature:
-        if not isinstance(model, TemperedModel):
-            raise WrongUse(
-                f"temperature={settings.temperature}: the loss of a {model.family} has none; leave it out"
-            )
-        model.temperature = settings.temperature
+    prepare(model, settings)
     batches = batches_for(examples, model.objective, settings)
     validator = Validator(validation, settings.measure) if validation else None
     name = folder.training_name(model, examples, settings, validation)

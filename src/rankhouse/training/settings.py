@@ -133,6 +133,8 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         precision: "fp32", or "bf16" for the computing (weights stay in fp32).
         dropout: Share of numbers dropped, everywhere that the model drops any, from 0 to below 1; None: the
             model's own shares.
+        tower: Which encoder of a bi-encoder learns: "both", or "query" for a copy that encodes queries; the
+            vectors of documents stay what they are.
         seed: Of batches, dropout and whatever else is drawn.
         measure: What validation maximises, in ir_measures' notation.
         validate_every: Steps between validations; there is one before the first step and after every epoch as
@@ -156,7 +158,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     _ORDER: ClassVar[str] = (
         "epochs steps batch by_query accumulate negatives count transitive optimizer rate rates schedule "
         "temperature clip precision device seed measure validate_every patience checkpoint_seconds "
-        "checkpoint_every log_every overlap loss crossed denoise judged layer_decay dropout"
+        "checkpoint_every log_every overlap loss crossed denoise judged layer_decay dropout tower"
     )
 
     epochs: int = 1
@@ -179,6 +181,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     judged: float = 0.0
     layer_decay: float = 1.0
     dropout: float | None = None
+    tower: Literal["both", "query"] = "both"
 
     def __post_init__(self) -> None:
         super().__post_init__()
