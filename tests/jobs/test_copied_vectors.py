@@ -1,5 +1,6 @@
 """Vectors that are beside a folder are copied where they are those that the encoder would give, and whole."""
 
+import shutil
 from dataclasses import replace
 
 import msgspec
@@ -47,7 +48,7 @@ def of_a_later_version(made):
 
 
 def without_owners(made):
-    (made / "owners.bin").unlink()
+    (made / "owners.bin").unlink(missing_ok=True)
 
 
 def with_another_number(made):
@@ -72,6 +73,13 @@ def test_vectors_that_are_not_whole_are_made_instead(made, harm):
     assert copy_of_alike(TAUGHT, new, JOB) is None
     assert not new.exists()
     encode(TAUGHT, DOCUMENTS, new, JOB).verify()
+
+
+def test_vectors_whose_files_go_while_they_are_copied_are_made_instead(made, monkeypatch):
+    plain = shutil.copyfile
+    monkeypatch.setattr(shutil, "copyfile", lambda *paths: (without_owners(made), plain(*paths)))
+    assert copy_of_alike(TAUGHT, made.with_name("new"), JOB) is None
+    assert sorted(path.name for path in made.parent.iterdir()) == ["made"]
 
 
 def test_damaged_ones_do_not_hide_others(made):

@@ -176,10 +176,11 @@ class EncodeWorker:
         options = EncodeOptions(
             count, self._index.fingerprint, splitter, dtype=job.dtype or "float32", overwrite=self._overwrite
         )
-        encoder, alike = as_encoder(self._ranker, job.ranker), None
+        encoder, stored = as_encoder(self._ranker, job.ranker), None
         if folder.parent.parent == self._index.path:  # a shard's folder has no vectors beside it
-            alike = copy_of_alike(encoder, folder, options)
-        stored = alike if alike is not None else encode(encoder, documents, folder, options, progress)
+            stored = copy_of_alike(encoder, folder, options)
+        if stored is None:
+            stored = encode(encoder, documents, folder, job=options, progress=progress)
         self.vectors = stored
         return CommandResult(*vectors_facts(stored))
 
@@ -244,8 +245,11 @@ def _copy(vectors: Vectors, encoder: str, folder: Path) -> None:
     state = msgspec.structs.replace(vectors.state, encoder=encoder)
     with replacing_folder(folder, lambda _: ()) as temporary:
         temporary.mkdir()
-        for name in state.sizes():
-            shutil.copyfile(vectors.folder / name, temporary / name)
+        try:
+            for name in state.sizes():
+                shutil.copyfile(vectors.folder / name, temporary / name)
+        except FileNotFoundError:
+            raise BadIndex(f"{vectors.folder}: is written to by another process") from None
         Vectors(temporary, state).verify()
         save_state(state, temporary / MANIFEST)
     say(f"vectors of documents copied from {vectors.folder}: only queries are encoded otherwise")

@@ -139,19 +139,14 @@ class BiEncoder(DualEncoder):
 
     def learn(self, tower: Tower) -> None:
         """Let both sides learn, or only the encoder of queries: its own, or a copy of that of passages."""
-        passages = nn.ModuleList([self.network, self.dense])
-        if tower == "both":
-            if self._fixed is not None:
-                passages.requires_grad_(True)
-            self._fixed = None
-            return
-        own = self.asked or self
-        if own.network is self.network:
+        alone, own = tower == "query", self.asked or self
+        if alone and own.network is self.network:
             network, dense = copy.deepcopy((own.network, own.dense))
             self.asked = BiEncoder(network, dense, self._tokenizer, own.policy, config=self._config)
             self.policy = {**self.policy, "query": {**own.policy, "shared": False}}
-        passages.requires_grad_(False)
-        self._fixed = {}
+        if alone or self._fixed is not None:
+            nn.ModuleList([self.network, self.dense]).requires_grad_(not alone)
+        self._fixed = {} if alone else None
 
     def without_queries(self) -> BiEncoder:
         """Return what encodes passages, for queries too; itself where that is so already."""
