@@ -14,6 +14,7 @@ from rankhouse.models.dual_encoder import OnceScorer
 from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.sentence_transformers import read_settings
 from rankhouse.models.transformer_encoders import VectorScorer
+from rankhouse.nn.machine import Compute
 
 TEXTS = ["", " ", "storm", "x" * 3000, "grain prices rose " * 60, "naïve 東京 😀"]
 
@@ -79,8 +80,8 @@ def test_queries_learn_alone_beside_vectors_of_passages_that_stay(
     name = before.fingerprint
     assert before.passage_fingerprint == name
     passages, scores = before.encode_passages(TEXTS), before.score(pairs)
-    model.learn_queries()
-    model.learn_queries()  # a second time nothing changes
+    model.learn("query")
+    model.learn("query")  # a second time nothing changes
     batch = model.encode(pairs)
     given = model(batch)
     np.testing.assert_allclose(given.detach(), scores, atol=1e-4)
@@ -96,13 +97,16 @@ def test_queries_learn_alone_beside_vectors_of_passages_that_stay(
     again = bundle.open_ranker(str(tmp_path / "made"), fp32)
     np.testing.assert_allclose(again.score(pairs), ranker.score(pairs), atol=1e-5)
     assert again.passage_fingerprint == name
+    model.learn("both")
+    model(batch).square().sum().backward()
+    assert any(one.grad is not None for one in model.network.parameters())
 
 
 def test_vectors_of_passages_that_stay_are_computed_once(checkpoint, monkeypatch):
     model, computed = open_biencoder(checkpoint("sentences")), []
     plain = VectorScorer.__call__
     monkeypatch.setattr(VectorScorer, "__call__", lambda s, b: (computed.append(len(b)), plain(s, b))[1])
-    model.learn_queries()
+    model.learn("query")
     read = [model.encode_passages(texts) for texts in (["a", "storm", "a"], ["storm", "grain"])]
     first, second = map(model.passage_vectors, read)
     assert computed == [2, 1]
@@ -115,6 +119,8 @@ def test_vectors_of_passages_that_stay_are_computed_once(checkpoint, monkeypatch
     model.passage_vectors(model.encode_passages(["new"]))
     model.passage_vectors(read[1])
     assert computed[2:] == [2, 1, 2]
+    assert model.passage_vectors(model.encode_passages([])).shape == (0, 32)
+    assert {len(key) for key in model.vector_scorer(Compute())._known} == {16}  # however long the texts
 
 
 def test_comparing_all_is_comparing_each():

@@ -241,6 +241,18 @@ def test_a_modernbert_that_was_published_without_its_head_gets_a_new_one(pairs, 
     assert np.ptp(NeuralRanker(open_crossencoder(folder, new_head=1), fp32).score(pairs)) > 1e-3
 
 
+def test_a_decoder_that_reads_pairs_with_marks_is_a_classifier(pairs, fp32, tmp_path):
+    from transformers import BioGptConfig, BioGptForSequenceClassification
+
+    sizes = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
+    config = BioGptConfig(vocab_size=271, max_position_embeddings=64, num_labels=1, pad_token_id=0, **sizes)
+    torch.manual_seed(0)
+    BioGptForSequenceClassification(config).save_pretrained(tmp_path)
+    with_bert_vocabulary(tmp_path)
+    scores = NeuralRanker(open_crossencoder(str(tmp_path)), fp32).score(pairs)
+    np.testing.assert_allclose(scores, alone_in_transformers(tmp_path, pairs)[:, 0], atol=1e-5)
+
+
 def test_three_classes_are_refused(checkpoint):
     with pytest.raises(BadModel, match="3 classes"):
         open_crossencoder(checkpoint("bert_three"))

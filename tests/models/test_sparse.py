@@ -106,6 +106,14 @@ def test_every_pooling_and_a_table_for_queries(pooling, activation, table, maske
         equals_the_library(str(tmp_path / "back"), fp32, open_sparse(str(tmp_path / "back")))
 
 
+def test_the_side_of_queries_does_not_learn_alone(masked):
+    model = open_sparse(masked("BertForMaskedLM"))
+    model.learn("both")
+    with pytest.raises(WrongUse, match=r'tower="query": a sparse has no encoder of queries alone'):
+        model.learn("query")
+    assert model.asked is None
+
+
 def test_a_table_reads_its_own_length_and_no_other_vocabulary(masked, fp32, tmp_path):
     folder = tiny.splade(masked("BertForMaskedLM"), tmp_path / "splade", table=True)
     assert "table_length" not in open_sparse(folder).policy  # as in older bundles: the fingerprint is theirs

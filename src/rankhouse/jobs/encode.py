@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
+import msgspec
+
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Document, Storage, TextEncoder
-from rankhouse.core.progress import Progress
+from rankhouse.core.errors import BadIndex, WrongUse
+from rankhouse.core.nouns import Document, Encoder, Storage, TextEncoder, TwoTowers
+from rankhouse.core.progress import Progress, say
 from rankhouse.index.append_log import merge_logs
-from rankhouse.index.append_state import MANIFEST
-from rankhouse.index.dense.vectors import (
-    VECTORS,
-    EncodeOptions,
-    Vectors,
-    copy_of_alike,
-    encode,
-    vectors_folder,
-)
+from rankhouse.index.append_state import MANIFEST, save_state
+from rankhouse.index.dense.vectors import VECTORS, EncodeOptions, Vectors, encode, vectors_folder
 from rankhouse.index.impacts.encode import complete, encode_impacts
 from rankhouse.index.impacts.impacts import IMPACTS, Impacts, Weigher, impacts_folder
 from rankhouse.index.index import Index
 from rankhouse.index.precomputed.read import PASSAGES, STORED, PrecomputedPassages
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
+from rankhouse.io.outputs import only_writer, replacing_folder
 from rankhouse.jobs.jobs import MergeOptions, Survey, computed_by, identity_of
 from rankhouse.jobs.shards import Found, Shard, ShardFolder
 from rankhouse.page.tables import CommandResult
@@ -178,10 +176,11 @@ class EncodeWorker:
         options = EncodeOptions(
             count, self._index.fingerprint, splitter, dtype=job.dtype or "float32", overwrite=self._overwrite
         )
-        encoder, alike = as_encoder(self._ranker, job.ranker), None
+        encoder, stored = as_encoder(self._ranker, job.ranker), None
         if folder.parent.parent == self._index.path:  # a shard's folder has no vectors beside it
-            alike = copy_of_alike(encoder, folder, options)
-        stored = alike or encode(encoder, documents, folder, job=options, progress=progress)
+            stored = copy_of_alike(encoder, folder, options)
+        if stored is None:
+            stored = encode(encoder, documents, folder, job=options, progress=progress)
         self.vectors = stored
         return CommandResult(*vectors_facts(stored))
 
@@ -215,6 +214,45 @@ class EncodeWorker:
         )
         stored = precompute(maker, documents, parent, job=options, progress=progress)
         return CommandResult(*passages_facts(stored), warnings=losses(stored, ranker.max_length))
+
+
+def copy_of_alike(encoder: Encoder, folder: Path, job: EncodeOptions) -> Vectors | None:
+    """Copy the vectors beside a folder that this encoder would give the documents: nothing is encoded.
+
+    So an encoder of which only the queries' side was trained has its vectors at once.
+
+    Returns:
+        None where the folder holds something already, or nothing alike and whole is beside it.
+    """
+    if not isinstance(encoder, TwoTowers):
+        return None
+    wanted = encoder.passage_fingerprint, encoder.similarity, job.dtype, job.way, job.collection
+    with only_writer(folder):
+        if folder.exists() and any(folder.iterdir()):
+            return None
+        for manifest in sorted(folder.parent.glob(f"[!.]*/{MANIFEST}")):
+            with suppress(BadIndex):  # damaged, newer, or written to just now: no neighbour to copy
+                state = VECTORS.load(manifest)
+                made = state.encoder, state.similarity, state.dtype, state.policy, state.collection
+                if made == wanted:
+                    _copy(Vectors.open(manifest.parent), encoder.fingerprint, folder)
+                    return Vectors.open(folder)
+    return None
+
+
+def _copy(vectors: Vectors, encoder: str, folder: Path) -> None:
+    """Copy vectors into a folder as those of another encoder; BadIndex where they are damaged."""
+    state = msgspec.structs.replace(vectors.state, encoder=encoder)
+    with replacing_folder(folder, lambda _: ()) as temporary:
+        temporary.mkdir()
+        try:
+            for name in state.sizes():
+                shutil.copyfile(vectors.folder / name, temporary / name)
+        except FileNotFoundError:
+            raise BadIndex(f"{vectors.folder}: is written to by another process") from None
+        Vectors(temporary, state).verify()
+        save_state(state, temporary / MANIFEST)
+    say(f"vectors of documents copied from {vectors.folder}: only queries are encoded otherwise")
 
 
 def vectors_facts(stored: Vectors) -> tuple[dict[str, Any], str]:

@@ -32,7 +32,7 @@ from rankhouse.models.checkpoint import (
     read_config,
 )
 from rankhouse.models.checkpoint_kinds import is_chain, require
-from rankhouse.models.contract import Objective
+from rankhouse.models.contract import Objective, Tower
 from rankhouse.models.dual_encoder import DualBatch, DualEncoder, OnceScorer, also_right, distinct
 from rankhouse.models.sentence_transformers import (
     EncoderSettings,
@@ -137,15 +137,16 @@ class BiEncoder(DualEncoder):
         """Return what encodes texts of a side, "query" or "passage"."""
         return self.asked if name == "query" and self.asked is not None else self
 
-    def learn_queries(self) -> None:
-        """Let only the encoder of queries learn: its own, or a copy of that of passages, which stays."""
-        own = self.asked or self
-        if own.network is self.network:
+    def learn(self, tower: Tower) -> None:
+        """Let both sides learn, or only the encoder of queries: its own, or a copy of that of passages."""
+        alone, own = tower == "query", self.asked or self
+        if alone and own.network is self.network:
             network, dense = copy.deepcopy((own.network, own.dense))
             self.asked = BiEncoder(network, dense, self._tokenizer, own.policy, config=self._config)
             self.policy = {**self.policy, "query": {**own.policy, "shared": False}}
-        nn.ModuleList([self.network, self.dense]).requires_grad_(False)
-        self._fixed = {}
+        if alone or self._fixed is not None:
+            nn.ModuleList([self.network, self.dense]).requires_grad_(not alone)
+        self._fixed = {} if alone else None
 
     def without_queries(self) -> BiEncoder:
         """Return what encodes passages, for queries too; itself where that is so already."""

@@ -61,7 +61,9 @@ _OWN_TYPES = frozenset(
 )  # their auto_map computes what transformers does
 _DECODERS = ("qwen", "gemma", "llama", "mistral", "mixtral", "phi", "gpt", "olmo", "falcon", "opt", "bloom")
 _BOTH_WAYS = frozenset({"xlnet", "bert-generation"})  # tokens read those behind them, too
-_READS_PAIRS = ("modernbert-decoder", "ModernBertDecoderForSequenceClassification")  # with marks, as encoders
+_READS_PAIRS = frozenset(  # with marks between the two, as encoders do
+    {"ModernBertDecoderForSequenceClassification", "BioGptForSequenceClassification"}
+)
 _MODULES = {  # class of a sentence-transformers module -> kind; the first that is found decides
     "SpladePooling": "sparse",
     "MLMTransformer": "sparse",
@@ -205,7 +207,7 @@ def _is_decoder(model_type: str, names: Sequence[str]) -> bool:
     """Return whether each token of a type of network reads only those before it."""
     from transformers.models.auto import modeling_auto as known  # noqa: PLC0415  # slow to import
 
-    if model_type in _BOTH_WAYS or (model_type, *names) == _READS_PAIRS:
+    if model_type in _BOTH_WAYS or not _READS_PAIRS.isdisjoint(names):
         return False
     predicts = model_type in known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     masked = model_type in known.MODEL_FOR_MASKED_LM_MAPPING_NAMES

@@ -118,12 +118,20 @@ class TemperedModel(Protocol):
     temperature: float
 
 
+Tower = Literal["both", "query"]
+"""Which encoders of a model of two learn."""
+
+
 @runtime_checkable
 class TowerModel(Protocol):
     """A model with an encoder of queries that may learn apart from that of passages (bi-encoders)."""
 
-    def learn_queries(self) -> None:
-        """Let only the encoder of queries learn; given again, nothing changes."""
+    def learn(self, tower: Tower) -> None:
+        """Let both encoders learn, or only that of queries; given again, nothing changes.
+
+        Raises:
+            WrongUse: That of queries cannot learn alone.
+        """
         ...
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import accumulate
 from typing import Any, Final
 
@@ -148,7 +149,8 @@ class DualEncoder(CheckpointModel):
 class OnceScorer(VectorScorer):
     """Computes the vector of a text once and keeps it, for a network that does not change."""
 
-    _most: Final = 256 * 2**20  # bytes of vectors; beyond that it begins again
+    _most: Final = 256 * 2**20  # bytes of vectors and of what finds them; beyond that it begins again
+    _beside: Final = 256  # bytes of a digest, of a row as an object, and of its place in the table
 
     def __init__(self, base: nn.Module, pooling: str, finish: Finish, compute: Compute) -> None:
         super().__init__(base, pooling, finish, compute)
@@ -156,8 +158,10 @@ class OnceScorer(VectorScorer):
 
     def __call__(self, batch: Packed) -> Tensor:
         """Return the vectors of n texts, without gradients: (n, d)."""
+        if not len(batch):
+            return super().__call__(batch)
         rows = torch.split(batch.ids.values.cpu(), batch.lengths.tolist())
-        names = [row.numpy().tobytes() for row in rows]
+        names = [blake2b(row.numpy().tobytes(), digest_size=16).digest() for row in rows]
         known = {name: self._known[name] for name in names if name in self._known}
         missing = {name: place for place, name in enumerate(names) if name not in known}
         if missing:
@@ -165,7 +169,7 @@ class OnceScorer(VectorScorer):
             with torch.no_grad(), torch.autocast(self._device.type, enabled=False):
                 fresh = super().__call__(batch.take(places)).float().cpu().numpy()
             known |= dict(zip(missing, fresh, strict=True))
-            if len(self._known) * fresh[0].nbytes > self._most:
+            if len(self._known) * (fresh[0].nbytes + self._beside) > self._most:
                 self._known.clear()
             self._known |= known
         return torch.from_numpy(np.stack([known[name] for name in names])).to(self._device)

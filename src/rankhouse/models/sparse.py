@@ -38,6 +38,7 @@ from rankhouse.models.checkpoint_kinds import (
     modules_of,
     require,
 )
+from rankhouse.models.contract import Tower
 from rankhouse.models.pair_encoding import Layout, TextReader
 from rankhouse.models.sentence_transformers import module_weights, read_transformer
 from rankhouse.models.text_ids import TextIds
@@ -95,6 +96,17 @@ class SparseEncoder(BiEncoder):
     def token(self, number: int) -> str:
         """Return a word of the vocabulary as it is written there."""
         return self._tokenizer.id_to_token(number) or f"[{number}]"
+
+    def learn(self, tower: Tower) -> None:
+        """Let all learn; WrongUse for queries alone: their network is that of passages."""
+        if tower == "query":
+            table = (
+                "" if self.table is None else '; so that its table alone learns, say  rates={"network": 0}'
+            )
+            raise WrongUse(
+                'tower="query": a sparse has no encoder of queries alone; leave it out, or train a '
+                f"biencoder{table}"
+            )
 
     def encode_queries(self, texts: Sequence[str]) -> Packed:
         """Turn n queries into ids, prompt before them; without the model's own tokens for a table."""

@@ -305,13 +305,13 @@ def prepare(model: Model[Any], settings: Settings) -> None:
                 f"temperature={settings.temperature}: the loss of a {model.family} has none; leave it out"
             )
         model.temperature = settings.temperature
-    if settings.tower == "query":
-        if not isinstance(model, TowerModel):
-            raise WrongUse(
-                f'tower="query": a {model.family} has no encoder of queries alone; leave it out, or train a '
-                "biencoder"
-            )
-        model.learn_queries()
+    if isinstance(model, TowerModel):
+        model.learn(settings.tower)
+    elif settings.tower == "query":
+        raise WrongUse(
+            f'tower="query": a {model.family} has no encoder of queries alone; leave it out, or train a '
+            "biencoder"
+        )
 
 
 def fit(

@@ -19,7 +19,6 @@ added to an index are encoded alike: only they are.
 
 from __future__ import annotations
 
-import shutil
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -33,8 +32,8 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadModel, WrongUse, warn
 from rankhouse.core.notation import choose
-from rankhouse.core.nouns import Document, Encoder, FloatArray, TwoTowers
-from rankhouse.core.progress import Progress, say
+from rankhouse.core.nouns import Document, Encoder, FloatArray
+from rankhouse.core.progress import Progress
 from rankhouse.index.append_log import (
     AppendLog,
     DocumentChunk,
@@ -43,18 +42,10 @@ from rankhouse.index.append_log import (
     begin,
     finish,
 )
-from rankhouse.index.append_state import (
-    MANIFEST,
-    Encoded,
-    EncodedState,
-    LogKind,
-    OffsetColumn,
-    encoded_folder,
-    save_state,
-)
+from rankhouse.index.append_state import Encoded, EncodedState, LogKind, OffsetColumn, encoded_folder
 from rankhouse.index.lexical.store import Strings
 from rankhouse.io.checksums import CheckedArray
-from rankhouse.io.outputs import only_writer, replacing_folder
+from rankhouse.io.outputs import only_writer
 from rankhouse.text.split import Split, Whole
 
 FORMAT: Final = "rankhouse-vectors"
@@ -289,31 +280,6 @@ def encode(
             "and dense search never finds them"
         )
     return Vectors.open(folder)
-
-
-def copy_of_alike(encoder: Encoder, folder: Path, job: EncodeOptions) -> Vectors | None:
-    """Copy the vectors beside a folder that this encoder would give the documents: nothing is encoded.
-
-    So an encoder of which only the queries' side was trained has its vectors at once.
-
-    Returns:
-        None where the folder holds something already, or nothing alike is beside it.
-    """
-    if not isinstance(encoder, TwoTowers) or VECTORS.begun(folder) is not None:
-        return None
-    wanted = encoder.passage_fingerprint, encoder.similarity, job.dtype, job.way, job.collection
-    for manifest in sorted(folder.parent.glob(f"*/{MANIFEST}")):
-        state = VECTORS.load(manifest)
-        if (state.encoder, state.similarity, state.dtype, state.policy, state.collection) != wanted:
-            continue
-        with only_writer(folder), replacing_folder(folder, lambda _: ()) as temporary:
-            temporary.mkdir()
-            for name in state.sizes():
-                shutil.copyfile(manifest.parent / name, temporary / name)
-            save_state(msgspec.structs.replace(state, encoder=encoder.fingerprint), temporary / MANIFEST)
-        say(f"vectors of documents copied from {manifest.parent}: only queries are encoded otherwise")
-        return Vectors.open(folder)
-    return None
 
 
 def _add(files: AppendLog[VectorsState], chunk: DocumentChunk, vectors: FloatArray) -> None:
