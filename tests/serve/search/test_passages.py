@@ -70,6 +70,20 @@ def test_the_snippet_is_the_passage_of_the_nearest_vector(service, rankers, syst
     assert whole == Words(20).spans(document)
 
 
+def test_a_question_is_encoded_once_for_documents_and_passages(service, monkeypatch):
+    served, texts = service.catalogue.ranker("bi"), []
+    encode = served.encode
+
+    def counted(some, side, deadline):
+        texts.extend(some)
+        return encode(some, side, deadline)
+
+    monkeypatch.setattr(served, "encode", counted)
+    for _ in range(2):
+        search(service.catalogue, SearchBody(query="asked for the first time", system="dense", k=10))
+    assert texts.count("asked for the first time") == 1
+
+
 def test_as_many_passages_as_there_are_documents(service):
     _, documents, seen = found(service, "dense", k=5)
     firsts = sum(bool(one.spans) for one in seen)

@@ -26,7 +26,7 @@ from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.text_ids import TextIds
 from rankhouse.ranking.pool import POOLS, Pool
 from rankhouse.serve.engine.jobs import ModelWork, Numbers, WorkResult
-from rankhouse.serve.engine.waiting import ENDLESS, Deadline, then, waited
+from rankhouse.serve.engine.waiting import ENDLESS, Deadline, Recent, then, waited
 from rankhouse.serve.engine.worker import ModelWorker
 from rankhouse.serve.errors import NotThisModel
 from rankhouse.systems.rankers import ComputeOptions, as_weigher, open_ranker, use_of
@@ -40,6 +40,7 @@ Side = Literal["query", "passage"]
 
 _CHARACTERS = 4  # of a token, about
 _REMEMBERED = 16 * 2**20  # bytes of texts and their ids
+_ASKED: Final = 256  # queries whose vectors are kept: a search asks for passages after documents
 _LONGEST = 32  # of a token with the white space before it, nearly always
 _LOWEST: Final = {"probability": 0.0}
 
@@ -70,6 +71,7 @@ class ServedRanker:
             )
             self._texts = {"query": asked, "passage": texts}
         self.works: Final = {work.name: work for work in (self._pairs, *self._texts.values())}
+        self.asked: Recent[str, FloatArray] = Recent(_ASKED)
         if self.text_ids is not None:
             self.text_ids.room = _REMEMBERED
 
@@ -215,7 +217,12 @@ class BlockingRanker:
 
     def encode_queries(self, texts: Sequence[str]) -> FloatArray:
         """Encode n queries: (n, d) float32; zeros for what the encoder cannot read."""
-        return self._encode(texts, "query")
+        if len(texts) != 1:
+            return self._encode(texts, "query")
+        if (known := self._served.asked.get(texts[0])) is None:
+            known = self._encode(texts, "query")
+            self._served.asked.put(texts[0], known)
+        return known.copy()
 
     def encode_passages(self, texts: Sequence[str]) -> FloatArray:
         """Encode n passages: (n, d) float32; zeros for what the encoder cannot read."""

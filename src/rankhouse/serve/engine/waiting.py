@@ -1,15 +1,21 @@
-"""How long a request may take, and results that are waited for."""
+"""How long a request may take, results that are waited for, and those kept for the next request."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from contextlib import suppress
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+
+from cachetools import LRUCache
 
 from rankhouse.serve.errors import DeadlinePassed
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Deadline(NamedTuple):
@@ -75,3 +81,21 @@ def then(future: Future[Any], change: Callable[[Any], T]) -> Future[T]:
     changed.add_done_callback(lambda one: future.cancel() if one.cancelled() else None)
     future.add_done_callback(pass_on)
     return changed
+
+
+class Recent(Generic[K, V]):
+    """So many values by key, or values of that size, those used last; safe in many threads."""
+
+    def __init__(self, most: int, size: Callable[[V], float] | None = None) -> None:
+        self._lock = threading.Lock()
+        self._kept: LRUCache[K, V] = LRUCache(most, size)
+
+    def get(self, key: K) -> V | None:
+        """Return a value; None where it is not among the latest."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """Keep a value for a while; not one that is larger than all may be."""
+        with self._lock, suppress(ValueError):
+            self._kept[key] = value

@@ -18,7 +18,7 @@ from rankhouse.core.nouns import Document, Marks, Query
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.sampling import order
 from rankhouse.serve.contracts.requests import ANYBODY, caller_of, deadline_of
-from rankhouse.serve.engine.waiting import Deadline
+from rankhouse.serve.engine.waiting import Deadline, Recent
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.log import JudgementEntry
 from rankhouse.serve.judging.store import LONGEST_NAME, JudgementStore
@@ -27,7 +27,7 @@ from rankhouse.serve.page.document import ShownSection, sections
 from rankhouse.serve.page.extract import block_end, block_start, form_of
 from rankhouse.serve.page.render import Line, address, page, parameters, wants_html
 from rankhouse.serve.search.answer import search
-from rankhouse.serve.search.catalogue import Catalogue, Recent
+from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.passages import PassageFinder
 from rankhouse.serve.search.shapes import SearchBody
 from rankhouse.serve.search.systems import NamedSystem

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import numpy as np
 from cachetools import LRUCache
@@ -31,6 +31,7 @@ from rankhouse.index.precomputed.read import PrecomputedScorer
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher, ShardedSearcher, open_vectors
 from rankhouse.jobs.shards import refuse_incomplete
+from rankhouse.serve.engine.waiting import Recent
 from rankhouse.serve.errors import UnknownName
 from rankhouse.serve.search.systems import NamedSystem, asked_system, of_content, usual_systems, with_words
 from rankhouse.systems.execution import costly, open_index
@@ -62,24 +63,6 @@ _SPLITS = 64
 
 ReadBy = tuple[Reranked, str, str]
 """What a ranker's order depends on besides the index: its fingerprint and the question."""
-
-
-class Recent(Generic[K, V]):
-    """So many values by key, or values of that size, those used last; safe in many threads."""
-
-    def __init__(self, most: int, size: Callable[[V], float] | None = None) -> None:
-        self._lock = threading.Lock()
-        self._kept: LRUCache[K, V] = LRUCache(most, size)
-
-    def get(self, key: K) -> V | None:
-        """Return a value; None where it is not among the latest."""
-        with self._lock:
-            return self._kept.get(key)
-
-    def put(self, key: K, value: V) -> None:
-        """Keep a value for a while; not one that is larger than all may be."""
-        with self._lock, suppress(ValueError):
-            self._kept[key] = value
 
 
 class IndexView:
