@@ -12,6 +12,7 @@ from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.errors import DeadlinePassed, UnknownName
 from rankhouse.serve.page.document import lines_of
+from rankhouse.serve.page.why import called, in_words
 from rankhouse.serve.search.answer import search
 from rankhouse.serve.search.documents import passages_with_scores, read_document
 from rankhouse.serve.search.shapes import ExplainBody, SearchBody
@@ -121,6 +122,17 @@ def test_why_is_what_the_command_says(service, world, system):
     assert [part.value for part in told.parts] == [part.value for part in offline.parts]
     assert told.first.cost == offline.first.cost
     assert math.isclose(math.fsum(p.value for p in told.parts) + told.gap, told.score, abs_tol=1e-5)
+
+
+def test_the_page_calls_the_runs_of_a_hybrid_words_and_meaning(service):
+    doc_id = first(service, "hybrid")
+    told = explain(service.catalogue, ExplainBody(query=ASKED, document=doc_id, system="hybrid"))
+    said = called(told.sentence(), in_words([told]))
+    assert "its words" in said
+    assert "its meaning" in said
+    assert "dense(" not in said
+    words = explain(service.catalogue, ExplainBody(query=ASKED, document=doc_id, system="bm25"))
+    assert in_words([words]) == {}
 
 
 def test_parts_sum_to_the_score_that_the_search_shows(service):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote
@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document
-from rankhouse.explanation.answer import Explanation
+from rankhouse.explanation.answer import Explanation, Part
 from rankhouse.explanation.contrast import Answer, Contrast, Movement
 from rankhouse.explanation.lexical import METHOD as WORDS
 from rankhouse.explanation.report import ShownText, ShownWord, View, content_of
@@ -85,6 +85,7 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
         content["title"] = f"Why this order: {wanted.system}"
     read = {one.document.id: one.document for one in reasons}
     content["sections"] = [(heading, with_lines(seen, read)) for heading, seen in content["sections"]]
+    content["sentence"] = called(content["sentence"], in_words(_told(answer)))
     if service.contents is not None:
         told = [*(one.doc_id for one in _told(answer)), *asked.rival]
         told.sort(key=len, reverse=True)  # some begin others
@@ -153,14 +154,25 @@ def standing(one: Explanation) -> str:
     """Say in words what a fusion ranks a document for: "1st for its words, 3rd for its meaning"."""
     said = []
     for part in one.parts if one.method == _FUSED else ():
-        method = part.why.method if part.why else ""
-        what = "meaning" if method == _NEAREST else "words" if method == WORDS else ""
+        what = _kind(part)
         if part.facts.get("rank"):
             what = f"for its {what}" if what else f"in {part.name}"
             said.append(f"{ordinal(int(part.facts['rank']))} {what}")
         elif part.facts.get("weight"):
             said.append(f"not found by {part.name}")
     return ", ".join(said)
+
+
+def _kind(part: Part) -> str:
+    """Return what a run of a fusion ranks for: "meaning", "words", or nothing that is plain."""
+    return {_NEAREST: "meaning", WORDS: "words"}.get(part.why.method if part.why else "", "")
+
+
+def in_words(told: Iterable[Explanation]) -> dict[str, str]:
+    """Return what stands for the runs of a fusion in a sentence, where no two are of one kind."""
+    kinds = {part.name: _kind(part) for one in told if one.method == _FUSED for part in one.parts}
+    times = Counter(kinds.values())
+    return {name: f"its {kind}" for name, kind in kinds.items() if kind and times[kind] == 1}
 
 
 def with_lines(shown: View, documents: Mapping[str, Document]) -> View:
