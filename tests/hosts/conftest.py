@@ -22,6 +22,15 @@ def lazy_imports(monkeypatch):
 
 
 @pytest.fixture
+def in_fp32(monkeypatch):
+    """As other libraries do, score in fp32 where the processor would take bf16, here and in commands."""
+    machine = pytest.importorskip("rankhouse.nn.machine")
+    if machine.has_bf16():
+        monkeypatch.setattr(machine, "has_bf16", lambda: False)
+        monkeypatch.setenv("RANKHOUSE_CPU", "avx2")
+
+
+@pytest.fixture
 def folder(tmp_path, monkeypatch, bert):
     """A folder with notes.jsonl, queries.jsonl, notes.index and ranker, in which the test runs."""
     monkeypatch.chdir(tmp_path)

@@ -18,7 +18,7 @@ import rankhouse as rh  # noqa: E402
 from rankhouse.hosts.model_card import ModelCard  # noqa: E402
 from rankhouse.hosts.sentence_transformers import save  # noqa: E402
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_fp32")]
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PAIRS = [(query, text) for query in QUERIES.values() for text in TEXTS.values()]

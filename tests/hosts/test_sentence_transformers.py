@@ -23,6 +23,7 @@ from rankhouse.hosts.sentence_transformers import CrossEncoder, save  # noqa: E4
 
 pytestmark = [
     pytest.mark.outside,
+    pytest.mark.usefixtures("in_fp32"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
 

@@ -67,6 +67,7 @@ class Client:
 @contextmanager
 def _running(service):
     from rankhouse.serve.host import serving
+    from rankhouse.serve.host.service import Phase
 
     listener = serving.bind(service.options.host, service.options.port)
     server = serving.Server(service)
@@ -75,7 +76,9 @@ def _running(service):
     client = Client(listener.getsockname()[1])
     try:
         ends = time.monotonic() + 120
-        while not server.started and time.monotonic() < ends:
+        while (not server.started or service.phase is Phase.STARTING) and time.monotonic() < ends:
+            if server.fault is not None:
+                break
             time.sleep(0.01)
         client.server = server
         yield client
