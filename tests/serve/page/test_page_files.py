@@ -57,6 +57,20 @@ def test_search_by_meaning_does_not_wait_for_a_look_at_the_files(tmp_path, monke
     assert service.standing == FolderProgress()
 
 
+def test_vectors_made_between_two_looks_at_the_progress_are_offered(tmp_path, monkeypatch):
+    """Of two documents they are made in a moment, before and after which the progress reads alike."""
+    offered, looks, polls = [], iter([False, False, True]), iter(range(50))
+    monkeypatch.setattr(host_folder, "_PAUSE", 0.0)
+    monkeypatch.setattr(host_folder, "_is_ready", lambda *_: next(looks))
+    process = SimpleNamespace(poll=lambda: 0 if offered or next(polls, 0) == 49 else None)
+    monkeypatch.setattr(host_folder, "started", lambda *_: process)
+    monkeypatch.setattr(host_folder, "last_words", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    service = SimpleNamespace(standing=FolderProgress(), add_ranker=lambda name, _: offered.append(name))
+    with claimed(tmp_path) as place, pytest.raises(KeyboardInterrupt):
+        host_folder.kept(place, EncoderAtHand("biencoder('x')"))(service)
+    assert offered == ["minilm"]
+
+
 def test_pages_of_systems_whose_encoder_is_awaited_answer_by_words(tmp_path, running):
     (tmp_path / "note.md").write_text("Pilots steer ships.\n")
     with claimed(tmp_path) as place:

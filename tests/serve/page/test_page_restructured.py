@@ -308,3 +308,11 @@ def test_very_deep_and_very_long_texts_are_shown_as_they_are():
     for text in (deep, "word " * 4_000, "- " * 2_000 + "a"):
         html = html_of(text)
         assert html.count("a" if text is deep else "word" if "word" in text else "-") >= 300
+
+
+def test_the_border_of_a_table_that_is_cut_off_is_not_shown():
+    table = "=====  =====\nhorn   depth\n=====  =====\nnorth  4 m\n=====  =====\n"
+    text = f"Ask the keeper for the foghorn.\n\n{table}"
+    span = 0, text.index("=====") + 3
+    blocks = extract(Document("a.rst", text), span, {"foghorn": 1.0}, ANALYZERS["english"]())
+    assert [block.text.strip(" …") for block in blocks] == ["Ask the keeper for the foghorn."]

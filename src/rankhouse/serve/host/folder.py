@@ -79,18 +79,18 @@ def _is_ready(place: Place, at_hand: EncoderAtHand) -> bool:
 
 
 def _changes(place: Place, process: Popen[bytes]) -> Iterator[FolderProgress]:
-    """Yield how far the work is, whenever that is new, until its process ends; bars show it meanwhile."""
-    last: FolderProgress | None = None
+    """Yield how far the work is, again and again, until its process ends; bars show it meanwhile.
+
+    Work of a moment begins and ends between two looks: what it made is there, though nothing seems to be new.
+    """
     while process.poll() is None:
-        now = FolderProgress.load(place.progress)
-        if now != last:
-            yield (last := now)
+        yield (now := FolderProgress.load(place.progress))
         if now.work:
             with progress.shown(now.work, _PARTS, "bytes") as show:
                 while (
                     process.poll() is None and (then := FolderProgress.load(place.progress)).work == now.work
                 ):
                     show(int(then.share * _PARTS), _PARTS)
-                    yield (last := then)
+                    yield then
                     time.sleep(_PAUSE)
         time.sleep(_PAUSE)
