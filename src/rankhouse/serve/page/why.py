@@ -172,7 +172,7 @@ def in_words(told: Iterable[Explanation]) -> dict[str, str]:
     """Return what stands for the runs of a fusion in a sentence, where no two are of one kind."""
     kinds = {part.name: _kind(part) for one in told if one.method == _FUSED for part in one.parts}
     times = Counter(kinds.values())
-    return {name: f"its {kind}" for name, kind in kinds.items() if kind and times[kind] == 1}
+    return {f'"{name}"': f"its {kind}" for name, kind in kinds.items() if kind and times[kind] == 1}
 
 
 def with_lines(shown: View, documents: Mapping[str, Document]) -> View:
