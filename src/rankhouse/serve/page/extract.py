@@ -31,7 +31,6 @@ from rankhouse.text.words import Span
 PIECE: Final = 6_000  # about how many characters of a long text are shown at a time
 Form = Literal["plain", "markdown", "restructured"]
 BLANK_LINE = re.compile(r"\n[ \t]*\n")
-_RULED: Final = frozenset(" \t\n=+-|~")
 _FENCE = re.compile(r"(`{3,}|~{3,})([^\n`]*)$", re.MULTILINE)
 _BEFORE_FENCE: Final = " \t>*+-0123456789.)"  # a code block may be in a list or a quotation
 _BLOCK = re.compile(r"^(?:(?<=\n\n)(?=\S)|(?=[-*+] |\d+[.)] |#{1,6} ))", re.MULTILINE)  # or an item
@@ -89,7 +88,7 @@ def extract(
     parts: list[tuple[str, bool, bool]] = []  # text, whether it is code, and whether it begins within a line
     for block, begin in zip(blocks, begins, strict=False):
         a, b = max(low - begin, 0), min(high - begin, len(block.text))
-        if a < b and not _RULED.issuperset(block.text[a:b]):  # the border of a table that is cut off
+        if a < b and block.text[a:b].strip(" \t\n=+-|~"):  # more than the border of a table that is cut off
             part = block.text[a:b].strip("\n")
             before = block.text[:a] or ("" if begin or is_rendered else document.text[:start])
             within = before[-1:] not in {"", "\n"}
