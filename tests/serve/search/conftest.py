@@ -23,6 +23,7 @@ from rankhouse.core.nouns import Query
 from rankhouse.models import bundle
 from rankhouse.models.tk import TKDesign
 from rankhouse.serve.engine.served import open_served
+from rankhouse.serve.engine.waiting import Recent
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
@@ -148,6 +149,7 @@ def busy():
             begun.set()
             done.wait(600)
 
+        ranker.asked = Recent(256)  # vectors of questions that other tests asked are forgotten
         waiting = ranker.call(wait)
         begun.wait(120)
         try:
