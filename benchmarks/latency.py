@@ -126,7 +126,11 @@ def peers(
     def ct2_int8(s: Setting) -> Peer:
         return ct2_bert(s)
 
-    for make in (*GRAPH_PEERS, ct2_fp32, ct2_int8):
+    all_peers = (*GRAPH_PEERS, ct2_fp32, ct2_int8)
+    names = [make.__name__ for make in all_peers]
+    if unknown := set(wanted).difference(names):
+        raise SystemExit(f"--peers {' '.join(sorted(unknown))}: not known; choose from: {', '.join(names)}")
+    for make in all_peers:
         if wanted and make.__name__ not in wanted:
             continue
         try:

@@ -245,25 +245,30 @@ def test_a_field_at_the_head_of_a_text_is_its_title(tmp_path):
     assert parts(tmp_path / "list.txt")[0].title != "no"
 
 
-def test_a_table_of_a_manual_page_is_its_rows(tmp_path):
-    (tmp_path / "ports.7").write_text(
-        ".TH PORTS 7\n.SH NAME\nports \\- where ships land\n.SH EVENTS\n.TS\ntab(:) allbox;\nc s\nl lx.\n"
-        "Port:Event\n_\nBergen:T{\nA pilot has come.\nT}\nOslo:none\n.TE\nMore: text.\n"
-    )
+@pytest.mark.parametrize(
+    ("table", "lines"),
+    [
+        (  # what only lays out is left out
+            (
+                "tab(:) allbox;\nc s\nl lx.\nPort:Event\n_\nBergen:T{\nA pilot has come.\nT}\nOslo:none\n"
+                ".TE\nMore: text.\n"
+            ),
+            ["Port | Event", "Bergen", "A pilot has come.", "Oslo | none", "More: text."],
+        ),
+        (  # the sign between cells is text in a block, as are rules; "see http | //a" was shown
+            (
+                'tab(:);\nl l. \\" two\nBergen:T{ \nSee http://a: now.\nT}\nT{\nb: c\nT}:T{\nd: e\nT}\n'
+                "Oslo:none\n.TE\n"
+            ),
+            ["Bergen", "See http://a: now.", "b: c", "d: e", "Oslo | none"],
+        ),
+    ],
+)
+def test_a_table_of_a_manual_page_is_its_rows(table, lines, tmp_path):
+    head = ".TH PORTS 7\n.SH NAME\nports \\- where ships land\n.SH EVENTS\n.TS\n"
+    (tmp_path / "ports.7").write_text(head + table)
     [part] = parts(tmp_path / "ports.7")
-    lines = ["EVENTS", "Port | Event", "Bergen", "A pilot has come.", "Oslo | none", "More: text."]
-    assert [line for line in part.text.split("\n") if line] == lines
-
-
-def test_a_block_in_a_table_of_a_manual_page_is_no_row(tmp_path):
-    """The sign between cells is text in a block, as are rules; "see http | //a" was shown."""
-    (tmp_path / "ports.7").write_text(
-        '.TH PORTS 7\n.SH NAME\nports \\- where ships land\n.SH EVENTS\n.TS\ntab(:);\nl l. \\" two\n'
-        "Bergen:T{ \nSee http://a: now.\nT}\nT{\nb: c\nT}:T{\nd: e\nT}\nOslo:none\n.TE\n"
-    )
-    [part] = parts(tmp_path / "ports.7")
-    lines = ["EVENTS", "Bergen", "See http://a: now.", "b: c", "d: e", "Oslo | none"]
-    assert [line for line in part.text.split("\n") if line] == lines
+    assert [line for line in part.text.split("\n") if line] == ["EVENTS", *lines]
 
 
 def test_wrapped_prose_is_no_title(tmp_path):

@@ -133,7 +133,7 @@ def test_settings_left_out_have_their_defaults(tmp_path):
 
 
 def test_a_training_begun_before_a_setting_existed_keeps_its_name(monkeypatch):
-    """The name was noted before there was ``tower``; whoever adds a setting leaves it out at its default."""
+    """The name was noted before there was ``tower``; a new setting belongs in ``_LATER``."""
     monkeypatch.setattr(folder, "fingerprint", lambda model: "m")
     examples = SimpleNamespace(fingerprint="e", score_fingerprint="s")
     noted = "d522ef724f58de7cf542b683d4f8f3f4"

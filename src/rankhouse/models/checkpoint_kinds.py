@@ -205,13 +205,15 @@ def _by_architecture(folder: Path) -> Found:
 
 def _is_decoder(model_type: str, names: Sequence[str]) -> bool:
     """Return whether each token of a type of network reads only those before it."""
-    from transformers.models.auto import modeling_auto as known  # noqa: PLC0415  # slow to import
-
     if model_type in _BOTH_WAYS or not _READS_PAIRS.isdisjoint(names):
         return False
+    if model_type.startswith(_DECODERS):
+        return True
+    from transformers.models.auto import modeling_auto as known  # noqa: PLC0415  # slow to import
+
     predicts = model_type in known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     masked = model_type in known.MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    return model_type.startswith(_DECODERS) or (predicts and not masked)
+    return predicts and not masked
 
 
 LIBRARY_SETTINGS: Final = "config_sentence_transformers.json"

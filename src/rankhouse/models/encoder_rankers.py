@@ -123,7 +123,10 @@ class DenseRanker(NeuralRanker):
     @cached_property
     def passage_fingerprint(self) -> str:
         """Fingerprint of what encodes passages: as if queries had no encoder of their own."""
-        return f"{bundle.fingerprint(self.model.without_queries())}-{self.compute.precision}"
+        alone = self.model.without_queries()
+        if alone is self.model:
+            return self.fingerprint
+        return f"{bundle.fingerprint(alone)}-{self.compute.precision}"
 
     def encode_queries(self, texts: Sequence[str]) -> FloatArray:
         """Encode n queries: (n, d) float32, each independent of the others."""

@@ -110,9 +110,7 @@ def training_name(
 ) -> str:
     """Name a training by all that it starts from."""
     held_out = validation.fingerprint if validation else ""
-    # Trainings that began before there was this setting go on, and are found when they are finished.
-    asked = settings.to_json().decode().replace(',\n  "tower": "both"', "")
-    parts = f"{fingerprint(model)} {examples.fingerprint} {held_out} {asked}"
+    parts = f"{fingerprint(model)} {examples.fingerprint} {held_out} {settings.identity()}"
     if settings.loss or settings.denoise:
         parts += f" {examples.score_fingerprint}"
     return sha256(parts.encode()).hexdigest()[:32]

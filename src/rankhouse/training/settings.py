@@ -36,6 +36,8 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     _ORDER: ClassVar[str] = ""
+    _LATER: ClassVar[frozenset[str]] = frozenset({"tower"})
+    """Settings that came when trainings had names already."""
 
     steps: int = 0
     batch: int = 32
@@ -85,6 +87,15 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def to_json(self) -> bytes:
         """Write as JSON, one setting a line."""
         return msgspec.json.format(msgspec.json.encode(self.to_dict()), indent=2)
+
+    def identity(self) -> str:
+        """Return what they contribute to a training's name: JSON, without later settings at their defaults.
+
+        So trainings that began before there was such a setting go on, and are found when they are finished.
+        """
+        defaults = {one.name: one.default for one in msgspec.structs.fields(self) if one.name in self._LATER}
+        kept = {name: value for name, value in self.to_dict().items() if value != defaults.get(name, ...)}
+        return msgspec.json.format(msgspec.json.encode(kept), indent=2).decode()
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Self:

@@ -292,14 +292,18 @@ def attend_once(queries: Tensor, x: Tensor, ends: Tensor) -> Tensor:
     rows, heads, width = queries.shape
     checked(x, torch.bfloat16, width)
     checked(queries.view(rows * heads, width), torch.bfloat16, width)
-    if len(ends) != rows + 1 or int(ends[-1]) != len(x):
-        raise ValueError(
-            f"{rows} rows of queries, {len(ends) - 1} rows of {int(ends[-1])} tokens in {len(x)}"
-        )
+    _check_rows(queries, ends, x)
     out = torch.empty_like(queries)
     arguments = _AttendOnce(queries=queries, x=x, ends=ends, rows=rows, heads=heads, width=width, out=out)
     machine.call(_infer.attend_once, arguments)
     return out
+
+
+def _check_rows(queries: Tensor, ends: Tensor, tokens: Tensor) -> None:
+    if len(ends) != len(queries) + 1 or int(ends[-1]) != len(tokens):
+        raise ValueError(
+            f"{len(queries)} rows of queries, {len(ends) - 1} rows of {int(ends[-1])} tokens in {len(tokens)}"
+        )
 
 
 class _AttendFirst(NamedTuple):
@@ -327,10 +331,7 @@ def attend_first(queries: Tensor, keys_values: Tensor, ends: Tensor, most: int |
     step = 2 * heads * d
     checked(keys_values, torch.bfloat16, step)
     checked(queries.view(rows * heads, d), torch.bfloat16, d)
-    if len(ends) != rows + 1 or int(ends[-1]) != len(keys_values):
-        raise ValueError(
-            f"{rows} rows of queries, {len(ends) - 1} rows of {int(ends[-1])} in {len(keys_values)} tokens"
-        )
+    _check_rows(queries, ends, keys_values)
     out = torch.empty_like(queries)
     arguments = _AttendFirst(
         queries=queries,

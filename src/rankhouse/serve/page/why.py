@@ -97,7 +97,7 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
 
 
 def _titles(service: ServedCollection, index: str, doc_ids: Sequence[str]) -> dict[str, str]:
-    """Return the titles of files by which people can tell them apart; an id is told from other words."""
+    """Return titles by document, of files whose title is theirs alone and whose id looks like a file's."""
     documents = service.catalogue.view(index).index.documents
     found = documents.fetch([one for one in dict.fromkeys(doc_ids) if one in documents])
     names = {one.id: ", ".join(filter(None, (one.title, place_of(one)))) for one in found if one.title}

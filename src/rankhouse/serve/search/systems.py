@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -59,30 +59,35 @@ def asked_system(text: str) -> NamedSystem:
 
 def with_names(system: System, names: Mapping[str, str]) -> System:
     """Return a system that calls its rankers by other names; one without another name keeps its own."""
-    match system:
-        case Dense() | Sparse():
-            return replace(system, ranker=names.get(system.ranker, system.ranker))
-        case Fused():
-            return replace(system, systems=tuple(with_names(part, names) for part in system.systems))
-        case Cut():
-            return replace(system, of=with_names(system.of, names))
-        case Reranked():
-            spec = str(system.stage.ranker)
-            stage = replace(system.stage, ranker=names[spec]) if spec in names else system.stage
-            return replace(system, of=with_names(system.of, names), stage=stage)
-    return system
+
+    def named(part: System) -> System:
+        match part:
+            case Dense() | Sparse():
+                return replace(part, ranker=names.get(part.ranker, part.ranker))
+            case Reranked() if (spec := str(part.stage.ranker)) in names:
+                return replace(part, stage=replace(part.stage, ranker=names[spec]))
+        return part
+
+    return _mapped(system, named)
 
 
 def with_words(system: System, words: str) -> System:
     """Return a system in which ``bm25``, as a mere name, stands for other words: ``bm25(k1=2, b=1)``."""
+
+    def worded(part: System) -> System:
+        return replace(part, model=words) if isinstance(part, Lexical) and part.model == "bm25" else part
+
+    return _mapped(system, worded)
+
+
+def _mapped(system: System, change: Callable[[System], System]) -> System:
+    """Return a system whose parts, then itself, are changed."""
     match system:
-        case Lexical(model="bm25"):
-            return replace(system, model=words)
         case Fused():
-            return replace(system, systems=tuple(with_words(part, words) for part in system.systems))
+            system = replace(system, systems=tuple(_mapped(part, change) for part in system.systems))
         case Cut() | Reranked():
-            return replace(system, of=with_words(system.of, words))
-    return system
+            system = replace(system, of=_mapped(system.of, change))
+    return change(system)
 
 
 def of_content(words: str) -> str:
