@@ -1,7 +1,10 @@
 """Each package imports only packages of lower layers; the picture in the README is this list."""
 
 import ast
+import re
 from pathlib import Path
+
+import pytest
 
 FLOORS = (
     {"core"},
@@ -54,6 +57,17 @@ def upward_imports() -> set[str]:
 def test_every_package_has_a_floor():
     rooms = {p.name for p in HOUSE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert rooms == set(LEVEL)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+def test_pictures_show_the_layers_as_they_are(page):
+    lines = (HOUSE.parents[1] / page).read_text(encoding="utf-8").splitlines()
+    drawn = [re.fullmatch(r"(?:\| )?(\d)(?:  | \| )(\S.*)", line) for line in lines]
+    names = {int(found[1]): re.split(r" \| |  (?=\S+ \S)", found[2])[0] for found in drawn if found}
+    for level, packages in enumerate(FLOORS):
+        shown = set(re.findall(r"\w+", names[level]))
+        assert packages <= shown, f"{page}: layer {level} is {packages}"
+        assert not shown & (LEVEL.keys() - packages), f"{page}: layer {level} shows others"
 
 
 def test_imports_point_downwards():

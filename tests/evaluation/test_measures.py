@@ -194,7 +194,7 @@ def test_queries_and_judgements_that_never_meet_are_an_error_with_samples_of_bot
 def test_documents_that_never_meet_are_remarked_on():
     scores = evaluate(Run.of([("q1", "D-001", 1.0)]), {"q1": {"d001": 1}}, "AP")
     (remark,) = scores.remarks
-    assert scores.nothing_judged
+    assert scores.mismatch
     assert remark == (
         'none of the documents of the run is in the judgements: in the run there are "D-001", in the '
         'judgements "d001"; do both name documents alike?'

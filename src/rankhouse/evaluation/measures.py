@@ -249,11 +249,6 @@ class Scores:
         return dict(zip(self.query_ids, named, strict=True))
 
     @property
-    def nothing_judged(self) -> bool:
-        """True if not one of the documents in the run was judged."""
-        return bool(self.mismatch)
-
-    @property
     def remarks(self) -> tuple[str, ...]:
         """What a reader of the numbers must know, one sentence each; empty if all is well."""
         sentences = []
