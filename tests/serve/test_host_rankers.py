@@ -64,9 +64,9 @@ def test_a_ranker_that_cannot_be_opened_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("quick", "usual", "told"),
     [
-        (600.0, "ce", "ce ranks by default: it reads 100 documents in "),
-        (1e-9, "bm25", "ce ranks only where it is chosen: it reads 100 documents in "),
-        (0.0, "bm25", "ce ranks only where it is chosen: as --quick 0 says"),
+        (600.0, "ce", "ce ranks by default: it takes "),
+        (1e-9, "bm25", "ce ranks only when it is chosen: it takes "),
+        (0.0, "bm25", "ce ranks only when it is chosen: as --quick 0 says"),
     ],
 )
 def test_a_ranker_that_is_quick_enough_answers_everybody_who_names_no_system(

@@ -205,7 +205,7 @@ def test_a_ranker_that_cannot_read_an_index_is_no_default(world, rankers, tmp_pa
     view = served.view()
     time = reading_time(served, view, served.reading(view), most=600)
     assert not time.is_quick
-    assert time.sentence.startswith("cross ranks only where it is chosen: ")
+    assert time.sentence.startswith("cross ranks only when it is chosen: ")
     assert "texts" in time.sentence
 
 

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from rankhouse.serve.host.settings import ServeOptions
 
 
-_SECONDS = click.FloatRange(0, min_open=True, max=1e6)
+class _Seconds(click.FloatRange):
+    """Seconds; help does not spell out the bounds."""
+
+    def _describe_range(self) -> str:
+        return ""
+
+
+_SECONDS = _Seconds(0, min_open=True, max=1e6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +44,8 @@ class Listening:
     quick: Annotated[
         float,
         Option(
-            "How long a question may take the first ranker, if it is to rank by default; 0 for never.",
-            reader=click.FloatRange(0, max=1e6),
+            "The longest the first ranker may take for a question and still rank by default; 0: never.",
+            reader=_Seconds(0, max=1e6),
             metavar="SECONDS",
         ),
     ] = 1.0
@@ -54,7 +61,7 @@ class ServeChoices(Listening, ComputeOptions):
     rankers: Annotated[
         tuple[str, ...],
         Option(
-            "A ranker or an encoder; of several the first is the default.",
+            "A ranker or an encoder; the first is the default, for searches if it is quick enough.",
             "source",
             flag="--ranker",
             metavar="[NAME=]RANKER",
@@ -214,7 +221,7 @@ class UpChoices(Listening):
     ] = ()
     include: Annotated[tuple[str, ...], Option('Only these files: "*.md", "docs/**".', metavar="GLOB")] = ()
     exclude: Annotated[
-        tuple[str, ...], Option("Not these, besides what .gitignore says.", metavar="GLOB")
+        tuple[str, ...], Option("Not these, in addition to what .gitignore excludes.", metavar="GLOB")
     ] = ()
     largest: Annotated[
         int,
@@ -231,12 +238,12 @@ class UpChoices(Listening):
 
 @verb("up", "rankhouse up ~/notes --open")
 def up_command(*, given: UpChoices) -> None:
-    """Index FOLDER's files, encode them with the encoder at hand, and serve them with a page.
+    """Search the files in FOLDER: index them, encode them with the encoder at hand, serve a page.
 
     Text, Markdown, HTML, code, notebooks, mail, tables, PDF, Office files and EPUB are read; .jsonl, .tsv and
-    TREC files hold many documents. The page is there once the words are indexed; the encoder reads behind
-    it, and files that are new, changed or gone are noticed. Hidden files, links, and what .gitignore names
-    are left out. All state is kept in FOLDER/.rankhouse, so the second time it starts at once.
+    TREC files hold many documents. The page opens as soon as the words are indexed; encoding goes on in the
+    background, and new, changed and deleted files are picked up. Hidden files, links, and what .gitignore
+    names are left out. All state is kept in FOLDER/.rankhouse, so the next start is immediate.
     """
     with needs("serve", "rankhouse up"):
         from rankhouse.serve.folder import prepare

@@ -284,9 +284,8 @@ class ReadingTime(NamedTuple):
             reason = self.fault or "as --quick 0 says"
         else:
             taken = f"more than {2 * self.most:g} s" if self.seconds is None else f"{self.seconds:.2g} s"
-            limit = "within" if self.is_quick else "over"
-            reason = f"it reads {READ} documents in {taken}, {limit} the limit of {self.most:g} s (--quick)"
-        return f"{self.ranker} ranks {'by default' if self.is_quick else 'only where it is chosen'}: {reason}"
+            reason = f"it takes {taken} to read {READ} documents (limit: {self.most:g} s, --quick)"
+        return f"{self.ranker} ranks {'by default' if self.is_quick else 'only when it is chosen'}: {reason}"
 
 
 class Catalogue:
