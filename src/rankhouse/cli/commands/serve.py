@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import click
 
@@ -23,10 +23,15 @@ if TYPE_CHECKING:
 
 
 class _Seconds(click.FloatRange):
-    """Seconds; help does not spell out the bounds."""
+    """Seconds; help does not spell out the bounds, which a refusal does."""
 
     def _describe_range(self) -> str:
         return ""
+
+    def fail(self, message: str, *where: Any) -> NoReturn:  # noqa: ANN401 - as click has it
+        """Refuse a value. Args: as for click."""
+        bounds = f"{'more than ' * self.min_open}{self.min:g} to {self.max:,.0f} seconds"
+        super().fail(message.replace("in the range .", bounds), *where)
 
 
 _SECONDS = _Seconds(0, min_open=True, max=1e6)
