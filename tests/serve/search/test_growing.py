@@ -17,10 +17,10 @@ from rankhouse.index.precomputed.read import PrecomputedScorer
 from rankhouse.io.trec import read_run
 from rankhouse.serve.engine.waiting import ENDLESS
 from rankhouse.serve.errors import UnknownName
-from rankhouse.serve.search import catalogue
+from rankhouse.serve.search import answer, catalogue
 from rankhouse.serve.search.answer import reading_time, search
 from rankhouse.serve.search.catalogue import Catalogue, ReadingTime
-from rankhouse.serve.search.ranking import ServedExecution
+from rankhouse.serve.search.ranking import ServedExecution, rank
 from rankhouse.serve.search.shapes import SearchBody
 
 
@@ -34,8 +34,8 @@ def own(service, world, tmp_path):
 
 def ask(service, query, system):
     """Ids of an answer, and what it warns of."""
-    answer = search(service.catalogue, SearchBody(query=query, system=system, k=100))
-    return [hit.doc_id for hit in answer.hits], answer.warnings
+    found = search(service.catalogue, SearchBody(query=query, system=system, k=100))
+    return [hit.doc_id for hit in found.hits], found.warnings
 
 
 @pytest.mark.slow
@@ -195,6 +195,22 @@ def test_a_ranker_that_is_given_is_the_default_where_it_is_quick(world, rankers)
         assert search(served, asked).system == "cross", "what is asked for is what answers"
     only_words = Catalogue({"harbour": world.index}, {"cross": rankers["cross"]})
     assert only_words.default(only_words.view()).name == "cross"
+
+
+@pytest.mark.parametrize(("enough", "asked"), [(0.0, 1), (600.0, 3)])
+def test_a_slow_ranker_is_asked_once(world, rankers, monkeypatch, enough, asked):
+    """The service is not ready before that; three questions at 40 seconds each were too many."""
+    served, questions = Catalogue({"harbour": world.index}, {"cross": rankers["cross"]}), []
+
+    def counted(*given, **named):
+        questions.append(given[-1].text)
+        return rank(*given, **named)
+
+    monkeypatch.setattr(answer, "_ENOUGH", enough)
+    monkeypatch.setattr(answer, "rank", counted)
+    view = served.view()
+    assert reading_time(served, view, served.reading(view), most=600).is_quick
+    assert len(questions) == len(set(questions)) == asked
 
 
 def test_a_ranker_that_cannot_read_an_index_is_no_default(world, rankers, tmp_path):
