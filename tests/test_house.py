@@ -104,11 +104,13 @@ def test_functions_take_few_parameters():
 # results while one types, words marked in titles and documents.
 # models, index, training, core, jobs: 140 for encoders of queries that learn alone, beside vectors that stay.
 # adaptation: 25 for two thirds of the minutes in steps, and other programs said while it teaches.
+# serve: 139, cli: 28 for a ranker that becomes the default where it reads quickly enough, and markup that is
+# shown as written once rendering it takes too long. io: 10 for scripts that programs packed.
 BUDGETS = {
-    "cli": (4_662, 4_020),
+    "cli": (4_690, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_319, 1_100),
-    "serve": (12_055, 9_110),
+    "serve": (12_194, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
     "jobs adaptation": (3_599, 2_500),
@@ -116,11 +118,11 @@ BUDGETS = {
     "training explanation stores": (12_444, 11_700),
     "index models ranking labels evaluation": (25_460, 19_100),
     "text nn page": (7_446, 6_390),
-    "io": (5_954, 3_300),
+    "io": (5_964, 3_300),
     "core": (2_738, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_211, 66_000
+MOST_ALL, PLANNED_ALL = 85_388, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -167,6 +167,21 @@ def test_what_is_no_text_is_said(tmp_path):
     assert reading.facts["a.txt"] == FileFacts("text", 0, 5, "is no text: it holds zero bytes")
 
 
+@pytest.mark.parametrize("name", ["searchindex.js", "site.min.css.gz", "data.json"])
+def test_what_programs_packed_into_one_line_is_no_text(tmp_path, name):
+    """ "walruses", which no file had, was answered by the search indexes of three manuals."""
+    content = ("Search.setIndex({docs:" + "[1, 2, 3]," * 500 + "})\n").encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    (tmp_path / "written.js").write_text("const docs = [1, 2, 3];\n" * 500)
+    reading = FolderReader(tmp_path)
+    read = [one.id for one in reading.documents(sorted([name, "written.js"]))]
+    if name == "data.json":
+        assert read == ["data.json", "written.js"], "data of one line may be someone's"
+    else:
+        assert read == ["written.js"]
+        assert "is generated or minified (5,0" in reading.faults[0]
+
+
 def test_what_changed_is_noticed_and_nothing_is_done_twice(place, capsys):
     index_folder(place)
     first = Index.open(place.index)

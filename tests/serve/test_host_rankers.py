@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rankhouse.api.index import Index
 from rankhouse.core.errors import RankhouseError
-from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.core.nouns import Document, Pair, Passage, Query
 from rankhouse.serve.host.service import Phase, open_service
 from rankhouse.serve.host.settings import ServeOptions
 from rankhouse.systems.rankers import ComputeOptions
@@ -58,3 +59,35 @@ def test_a_ranker_that_cannot_be_opened_is_said(tmp_path):
         service.warm()
     assert service.phase is Phase.STARTING
     service.close()
+
+
+@pytest.mark.parametrize(
+    ("quick", "usual", "told"),
+    [
+        (600.0, "ce", "ce ranks by default: it takes "),
+        (1e-9, "bm25", "ce ranks only when it is chosen: it takes "),
+        (0.0, "bm25", "ce ranks only when it is chosen: as --quick 0 says"),
+    ],
+)
+def test_a_ranker_that_is_quick_enough_answers_everybody_who_names_no_system(
+    running, tiny, tmp_path, capsys, quick, usual, told
+):
+    documents = [Document(f"d{n}", f"{' '.join(tiny_models.WORDS[n:])} ships") for n in range(20)]
+    Index.build(documents, tmp_path / "index")
+    compute = ComputeOptions("fp32", "cpu", 1)
+    options = ServeOptions({"my": tmp_path / "index"}, {"ce": tiny}, port=0, compute=compute, quick=quick)
+    with running(service := open_service(options)) as client:
+        client.wait(200)
+        assert told in capsys.readouterr().err
+        systems = {one["name"]: one["default"] for one in client.get("/api/systems").json}
+        assert [name for name, is_default in systems.items() if is_default] == [usual]
+        assert client.post("/search", {"query": "ships"}).json["system"] == usual
+        assert client.post("/search", {"query": "ships", "system": "ce"}).json["system"] == "ce"
+        page = client.get("/?query=ships", accept="text/html").body.decode()
+        assert f'<h2 id="system-1">{usual}</h2>' in page
+        assert told.split(":")[0] in page
+        assistant = pytest.importorskip("rankhouse.serve.mcp").search(service.catalogue, "ships")
+        assert assistant.data["system"] == usual
+        assert f"ranked by {usual}" in assistant.text
+        asked = client.get("/?query=ships&system=ql", accept="text/html").body.decode()
+        assert '<h2 id="system-1">ql</h2>' in asked, "what is chosen wins"

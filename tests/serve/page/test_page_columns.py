@@ -27,6 +27,7 @@ def columns(*answers, grades, saved=False):
         "index": "i",
         "systems": names,
         "chosen": names,
+        "default": "",
         "live": False,
         "k": 10,
         "depths": [10],

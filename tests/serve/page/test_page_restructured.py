@@ -7,6 +7,7 @@ from tests.serve.page.conftest import XSS
 from tests.test_linear import lines
 
 from rankhouse.core.nouns import Document
+from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.page.document import sections
 from rankhouse.serve.page.extract import extract, form_of, pieces, read_blocks, rendered
 from rankhouse.serve.page.restructured import tokens_of
@@ -217,6 +218,46 @@ def test_a_document_is_shown_in_sections():
     shown = list(sections(document, (0, len(GUIDE)), (start, start + 5)))
     assert [one.is_here for one in shown].count(True) == 1
     assert all(one.html for one in shown)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a.rst", "- *a* b\n" * 5_000), ("a.md", "# a\n[b](c)\n" * 12_000)]
+)
+def test_what_takes_too_long_to_render_is_shown_as_it_was_written(name, text):
+    """A hostile file of 400 kB took 49 seconds as "whole text"; each part is looked at by the clock now."""
+    document, seen = Document(name, text), (0, len(text))
+    late = list(
+        sections(
+            document, seen, (len(text) - 9, len(text)), until=Deadline.after(0), mark=lambda _: ((0, 1),)
+        )
+    )
+    assert "".join(one.text for one in late) == text
+    assert all(one.is_code and not one.html for one in late)
+    assert [one.is_here for one in late].index(True) == len(late) - 1
+    assert late[-1].marks == ((0, 1),)
+
+    class OfThreeParts:
+        parts = 0
+
+        @property
+        def passed(self):
+            self.parts += 1
+            return self.parts > 3
+
+    both = list(sections(document, seen, None, until=OfThreeParts()))
+    assert both[0].html
+    assert [one.is_code for one in both] == sorted(one.is_code for one in both), "rendered, then the rest"
+    assert not both[-1].html
+    assert both[-1].text == late[-1].text
+    timely = list(sections(document, seen, None, until=ENDLESS))
+    assert all(one.html for one in timely)
+
+
+def test_links_of_a_long_text_are_its_own():
+    """What one text defines is remembered for its parts, and must not be known in another."""
+    for text, linked in (("[a]\n\n[a]: https://a.org", True), ("[a]", False)):
+        for whole in (text, ""):
+            assert ("https://a.org" in str(rendered(text, whole=whole)[0].html)) == linked
 
 
 def test_an_extract_is_read_without_its_signs():

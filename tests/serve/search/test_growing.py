@@ -11,14 +11,16 @@ import pytest
 
 from rankhouse.api.index import Index
 from rankhouse.core.nouns import Document, Query
+from rankhouse.index.lexical.build import BuildOptions
+from rankhouse.index.lexical.ciff import build_from_ciff, write_index
 from rankhouse.index.precomputed.read import PrecomputedScorer
 from rankhouse.io.trec import read_run
 from rankhouse.serve.engine.waiting import ENDLESS
 from rankhouse.serve.errors import UnknownName
-from rankhouse.serve.search import catalogue
-from rankhouse.serve.search.answer import search
-from rankhouse.serve.search.catalogue import Catalogue
-from rankhouse.serve.search.ranking import ServedExecution
+from rankhouse.serve.search import answer, catalogue
+from rankhouse.serve.search.answer import reading_time, search
+from rankhouse.serve.search.catalogue import Catalogue, ReadingTime
+from rankhouse.serve.search.ranking import ServedExecution, rank
 from rankhouse.serve.search.shapes import SearchBody
 
 
@@ -32,8 +34,8 @@ def own(service, world, tmp_path):
 
 def ask(service, query, system):
     """Ids of an answer, and what it warns of."""
-    answer = search(service.catalogue, SearchBody(query=query, system=system, k=100))
-    return [hit.doc_id for hit in answer.hits], answer.warnings
+    found = search(service.catalogue, SearchBody(query=query, system=system, k=100))
+    return [hit.doc_id for hit in found.hits], found.warnings
 
 
 @pytest.mark.slow
@@ -164,9 +166,63 @@ def test_a_ranker_that_was_trained_here_is_no_default(world, rankers):
     first = {name: rankers[name] for name in [readers[-1], *rankers]}
     encoder = next(name for name, ranker in rankers.items() if ranker.is_encoder)
     indexes = {"harbour": world.index}
-    assert Catalogue(indexes, first).system().name == readers[-1]
+    assert Catalogue(indexes, first).system().name == f"hybrid>>{readers[-1]}"
     assert Catalogue(indexes, first, given=[encoder]).system().name.startswith("hybrid")
     assert Catalogue(indexes, {readers[0]: rankers[readers[0]]}, given=()).system().name == "bm25"
+
+
+def test_a_ranker_that_is_given_is_the_default_where_it_is_quick(world, rankers):
+    """People waited for a slow ranker at every question, or never met the one they gave."""
+    served = Catalogue({"harbour": world.index}, {name: rankers[name] for name in ("cross", "bi")})
+    view = served.view()
+    reading = served.reading(view)
+    assert reading.name == "hybrid>>cross"
+    assert str(reading.system).startswith(str(served.systems()["hybrid"].system))
+    measured = reading_time(served, view, reading, most=600)
+    assert 0 < measured.seconds < 600
+    for time, name in (
+        (measured, "hybrid>>cross"),
+        (reading_time(served, view, reading, most=1e-9), "hybrid"),
+        (reading_time(served, view, reading, most=0), "hybrid"),
+        (ReadingTime("cross", 0.5, 0.5), "hybrid>>cross"),
+        (ReadingTime("cross", 0.51, 0.5), "hybrid"),
+    ):
+        served.reading_times["harbour"] = time
+        assert served.default(view).name == served.system(None, view).name == name
+        assert ("by default" in time.sentence) == (name != "hybrid")
+        assert search(served, SearchBody(query="pilots steer ships")).system == name
+        asked = SearchBody(query="pilots steer ships", system="cross")
+        assert search(served, asked).system == "cross", "what is asked for is what answers"
+    only_words = Catalogue({"harbour": world.index}, {"cross": rankers["cross"]})
+    assert only_words.default(only_words.view()).name == "cross"
+
+
+@pytest.mark.parametrize(("enough", "asked"), [(0.0, 1), (600.0, 3)])
+def test_a_slow_ranker_is_asked_once(world, rankers, monkeypatch, enough, asked):
+    """The service is not ready before that; three questions at 40 seconds each were too many."""
+    served, questions = Catalogue({"harbour": world.index}, {"cross": rankers["cross"]}), []
+
+    def counted(*given, **named):
+        questions.append(given[-1].text)
+        return rank(*given, **named)
+
+    monkeypatch.setattr(answer, "_ENOUGH", enough)
+    monkeypatch.setattr(answer, "rank", counted)
+    view = served.view()
+    assert reading_time(served, view, served.reading(view), most=600).is_quick
+    assert len(questions) == len(set(questions)) == asked
+
+
+def test_a_ranker_that_cannot_read_an_index_is_no_default(world, rankers, tmp_path):
+    """An index of another engine's terms has no texts; its ranker would have failed at every question."""
+    write_index(Index.open(world.index), tmp_path / "terms.ciff")
+    build_from_ciff(tmp_path / "terms.ciff", tmp_path / "terms", BuildOptions(workers=1))
+    served = Catalogue({"terms": tmp_path / "terms"}, {"cross": rankers["cross"]})
+    view = served.view()
+    time = reading_time(served, view, served.reading(view), most=600)
+    assert not time.is_quick
+    assert time.sentence.startswith("cross ranks only when it is chosen: ")
+    assert "texts" in time.sentence
 
 
 def test_a_folder_of_books_and_notes_counts_their_lengths_in_full(tmp_path):

@@ -32,7 +32,7 @@ def until(condition):
 @pytest.mark.parametrize("system", ["cross", "cross+bm25"])
 def test_who_hangs_up_frees_the_model(world, rankers, running, busy, counting, monkeypatch, system):
     catalogue = Catalogue({"harbour": world.index}, rankers)
-    service, ranker = Service(catalogue, options=ServeOptions(port=0)), rankers["cross"]
+    service, ranker = Service(catalogue, options=ServeOptions(port=0, quick=0)), rankers["cross"]
     counts = counting(ranker)
     monkeypatch.setattr(Service, "close", lambda _: None)  # other tests go on with these rankers
     with running(service) as client:

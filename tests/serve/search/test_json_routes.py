@@ -70,7 +70,7 @@ def test_search_by_body_and_by_address_is_what_python_gives(ask, served):
 
 def test_nulls_and_unknown_fields_pass_and_a_system_of_ones_own_is_asked(ask, served):
     body = {"query": ASKED, "system": None, "index": None, "k": None, "snippets": None, "surprise": {"a": 1}}
-    assert fine(ask.post("/search", json=body))["system"] == "cross"
+    assert fine(ask.post("/search", json=body))["system"] == "hybrid>>cross"
     own = {
         "query": ASKED,
         "models": ["bm25", "dense('bi')"],

@@ -73,6 +73,8 @@ def test_documents_added_while_serving_are_found_by_the_next_question(service, t
 def test_why_nothing_was_found_is_said(service):
     (said,) = search(service.catalogue, SearchBody(query="Zeppelins, the airships", system="bm25")).warnings
     assert said == "nothing was found; the terms searched for were: zeppelin, airship"
+    (said,) = search(service.catalogue, SearchBody(query="where would Zeppelins?", system="bm25")).warnings
+    assert said == "nothing was found; the terms searched for were: zeppelin", "function words are not missed"
     (said,) = search(service.catalogue, SearchBody(query="the of", system="bm25")).warnings
     assert said.endswith("none, only stop words or punctuation")
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import click
 
 from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import needs
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.systems.rankers import ComputeOptions
 
 if TYPE_CHECKING:
@@ -22,18 +22,38 @@ if TYPE_CHECKING:
     from rankhouse.serve.host.settings import ServeOptions
 
 
-_SECONDS = click.FloatRange(0, min_open=True, max=1e6)
+class _Seconds(click.FloatRange):
+    """Seconds; help does not spell out the bounds, which a refusal does."""
+
+    def _describe_range(self) -> str:
+        return ""
+
+    def fail(self, message: str, *where: Any) -> NoReturn:  # noqa: ANN401 - as click has it
+        """Refuse a value. Args: as for click."""
+        bounds = f"{'more than ' * self.min_open}{self.min:g} to {self.max:,.0f} seconds"
+        super().fail(message.replace("in the range .", bounds), *where)
+
+
+_SECONDS = _Seconds(0, min_open=True, max=1e6)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
-    """Where a service listens, and to whom."""
+    """Where a service listens, to whom, and how quick its default ranker must be."""
 
     host: Annotated[str, Option("The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Option("The port; 0 takes a free one.", least=0, most=65_535)] = 8080
     key_file: Annotated[Path | None, Option("Keys of those who may use it, NAME KEY [read] per line.")] = None
     mcp: Annotated[bool, Option("Serve an assistant's tools on standard input and output instead.")] = False
     opens: Annotated[bool, Option("Open the page in the browser.", flag="--open")] = False
+    quick: Annotated[
+        float,
+        Option(
+            "The longest the first ranker may take for a question and still rank by default; 0: never.",
+            reader=_Seconds(0, max=1e6),
+            metavar="SECONDS",
+        ),
+    ] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +66,7 @@ class ServeChoices(Listening, ComputeOptions):
     rankers: Annotated[
         tuple[str, ...],
         Option(
-            "A ranker or an encoder; of several the first is the default.",
+            "A ranker or an encoder; the first is the default, for searches if it is quick enough.",
             "source",
             flag="--ranker",
             metavar="[NAME=]RANKER",
@@ -146,7 +166,7 @@ def command(*, given: ServeChoices) -> None:
         limits=Limits(
             given.max_body << 20, request=given.timeout, grace=given.grace, queue_tokens=given.queue_tokens
         ),
-        cluster=given.cluster, replicas=given.replicas, partial=given.partial,
+        cluster=given.cluster, replicas=given.replicas, partial=given.partial, quick=given.quick,
     )  # fmt: skip
     _refuse_idle(options)
     if given.mcp:
@@ -166,7 +186,9 @@ def _refuse_idle(options: ServeOptions) -> None:
             "it belongs to an index, and none is served", "systems", "queries", "qrels", "runs", "judgements"
         )
     if not options.rankers and options.judgements is None:
-        idle("no ranker is served", "split", "pool", "queue_tokens", "precision", "device", "threads")
+        idle(
+            "no ranker is served", "split", "pool", "queue_tokens", "precision", "device", "threads", "quick"
+        )
 
 
 def serve_assistant(options: ServeOptions, beside: Callable[[Service], None] | None = None) -> None:
@@ -204,7 +226,7 @@ class UpChoices(Listening):
     ] = ()
     include: Annotated[tuple[str, ...], Option('Only these files: "*.md", "docs/**".', metavar="GLOB")] = ()
     exclude: Annotated[
-        tuple[str, ...], Option("Not these, besides what .gitignore says.", metavar="GLOB")
+        tuple[str, ...], Option("Not these, in addition to what .gitignore excludes.", metavar="GLOB")
     ] = ()
     largest: Annotated[
         int,
@@ -221,12 +243,12 @@ class UpChoices(Listening):
 
 @verb("up", "rankhouse up ~/notes --open")
 def up_command(*, given: UpChoices) -> None:
-    """Index FOLDER's files, encode them with the encoder at hand, and serve them with a page.
+    """Search the files in FOLDER: index them, encode them with the encoder at hand, serve a page.
 
     Text, Markdown, HTML, code, notebooks, mail, tables, PDF, Office files and EPUB are read; .jsonl, .tsv and
-    TREC files hold many documents. The page is there once the words are indexed; the encoder reads behind
-    it, and files that are new, changed or gone are noticed. Hidden files, links, and what .gitignore names
-    are left out. All state is kept in FOLDER/.rankhouse, so the second time it starts at once.
+    TREC files hold many documents. The page opens as soon as the words are indexed; encoding goes on in the
+    background, and new, changed and deleted files are picked up. Hidden files, links, and what .gitignore
+    names are left out. All state is kept in FOLDER/.rankhouse, so the next start is immediate.
     """
     with needs("serve", "rankhouse up"):
         from rankhouse.serve.folder import prepare
@@ -235,7 +257,13 @@ def up_command(*, given: UpChoices) -> None:
         from rankhouse.serve.host.folder import kept
         from rankhouse.serve.host.settings import ServeOptions
     named = settings.named_rankers(given.rankers)
-    options = ServeOptions(host=given.host, port=given.port, key_file=given.key_file)
+    options = ServeOptions(host=given.host, port=given.port, key_file=given.key_file, quick=given.quick)
+    if settings.ENCODER in named and not given.lexical:
+        raise WrongUse(
+            f"--ranker {settings.ENCODER}=...: is what up calls its own encoder; choose another name"
+        )
+    if not named:
+        idle("no --ranker is given", "quick")
     if given.mcp:
         idle("--mcp talks on standard input and output", "host", "port", "key_file", "opens")
     else:
@@ -247,7 +275,7 @@ def up_command(*, given: UpChoices) -> None:
             prepare.index_folder(place)
         encoder = None if given.lexical else prepare.EncoderAtHand.find()
         if encoder is not None:
-            named = {settings.ENCODER: encoder.spec, **named}
+            named = {**named, settings.ENCODER: encoder.spec}  # the first decides the default
         elif not given.lexical:
             console.say('search is by words only; by meaning too with  pip install "rankhouse[neural,demo]"')
         options = replace(

@@ -15,7 +15,7 @@ import msgspec
 
 from rankhouse.core.errors import BadData
 from rankhouse.io.decoding import from_json
-from rankhouse.io.files import read_whole
+from rankhouse.io.files import kind_of, read_whole
 from rankhouse.io.readers.parts import LONGEST_TITLE, FilePart, Piece, file_title, joined, squeezed
 
 _MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -46,6 +46,8 @@ _rst_comment = re.compile(r"^\.\.[ \t]+(?!\[|_|\||[\w:+-]+::)[^\n]*(?:\n[ \t]+[^
 _role = re.compile(r":[\w:+.-]{1,60}:`(?P<inner>[^`<]*)(?:<[^`]*>)?`|``(?P<literal>[^`]+)``")
 _overstruck = re.compile(r"(?<!_)_+\x08+|[^\n]\x08")  # before a letter: an underlined or a bold one
 _sentence_end = re.compile(r"[^\W\d_]{3}[.?!] +[A-Z]")
+_SCRIPTS = (".js", ".mjs", ".cjs", ".css")
+_PACKED = 1_000  # characters of its lines on average, more than people write
 _WRAPPED = 50
 """Characters of a line, from which prose is wrapped."""
 
@@ -143,8 +145,16 @@ def restructured(path: Path) -> Iterator[FilePart]:
 
 
 def source(path: Path) -> Iterator[FilePart]:
-    """Read source code, settings and the like: called as the file is, with its ending."""
-    yield FilePart(decoded(read_whole(path), path), file_title(path, keep_ending=True))
+    """Read source code, settings and the like: called as the file is, with its ending.
+
+    Scripts and styles that programs packed into few lines, indexes of search pages above all, are no text of
+    people: such an index is near to every question.
+    """
+    text = decoded(read_whole(path), path)
+    width = len(text) // (1 + text.count("\n"))
+    if kind_of(path) in _SCRIPTS and width > _PACKED:
+        raise BadData(f"is generated or minified ({width:,} characters a line)", path)
+    yield FilePart(text, file_title(path, keep_ending=True))
 
 
 def marked_up(path: Path) -> Iterator[FilePart]:

@@ -32,7 +32,7 @@ STATE = ".rankhouse"
 ENCODING = "encoding"
 LOADING = "loading"
 """What the work is called that makes vectors."""
-READERS = 6
+READERS = 7
 """Which readers made an index: a higher number has every file read again."""
 _MOST_NAMES = 2_000  # of files that are left out for one reason
 

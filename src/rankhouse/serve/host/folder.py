@@ -41,7 +41,7 @@ def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], Non
             except OSError as error:  # no room for what it says, too many processes
                 reason = str(error)
             service.standing = FolderProgress()
-            progress.say(f"the process that watches the files ended; it is started again ({reason})")
+            progress.say(f"the process that watches the files ended and is being restarted ({reason})")
             time.sleep(_AGAIN)
 
     def once(service: Service) -> None:
@@ -64,7 +64,7 @@ def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], Non
         service.standing = FolderProgress(LOADING)
         try:
             service.add_ranker(ENCODER, at_hand.spec)
-            progress.say("vectors are ready: search now matches by meaning, too")
+            progress.say("vectors are ready: search is now by meaning as well as by words")
         except RankhouseError as error:
             progress.say(f"search is by words only: {error}")
         service.standing = before

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from rankhouse.core import progress
 from rankhouse.core.errors import needs
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels, read_run
@@ -19,6 +20,7 @@ from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.log import Audit
 from rankhouse.serve.judging.store import JudgementStore
 from rankhouse.serve.judging.training import TrainingJobs
+from rankhouse.serve.search.answer import reading_time
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
 
 if TYPE_CHECKING:
@@ -77,9 +79,21 @@ class Service(ServedCollection):
         for name, spec in self.options.rankers.items():
             if name not in self.options.late:
                 self.add_ranker(name, spec)
+        for index in self.catalogue.indexes:
+            self._measure(index)
         self.training.offer_finished()
         if self.phase is Phase.STARTING:
             self.phase = Phase.READY
+
+    def _measure(self, index: str) -> None:
+        """Measure whether the first ranker is quick enough to rank by default, and say so."""
+        catalogue, most = self.catalogue, self.options.quick
+        view = catalogue.view(index)
+        if (reading := catalogue.reading(view)) is None:
+            return
+        catalogue.reading_times[index] = reading_time(catalogue, view, reading, most)
+        told = f"{index}: " * (len(catalogue.indexes) > 1) + catalogue.reading_times[index].sentence
+        progress.say(told)
 
     def add_ranker(self, name: str, spec: str) -> ServedRanker:
         """Open and warm a ranker, or raise a RankhouseError, and offer it; one of that name is replaced."""

@@ -53,6 +53,7 @@ class ServeOptions:
         partial: Whether an answer may lack the shards that do not answer.
         contents: The list of a folder's files, where one is served.
         late: Names of rankers that are not opened at the start, but when there is work for them.
+        quick: Seconds within which the first ranker must read for one question to rank by default; 0: never.
     """
 
     indexes: Mapping[str, Path] = field(default_factory=dict)
@@ -78,6 +79,7 @@ class ServeOptions:
     partial: bool = False
     contents: Path | None = None
     late: frozenset[str] = frozenset()
+    quick: float = 1.0
 
 
 # --- what stands on the command line ----------------------------------------------------------------------

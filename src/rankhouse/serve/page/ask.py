@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Literal, NamedTuple
 
@@ -56,13 +56,15 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
     systems = service.catalogue.systems(view.name)
     if len(asked.system) > MOST_SYSTEMS:
         raise WrongUse(f"{len(asked.system)} systems were chosen; choose at most {MOST_SYSTEMS}")
-    chosen = asked.system or [usual_system(systems)]
+    usual, time = service.catalogue.default(view).name, service.catalogue.reading_times.get(view.name)
+    chosen = asked.system or [usual]
     content: dict[str, object] = {
         "title": query or f"Search {'your files' if service.contents else 'this collection'}",
         "query": query,
         "systems": list(dict.fromkeys([*systems, *chosen])),
         "chosen": chosen,
-        "live": chosen == [usual_system(systems)],
+        "live": chosen == [usual],
+        "default": time.sentence if time else "",
         "index": view.name,
         "depths": sorted({*DEPTHS, k}),
         "k": k,
@@ -91,12 +93,6 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
         "grades": service.known_grades(service.question(query).id),
     }
     return page(request, "ask.html.j2", content)
-
-
-def usual_system(systems: Iterable[str]) -> str:
-    """Return the system that is chosen to begin with: the best of the quick ones."""
-    names = list(systems)
-    return next((name for name in names if name.startswith("hybrid")), names[0])
 
 
 def export(service: ServedCollection, query: str, answers: Sequence[SearchResponse], kind: str) -> Response:

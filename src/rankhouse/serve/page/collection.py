@@ -22,7 +22,6 @@ from rankhouse.io.files import COMPRESSIONS
 from rankhouse.serve.contracts.requests import deadline_of
 from rankhouse.serve.folder.files import FolderContents
 from rankhouse.serve.judging.collection import ServedCollection
-from rankhouse.serve.page.ask import usual_system
 from rankhouse.serve.page.curves import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Scale, Tick, upwards
 from rankhouse.serve.page.files import report_of, titled
 from rankhouse.serve.page.render import Line, page
@@ -83,7 +82,7 @@ class VectorMap(NamedTuple):
 def show(service: ServedCollection, request: Request, asked: CollectionFields) -> Response:
     """Return the page of a collection."""
     view = service.catalogue.view(asked.index)
-    index, system = view.index, usual_system(service.catalogue.systems(view.name))
+    index, system = view.index, service.catalogue.default(view).name
     content: dict[str, object] = {
         "title": "Collection",
         "index": view.name,

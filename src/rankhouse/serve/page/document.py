@@ -18,6 +18,7 @@ from starlette.responses import Response
 from rankhouse.core.nouns import Document, Marks
 from rankhouse.core.progress import counted
 from rankhouse.serve.contracts.requests import deadline_of
+from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.page.extract import BLANK_LINE, HERE, PIECE, form_of, is_code, pieces, rendered
 from rankhouse.serve.page.render import Line, address, is_saved, page
@@ -30,6 +31,9 @@ LONGEST_TEXT = 400_000
 PATIENCE = 60.0
 AROUND = 1_200
 """Characters that are shown before and after the passage, at least."""
+RENDERED_WITHIN = 5.0
+"""Seconds after which the rest of a long text is shown as it is written."""
+_PARSED_AT_ONCE = 12  # pieces of Markdown
 Place = Annotated[int, Meta(ge=0)]
 
 
@@ -93,6 +97,9 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
 
     is_cut = asked.whole and len(document.text) > LONGEST_TEXT
     cut = f"The first {LONGEST_TEXT:,} of {len(document.text):,} characters are shown."
+    told = _anchored(sections(document, seen, found, passages, links=not is_saved(request), mark=mark))
+    is_late = form_of(document) != "plain" and not all(one.html for one in told)
+    late = "This text takes too long to format, so the rest of it is shown as it was written."
     return page(request, "document.html.j2", {
         "title": ", ".join(filter(None, (document.title or asked.doc, place_of(document)))),
         "name": document.title or asked.doc,
@@ -102,13 +109,11 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
         "length": counted(len(document.text.split()), "word"),
         "query": asked.query,
         "shaded": shaded,
-        "sections": _anchored(
-            sections(document, seen, found, passages, links=not is_saved(request), mark=mark)
-        ),
+        "sections": told,
         "best": best,
         "place": "here" if found else f"passage-{best}" if best else "",
         "parts": _neighbours(parts, seen, asked),
-        "notes": [cut] if is_cut else [],
+        "notes": [cut] * is_cut + [late] * is_late,
     })  # fmt: skip
 
 
@@ -156,33 +161,54 @@ def sections(
     *,
     links: bool = True,
     mark: Callable[[str], Marks] = lambda _: (),
+    until: Deadline | None = None,
 ) -> Iterator[ShownSection]:
-    """Yield what is shown of a text, section by section: its part ``seen``, in which ``found`` is marked."""
+    """Yield what is shown of a text, section by section: its part ``seen``, in which ``found`` is marked.
+
+    Markup that is not rendered by a deadline, after ``RENDERED_WITHIN`` seconds if none is given, is shown as
+    it is written, like code.
+    """
     numbered = set[int]()
-    blocks: Iterable[tuple[int, int, Markup | str, bool]]
-    if (form := form_of(document)) != "plain":
-        parts = [(seen[0] + a, seen[0] + b) for a, b in pieces(document.text[slice(*seen)], form)]
-        blocks = chain.from_iterable(
-            _rendered_within(document, part, found, links=links, mark=mark)
-            for part in (parts if form == "restructured" else [seen])  # each in a time that is bounded
-        )
+    blocks: Iterable[tuple[int, int, Markup | None, bool]]
+    if form_of(document) != "plain":
+        until = until or Deadline.after(RENDERED_WITHIN)
+        blocks = _rendered_until(until, document, seen, found, links=links, mark=mark)
     else:
         spans = (code_spans(document.text, *span) for span in lines_of(passages, seen, found))
-        blocks = ((a, b, "", code) for a, b, code in chain.from_iterable(spans))
+        blocks = ((a, b, None, code) for a, b, code in chain.from_iterable(spans))
     for start, end, html, code in blocks:
         text = document.text[start:end]
-        if (text if form == "plain" else html).strip():
+        if (text if html is None else html).strip():
             best, is_here = _best(passages, start, end), _is_here(start, end, found)
             yield ShownSection(
                 best,
                 best is not None and best.number not in numbered,
                 text=text,
                 is_code=code,
-                is_here=is_here and HERE not in html,
-                html=html,
-                marks=mark(text) if is_here and not html else (),
+                is_here=is_here and HERE not in (html or ""),
+                html=html or "",
+                marks=mark(text) if is_here and html is None else (),
             )
             numbered |= {best.number} if best else set()
+
+
+def _rendered_until(
+    until: Deadline,
+    document: Document,
+    seen: Span,
+    found: Span | None,
+    *,
+    links: bool,
+    mark: Callable[[str], Marks],
+) -> Iterator[tuple[int, int, Markup | None, bool]]:
+    """Yield the blocks of markup, part by part, each in a time that is bounded; late parts as code."""
+    form = form_of(document)
+    parts = [(seen[0] + a, seen[0] + b) for a, b in pieces(document.text[slice(*seen)], form)]
+    for part in parts if form == "restructured" or len(parts) > _PARSED_AT_ONCE else [seen]:
+        if until.passed:
+            yield *part, None, True
+        else:
+            yield from _rendered_within(document, part, found, links=links, mark=mark)
 
 
 def _rendered_within(

@@ -49,7 +49,6 @@ _LINE_END = re.compile(r"\r\n?|\n")
 _CODE_LINE = re.compile(r"(?: {4,}|\t|>>> |\.\.\. |\$ )\S")
 _DRAWN = re.compile(r"\s*([-=_*~#+.])\1{2,}\s*")
 _PROSE_LINE = re.compile(r"\s*(?:[(\"'\w][\w'’-]*[.,;:?!)\"']{0,2} {1,2}){5,}\S{1,40}\s*")
-_WEB: Final = ("https://", "http://", "mailto:")
 
 
 class Block(NamedTuple):
@@ -101,7 +100,7 @@ def extract(
         read = _to_the_left(part, within=within) if in_lines else " ".join(part.split())
         marks = tuple((x, y) for x, y, _ in analyzer.matches(read, weights))
         found.append(Block(read, in_lines, marks))
-    is_within = not is_rendered and _in_sentence(document.text, start)
+    is_within = not is_rendered and document.text[max(0, start - 3) : start].rstrip(" ")[-1:] not in ".!?:\n"
     is_cut = end < len(document.text.rstrip()) and bool(found) and found[-1].text[-1:].isalnum()
     return _with_dots(found, begins=low > 0 or is_within, ends=high < len(joined) or is_cut)
 
@@ -130,10 +129,6 @@ def _shown(text: str, weights: Mapping[str, float], analyzer: Analyzer, most: in
         low = text.find(" ", len(text) - most) + 1
     end = text.find(" ", low + most)
     return low, len(text) if end < 0 or end > low + most + 40 else end
-
-
-def _in_sentence(text: str, start: int) -> bool:
-    return text[max(0, start - 3) : start].rstrip(" ")[-1:] not in ".!?:\n"
 
 
 def _with_dots(found: list[Block], *, begins: bool, ends: bool) -> list[Block]:
@@ -276,7 +271,7 @@ def _for_a_page(tokens: Sequence[Token], *, links: bool) -> None:
                 child.type, child.content = "text", without_tags(child.content)
             elif child.type == "link_open":
                 target = str(child.attrs.get("href", ""))
-                is_web = links and target.lower().startswith(_WEB)
+                is_web = links and target.lower().startswith(("https://", "http://", "mailto:"))
                 child.attrs = {"href": target, "rel": "noreferrer nofollow"} if is_web else {}
         if token.type == "html_block":
             token.type, token.tag = "inline", ""
@@ -324,7 +319,8 @@ def without_tags(text: str) -> str:
 
 
 def _parsed(text: str, whole: str, form: Form) -> list[Token]:
-    return tokens_of(text, whole) if form == "restructured" else _markdown().parse(text, _links_of(whole))
+    links = {} if form == "restructured" else {what: {**held} for what, held in _links_of(whole).items()}
+    return tokens_of(text, whole) if form == "restructured" else _markdown().parse(text, links)
 
 
 @lru_cache(maxsize=1)
@@ -332,6 +328,7 @@ def _markdown() -> MarkdownIt:
     return MarkdownIt("commonmark").enable("table")
 
 
+@lru_cache(maxsize=4)
 def _links_of(text: str) -> dict[str, Any]:
     """Return the links that a text defines, "[name]: address", which its parts refer to."""
     found: dict[str, Any] = {}

@@ -22,7 +22,6 @@ from rankhouse.serve.engine.waiting import Deadline, Recent
 from rankhouse.serve.judging.collection import ServedCollection
 from rankhouse.serve.judging.log import JudgementEntry
 from rankhouse.serve.judging.store import LONGEST_NAME, JudgementStore
-from rankhouse.serve.page.ask import usual_system
 from rankhouse.serve.page.document import ShownSection, sections
 from rankhouse.serve.page.extract import block_end, block_start, form_of
 from rankhouse.serve.page.render import Line, address, page, parameters, wants_html
@@ -285,7 +284,8 @@ def _cards(
     doc_ids = list(pool.doc_ids)
     if wanted.blind:
         doc_ids.sort(key=lambda doc: order(0, f"{query.id}\t{doc}"))
-    spec = service.catalogue.system(usual_system(wanted.system), view.name)
+    hybrid = next((name for name in wanted.system if name.startswith("hybrid")), wanted.system[0])
+    spec = service.catalogue.system(hybrid, view.name)
     finder = PassageFinder(service.catalogue, view, spec, query.text, deadline=deadline)
     documents = view.index.documents.fetch(doc_ids)
 

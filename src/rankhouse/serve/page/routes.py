@@ -71,7 +71,11 @@ def _at_hand(service: ServedCollection, asked: Parameters) -> Parameters:
     if asked.get("export", "html") != "html" or service.standing.work not in (LOADING, ENCODING):
         return asked
     awaited = _OF_VECTORS.difference(service.catalogue.systems(asked.get("index")))
-    kept = [one for one in asked.multi_items() if one[0] not in ("system", "before") or one[1] not in awaited]
+    kept = [
+        (name, one)
+        for name, one in asked.multi_items()
+        if name not in ("system", "before") or one.partition(">>")[0] not in awaited
+    ]
     return ImmutableMultiDict(kept)
 
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+from typing import Final
 
 import msgspec
+import numpy as np
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.nouns import Marks, Query
 from rankhouse.index.sharded.sharded_index import ShardedIndex
 from rankhouse.serve.engine.waiting import Deadline
-from rankhouse.serve.search.catalogue import Catalogue, IndexView
-from rankhouse.serve.search.passages import PassageFinder
+from rankhouse.serve.errors import DeadlinePassed
+from rankhouse.serve.search.catalogue import Catalogue, IndexView, ReadingTime
+from rankhouse.serve.search.passages import PassageFinder, content_words, random_questions
 from rankhouse.serve.search.ranking import Ranked, rank
 from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, SearchResponse
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.execution import documents_of, snippets_of
 from rankhouse.systems.system import Dense
+
+_ENOUGH: Final = 3.0  # seconds of measuring
+_TRIALS: Final = 3
+"""Questions by which a ranker's time is measured, each of as many times the words of a random one."""
 
 
 def search(catalogue: Catalogue, asked: SearchBody, deadline: Deadline | None = None) -> SearchResponse:
@@ -55,8 +63,7 @@ def _answered(
     ranked = rank(catalogue, view, spec, Query("query", asked.query), deadline=until, k=asked.k or 10)
     notes = [*ranked.warnings, *filter(None, [view.problem])]
     if not ranked.found:
-        kept = ", ".join(dict.fromkeys(view.index.analyzer(asked.query)))
-        words = kept or "none, only stop words or punctuation"
+        words = ", ".join(content_words(view.index, asked.query)) or "none, only stop words or punctuation"
         notes.append(f"nothing was found; the terms searched for were: {words}")
     return SearchResponse(
         index=view.name,
@@ -94,3 +101,28 @@ def _hits(
         SearchHit(place, doc_id, score, *texts, before=places.get(doc_id))
         for place, (doc_id, score, texts) in enumerate(zip(doc_ids, scores, shown, strict=True), 1)
     )
+
+
+def reading_time(catalogue: Catalogue, view: IndexView, spec: NamedSystem, most: float) -> ReadingTime:
+    """Measure how long a system with a ranker takes for one question: the median of up to three.
+
+    Their words are drawn from the documents. One that takes twice as long as is allowed ends it, as do some
+    seconds in all: the service is not ready before.
+    """
+    taken = list[float]()
+    try:
+        told = random_questions(view.index, np.random.default_rng(0))[: _TRIALS**2] if most else ()
+        for text in (" ".join(told[trial::_TRIALS]) for trial in range(_TRIALS if told else 0)):
+            started = time.monotonic()
+            if rank(catalogue, view, spec, Query("query", text), deadline=Deadline.after(2 * most)).degraded:
+                return ReadingTime(spec.ranker, None, most)
+            taken.append(time.monotonic() - started)
+            if sum(taken) > _ENOUGH:
+                break
+    except DeadlinePassed:
+        return ReadingTime(spec.ranker, None, most)
+    except RankhouseError as error:
+        return ReadingTime(spec.ranker, None, most, str(error))
+    if most and not taken:
+        return ReadingTime(spec.ranker, None, most, "there were no documents to measure it by")
+    return ReadingTime(spec.ranker, statistics.median(taken) if taken else None, most)

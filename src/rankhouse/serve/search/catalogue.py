@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 import numpy as np
 from cachetools import LRUCache
@@ -33,7 +33,15 @@ from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher, Shard
 from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.engine.waiting import Recent
 from rankhouse.serve.errors import UnknownName
-from rankhouse.serve.search.systems import NamedSystem, asked_system, of_content, usual_systems, with_words
+from rankhouse.serve.search.systems import (
+    READ,
+    NamedSystem,
+    asked_system,
+    of_content,
+    over_hybrid,
+    usual_systems,
+    with_words,
+)
 from rankhouse.systems.execution import costly, open_index
 from rankhouse.systems.rankers import impact_searcher, query_weigher
 from rankhouse.systems.reranking import open_precomputed
@@ -253,13 +261,41 @@ def _state_of_file(file: str) -> tuple[object, ...] | None:
     return file, stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
+class ReadingTime(NamedTuple):
+    """How long a ranker reads for one question, and how long it may to rank by default, in seconds.
+
+    ``seconds`` is None where that is longer than was waited for, or not known: ``fault`` says why.
+    """
+
+    ranker: str
+    seconds: float | None
+    most: float
+    fault: str = ""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether people need not choose the ranker to be answered by it."""
+        return self.seconds is not None and self.seconds <= self.most
+
+    @property
+    def sentence(self) -> str:
+        """What follows for the default, for people."""
+        if not self.most or self.fault:
+            reason = self.fault or "as --quick 0 says"
+        else:
+            taken = f"more than {2 * self.most:g} s" if self.seconds is None else f"{self.seconds:.2g} s"
+            reason = f"it takes {taken} to read {READ} documents (limit: {self.most:g} s, --quick)"
+        return f"{self.ranker} ranks {'by default' if self.is_quick else 'only when it is chosen'}: {reason}"
+
+
 class Catalogue:
     """Indexes and rankers by name, and the systems made of them.
 
     The first index is the default, for which None and "" stand; a name that is not here is an UnknownName.
     Systems that are given come before the usual ones of their names. ``held`` returns the view of an index
     that is held elsewhere. ``given`` are the rankers that may decide the default; others were trained here.
-    ``of_folder`` says that the documents are a folder's files.
+    ``of_folder`` says that the documents are a folder's files. ``reading_times`` are those of the first
+    ranker on each index, where they were measured.
     """
 
     def __init__(
@@ -280,6 +316,7 @@ class Catalogue:
         self.indexes = tuple(self._indexes)
         self.rankers: Mapping[str, ServedRanker] = rankers or {}
         self.own_systems = {spec.name: spec for spec in systems}
+        self.reading_times: dict[str, ReadingTime] = {}
         self._lock = threading.Lock()
 
     def view(self, index: str | None = None) -> IndexView:
@@ -319,21 +356,39 @@ class Catalogue:
         """Return what ``bm25`` without numbers stands for: of a folder's files, people ask in sentences."""
         return of_content(view.words) if self._of_folder else "bm25"
 
+    def reading(self, view: IndexView) -> NamedSystem | None:
+        """Return the system of the first ranker that was given, over vectors too where there are any.
+
+        None where that is an encoder, or none was given.
+        """
+        systems = self.systems(view)
+        first = next((one for one in self.rankers if self._given is None or one in self._given), "")
+        return systems.get(over_hybrid(first)) or systems.get(first)
+
+    def default(self, view: IndexView) -> NamedSystem:
+        """Return the system that answers where none is named.
+
+        The first ranker that was given decides: its own where it reads documents and is quick enough; else
+        the first stage of most parts: the hybrid one where there are vectors, bm25 where there is nothing
+        else. A ranker that was trained here is chosen by its name.
+        """
+        reading, time = self.reading(view), self.reading_times.get(view.name)
+        if reading is not None and (time is None or time.is_quick):
+            return reading
+        first_stages = [spec for spec in self.systems(view).values() if not spec.ranker]
+        return max(first_stages, key=lambda spec: len(list(costly(spec.system))))
+
     def system(
         self, name: str | None = None, index: str | IndexView | None = None, own: NamedSystem | None = None
     ) -> NamedSystem:
-        """Return a system of an index by its name, or an expression, or the asker's own.
+        """Return a system of an index by its name, or an expression, or the asker's own, or the default.
 
-        The first ranker that was given decides the default: its own where it reads documents, the hybrid one
-        where it is an encoder; bm25 where there is none. One that was trained here is chosen by its name.
         In all of them ``bm25`` without numbers is the system of that name.
         """
         view = index if isinstance(index, IndexView) else self.view(index)
-        systems = self.systems(view)
         if own is None and not name:
-            first_stages = [spec for spec in systems.values() if not spec.ranker]
-            first = next((one for one in self.rankers if self._given is None or one in self._given), "")
-            return systems.get(first) or max(first_stages, key=lambda spec: len(list(costly(spec.system))))
+            return self.default(view)
+        systems = self.systems(view)
         if own is None and name in systems:
             return systems[name]
         if own is None and not _EXPRESSION.search(name or ""):

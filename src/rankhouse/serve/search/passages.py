@@ -206,9 +206,8 @@ def floor_of(index: AnyIndex, vectors: Vectors, encoder: object) -> float:
 
 def random_questions(index: AnyIndex, draw: np.random.Generator) -> list[str]:
     """Return questions of words drawn from documents, each from another one."""
-    ids = list(index.documents)
     wanted = RANDOM_QUESTIONS * RANDOM_WORDS
-    chosen = [ids[place] for place in draw.integers(0, len(ids), wanted)] if ids else []
+    chosen = index.ids(draw.integers(0, len(index), wanted)) if len(index) else []
     words: list[str] = []
     for document in index.documents.fetch(chosen):
         text = document.full_text[:LOOKED_AT]

@@ -76,5 +76,9 @@ def _indexes(catalogue: Catalogue, _request: Request, _asked: None) -> list[shap
 
 
 def _systems(catalogue: Catalogue, _request: Request, asked: shapes.IndexQuery) -> list[shapes.SystemInfo]:
-    found = catalogue.systems(asked.index).values()
-    return [shapes.SystemInfo(one.name, one.description or str(one.system), one.ranker) for one in found]
+    view = catalogue.view(asked.index)
+    usual = catalogue.default(view).name
+    return [
+        shapes.SystemInfo(one.name, one.description or str(one.system), one.ranker, one.name == usual)
+        for one in catalogue.systems(view).values()
+    ]

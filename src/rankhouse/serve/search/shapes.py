@@ -229,11 +229,12 @@ class IndexInfo(Struct):
 
 
 class SystemInfo(Struct):
-    """A system of the service: its name, what it does, the ranker it names."""
+    """A system of the service: its name, what it does, the ranker it names, and whether it is the default."""
 
     name: str
     description: str
     ranker: str
+    default: bool = False
 
 
 class DocumentQuery(Struct):

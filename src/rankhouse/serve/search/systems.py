@@ -124,8 +124,18 @@ def usual_systems(
         hybrid = Cut(joined([Lexical(beside_vectors), dense]), FOUND)
         told = f"{beside_vectors} and {text}, joined by z-scores"
         systems.append(NamedSystem(f"hybrid{suffix}", hybrid, told))
+    hybrids = [one for one in systems if one.name.startswith("hybrid")]
     for ranker in rankers:
         read, text = Reranked(bm25, Stage(ranker, depth=READ)), f"{ranker} reads the first {READ} of bm25"
         systems.append(NamedSystem(ranker, read, text))
         systems.append(NamedSystem(f"{ranker}+bm25", bm25.fuse(read), f"{text}; both joined by rrf"))
+        for one in hybrids[:1]:
+            over = Reranked(one.system, Stage(ranker, depth=READ))
+            text = f"{ranker} reads the first {READ} of {one.name}"
+            systems.append(NamedSystem(over_hybrid(ranker), over, text))
     return {one.name: one for one in systems}
+
+
+def over_hybrid(ranker: str) -> str:
+    """Return the name of the system in which a ranker reads what words and vectors find."""
+    return f"hybrid>>{ranker}"
