@@ -53,7 +53,7 @@ from rankhouse.models.transformer_encoders import (
     require_states,
 )
 from rankhouse.nn.layers.ragged import Packed
-from rankhouse.nn.machine import Compute
+from rankhouse.nn.machine import Compute, Precision
 
 Similarity = Literal["dot", "cosine", "l2"]
 SIMILARITIES: tuple[Similarity, ...] = ("dot", "cosine", "l2")
@@ -159,7 +159,9 @@ class BiEncoder(DualEncoder):
         """Return vectors of passages (n, d), with gradients where they are on and their encoder learns."""
         if self._fixed is None:
             return self.vectors(batch)
-        return self.vector_scorer(Compute(device=next(self.network.parameters()).device))(batch)
+        device = next(self.network.parameters()).device
+        precision: Precision = "bf16" if torch.is_autocast_enabled(device.type) else "fp32"
+        return self.vector_scorer(Compute(precision, device))(batch)  # that of validation: once for both
 
     def vectors(self, batch: Packed) -> Tensor:
         """Return vectors (n, d), with gradients where they are on."""
