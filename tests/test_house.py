@@ -104,14 +104,15 @@ def test_functions_take_few_parameters():
 # results while one types, words marked in titles and documents.
 # models, index, training, core, jobs: 140 for encoders of queries that learn alone, beside vectors that stay.
 # adaptation: 25 for two thirds of the minutes in steps, and other programs said while it teaches.
+# adaptation: 50 for the student's weight by judged questions of one's own.
 BUDGETS = {
     "cli": (4_662, 4_020),
     "cluster": (1_623, 1_603),
-    "api": (1_319, 1_100),
+    "api": (1_324, 1_100),
     "serve": (12_055, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_599, 2_500),
+    "jobs adaptation": (3_646, 2_500),
     "systems": (2_680, 1_900),
     "training explanation stores": (12_444, 11_700),
     "index models ranking labels evaluation": (25_460, 19_100),
@@ -120,7 +121,7 @@ BUDGETS = {
     "core": (2_738, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_211, 66_000
+MOST_ALL, PLANNED_ALL = 85_263, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 
