@@ -7,6 +7,7 @@
     python benchmarks/taught.py against WORK MINILM --name taught --other lists [--data ...]
     python benchmarks/taught.py encoder ../shared/data WORK [--data ...] [--steps 300] [--seeds 0 1 2]
     python benchmarks/taught.py encoders ../shared/data WORK [--data ...] [--seeds ...]
+    python benchmarks/taught.py guards ../shared/data WORK [--data ...] [--seeds ...] --name queries
     python benchmarks/taught.py parts ../shared/data WORK [--data dl20 ...] [--minutes 20]
 
 ``dl20`` prepares TREC DL 2020 passages: the given BM25 run is reranked, and grades from 2 up count for AP.
@@ -22,6 +23,11 @@ the sum with either. ``--people`` learns from the training questions of the coll
 judgements. Test questions and judgements serve the table only, which ``encoders`` prints: each question's
 mean over the seeds, randomization tests against the untaught encoder and the untaught sum, Holm's correction
 over collections; and what the weights that ``adapt`` chose lose in the sum, beside the best of eleven.
+``--after NAME`` begins another round: the student is what NAME taught, its teacher the sum with that.
+
+``guards`` asks whether other collections would have told what teaching did to a collection's own people's
+questions: the encoder of queries that each collection taught (``--set tower=query``) searches all the others,
+too, and its gains there stand beside those on its own questions and on the held-out pseudo-queries.
 
 ``parts`` teaches a TK from all-MiniLM within so many minutes and says what each part of it took, in seconds
 of the clock and of the processor.
@@ -35,7 +41,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import msgspec
@@ -158,8 +164,7 @@ def judgements(given: Path, data: str) -> Qrels:
 
 
 def encoder(given: Path, work: Path, chosen: argparse.Namespace) -> None:
-    untaught = f"dense({chosen.encoder}, name='untaught')"
-    student, asked = chosen.encoder, []
+    untaught, asked = f"dense({chosen.encoder}, name='untaught')", []
     hybrid = f"0.3 * {WORDS} + 0.7 * {untaught}"
     for data in chosen.data:
         index, source, side = work / data / "index", given / data, PLACES.get(data, "")
@@ -175,9 +180,13 @@ def encoder(given: Path, work: Path, chosen: argparse.Namespace) -> None:
             asked = ["--queries", source / "queries.train.jsonl"]
         for seed in chosen.seeds:
             name = f"{chosen.name}-{seed}"
-            out = work / name / data
+            out, student, teacher = work / name / data, chosen.encoder, hybrid
+            if chosen.after:
+                before = f"{chosen.after}-{seed}"
+                student = work / before / data / "ranker"
+                teacher = f"0.3 * {WORDS} + 0.7 * dense({str(student.parent)!r}, name={before!r})"
             if not (out / "adapted.json").exists():
-                learned = ["--ranker", student, "--teacher", hybrid, "--steps", chosen.steps, "--seed", seed]
+                learned = ["--ranker", student, "--teacher", teacher, "--steps", chosen.steps, "--seed", seed]
                 command("adapt", "--index", index, *learned, *asked, "--out", out, *(chosen.extra or []))
             command("encode", "--index", index, "--ranker", out, "--name", name)
             dense = f"dense({str(out)!r}, name={name!r})"
@@ -252,6 +261,35 @@ def weights(given: Path, work: Path, chosen: argparse.Namespace) -> None:
         print("| " + " | ".join([data, *shown]) + " |", flush=True)
 
 
+def guards(given: Path, work: Path, chosen: argparse.Namespace) -> None:
+    """Print gains on own questions, on held-out pseudo-queries, and on the other collections."""
+    print(
+        "\n| taught on, seed | held out | own questions | " + " | ".join(chosen.data) + " | mean of others |"
+    )
+    print("|---|---|---|" + "---|" * (len(chosen.data) + 1))
+    rows = []
+    for data, seed in product(chosen.data, chosen.seeds):
+        out, name, gains = work / f"{chosen.name}-{seed}" / data, f"{chosen.name}-{data}-{seed}", {}
+        outcome = msgspec.json.decode((out / "training" / "outcome.json").read_bytes())
+        for other in chosen.data:
+            qrels, index = judgements(given, other), rh.Index.open(work / other / "index")
+            queries = read_queries(given / other / f"queries{PLACES.get(other, '')}.jsonl")
+            queries = [query for query in queries if query.id in qrels]
+            index.encode(str(out), name=name)
+            runs = [read_run(work / "runs" / other / "untaught.run.zst")]
+            runs.append(rh.system(f"dense({str(out)!r}, name={name!r}) % {DEPTH}").run(queries, index))
+            known = {query: qrels[query] for query in runs[0]}
+            values = [np.mean(evaluate(run, known, ("nDCG@10",)).of("nDCG@10")) for run in runs]
+            gains[other] = float(values[1] - values[0])
+        others = float(np.mean([gain for other, gain in gains.items() if other != data]))
+        rows.append([outcome["best"] - outcome["untaught"], gains[data], *gains.values(), others])
+        print(f"| {data}, {seed} | " + " | ".join(f"{one:+.4f}" for one in rows[-1]) + " |", flush=True)
+    held_out, own, others = (np.array([row[place] for row in rows]) for place in (0, 1, -1))
+    for what, gain in (("held-out questions", held_out), ("other collections", others)):
+        said, right = np.corrcoef(gain, own)[0, 1], np.mean((gain >= 0) == (own >= 0))
+        print(f"\nGain on {what} and on own questions: correlation {said:.2f}, the same sign {right:.0%}")
+
+
 def parts(given: Path, work: Path, chosen: argparse.Namespace) -> None:
     for data in chosen.data:
         index, out = work / data / "index", work / chosen.name / data
@@ -287,7 +325,9 @@ def command(*words: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("dl20", "adapt", "table", "against", "encoder", "encoders", "parts"))
+    parser.add_argument(
+        "what", choices=("dl20", "adapt", "table", "against", "encoder", "encoders", "guards", "parts")
+    )
     parser.add_argument("first", type=Path)
     parser.add_argument("second")
     parser.add_argument("--data", nargs="+", default=DATA)
@@ -299,6 +339,7 @@ def main() -> None:
         "--encoder", default='biencoder("default")', help="The encoder to teach, in notation."
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--after", default="", help="encoder: the name of the round before.")
     parser.add_argument("--people", action="store_true", help="Learn from unjudged training questions, too.")
     parser.add_argument("--extra", nargs=argparse.REMAINDER, help="Further options of rankhouse adapt.")
     chosen = parser.parse_args()
@@ -308,7 +349,7 @@ def main() -> None:
     if chosen.what == "against":
         against(chosen.first, chosen)
         return
-    on_collections = {"encoder": encoder, "encoders": encoders, "parts": parts}
+    on_collections = {"encoder": encoder, "encoders": encoders, "guards": guards, "parts": parts}
     if chosen.what in on_collections:
         on_collections[chosen.what](chosen.first, Path(chosen.second), chosen)
         return

@@ -109,20 +109,20 @@ def test_functions_take_few_parameters():
 BUDGETS = {
     "cli": (4_690, 4_020),
     "cluster": (1_623, 1_603),
-    "api": (1_319, 1_100),
+    "api": (1_324, 1_100),
     "serve": (12_194, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_599, 2_500),
+    "jobs adaptation": (3_646, 2_500),
     "systems": (2_680, 1_900),
     "training explanation stores": (12_444, 11_700),
-    "index models ranking labels evaluation": (25_460, 19_100),
+    "index models ranking labels evaluation": (25_447, 19_100),
     "text nn page": (7_446, 6_390),
     "io": (5_964, 3_300),
     "core": (2_738, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_388, 66_000
+MOST_ALL, PLANNED_ALL = 85_427, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

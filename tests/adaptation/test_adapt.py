@@ -33,6 +33,7 @@ from rankhouse.adaptation.teacher import (
     vector_teacher,
     write_word_vectors,
 )
+from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.progress import ignore
 from rankhouse.index.dense.vectors import EncodeOptions, Vectors, encode, vectors_folder
 from rankhouse.labels.pseudo_queries import PseudoOptions
@@ -121,10 +122,10 @@ class Length:
         return np.array([-len(pair.passage.text) for pair in pairs], np.float32)
 
 
-def adapt(index, out, teacher=None, test=TEST, people=(), **options):
-    chosen = AdaptOptions(**OPTIONS | {"steps": 40} | options)
+def adapt(index, out, teacher=None, test=TEST, people=(), weighing=None, **options):
+    chosen, given = AdaptOptions(**OPTIONS | {"steps": 40} | options), {"people": people, "test": test}
     return adapt_with(
-        Adaptation(index, teacher or Meaning(), out, chosen, lambda _: ignore, people=people, test=test)
+        Adaptation(index, teacher or Meaning(), out, chosen, lambda _: ignore, weighing=weighing, **given)
     )
 
 
@@ -156,6 +157,25 @@ def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     ]
     assert "quartet of violins" in asked
     assert not {"ships harbour", "coal power"} & set(asked)
+
+
+@pytest.mark.slow
+def test_judged_questions_choose_the_weight_of_a_finished_student(index, tmp_path):
+    out, options = tmp_path / "a", {"steps": 4, "test": None}
+    before = adapt(index, out, **options)
+    query = rh.Query("w", "pilots wheat")
+    found = rh.system("bm25(k1=0.9, b=0.4) % 10").run([query], index)["w"].doc_ids  # right, by judgement
+    judged = JudgedQuestions([query], {"w": {doc: len(found) - n for n, doc in enumerate(found)}})
+    many = [rh.Query(f"w{n}", query.text) for n in range(900)]
+    judged = JudgedQuestions(many, {one.id: judged.qrels["w"] for one in many})
+    again = adapt(index, out, weighing=judged, **options)
+    assert again.held_out["first stage"] == before.held_out["first stage"]
+    assert again.student_weight < before.student_weight
+    with pytest.raises(WrongUse, match="questions of the test would choose the weight"):
+        adapt(index, tmp_path / "b", weighing=TEST)
+    with pytest.raises(BadData, match='none of the questions that choose the weight is judged.*"t1"'):
+        adapt(index, tmp_path / "b", weighing=JudgedQuestions([query], TEST.qrels))
+    assert not (tmp_path / "b").exists() or not list((tmp_path / "b").iterdir())
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("torch")
 
 from rankhouse.adaptation.adapt import weigh
+from rankhouse.adaptation.options import JudgedQuestions
 from rankhouse.adaptation.student import HeldOut
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.progress import ignore
@@ -30,15 +31,23 @@ class Library:
     documents = DOCS
 
 
-def weight(first, student, wanted):
-    """The weight chosen where query n's relevant document is wanted[n]."""
-    ids = [f"q{n}" for n in range(len(wanted))]
+def asked(first, wanted, name="q"):
+    """Queries, what the first stage finds for each, and its relevant document."""
+    ids = [f"{name}{n}" for n in range(len(wanted))]
     run = Run.of(
         {q: {d: float(-place) for place, d in enumerate(order)} for q, order in zip(ids, first, strict=True)}
     )
-    qrels = {q: {d: 1} for q, d in zip(ids, wanted, strict=True)}
-    apart = HeldOut([Query(q, q) for q in ids], run, qrels, qrels)
-    return weigh(Preference(dict(zip(ids, student, strict=True))), apart, Library(), 100, ignore)
+    return [Query(q, q) for q in ids], run, {q: {d: 1} for q, d in zip(ids, wanted, strict=True)}
+
+
+def weight(first, student, wanted, judged=([], [], [])):
+    """The weight chosen where query n's relevant document is wanted[n], of judged questions likewise."""
+    queries, run, qrels = asked(first, wanted)
+    own, found, grades = asked(judged[0], judged[2], "own")
+    apart = HeldOut(queries, run, qrels, qrels)
+    orders = zip([query.id for query in (*queries, *own)], (*student, *judged[1]), strict=True)
+    given = JudgedQuestions(own, grades, found) if own else None
+    return weigh(Preference(dict(orders)), apart, Library(), 100, ignore, given)
 
 
 def test_of_equally_good_weights_the_nearest_to_equal_shares_is_chosen(capsys):
@@ -68,6 +77,15 @@ def test_the_best_mean_is_chosen_and_joining_that_helps_is_said(capsys):
     found = weight(first, student, "a" * 8)
     said = " ".join(capsys.readouterr().err.split())
     assert f"joined they have {found.values['joined']:.3f}" in said
+
+
+def test_judged_questions_choose_beside_held_out_ones():
+    # The student is right where pseudo-queries ask, and wrong where people do.
+    pseudo = ["bacdef"] * 8, ["abcdef"] * 8, "a" * 8
+    wrong = ["abcdef"], ["fedcba"], "a"
+    assert weight(*pseudo).student == 0.6
+    assert weight(*pseudo, [one * 2 for one in wrong]).student == 0.6  # few count for little
+    assert weight(*pseudo, [one * 400 for one in wrong]).student < 0.5
 
 
 def test_a_single_question_is_enough_to_choose():

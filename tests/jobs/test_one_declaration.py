@@ -105,12 +105,14 @@ def test_python_fills_the_records_of_the_command_line(tmp_path, monkeypatch):
             "tk", index, out="o", queries=queries, teacher=run, validation=(queries, qrels, run), depth=7
         )
     with pytest.raises(KeyboardInterrupt):
-        rh.adapt(index, [run], out="o", test=(queries, qrels), kinds=["title", "span"], join="ranks")
+        pair = queries, qrels
+        rh.adapt(index, [run], out="o", test=pair, weigh=pair, kinds=["title", "span"], join="ranks")
     trained, adapted = held
     assert (trained.index, trained.queries, trained.teachers, trained.depth) == (index, queries, (run,), 7)
     assert (trained.valid_queries, trained.valid_qrels, trained.valid_run) == (queries, qrels, run)
     assert (adapted.teachers, adapted.join, adapted.kinds) == ((run,), "ranks", "title,span")
     assert (adapted.test_queries, adapted.test_qrels, adapted.test_run) == (queries, qrels, None)
+    assert (adapted.weight_queries, adapted.weight_qrels) == (queries, qrels)
 
 
 @pytest.mark.parametrize("verb", [rh.train, rh.adapt, rh.Index.build])

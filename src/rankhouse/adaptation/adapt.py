@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from rankhouse.adaptation.mining import Mined, mine
-from rankhouse.adaptation.options import ELSEWHERE, Adaptation, design_of
+from rankhouse.adaptation.options import ELSEWHERE, Adaptation, JudgedQuestions, design_of
 from rankhouse.adaptation.questions import Questions, first_passages, questions, try_systems
 from rankhouse.adaptation.student import (
     STEPS_FILE,
@@ -35,9 +35,10 @@ from rankhouse.adaptation.student import (
     timetable,
 )
 from rankhouse.core.arguments import changed
-from rankhouse.core.errors import MissingExtra, WrongUse
+from rankhouse.core.errors import BadData, MissingExtra, WrongUse, name_few
 from rankhouse.core.nouns import Ranker, TextEncoder, fingerprint_of
 from rankhouse.core.progress import Progress, say
+from rankhouse.core.qrels import Qrels, restrict
 from rankhouse.core.run import Run
 from rankhouse.core.scores import Doubles
 from rankhouse.evaluation.compare import compare
@@ -61,6 +62,8 @@ from rankhouse.training.fit import prepare
 
 MEASURE: Final = "nDCG@10"
 _WEIGHTS: Final = tuple(step / 10 for step in range(11))
+_PSEUDO: Final = 80
+"""Judged questions that all held-out pseudo-queries together count as: ``benchmarks/weights.py``."""
 
 
 class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,18 +88,34 @@ class Weight(NamedTuple):
     values: dict[str, float]
 
 
-def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: Progress) -> Weight:
-    """Choose the student's weight on held-out pseudo-queries.
+def weigh(
+    student: Ranker,
+    apart: HeldOut,
+    index: Index,
+    depth: int,
+    progress: Progress,
+    judged: JudgedQuestions | None = None,
+) -> Weight:
+    """Choose the student's weight on held-out pseudo-queries, and on judged questions with their run.
 
     A question's own document flatters the first stage, since the words are the document's; the teacher's best
-    flatter the student; so the mean of both counts. Of equally good weights it is the nearest to equal
-    shares. A warning is given where the student alone ranks worse than the first stage.
+    flatter the student; so the mean of both counts, beside judged questions as much as 80 of them. Of equally
+    good weights it is the nearest to equal shares. A warning is given where the student alone ranks worse
+    than the first stage.
     """
     plan = Plan(depth=depth)
     reranked = rerank(student, apart.first, apart.queries, index.documents, plan=plan, progress=progress)
     values = {weight: _values(apart, joined(reranked, apart.first, weight)) for weight in _WEIGHTS}
     means = {weight: round(float(each.mean()), 9) for weight, each in values.items()}
-    chosen = min(_WEIGHTS, key=lambda weight: (-means[weight], abs(weight - 0.5), weight))
+    worth = means
+    if judged is not None and judged.run is not None:
+        asked = [query for query in judged.queries if query.id in judged.run]
+        own = rerank(student, judged.run, asked, index.documents, plan=plan, progress=progress)
+        worth = {
+            weight: mean + float(_measured(joined(own, judged.run, weight), judged.qrels).sum()) / _PSEUDO
+            for weight, mean in means.items()
+        }
+    chosen = min(_WEIGHTS, key=lambda weight: (-round(worth[weight], 9), abs(weight - 0.5), weight))
     if means[1.0] < means[0.0]:
         lost = values[0.0] - values[1.0]
         error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else 0.0
@@ -112,8 +131,28 @@ def weigh(student: Ranker, apart: HeldOut, index: Index, depth: int, progress: P
 
 def _values(apart: HeldOut, run: Run) -> Doubles:
     """Return a run's value for every held-out question, the mean of both ideas of relevance."""
-    scores = [evaluate(run, qrels, (MEASURE,)).of(MEASURE) for qrels in (apart.own, apart.taught)]
+    scores = [_measured(run, qrels) for qrels in (apart.own, apart.taught)]
     return np.asarray(np.mean(scores, axis=0), np.float64)
+
+
+def _measured(run: Run, qrels: Qrels) -> Doubles:
+    return evaluate(run, qrels, (MEASURE,)).of(MEASURE)
+
+
+def _judged_questions(job: Adaptation) -> JudgedQuestions | None:
+    """Return the questions whose judgements choose the weight, with what the first stage finds for them."""
+    given = job.weighing
+    if given is None:
+        return None
+    queries = [query for query in given.queries if query.id in given.qrels]
+    if not queries:
+        known = name_few(given.qrels, quoted=True) or "none"
+        raise BadData(f"none of the questions that choose the weight is judged; judged are: {known}")
+    if job.test and {query.text for query in queries} & {query.text for query in job.test.queries}:
+        raise WrongUse("questions of the test would choose the weight, and flatter it; leave them out of one")
+    run = short_form((job.options.first_stage,), k=job.options.depth).run(queries, job.index)
+    found = [query for query in queries if query.id in run]
+    return JudgedQuestions(found, restrict(given.qrels, [query.id for query in found]), run)
 
 
 def joined(reranked: Run, first: Run, weight: float) -> Run:
@@ -197,6 +236,7 @@ def adapt_with(job: Adaptation) -> AdaptResult:
         check_own_folder(job.folder, (PLAN,))
         if not (job.folder / PLAN).exists():
             try_systems(job)
+        judged = _judged_questions(job)
         job.folder.mkdir(parents=True, exist_ok=True)
         plan = _check_plan(job)
         found = questions(job)
@@ -209,7 +249,7 @@ def adapt_with(job: Adaptation) -> AdaptResult:
         steps, mined = _teach(job, work, found, settled)
         student = open_ranker(str(job.folder), ComputeOptions(work.settings.precision))
         some, show = apart.few(settled.weighing), job.show("weighing the student")
-        weights = weigh(student, some, job.index, depth=options.depth, progress=show)
+        weights = weigh(student, some, job.index, options.depth, progress=show, judged=judged)
         result = AdaptResult(
             ranker=str(job.folder),
             system=str(system_of(job, weights.student)),

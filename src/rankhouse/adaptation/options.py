@@ -133,6 +133,7 @@ class Adaptation:
     show: Show
     people: Sequence[Query] = ()  # questions of people, without judgements, learned besides
     test: JudgedQuestions | None = None  # its questions are not learned
+    weighing: JudgedQuestions | None = None  # the student's weight is chosen on them, too
 
     @property
     def tested(self) -> Sequence[Query]:
@@ -167,6 +168,10 @@ class AdaptJob(AdaptOptions):
     test_run: Annotated[
         RunLike | None, Option("The run to rerank for them.", "input", default="what --first-stage finds")
     ] = None
+    weight_queries: Annotated[
+        QueriesLike | None, Option("Judged questions that choose the student's weight, too.", "source")
+    ] = None
+    weight_qrels: Annotated[QrelsLike | None, Option("Their judgements.", "input")] = None
     kinds: Annotated[str, Option("Kinds of pseudo-queries.")] = ",".join(PseudoOptions.kinds)
     cache: Annotated[
         Path | None, Option("Keep the scores of a teacher that has no vectors in this folder.", "local")
@@ -175,14 +180,15 @@ class AdaptJob(AdaptOptions):
         tuple[str, ...], Option("Any setting of the training.", flag="--set", metavar="NAME=VALUE")
     ] = ()
 
-    def judged(self) -> JudgedQuestions | None:
-        """Read the questions to measure by; WrongUse without their judgements, or for these alone."""
-        if (self.test_queries is None) != (self.test_qrels is None):
-            raise WrongUse("a test needs both --test-queries and --test-qrels")
-        if self.test_queries is None or self.test_qrels is None:
+    def judged(self, option: str) -> JudgedQuestions | None:
+        """Read the questions of "test" or "weight"; WrongUse without their judgements, or for these alone."""
+        queries, qrels = getattr(self, f"{option}_queries"), getattr(self, f"{option}_qrels")
+        if (queries is None) != (qrels is None):
+            raise WrongUse(f"a {option} needs both --{option}-queries and --{option}-qrels")
+        if queries is None:
             return None
-        run = None if self.test_run is None else as_run(self.test_run)
-        return JudgedQuestions(as_queries(self.test_queries), as_qrels(self.test_qrels), run)
+        run = self.test_run if option == "test" else None
+        return JudgedQuestions(as_queries(queries), as_qrels(qrels), None if run is None else as_run(run))
 
     def adaptation(
         self, folder: Path, settings: Mapping[str, object], show: Show, stack: ExitStack
@@ -197,5 +203,6 @@ class AdaptJob(AdaptOptions):
             options=AdaptOptions(**given | {"pseudo": pseudo, "settings": settings}),
             show=show,
             people=[] if self.queries is None else as_queries(self.queries),
-            test=self.judged(),
+            test=self.judged("test"),
+            weighing=self.judged("weight"),
         )

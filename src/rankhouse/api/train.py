@@ -126,6 +126,7 @@ def adapt(
     join: str = "z-score",
     queries: QueriesLike | None = None,
     test: tuple[QueriesLike, QrelsLike] | tuple[QueriesLike, QrelsLike, RunLike] | None = None,
+    weigh: tuple[QueriesLike, QrelsLike] | None = None,
     first_stage: str = AdaptJob.first_stage,
     minutes: float = 0.0,
     steps: int = 0,
@@ -168,6 +169,7 @@ def adapt(
         queries: Real questions without judgements, to learn from as well.
         test: (queries, qrels) to measure by; these questions are not learned. (queries, qrels, run) has the
             run reranked in place of what the first stage finds.
+        weigh: (queries, qrels) of your own that choose the student's weight, beside held-out questions.
         first_stage: What finds candidates and is joined with the student, in notation.
         minutes: How long all of it may take; 0: as long as ``steps`` take.
         steps: Of the training; 0: 4,000, or as many as fit into ``minutes``.
@@ -197,6 +199,7 @@ def adapt(
     names = as_list(kinds, "kinds", 'several kinds of pseudo-queries, for example ["title", "span"]')
     check_texts("kinds", names)
     judged = (None, None, None) if test is None else _judged(test, "test", _TEST, 2)
+    weighing = (None, None, None) if weigh is None else _judged(weigh, "weigh", "(queries, qrels)", 2, most=2)
     job = AdaptJob(
         index=as_index(index),
         teachers=_teachers(teacher),
@@ -206,6 +209,8 @@ def adapt(
         test_queries=judged[0],
         test_qrels=judged[1],
         test_run=judged[2],
+        weight_queries=weighing[0],
+        weight_qrels=weighing[1],
         first_stage=first_stage,
         minutes=minutes,
         steps=steps,
@@ -243,10 +248,10 @@ def _paths(given: Sequence[PathLike] | PathLike, name: str, wanted: str) -> list
     return [as_path(one, name) for one in several]
 
 
-def _judged(given: Sequence[Any], name: str, form: str, least: int) -> tuple[Any, Any, Any]:
+def _judged(given: Sequence[Any], name: str, form: str, least: int, most: int = 3) -> tuple[Any, Any, Any]:
     """Return queries, their judgements, and a run, or None where none is given."""
     parts = as_list(given, name, form)
-    if not least <= len(parts) <= 3:
+    if not least <= len(parts) <= most:
         raise WrongUse(f"{name} has {len(parts)} parts; give {form}")
     queries, qrels, run = [*parts, None][:3]
     return queries, qrels, run

@@ -159,12 +159,13 @@ class BiEncoder(DualEncoder):
         """Return vectors of passages (n, d), with gradients where they are on and their encoder learns."""
         if self._fixed is None:
             return self.vectors(batch)
-        return self.vector_scorer(Compute(device=next(self.network.parameters()).device))(batch)
+        device = next(self.network.parameters()).device
+        bf16 = torch.is_autocast_enabled(device.type)  # as validation computes them: once for both
+        return self.vector_scorer(Compute("bf16" if bf16 else "fp32", device))(batch)
 
     def vectors(self, batch: Packed) -> Tensor:
         """Return vectors (n, d), with gradients where they are on."""
-        finish = Finish(self.dense, self.policy["normalised"])
-        return finish(by_rows(self.network, batch, self._pooled))
+        return Finish(self.dense, self.policy["normalised"])(by_rows(self.network, batch, self._pooled))
 
     def query_vectors(self, batch: Packed) -> Tensor:
         """Return vectors of queries (n, d), with gradients where they are on."""
@@ -178,12 +179,11 @@ class BiEncoder(DualEncoder):
 
     def loss(self, batch: DualBatch, labels: Tensor) -> Tensor:
         """Negative log likelihood of each group's first passage among all passages of the batch."""
-        groups, size = labels.shape
-        which = batch.which.view(groups, size)[:, 0]
+        which = batch.which.view(labels.shape)[:, 0]
         queries, passages = self.query_vectors(batch.queries), self.passage_vectors(batch.passages)
         which = which.to(queries.device)
         scores = compare_all(queries[which], passages, self.policy["similarity"]) / self.temperature
-        own = torch.arange(groups, device=scores.device) * size
+        own = torch.arange(0, labels.numel(), labels.shape[1], device=scores.device)
         right = also_right(batch, own.cpu(), which.cpu()).to(scores.device)
         return in_batch_loss(scores.masked_fill(right, -torch.inf), own)
 
