@@ -150,9 +150,11 @@ TRAIN_LOOPS = bool(TRAIN_SET)
 try:
     from rankhouse.nn.cpu import _wide
 except ImportError:
-    WIDE_LOOPS = False
+    WIDE_LOOPS = GROUPED = False
 else:
     WIDE_LOOPS = FORCED != "plain" and not INFER_LOOPS and _wide.supported()
+    _is_limited = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in {"SSE41", "AVX", "AVX2"}
+    GROUPED = WIDE_LOOPS and hasattr(_wide, "multiply") and (_is_limited or _wide.needed())
 
 NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
 
