@@ -237,7 +237,7 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     a.qkv = AT(float, qkv), a.ends = AT(int64_t, ends), a.rows = rows, a.heads = heads, a.d = d;
     a.bias = AT(float, bias), a.stride = stride, a.centre = centre, a.out = AT(float, out);
     places = (longest(a.ends, rows) + 15) / 16 * 16;
-    room = malloc((size_t)(places * (2 * d + 3 * TALL) + (TALL + 2) * d) * sizeof(float) / 2 * 2 + 64);
+    room = malloc((size_t)(places * (2 * d + 3 * TALL) + (TALL + 2) * d) * sizeof(float) / 2 + 64);
     if (room == NULL) return finished(0);
     Py_BEGIN_ALLOW_THREADS;
     attend_rows(&a, (float *)(((uintptr_t)room + 63) / 64 * 64), places);

@@ -253,7 +253,10 @@ FOR void multiply_rows(const Grouped *p, const uint8_t *rows, int64_t count, flo
             sum_groups(x, p->at + first * TOGETHER, p->packed + first * GROUP_BYTES, p->starts[panel + 1] - first, c);
             for (int r = 0; r < EIGHT && row + r < count; r++) {
                 v8 y = __builtin_convertvector(c[r] - zeros, v8);
-                memcpy(out + (row + r) * p->columns + panel * EIGHT, &y, left < EIGHT ? (size_t)left * 4 : 32);
+                float *place = out + (row + r) * p->columns + panel * EIGHT;
+                if (left >= EIGHT) put(place, y);
+                else
+                    for (int i = 0; i < left; i++) place[i] = y[i];
             }
         }
     }

@@ -1,4 +1,4 @@
-"""int8 on every x86 processor with AVX2: products by oneDNN, the rest by the loops of ``_wide.c``.
+"""int8 on every x86 processor with AVX2: products by oneDNN or our own, the rest by the loops of ``_wide.c``.
 
 A weight has one scale for each output and lies within -63..63, a row of activations one for itself; a row X
 in -127..127 is multiplied as X + 128. Sums of two products then fit into the 16 bits in which oneDNN adds
@@ -70,8 +70,8 @@ class QuantisedLinear:
         self._bias = None if bias is None else bias.detach().float().contiguous()
         self._scale = (weight.abs().amax(1).clamp(min=1e-30) / onednn_int8.LARGEST).contiguous()
         whole = torch.round(weight / self._scale[:, None]).nan_to_num().to(torch.int8)
-        self._product = GroupedProduct(whole) if machine.GROUPED else None
-        self._weight = None if self._product else onednn_int8.pack(whole)
+        self._grouped = GroupedProduct(whole) if machine.GROUPED else None
+        self._weight = whole[:0] if self._grouped else onednn_int8.pack(whole)
 
     def __call__(self, rows: Tensor | ByteRows) -> Any:  # noqa: ANN401  # as `feeds` says
         """Apply to rows: (t, k) -> (t, m) float32, or bytes."""
@@ -96,11 +96,11 @@ class QuantisedLinear:
         """Multiply some rows at a time, and put what is made of them into out."""
         count = len(rows.scales)
         checked(rows.values, torch.uint8, self._in)
-        tile = _GROUPED_TILE if self._product else _TILE
+        tile = _GROUPED_TILE if self._grouped else _TILE
         for start in range(0, count, tile):
             some, stop = rows.values[start : start + tile], min(start + tile, count)
-            if self._product:
-                products = self._product(some[: stop - start])
+            if self._grouped:
+                products = self._grouped(some[: stop - start])
             else:
                 products = onednn_int8.multiply(some, self._weight, self._out)
             parts = (out, None, None) if isinstance(out, Tensor) else (None, *out)
