@@ -115,7 +115,7 @@ BUDGETS = {
     "systems": (2_680, 1_900),
     "training explanation stores": (12_444, 11_700),
     "index models ranking labels evaluation": (25_460, 19_100),
-    "text nn page": (7_446, 6_390),
+    "text nn page": (7_500, 6_390),
     "io": (5_954, 3_300),
     "core": (2_738, 1_850),
     "hosts": (2_065, 1_520),
