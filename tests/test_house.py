@@ -117,12 +117,12 @@ BUDGETS = {
     "systems": (2_680, 1_900),
     "training explanation stores": (12_444, 11_700),
     "index models ranking labels evaluation": (25_447, 19_100),
-    "text nn page": (7_446, 6_390),
+    "text nn page": (7_500, 6_390),
     "io": (5_964, 3_300),
     "core": (2_738, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_427, 66_000
+MOST_ALL, PLANNED_ALL = 85_481, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

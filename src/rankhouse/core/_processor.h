@@ -13,6 +13,7 @@ enum {
     AVX2 = 2,      /* and FMA, F16C */
     AVX512 = 4,    /* F, BW, VL, DQ */
     AVX512_AI = 8, /* and VNNI, BF16 */
+    VNNI = 16,     /* for registers of AVX2 */
 };
 
 static inline int processor_has(int wanted) {
@@ -25,6 +26,8 @@ static inline int processor_has(int wanted) {
         if ((saved & YMM) == YMM && b & bit_AVX2 && first & bit_FMA && first & bit_F16C) has |= AVX2;
         wide = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
         if ((saved & ZMM) == ZMM && (b & wide) == wide) has |= AVX512;
+        if (has & AVX2 && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1u << 4) has |= VNNI;
+        if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
         /* c: VNNI; the next page tells of BF16. */
         if (has & AVX512 && c & 1u << 11 && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1u << 5)
             has |= AVX512_AI;

@@ -150,9 +150,11 @@ TRAIN_LOOPS = bool(TRAIN_SET)
 try:
     from rankhouse.nn.cpu import _wide
 except ImportError:
-    WIDE_LOOPS = False
+    WIDE_LOOPS = GROUPED = False
 else:
     WIDE_LOOPS = FORCED != "plain" and not INFER_LOOPS and _wide.supported()
+    _is_limited = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in {"SSE41", "AVX", "AVX2"}
+    GROUPED = WIDE_LOOPS and hasattr(_wide, "multiply") and (_is_limited or _wide.needed())
 
 NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
 
@@ -206,7 +208,12 @@ def in_use() -> dict[str, str]:
     no_loops = torch_alone + ": no AVX-512, AVX2 or NEON, or not compiled" * (FORCED != "plain")
     infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES + why
     wide = "NEON" if TRAIN_SET == "NEON" else "AVX2"
-    int8 = f"oneDNN and compiled loops with {wide}" if WIDE_LOOPS else "not at all: no AVX2, or not compiled"
+    beside = "" if GROUPED else "oneDNN and "
+    int8 = (
+        f"{beside}compiled loops with {wide}{why}" if WIDE_LOOPS else "not at all: no AVX2, or not compiled"
+    )
+    if WIDE_LOOPS and TRAIN_SET != "NEON":
+        int8 += "; scores have the same bits on every x86 processor that computes so"
     if WIDE_LOOPS and not has_wide_int8():
         int8 = "not at all: oneDNN's products of whole numbers are wrong here, or absent"
     slow = (
@@ -217,7 +224,9 @@ def in_use() -> dict[str, str]:
     return {
         "fp32": "oneDNN" if has_onednn() else torch_alone,
         "bf16": infer if INFER_LOOPS else torch_alone + slow,
-        "int8": infer if INFER_LOOPS else int8,
+        "int8": infer + "; RANKHOUSE_CPU=avx2 gives the bits of other x86 processors"
+        if INFER_LOOPS
+        else int8,
         "training": f"compiled loops with {TRAIN_SET}{why}" if TRAIN_LOOPS else no_loops,
     }
 

@@ -1,6 +1,7 @@
 /* The loops of an int8 encoder besides its products of whole numbers, for x86 with AVX2 and FMA, and for ARM:
  *
  * quantise    rows of float32 to bytes, each with its own scale
+ * multiply    products of bytes and of weights that `pack` has laid out, for processors with AVX2 and nothing newer
  * scale       what a product's whole numbers stand for: scales, bias, activation; stored, added, gated, or bytes
  * norm        layer norm or root mean square, and bytes
  * attend      softmax attention of rows over themselves, in base 2
@@ -32,6 +33,13 @@ typedef struct {
     uint8_t *bytes; /* or these and their scales */
     float *scales, *room;
 } Scaled;
+
+typedef struct {
+    int64_t inputs, columns;
+    const int64_t *starts;
+    const int32_t *at, *zeros; /* zeros: what a column's sum is for a row of zeros (bytes 128) */
+    const int8_t *packed;
+} Grouped;
 
 typedef struct {
     float *x; /* normalised in place where there is a gain */
@@ -146,6 +154,53 @@ static PyObject *scale(PyObject *self, PyObject *args) {
     return finished(1);
 }
 
+#if defined(__x86_64__)
+PyDoc_STRVAR(needed_doc, "needed()\n\nTell whether no instruction of this processor adds up four products of bytes.");
+
+static PyObject *needed(PyObject *self, PyObject *args) {
+    (void)self, (void)args;
+    return PyBool_FromLong(!processor_has(AVX512) && !processor_has(VNNI));
+}
+
+PyDoc_STRVAR(pack_doc,
+             "pack(weight, outputs, inputs, starts, at, packed)\n\n"
+             "Lay a weight out for `multiply`; without ``at`` and ``packed``, count groups into ``starts``.");
+
+static PyObject *pack(PyObject *self, PyObject *args) {
+    Address weight, starts, at, packed;
+    long long outputs, inputs;
+    Group *groups;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KLLKKK", &weight, &outputs, &inputs, &starts, &at, &packed)) return NULL;
+    groups = malloc((size_t)(inputs / 2 + 1) * sizeof(Group)); /* of steps, and each step as one */
+    if (groups == NULL) return finished(0);
+    Py_BEGIN_ALLOW_THREADS;
+    pack_weight(AT(int8_t, weight), outputs, inputs, groups, AT(int64_t, starts), AT(int32_t, at), AT(int8_t, packed));
+    Py_END_ALLOW_THREADS;
+    free(groups);
+    return finished(1);
+}
+
+PyDoc_STRVAR(multiply_doc,
+             "multiply(rows, count, inputs, columns, starts, at, zeros, packed, out)\n\n"
+             "Multiply rows of bytes by a packed weight: whole numbers, as float32.");
+
+static PyObject *multiply(PyObject *self, PyObject *args) {
+    Grouped p;
+    Address rows, starts, at, zeros, packed, out;
+    long long count, inputs, columns;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "KLLLKKKKK", &rows, &count, &inputs, &columns, &starts, &at, &zeros, &packed, &out))
+        return NULL;
+    p.inputs = inputs, p.columns = columns, p.starts = AT(int64_t, starts), p.at = AT(int32_t, at);
+    p.zeros = AT(int32_t, zeros), p.packed = AT(int8_t, packed);
+    Py_BEGIN_ALLOW_THREADS;
+    multiply_rows(&p, AT(uint8_t, rows), count, AT(float, out));
+    Py_END_ALLOW_THREADS;
+    return finished(1);
+}
+#endif
+
 PyDoc_STRVAR(norm_doc,
              "norm(x, gain, shift, eps, rows, width, bytes, scales, out)\n\n"
              "Normalise rows and round the result; with a gain, by a layer norm and x itself too.");
@@ -175,15 +230,17 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     Attention a;
     Address qkv, ends, bias, out;
     long long rows, heads, d, stride, centre;
-    float *room;
+    int64_t places;
+    char *room;
     (void)self;
     if (!PyArg_ParseTuple(args, "KKLLLKLLK", &qkv, &ends, &rows, &heads, &d, &bias, &stride, &centre, &out)) return NULL;
     a.qkv = AT(float, qkv), a.ends = AT(int64_t, ends), a.rows = rows, a.heads = heads, a.d = d;
     a.bias = AT(float, bias), a.stride = stride, a.centre = centre, a.out = AT(float, out);
-    room = malloc((size_t)(longest(a.ends, rows) + 16) * (size_t)(d + TALL) * sizeof(float) + 64);
+    places = (longest(a.ends, rows) + 15) / 16 * 16;
+    room = malloc((size_t)(places * (2 * d + 3 * TALL) + (TALL + 2) * d) * sizeof(float) / 2 + 64);
     if (room == NULL) return finished(0);
     Py_BEGIN_ALLOW_THREADS;
-    attend_rows(&a, room);
+    attend_rows(&a, (float *)(((uintptr_t)room + 63) / 64 * 64), places);
     Py_END_ALLOW_THREADS;
     free(room);
     return finished(1);
@@ -237,6 +294,11 @@ static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_
 #if QUICK
                                 {"quantise", quantise, METH_VARARGS, quantise_doc},
                                 {"scale", scale, METH_VARARGS, scale_doc},
+#if defined(__x86_64__)
+                                {"needed", needed, METH_NOARGS, needed_doc},
+                                {"pack", pack, METH_VARARGS, pack_doc},
+                                {"multiply", multiply, METH_VARARGS, multiply_doc},
+#endif
                                 {"norm", norm, METH_VARARGS, norm_doc},
                                 {"attend", attend, METH_VARARGS, attend_doc},
                                 {"attend_once", attend_once, METH_VARARGS, attend_once_doc},

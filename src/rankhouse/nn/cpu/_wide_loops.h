@@ -24,7 +24,11 @@ WIDE v8 fused(v8 a, v8 b, v8 c) {
 #endif
 /* x by to the nearest whole number, halves to the even one; for less than 2^22. */
 WIDE v8 whole(v8 x, v8 by) { v8 far = all(12582912.0f); return fused(x, by, far) - far; }
+#if defined(__x86_64__)
+WIDE v8 larger(v8 a, v8 b) { return (v8)_mm256_max_ps((__m256)a, (__m256)b); } /* the same: b where one is NaN */
+#else
 WIDE v8 larger(v8 a, v8 b) { return choose(a > b, a, b); }
+#endif
 WIDE v8 size(v8 x) { return (v8)((i8)x & 0x7fffffff); }
 
 WIDE float total(v8 x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
@@ -145,6 +149,120 @@ FOR void scale_rows(const Scaled *s) {
     else scale_into(s, STORED, s->activation);
 }
 
+#if defined(__x86_64__)
+/* -------- products where no instruction adds up four products of bytes
+ *
+ * VPMADDUBSW adds products of two bytes in 16 bits, which is wide enough for more of them where weights are small: with
+ * rows of 1 .. 255, as long as positive weights add up to 128 at most, and negative ones. Which four steps (of four
+ * inputs each) of eight columns may be added up so, is found when a weight is packed; two instructions then widen four
+ * sums and not one. All sums are exact, and equal to oneDNN's.
+ */
+
+#define EIGHT 8          /* columns of a panel, and rows that are multiplied together */
+#define TOGETHER 4       /* steps of a group, some of which may be empty */
+#define GROUP_BYTES 128  /* of a group's weights */
+#define LARGEST_SUM 128
+
+typedef struct {
+    uint8_t sums[32]; /* of positive and of negative weights in each of 16 places */
+    int size, most;
+    int32_t at[TOGETHER];
+} Group;
+
+/* What four inputs of a panel's columns add to sums, as a group of one. */
+FOR void group_of(const int8_t *weight, int64_t columns, int64_t inputs, int64_t step, Group *g) {
+    memset(g, 0, sizeof(Group));
+    g->size = 1, g->at[0] = (int32_t)(4 * step);
+    for (int c = 0; c < columns; c++)
+        for (int i = 0; i < 4; i++) {
+            int w = weight[c * inputs + 4 * step + i];
+            uint8_t *sum = g->sums + 2 * c + i / 2 + (w < 0 ? 16 : 0);
+            *sum = (uint8_t)(*sum + (w < 0 ? -w : w));
+            g->most = *sum > g->most ? *sum : g->most;
+        }
+}
+
+/* Puts a panel's steps, those with large weights first, into the first group with room; returns how many there are. */
+FOR int64_t group_steps(const int8_t *weight, int64_t columns, int64_t inputs, Group *groups) {
+    int64_t steps = inputs / 4, count = 0, open = 0;
+    Group *each = groups + steps;
+    for (int64_t step = 0; step < steps; step++) group_of(weight, columns, inputs, step, each + step);
+    for (int most = LARGEST_SUM; most >= 0; most--)
+        for (int64_t step = 0; step < steps; step++) {
+            if (each[step].most != most) continue;
+            int64_t g = open;
+            for (; g < count; g++) {
+                int fits = groups[g].size < TOGETHER;
+                for (int i = 0; i < 32; i++) fits &= groups[g].sums[i] + each[step].sums[i] <= LARGEST_SUM;
+                if (fits) break;
+            }
+            if (g == count) memset(groups + count++, 0, sizeof(Group));
+            for (int i = 0; i < 32; i++) groups[g].sums[i] = (uint8_t)(groups[g].sums[i] + each[step].sums[i]);
+            groups[g].at[groups[g].size++] = each[step].at[0];
+            while (open < count && groups[open].size == TOGETHER) open++;
+        }
+    return count;
+}
+
+/* starts: (panels + 1) groups before each panel; at, packed: of each group, NULL while they are counted. */
+FOR void pack_weight(const int8_t *weight, int64_t outputs, int64_t inputs, Group *groups, int64_t *starts, int32_t *at,
+                     int8_t *packed) {
+    starts[0] = 0;
+    for (int64_t first = 0; first < outputs; first += EIGHT, starts++, weight += EIGHT * inputs) {
+        int64_t columns = outputs - first < EIGHT ? outputs - first : EIGHT;
+        int64_t count = group_steps(weight, columns, inputs, groups);
+        starts[1] = starts[0] + count;
+        for (int64_t g = 0; g < count && packed; g++, at += TOGETHER, packed += GROUP_BYTES) {
+            memcpy(at, groups[g].at, sizeof groups[g].at);
+            for (int s = 0; s < groups[g].size; s++)
+                for (int c = 0; c < columns; c++) memcpy(packed + 32 * s + 4 * c, weight + c * inputs + at[s], 4);
+        }
+    }
+}
+
+/* Eight rows times eight columns. */
+WIDE void sum_groups(const uint8_t *const *x, const int32_t *at, const int8_t *w, int64_t groups, i8 c[EIGHT]) {
+    __m256i ones = _mm256_set1_epi16(1);
+    for (int r = 0; r < EIGHT; r++) c[r] = (i8){0};
+    for (int64_t g = 0; g < groups; g++, at += TOGETHER, w += GROUP_BYTES) {
+        __m256i b[TOGETHER];
+        for (int i = 0; i < TOGETHER; i++) b[i] = _mm256_loadu_si256((const __m256i *)(w + 32 * i));
+        for (int r = 0; r < EIGHT; r++) {
+            __m256i sum;
+            for (int i = 0; i < TOGETHER; i++) {
+                int32_t four;
+                memcpy(&four, x[r] + at[i], 4);
+                __m256i more = _mm256_maddubs_epi16(_mm256_set1_epi32(four), b[i]);
+                sum = i ? _mm256_add_epi16(sum, more) : more;
+            }
+            c[r] += (i8)_mm256_madd_epi16(sum, ones);
+        }
+    }
+}
+
+/* Whole numbers of products, as floats: (rows, columns). */
+FOR void multiply_rows(const Grouped *p, const uint8_t *rows, int64_t count, float *out) {
+    for (int64_t panel = 0; panel < (p->columns + EIGHT - 1) / EIGHT; panel++) {
+        int64_t first = p->starts[panel], left = p->columns - panel * EIGHT;
+        i8 zeros;
+        memcpy(&zeros, p->zeros + panel * EIGHT, 32);
+        for (int64_t row = 0; row < count; row += EIGHT) {
+            const uint8_t *x[EIGHT];
+            i8 c[EIGHT];
+            for (int r = 0; r < EIGHT; r++) x[r] = rows + (row + r < count ? row + r : count - 1) * p->inputs;
+            sum_groups(x, p->at + first * TOGETHER, p->packed + first * GROUP_BYTES, p->starts[panel + 1] - first, c);
+            for (int r = 0; r < EIGHT && row + r < count; r++) {
+                v8 y = __builtin_convertvector(c[r] - zeros, v8);
+                float *place = out + (row + r) * p->columns + panel * EIGHT;
+                if (left >= EIGHT) put(place, y);
+                else
+                    for (int i = 0; i < left; i++) place[i] = y[i];
+            }
+        }
+    }
+}
+#endif
+
 /* -------- norms */
 
 FOR void norm_rows(const Norm *n) {
@@ -189,68 +307,211 @@ WIDE float weigh(float *scores, int64_t length, int64_t places) {
     return 1.0f / total(sum);
 }
 
-/* Scores of TALL queries for all keys, which stand in columns. */
-WIDE void score(const float *const *q, const float *keys, int64_t places, int64_t d, const float *const *bias,
-                float *out) {
-    for (int64_t j = 0; j < places; j += 16) {
-        v8 c[TALL][2];
-        for (int r = 0; r < TALL; r++) {
-            c[r][0] = bias[r] ? get(bias[r] + j) : all(0.0f);
-            c[r][1] = bias[r] ? get(bias[r] + j + 8) : all(0.0f);
+/* Attention in whole numbers of 16 bits, whose sums of pairs of products are exact: with AVX2 twice as quick as with
+ * floats. Queries have a unit each, a head's keys one, each column of its values one, as large as sums in 32 bits
+ * allow. Pairs are numbers i and i + 8 of 16; of tokens, too.
+ */
+
+#define TOP_WEIGHT 32766.0f /* of the largest score */
+#define TOP_VALUE 1023.0f   /* 64 products with weights fit into 32 bits */
+#define ADDED_PAIRS 32
+
+typedef struct {
+    int64_t length, places, d;  /* places: length in whole pairs of 8 */
+    float top, key_unit;        /* top: of queries' and keys' numbers */
+    int32_t *keys, *values, *weights, *queries;
+    float *scores, *value_units;
+} Head;
+
+WIDE i8 get_whole(const int32_t *p) { i8 x; memcpy(&x, p, 32); return x; }
+WIDE void put_whole(int32_t *p, i8 x) { memcpy(p, &x, 32); }
+/* The nearest whole numbers in the last 16 bits, halves to the even one. */
+WIDE i8 near(v8 x, v8 by) { return (i8)fused(x, by, all(12582912.0f)); }
+
+/* The last 16 bits of both; sum + (products of both halves of a and b). */
+#if defined(__x86_64__)
+WIDE i8 paired(i8 low, i8 high) { return (i8)_mm256_blend_epi16((__m256i)low, (__m256i)(high << 16), 0xaa); }
+WIDE i8 add_pairs(i8 sum, i8 a, i8 b) { return sum + (i8)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
+#else
+WIDE i8 paired(i8 low, i8 high) { return (low & 0xffff) | (high << 16); }
+WIDE i8 add_pairs(i8 sum, i8 a, i8 b) { return sum + (a << 16 >> 16) * (b << 16 >> 16) + (a >> 16) * (b >> 16); }
+#endif
+
+/* ``top`` over the largest number, 0 for rows of zeros; unit: what 1 then stands for, NaN where one is not finite. */
+WIDE v8 rounder(v8 largest_sizes, v8 odd, float top, v8 *unit) {
+    *unit = largest_sizes / top + odd;
+    return choose(largest_sizes > 0.0f, top / largest_sizes, all(0.0f));
+}
+
+/* One unit for rows of d numbers, ``step`` apart. */
+WIDE v8 round_all(const float *x, int64_t step, int64_t rows, int64_t d, float top, float *unit) {
+    v8 most = all(0.0f), odd = all(0.0f), units;
+    for (int64_t j = 0; j < rows; j++)
+        for (int64_t i = 0; i < d; i += 8) {
+            v8 v = get(x + j * step + i);
+            most = larger(size(v), most);
+            odd += v * 0.0f;
         }
-        for (int64_t i = 0; i < d; i++) {
-            v8 low = get(keys + i * places + j), high = get(keys + i * places + j + 8);
-            for (int r = 0; r < TALL; r++) {
-                v8 a = all(q[r][i]);
-                c[r][0] = fused(a, low, c[r][0]);
-                c[r][1] = fused(a, high, c[r][1]);
+    v8 by = rounder(all(largest(most)), all(total(odd)), top, &units);
+    *unit = units[0];
+    return by;
+}
+
+/* keys: for each 16 keys, each pair of numbers; values: for each 16 columns, each pair of tokens. */
+WIDE void lay_out(Head *h, const float *k, int64_t step) {
+    const float *v = k + step / 3;
+    v8 by = round_all(k, step, h->length, h->d, h->top, &h->key_unit);
+    for (int64_t j = 0; j < h->places; j++)
+        for (int64_t i = 0; i < h->d; i += 16) {
+            const float *x = k + j * step + i;
+            int32_t *out = h->keys + j / 16 * 16 * (h->d / 2) + i / 2 * 16 + j % 16;
+            i8 both = j < h->length ? paired(near(get(x), by), near(get(x + 8), by)) : (i8){0};
+            for (int c = 0; c < 8; c++) out[16 * c] = both[c];
+        }
+    for (int64_t i = 0; i < h->d; i += 8) {
+        v8 most = all(0.0f), odd = all(0.0f), unit;
+        int32_t *out = h->values + i / 16 * 16 * (h->places / 2) + i % 16;
+        for (int64_t j = 0; j < h->length; j++) {
+            v8 x = get(v + j * step + i);
+            most = larger(size(x), most);
+            odd += x * 0.0f;
+        }
+        by = rounder(most, odd, TOP_VALUE, &unit);
+        put(h->value_units + i, unit);
+        for (int64_t j = 0; j < h->places; j += 16)
+            for (int64_t p = j; p < j + 8; p++, out += 16) {
+                i8 low = p < h->length ? near(get(v + p * step + i), by) : (i8){0};
+                i8 high = p + 8 < h->length ? near(get(v + (p + 8) * step + i), by) : (i8){0};
+                put_whole(out, paired(low, high));
             }
-        }
+    }
+}
+
+/* c[r]: sums of row r's pairs times those of 16 columns. */
+WIDE void sum_pairs(const int32_t *rows, int64_t step, const int32_t *columns, int64_t pairs, i8 c[TALL][2]) {
+    for (int r = 0; r < TALL; r++) c[r][0] = c[r][1] = (i8){0};
+    for (int64_t s = 0; s < pairs; s++, columns += 16) {
+        i8 low = get_whole(columns), high = get_whole(columns + 8);
         for (int r = 0; r < TALL; r++) {
-            put(out + r * places + j, c[r][0]);
-            put(out + r * places + j + 8, c[r][1]);
+            i8 a = rows[r * step + s] + (i8){0};
+            c[r][0] = add_pairs(c[r][0], a, low);
+            c[r][1] = add_pairs(c[r][1], a, high);
         }
     }
 }
 
-/* Sums of values by weights for TALL queries: columns i and on, 8 of them. */
-WIDE void hear(const float *weights, int64_t places, const float *values, int64_t step, int64_t length, v8 *c) {
-    for (int r = 0; r < TALL; r++) c[r] = all(0.0f);
-    for (int64_t j = 0; j < length; j++) {
-        v8 v = get(values + j * step);
-        for (int r = 0; r < TALL; r++) c[r] = fused(all(weights[r * places + j]), v, c[r]);
+/* Scores of TALL queries, their pairs in h, lowest behind the last key; most: of each query, its largest ones. */
+WIDE void score(const Head *h, const float *units, const float *const *bias, v8 most[TALL]) {
+    const i8 each = {0, 1, 2, 3, 4, 5, 6, 7};
+    for (int r = 0; r < TALL; r++) most[r] = all(-3.0e38f);
+    for (int64_t j = 0; j < h->places; j += 16) {
+        i8 c[TALL][2];
+        sum_pairs(h->queries, h->d / 2, h->keys + j * (h->d / 2), h->d / 2, c);
+        for (int r = 0; r < TALL; r++)
+            for (int i = 0; i < 2; i++) {
+                v8 added = bias[r] ? get(bias[r] + j + 8 * i) : all(0.0f);
+                v8 t = fused(__builtin_convertvector(c[r][i], v8), all(units[r]), added);
+                if (j + 16 > h->length) t = choose(each < (int32_t)(h->length - j - 8 * i), t, all(-3.0e38f));
+                most[r] = larger(t, most[r]);
+                put(h->scores + r * h->places + j + 8 * i, t);
+            }
     }
 }
 
-FOR void attend_rows(const Attention *a, float *room) {
+/* TOP_WEIGHT 2^x to the nearest whole number, for x <= 0; relative error of the power 2.7e-6. */
+WIDE i8 weight(v8 x) {
+    v8 far = all(12582912.0f), n = larger(x, all(-30.0f)) + far, f = larger(x, all(-30.0f)) - (n - far);
+    v8 y = fused(f, all(TOP_WEIGHT * 9.57010179e-3f), all(TOP_WEIGHT * 5.59178603e-2f));
+    y = fused(y, f, all(TOP_WEIGHT * 2.40247448e-1f));
+    y = fused(y, f, all(TOP_WEIGHT * 6.93121815e-1f));
+    y = fused(y, f, all(TOP_WEIGHT * 9.99999261e-1f));
+    y = (v8)((i8)y + ((i8)n << 23)) + far; /* its last bits are the whole number */
+    return (i8)y;
+}
+
+/* Weights 2^(score - largest) of pairs of tokens, and the inverse of their sum. */
+WIDE float weigh_pairs(const Head *h, int r, v8 largest_scores) {
+    const float *scores = h->scores + r * h->places;
+    v8 most = all(largest(largest_scores));
+    i8 sum = {0}, ones = 0x10001 + (i8){0};
+    for (int64_t j = 0; j < h->places; j += 16) {
+        i8 both = paired(weight(get(scores + j) - most), weight(get(scores + j + 8) - most));
+        sum = add_pairs(sum, both, ones);
+        put_whole(h->weights + (r * h->places + j) / 2, both);
+    }
+    int32_t all_of_them = 0;
+    for (int i = 0; i < 8; i++) all_of_them += sum[i];
+    return 1.0f / (float)all_of_them;
+}
+
+/* Means of 16 columns of values from column i on, for TALL queries, ``tall`` of which are stored. */
+WIDE void hear(const Head *h, int64_t i, const float *by, int tall, float *out, int64_t step) {
+    const int32_t *values = h->values + i * (h->places / 2);
+    v8 sums[TALL][2];
+    for (int r = 0; r < TALL; r++) sums[r][0] = sums[r][1] = all(0.0f);
+    for (int64_t s = 0; s < h->places / 2; s += ADDED_PAIRS) {
+        i8 c[TALL][2];
+        int64_t pairs = h->places / 2 - s < ADDED_PAIRS ? h->places / 2 - s : ADDED_PAIRS;
+        sum_pairs(h->weights + s, h->places / 2, values + 16 * s, pairs, c);
+        for (int r = 0; r < TALL; r++)
+            for (int w = 0; w < 2; w++) sums[r][w] += __builtin_convertvector(c[r][w], v8);
+    }
+    for (int r = 0; r < tall; r++)
+        for (int w = 0; w < 2; w++) put(out + r * step + i + 8 * w, sums[r][w] * (get(h->value_units + i + 8 * w) * by[r]));
+}
+
+/* The next head's numbers stand in other pages: processors do not foresee them. */
+WIDE void prefetch(const float *x, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char *)x + i, 0, 2);
+}
+
+/* 0, or NaN where a number of a bias is not finite. */
+WIDE float oddness(const float *bias, int64_t length) {
+    float odd = 0.0f;
+    for (int64_t j = 0; j < length; j++) odd += bias[j] * 0.0f;
+    return odd;
+}
+
+FOR void attend_head(const Attention *a, int64_t start, int64_t length, int64_t head, Head *h) {
     int64_t d = a->d, step = 3 * a->heads * d;
-    for (int64_t row = 0; row < a->rows; row++)
-        for (int64_t head = 0; head < a->heads; head++) {
-            int64_t start = a->ends[row], length = a->ends[row + 1] - start, places = (length + 15) / 16 * 16;
-            const float *own = a->qkv + start * step + head * d, *values = own + 2 * a->heads * d;
-            float *keys = room, *scores = room + d * places;
-            for (int64_t i = 0; i < d; i++) {
-                for (int64_t j = 0; j < length; j++) keys[i * places + j] = own[j * step + a->heads * d + i];
-                for (int64_t j = length; j < places; j++) keys[i * places + j] = 0.0f;
-            }
-            for (int64_t first = 0; first < length; first += TALL) {
-                const float *q[TALL], *bias[TALL];
-                float by[TALL];
-                for (int r = 0; r < TALL; r++) {
-                    int64_t query = first + r < length ? first + r : length - 1;
-                    q[r] = own + query * step;
-                    bias[r] = a->bias ? a->bias + head * a->stride + a->centre - query : NULL;
-                }
-                score(q, keys, places, d, bias, scores);
-                for (int r = 0; r < TALL; r++) by[r] = weigh(scores + r * places, length, places);
-                for (int64_t i = 0; i < d; i += 8) {
-                    v8 c[TALL];
-                    hear(scores, places, values + i, step, length, c);
-                    for (int r = 0; r < TALL && first + r < length; r++)
-                        put(a->out + ((start + first + r) * a->heads + head) * d + i, c[r] * by[r]);
-                }
-            }
+    const float *own = a->qkv + start * step + head * d;
+    const float *table = a->bias ? a->bias + head * a->stride + a->centre : NULL;
+    float odd = table ? oddness(table - length, 2 * length) : 0.0f;
+    h->length = length, h->places = (length + 15) / 16 * 16;
+    lay_out(h, own + step / 3, step);
+    for (int64_t first = 0; first < length; first += TALL) {
+        int tall = length - first < TALL ? (int)(length - first) : TALL;
+        const float *bias[TALL];
+        float by[TALL], units[TALL];
+        v8 most[TALL];
+        for (int r = 0; r < TALL; r++) {
+            int64_t query = first + (r < tall ? r : tall - 1);
+            const float *x = own + query * step;
+            for (int part = 0; part < 3; part++) prefetch(x + d + part * (step / 3), d * 4);
+            v8 to_whole = round_all(x, 0, 1, d, h->top, units + r);
+            for (int64_t i = 0; i < d; i += 16)
+                put_whole(h->queries + (r * d + i) / 2, paired(near(get(x + i), to_whole), near(get(x + i + 8), to_whole)));
+            units[r] *= h->key_unit;
+            bias[r] = table ? table - query : NULL;
         }
+        score(h, units, bias, most);
+        for (int r = 0; r < TALL; r++) by[r] = weigh_pairs(h, r, most[r]) + (0.0f * units[r] + odd);
+        for (int64_t i = 0; i < d; i += 16)
+            hear(h, i, by, tall, a->out + ((start + first) * a->heads + head) * d, a->heads * d);
+    }
+}
+
+/* room: as many numbers as attention_room says, from an address that is a multiple of 32. */
+FOR void attend_rows(const Attention *a, float *room, int64_t places) {
+    int64_t d = a->d;
+    float top = (float)(int)sqrtf(2147483647.0f / (float)d);
+    Head h = {.d = d, .top = top < 32767.0f ? top : 32767.0f};
+    h.keys = (int32_t *)room, h.values = h.keys + places * (d / 2), h.weights = h.values + places / 2 * d;
+    h.scores = (float *)(h.weights + TALL * places / 2), h.queries = (int32_t *)(h.scores + TALL * places);
+    h.value_units = (float *)(h.queries + TALL * d / 2);
+    for (int64_t row = 0; row < a->rows; row++)
+        for (int64_t head = 0; head < a->heads; head++)
+            attend_head(a, a->ends[row], a->ends[row + 1] - a->ends[row], head, &h);
 }
 
 FOR void once_rows(const Once *o, float *scores) {

@@ -1,4 +1,4 @@
-"""int8 on every x86 processor with AVX2: products by oneDNN, the rest by the loops of ``_wide.c``.
+"""int8 on every x86 processor with AVX2: products by oneDNN or our own, the rest by the loops of ``_wide.c``.
 
 A weight has one scale for each output and lies within -63..63, a row of activations one for itself; a row X
 in -127..127 is multiplied as X + 128. Sums of two products then fit into the 16 bits in which oneDNN adds
@@ -26,8 +26,10 @@ with suppress(ImportError):  # not compiled on this machine: `machine` says so
 _ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 _STORED, _ADDED, _GATED = range(3)
 _TILE = 512  # rows multiplied at once, so that their products stay near the processor
+_GROUPED_TILE = 64  # the same for our own product
 _STEP = 32  # rows are filled up to a multiple of it: oneDNN compiles again for each new number
 _COLUMNS = 16  # of a panel of a product of few rows
+_PANEL = 8  # columns of a panel of our own product of bytes
 
 
 class ByteRows(NamedTuple):
@@ -68,7 +70,8 @@ class QuantisedLinear:
         self._bias = None if bias is None else bias.detach().float().contiguous()
         self._scale = (weight.abs().amax(1).clamp(min=1e-30) / onednn_int8.LARGEST).contiguous()
         whole = torch.round(weight / self._scale[:, None]).nan_to_num().to(torch.int8)
-        self._weight = onednn_int8.pack(whole)
+        self._grouped = GroupedProduct(whole) if machine.GROUPED else None
+        self._weight = whole[:0] if self._grouped else onednn_int8.pack(whole)
 
     def __call__(self, rows: Tensor | ByteRows) -> Any:  # noqa: ANN401  # as `feeds` says
         """Apply to rows: (t, k) -> (t, m) float32, or bytes."""
@@ -93,16 +96,48 @@ class QuantisedLinear:
         """Multiply some rows at a time, and put what is made of them into out."""
         count = len(rows.scales)
         checked(rows.values, torch.uint8, self._in)
-        for start in range(0, count, _TILE):
-            some = rows.values[start : min(start + _TILE, len(rows.values))]
-            products = onednn_int8.multiply(some, self._weight, self._out)
-            stop = min(start + _TILE, count)
+        tile = _GROUPED_TILE if self._grouped else _TILE
+        for start in range(0, count, tile):
+            some, stop = rows.values[start : start + tile], min(start + tile, count)
+            if self._grouped:
+                products = self._grouped(some[: stop - start])
+            else:
+                products = onednn_int8.multiply(some, self._weight, self._out)
             parts = (out, None, None) if isinstance(out, Tensor) else (None, *out)
             given = (None if part is None else part[start:stop] for part in parts)
             sizes = (stop - start, self._out, self._activation, into)
             scales = (rows.scales[start:stop], self._scale, self._bias)
             machine.call(_wide.scale, (products, *scales, *sizes, *given))
         return out if isinstance(out, Tensor) else out.scales
+
+
+class GroupedProduct:
+    """The same sums as oneDNN's, quicker where the processor lacks VNNI and AVX-512: see ``_wide_loops.h``.
+
+    Args:
+        weight: (m, k) int8 within -63..63; k is a multiple of 4.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        self._columns, self._inputs = weight.shape
+        panels = -(-self._columns // _PANEL)
+        starts = torch.empty(panels + 1, dtype=torch.int64)
+        weight = checked(weight.contiguous(), torch.int8, self._inputs)
+        sizes = (self._columns, self._inputs)
+        machine.call(_wide.pack, (weight, *sizes, starts, None, None))
+        groups = int(starts[-1])
+        at, packed = torch.empty(groups, 4, dtype=torch.int32), torch.zeros(groups, 128, dtype=torch.int8)
+        machine.call(_wide.pack, (weight, *sizes, starts, at, packed))
+        zeros = torch.zeros(panels * _PANEL, dtype=torch.int32)
+        zeros[: self._columns] = onednn_int8.ZERO * weight.sum(1, dtype=torch.int32)
+        self._packed = starts, at, zeros, packed
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Multiply bytes, 128 for 0: (t, k) uint8 -> (t, m) float32, whole numbers."""
+        rows = checked(rows, torch.uint8, self._inputs)
+        out = torch.empty(len(rows), self._columns)
+        machine.call(_wide.multiply, (rows, len(rows), self._inputs, self._columns, *self._packed, out))
+        return out
 
 
 def _bytes(rows: Tensor | ByteRows) -> ByteRows:
