@@ -64,7 +64,7 @@ _WEIGHTS: Final = tuple(step / 10 for step in range(11))
 
 
 class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out; also in ``adapted.json``."""
+    """Result of an adaptation; also in ``adapted.json``."""
 
     ranker: str  # the folder, which ``--ranker`` takes
     system: str  # the student joined with the first stage, as ``search --system`` takes it

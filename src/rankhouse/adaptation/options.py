@@ -1,4 +1,4 @@
-"""How a student is taught without judgements: what is asked, what is learned, and how long that may take."""
+"""Options of teaching a student without judgements: what is asked, what is learned, and the time allowed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def design_of(ranker: str) -> str:
 
 @dataclass(frozen=True)
 class AdaptOptions:
-    """How to adapt; what ``rankhouse adapt`` says of each, too."""
+    """Options of an adaptation; ``rankhouse adapt`` shows their help texts."""
 
     ranker: Annotated[str, Option("The student: tk, knrm, another design, or a checkpoint.", "source")] = "tk"
     pseudo: PseudoOptions = field(default_factory=PseudoOptions)  # what documents ask

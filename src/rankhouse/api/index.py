@@ -38,7 +38,7 @@ from rankhouse.systems.short_forms import SearchOptions
 
 
 class _Searched:
-    """What can be searched: an index, or several as one."""
+    """Search methods of an index, or of several as one."""
 
     @checked
     def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
@@ -95,7 +95,7 @@ _NAMES = (
     *("append", "build", "delete", "documents", "encode", "fingerprint"),
     *("open", "open_parts", "path", "retrieve", "search"),
 )
-"""What tab completion offers of an index; the rest is for the packages below."""
+"""Names that tab completion offers for an index; the rest is for the layers below."""
 
 
 class Index(_Searched, stored.Index):

@@ -61,7 +61,7 @@ class ClusterChoice:
 
     @property
     def options(self) -> ClusterOptions | None:
-        """Where the job is done, None for here; WrongUse for no cluster, or options of another place."""
+        """Cluster of the job, None for here; WrongUse for no cluster, or options of another place."""
         if self.cluster is None:
             idle("only a --cluster has workers of its own", "cluster_workers", "worker_cpus")
             return None

@@ -61,7 +61,7 @@ class ShardQueue:
 
     @property
     def waiting(self) -> int:
-        """How many shards wait for a worker."""
+        """Number of shards that wait for a worker."""
         return len(self._waiting)
 
     def take(self) -> Shard:

@@ -47,7 +47,7 @@ def carry_out_on_cluster(
 
 
 class Said(NamedTuple):
-    """What the command of a pass wrote to standard output, and its warnings."""
+    """Standard output and warnings of the command of a pass."""
 
     text: str
     warned: tuple[str, ...]

@@ -106,7 +106,7 @@ def programs_for(measures: Sequence[Measure], judged: Judgements) -> list[Progra
 
 
 class _Group(NamedTuple):
-    """What the measures of one evaluator have in common.
+    """Settings that the measures of one evaluator share.
 
     With ``judged_only`` apart, since the library counts NumRet as the first measure beside it asks.
     """
@@ -175,7 +175,7 @@ def _check_gdeval(judged: Judgements) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores:
-    """What a run is worth, query by query.
+    """Values of a run, query by query.
 
     >>> import rankhouse as rh
     >>> scores = rh.evaluate({"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 1}}, "AP RR@10")
@@ -255,7 +255,7 @@ class Scores:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader of the numbers must know, one sentence each; empty if all is well."""
+        """Remarks that a reader of the numbers needs, one sentence each; empty if all is well."""
         sentences = []
         if missing := len(self.without_results):
             sentences.append(

@@ -220,7 +220,7 @@ class Explanation:
 
     @property
     def gap(self) -> float:
-        """What the parts leave of the score: rounding where they are exact."""
+        """The score minus the sum of the parts: rounding where they are exact."""
         return self.score - math.fsum(part.value for part in self.parts)
 
     def noting(self, *notes: str) -> Explanation:

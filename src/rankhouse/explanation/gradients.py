@@ -34,7 +34,7 @@ _ROWS = 4  # steps computed together
 
 
 class Attributions(NamedTuple):
-    """What integrated gradients found."""
+    """Result of integrated gradients."""
 
     whole: float  # F(x), the score in fp32
     baseline: float  # F(b), the score with padding for a passage
@@ -42,7 +42,7 @@ class Attributions(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """What the tokens leave of the way from baseline to score."""
+        """The difference of score and baseline minus the sum over the tokens."""
         return self.whole - self.baseline - float(self.tokens.sum())
 
 

@@ -1,4 +1,4 @@
-"""What ``rh.explain`` returns, and an answer as a file: a page of HTML that stands alone, or Markdown.
+"""Answers of ``rh.explain``, and an answer as a file: a page of HTML that stands alone, or Markdown.
 
 A page shows bars of parts, words with their colours, and grids as heat maps.
 """

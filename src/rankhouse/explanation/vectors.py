@@ -43,7 +43,7 @@ _IN_CONTEXT = (
 
 
 class TokenOwners(NamedTuple):
-    """Whose a row's tokens are."""
+    """Words that a row's tokens belong to."""
 
     words: list[str]
     owners: np.ndarray  # (t,) the word of each token; -1: the model's own, -2: the prompt

@@ -1,4 +1,4 @@
-"""What sentence-transformers reads of encoders trained here, and of any network: files by their paths."""
+"""Files that sentence-transformers reads of encoders trained here, and of any network, by their paths."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ The same scores by {library}:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a person says of a checkpoint: the rest is read from the ranker and its training's folder.
+    """Facts about a checkpoint that a person adds; the rest comes from the ranker and its training's folder.
 
     Attributes:
         license: By the hub's list ("apache-2.0", "cc-by-nc-4.0" ...); "" leaves it to be filled in.

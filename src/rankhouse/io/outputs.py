@@ -39,7 +39,7 @@ else:
     from backports import zstd
 
 SHARD_MANIFEST: Final = "part.json"
-"""What a shard's folder says of itself."""
+"""Manifest of a shard, in its folder."""
 _STREAMS: Final = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NEVER_REPLACED: Final = ", which is never replaced; name another place, or move it away"
 _REFUSALS: Final = {

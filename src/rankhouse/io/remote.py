@@ -17,7 +17,7 @@ _PACKAGES: Final = {
     "az": "adlfs", "http": "aiohttp", "https": "aiohttp",
 }  # fmt: skip
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "r2"})
-"""Where folders need not be made (and a bucket must not be), and a file is there only when it is whole."""
+"""Schemes without folders to be made (nor buckets), where a file is there only when it is whole."""
 _VERSIONS: Final = (
     "ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "crc32c", "generation", "VersionId",
     "LastModified", "Last-Modified", "last_modified", "updated", "mtime", "created",
@@ -75,7 +75,7 @@ class Remote:
 
     @property
     def scheme(self) -> str:
-        """What the URL begins with."""
+        """Scheme of the URL."""
         return self.url.partition(":")[0].lower()
 
     @property

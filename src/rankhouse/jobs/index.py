@@ -75,7 +75,7 @@ class IndexJob:
 
     @property
     def options(self) -> BuildOptions:
-        """How an index is built."""
+        """Options of building the index."""
         return BuildOptions(self.analyzer, self.segment_tokens, self.workers, fields=self.field == FIELDS)
 
     def of_field(self, documents: Iterator[Document]) -> Iterator[Document]:

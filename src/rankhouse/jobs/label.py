@@ -208,7 +208,7 @@ def _truncation(truncated: int, lost: int) -> str:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a labelling reads, checked; ``shared`` is None where no test data were named."""
+    """Inputs of a labelling, checked; ``shared`` is None where no test data were named."""
 
     rule: Rule
     run: Run
@@ -219,7 +219,7 @@ class Inputs:
 
     @property
     def leaks(self) -> list[str]:
-        """What the user should know of training and test data that overlap."""
+        """Warnings about training and test data that overlap."""
         if self.shared is None or not self.shared.leaks:
             return []
         counts = ", ".join(f"{count:,} {what} ({some})" for what, count, some in self.shared.rows() if count)

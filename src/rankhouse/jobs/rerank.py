@@ -60,7 +60,7 @@ class RerankJob(OfQueries, reranking.RerankOptions, ComputeOptions):
 
     @property
     def read(self) -> str:
-        """What the ranker reads one at a time."""
+        """Unit that the ranker reads: passages or comparisons."""
         return "comparisons" if self.is_pairwise else "passages"
 
     def open(self) -> RerankWorker:

@@ -135,7 +135,7 @@ class Confusion(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """How many pairs both were asked about."""
+        """Number of pairs that both were asked about."""
         return self.both + self.only_first + self.only_second + self.neither
 
     @property
@@ -227,7 +227,7 @@ class Agreement(NamedTuple):
 
     @property
     def relevant(self) -> int:
-        """How many pairs the rule calls relevant."""
+        """Number of pairs that the rule calls relevant."""
         return sum(self.positives.values())
 
     @property

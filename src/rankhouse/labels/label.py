@@ -40,7 +40,7 @@ _say = partial(warn, stacklevel=3)
 
 @dataclass(frozen=True)
 class LabelPlan:
-    """How to label.
+    """Plan of a labelling.
 
     Attributes:
         negatives: Which non-relevant pairs are written.
@@ -77,7 +77,7 @@ class LabelPlan:
 
 
 class LabelResult(NamedTuple):
-    """What was done.
+    """Counts of a labelling.
 
     Attributes:
         asked: Pairs the teacher read, now or before a kill.

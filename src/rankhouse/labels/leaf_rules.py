@@ -1,4 +1,4 @@
-"""What a rule is made of: judgements, a teacher, a run; :mod:`rankhouse.labels.rules` joins them.
+"""Leaves of rules: judgements, a teacher, a run; :mod:`rankhouse.labels.rules` joins them.
 
 ``judged``, ``taught`` and ``ranked`` make them, in Python as in the notation.
 """
@@ -192,7 +192,7 @@ class RunRule(Rule):
 
 
 ScoreSource = TeacherRule | RunRule
-"""What gives pairs scores besides an answer."""
+"""Leaves that score pairs besides answering."""
 
 
 def judged(qrels: Qrels, at_least: int = 1, by: str = "document", name: str = "") -> Rule:

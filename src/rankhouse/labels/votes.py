@@ -1,4 +1,4 @@
-"""Who is asked about a pair, and what each of them said, one byte a pair."""
+"""Votes on pairs: the judges and teachers asked, and their answers, one byte a pair."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BLOCK: Final = 1 << 18  # pairs looked at together: bounds the memory
 
 
 class Counts:
-    """How many pairs have each mark.
+    """Numbers of pairs with each mark.
 
     Args:
         each: (256,).
@@ -56,7 +56,7 @@ class Counts:
 
 
 class Votes(NamedTuple):
-    """What was said of n pairs; both may lie on disk.
+    """Votes on n pairs; both may lie on disk.
 
     Attributes:
         marks: (n,) bits.

@@ -1,4 +1,4 @@
-"""What a published folder holds, as its own files say, so that no checkpoint is opened as what it is not.
+"""Kinds of published folders, by their own files, so that no checkpoint is opened as what it is not.
 
 ``modules.json`` decides first (sentence-transformers computes what it lists, whatever the transformer inside
 was trained as), then the architecture in ``config.json``.
@@ -133,7 +133,7 @@ def _route(router: Path, side: str) -> list[tuple[str, Path]]:
 
 
 class Found(NamedTuple):
-    """What a folder holds: the key of :data:`KINDS`, and what says so."""
+    """Kind of a folder: the key of :data:`KINDS`, and the evidence for it."""
 
     key: str
     evidence: str

@@ -31,11 +31,11 @@ _PUNCTUATION: Final = tuple(string.punctuation)
 
 
 _Mark = tuple[str, str]
-"""What is put before a text: PyLate's prefix or Stanford's token, then the prompt."""
+"""Text put before another: PyLate's prefix or Stanford's token, then the prompt."""
 
 
 class _Settings(NamedTuple):
-    """What a folder says besides weights."""
+    """Settings of a folder, besides weights."""
 
     transformer: Path  # folder of the transformer itself
     # kind and folder of the layers behind it; empty where "linear.weight" stands beside its weights
@@ -225,7 +225,7 @@ def _expansion(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 class _Marker(NamedTuple):
-    """What is put before a text: tokens, and the rest, which is read with the text."""
+    """Marker put before a text: tokens, and the rest, which is read with the text."""
 
     ids: list[int]
     rest: str

@@ -189,7 +189,7 @@ def _in_table(batch: Packed, table: Tensor) -> Tensor:
 
 
 class _MaskedHead(NamedTuple):
-    """What makes logits of states."""
+    """Output layer that makes logits of states."""
 
     transform: nn.Module  # (t, w) -> (t, w)
     words: nn.Linear  # (t, w) -> (t, v)
@@ -217,7 +217,7 @@ def _states_of(network: nn.Module, compute: Compute) -> Callable[[Packed], Tenso
 
 
 class _SparseSettings(NamedTuple):
-    """What a folder says besides weights."""
+    """Settings of a folder, besides weights."""
 
     network: Path  # folder of the language model
     table: Path | None = None  # folder of the query's weights; None where queries are read by the network

@@ -1,4 +1,4 @@
-"""How every chart is drawn: one palette, one set of settings, the same bytes for the same numbers.
+"""Style of every chart: one palette, one set of settings, the same bytes for the same numbers.
 
 A chart is a function from a palette to a matplotlib figure. :func:`write` makes a PNG or SVG file of it,
 :func:`inline` makes SVG for the inside of a page, whose style sheet then chooses the colours. No dates, fixed

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BETTER, WORSE = "▲", "▼"
-"""What stands behind a number that is significantly better or worse than the baseline's."""
+"""Marks behind a number that is significantly better or worse than the baseline's."""
 
 _NO_NOTES: Mapping[tuple[int, int], str] = {}
 _NO_VALUE = ("", "–", "unknown")  # say nothing about whether a column holds numbers
@@ -126,7 +126,7 @@ class Table(NamedTuple):
 
 
 class CommandResult(NamedTuple):
-    """What a command, or the work of one, answers."""
+    """Result of a command, or of the work of one."""
 
     facts: Any  # what ``--json`` says
     shown: str | Callable[[], object] = ""  # what a person reads instead: a sentence, or what prints more

@@ -37,7 +37,7 @@ _MOST_TRIALS = 5_000
 
 
 class Addend(NamedTuple):
-    """What one run adds to one document's score.
+    """One run's share of one document's score.
 
     Attributes:
         weight: The run's.
@@ -130,7 +130,7 @@ class Fusion:
 
 
 class _FusionTerms(NamedTuple):
-    """What is added: the runs that take part (r,), rows (n,), weight x value and presence (r, n)."""
+    """Terms of a fusion: the runs that take part (r,), rows (n,), weight x value and presence (r, n)."""
 
     runs: NDArray[np.int64]
     rows: NDArray[np.int64]

@@ -56,7 +56,7 @@ class PairwiseRanker(Protocol):
 
 @dataclass(frozen=True)
 class PairwisePlan:
-    """How to compare.
+    """Plan of pairwise comparisons.
 
     Attributes:
         depth: k, how many documents a query are compared, k * (k - 1) comparisons.
@@ -82,7 +82,7 @@ class PairwisePlan:
 
     @property
     def plan(self) -> Plan:
-        """How documents are fetched and cut."""
+        """Plan of fetching and cutting documents."""
         return Plan(split=self.split, depth=self.depth, tail=self.tail)
 
 

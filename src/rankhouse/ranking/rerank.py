@@ -52,7 +52,7 @@ AnyPair = TypeVar("AnyPair", Pair, StoredPair)
 
 
 class StoredScorer(Protocol):
-    """What scores documents by what is stored of their passages; their texts are not read."""
+    """Scorer of documents by stored representations of their passages; their texts are not read."""
 
     def passages(self, doc_id: str) -> Sequence[StoredPassage] | None:
         """Return a document's passages; None where nothing is stored of it, so that its text has to be read.
@@ -69,7 +69,7 @@ class StoredScorer(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """How to rerank.
+    """Plan of a reranking.
 
     Attributes:
         depth: How many documents a query are read.
@@ -118,7 +118,7 @@ class Plan:
 
 @dataclass
 class Report:
-    """What happened; filled in as the work goes on, so it is right after an interruption too.
+    """Report of a reranking; filled in as the work goes on, so it is right after an interruption too.
 
     Attributes:
         queries: Queries that had something to rerank.

@@ -174,7 +174,7 @@ _TYPES: Final = {
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """What went wrong.
+    """Description of an error.
 
     Attributes:
         message: What was given, what is accepted, what to do next.

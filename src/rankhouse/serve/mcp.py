@@ -48,7 +48,7 @@ _MOST_HITS: Final = 50
 
 
 class ToolAnswer(NamedTuple):
-    """What a tool returns: text to be read, and the same as data."""
+    """Result of a tool: text to be read, and the same as data."""
 
     text: str
     data: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What the adapters share: importing a client, explaining its errors, keeping secrets out of messages."""
+"""Shared helpers of the adapters: import of a client, explained errors, no secrets in messages."""
 
 from __future__ import annotations
 

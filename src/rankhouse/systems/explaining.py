@@ -36,12 +36,12 @@ from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import Cut, Dense, Fused, Lexical, Reranked, Sparse, System
 
 TEXTS: Final = OnRecord(Run.of({}), "the texts")
-"""What a ranker reads whose documents are in no index."""
+"""Record of a ranker whose documents are in no index."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked."""
+    """A question to explain."""
 
     doc_ids: tuple[str, ...] = ()  # why does the first score what it scores? Several are put in order
     against: str = ""  # the document that the first is compared with; "" for none

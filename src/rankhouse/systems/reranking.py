@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RerankOptions:
-    """How to rerank; what ``rankhouse rerank`` says of each, too."""
+    """Options of a reranking; ``rankhouse rerank`` shows their help texts."""
 
     depth: Annotated[int, Option("Documents read per query; 50 by default for duot5.", least=0)] = 1000
     split: Annotated[
@@ -234,7 +234,7 @@ def rerank_with(
 
 @dataclass(frozen=True)
 class PairwiseSystem:
-    """What ``duot5("DIR", aggregate="sym-sum", passages="")`` says, opened."""
+    """An opened ``duot5("DIR", aggregate="sym-sum", passages="")``."""
 
     ranker: DuoT5Ranker
     aggregate: str = "sym-sum"  # how preferences become scores

@@ -35,7 +35,7 @@ DEEP: Final = 200
 """Documents a question that a system which teaches finds; whatever it lacks gets the score of the last."""
 _FIRST: Final = "|".join((*WEIGHTINGS, *ENCODED, *FUSIONS))
 _EXPRESSION: Final = re.compile(rf"\s*(?:\(|[\d.]+\s*\*|(?:{_FIRST})\s*(?:$|[(%+*>]))")
-"""How every system begins, and no notation of a ranker: a parenthesis, a weight, a first stage, a fusion."""
+"""Beginning of every system, and of no ranker: a parenthesis, a weight, a first stage, a fusion."""
 
 
 class SystemTeacher:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from rankhouse.text.analyze import Analyzer, Located
 
 _BOUND = re.compile(r"(?<=[.!?])\s+|\n\s*")
-"""Where a sentence or a line ends."""
+"""End of a sentence or a line."""
 _SPACES = ("  ", *"\t\n\v\f\r\x1c\x1d\x1e\x1f")
-"""What white space there is in ASCII besides a single space."""
+"""White space in ASCII besides a single space."""
 _NEAR = 160
 """Characters within which it is looked for."""
 

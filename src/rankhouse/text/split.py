@@ -29,7 +29,7 @@ from rankhouse.text.words import SentenceFinder, Span, blingfire_sentences, plac
 _word = re.compile(r"\S+")  # what str.split() takes for a word
 
 Split = Callable[[Document], Sequence[Passage]]
-"""What cuts a document into passages: a :class:`Splitter`, or a function of your own."""
+"""Function that cuts a document into passages: a :class:`Splitter`, or one of your own."""
 
 
 @runtime_checkable

@@ -184,7 +184,7 @@ class Batches(BatchSource):
 
     @cached_property
     def per_epoch(self) -> int:
-        """How many batches an epoch has (for positives: the first one has)."""
+        """Number of batches of an epoch (for positives: of the first one)."""
         return sum(1 for _ in self.epoch(0))
 
     def epoch(self, number: int) -> Iterator[Groups]:

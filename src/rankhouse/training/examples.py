@@ -30,7 +30,7 @@ IntArray = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 RELEVANT, NOT_RELEVANT, UNJUDGED = 1, 0, -1
-"""What an example's label can be."""
+"""Labels of an example."""
 NOT_IN_RUN = -1
 """The rank of an example that no run brought."""
 

@@ -174,7 +174,7 @@ def _fusible(groups: Groups) -> bool:
 
 
 class Moment(NamedTuple):
-    """Where training stands when a step is about to be taken.
+    """State of a training just before a step.
 
     Attributes:
         step: Steps taken so far.

@@ -122,7 +122,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to train a ranker. Start from :func:`defaults`; change with :meth:`but`.
+    """Settings of a training. Start from :func:`defaults`; change with :meth:`but`.
 
     Attributes:
         epochs: Times that every relevant pair is seen.

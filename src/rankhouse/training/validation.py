@@ -33,7 +33,7 @@ from rankhouse.training.settings import Settings
 
 @dataclass(frozen=True)
 class Validation:
-    """What to validate on.
+    """Data of a validation.
 
     Attributes:
         run: The first stage.
@@ -65,7 +65,7 @@ class Validation:
 
 
 class ValidationData(NamedTuple):
-    """What to validate on, but for how; ``documents`` None: those of the training."""
+    """Data of a validation without its settings; ``documents`` None: those of the training."""
 
     queries: Sequence[Query]
     qrels: Qrels

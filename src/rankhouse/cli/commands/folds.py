@@ -170,7 +170,7 @@ def _divide(
 
 
 class ProductRow(NamedTuple):
-    """What a part holds."""
+    """Contents of a part."""
 
     part: str
     queries: int

@@ -27,7 +27,7 @@ _SECONDS = click.FloatRange(0, min_open=True, max=1e6)
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
-    """Where a service listens, and to whom."""
+    """Addresses of a service, and who may reach it."""
 
     host: Annotated[str, Option("The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Option("The port; 0 takes a free one.", least=0, most=65_535)] = 8080

@@ -29,7 +29,7 @@ Side = Literal["train", "valid", "test", "rest"]
 
 @dataclass(frozen=True)
 class Conditions:
-    """Which queries to keep: all conditions together."""
+    """Conditions that kept queries meet, all of them together."""
 
     ids: Annotated[
         str | None, Option("Keep these queries: a file of queries, or of one id per line (.txt).")

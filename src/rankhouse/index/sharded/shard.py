@@ -40,7 +40,7 @@ _SCORERS: Final = 16
 
 
 class ShardInfo(NamedTuple):
-    """What a shard is; ``vectors`` and ``impacts`` are those that cover all its documents, by name."""
+    """Facts about a shard; ``vectors`` and ``impacts`` are those that cover all its documents, by name."""
 
     fingerprint: str
     analyzer: str
@@ -186,7 +186,7 @@ class Shards(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """What they are called."""
+        """Their names."""
         ...
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:

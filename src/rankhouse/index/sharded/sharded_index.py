@@ -98,7 +98,7 @@ class ShardedIndex:
 
     @cached_property
     def analyzer(self) -> Analyzer:
-        """What turned their texts, and will turn queries, into terms."""
+        """The analyzer of their texts and of queries."""
         from rankhouse.text.analyze import ANALYZERS  # noqa: PLC0415 - as in Index
 
         return notation.make(next(iter(self._infos.values())).analyzer, ANALYZERS, "analyzer")
@@ -111,7 +111,7 @@ class ShardedIndex:
 
     @property
     def infos(self) -> Mapping[str, ShardInfo]:
-        """What each shard is, by name."""
+        """Facts about each shard, by name."""
         return {self.shards.names[number]: info for number, info in self._infos.items()}
 
     @property

@@ -49,7 +49,7 @@ class Int8Rows(NamedTuple):
 
 
 Rows = Tensor | Int8Rows
-"""What a product reads: (t, k) in the type of the computation."""
+"""Input of a product: (t, k) in the type of the computation."""
 
 
 class _Product(NamedTuple):

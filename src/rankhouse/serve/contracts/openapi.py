@@ -38,7 +38,7 @@ _FIELD: Final = re.compile(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Operation:
-    """What a route does. Where several types are possible, they stand in a tuple.
+    """Operation of a route. Where several types are possible, they stand in a tuple.
 
     ``query`` is the record that the query string is converted to; ``media`` the media type of an answer that
     is not JSON; ``refusals`` are the types of a refusal's body.

@@ -20,7 +20,7 @@ Pairs = Annotated[
 
 
 class SpanOptions(Struct):
-    """Which passages of a document are returned.
+    """Choice of the passages of a document that are returned.
 
     Attributes:
         mode: "enabled" tells them.
@@ -133,7 +133,7 @@ class TokenCounts(Struct):
 
 
 class RerankMeta(Struct):
-    """What else there is to know: ``warnings`` say what was shortened or could not be read."""
+    """Remarks on the answer: ``warnings`` say what was shortened or could not be read."""
 
     api_version: ApiVersion
     billed_units: BilledUnits
@@ -296,7 +296,7 @@ class PredictBody(Struct):
 
 
 class Prediction(Struct):
-    """How relevant a text is for a query."""
+    """Relevance of a text for a query."""
 
     score: float
     label: str = "relevant"
@@ -348,7 +348,7 @@ class TokenPlace(Struct):
 
 
 class ModelInfo(Struct):
-    """What a model is."""
+    """Description of a model."""
 
     model_id: str
     model_sha: str

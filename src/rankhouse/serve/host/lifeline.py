@@ -46,7 +46,7 @@ _NOT_READY = {
 
 @dataclass
 class Lifeline:
-    """What ties work to the client that waits for it; handlers find it as ``request.state.lifeline``.
+    """Link between work and the client that waits for it; handlers find it as ``request.state.lifeline``.
 
     The answer must have begun when :func:`time.monotonic` ``expires``; ``gone`` is set when the client has
     hung up or its time is over, and work in threads looks at it.
@@ -169,7 +169,7 @@ class Lifelines:
 
 
 class _Exchange:
-    """What a handler receives and sends once its body has been read."""
+    """Receive and send of a handler whose body has been read."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

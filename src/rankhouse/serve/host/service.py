@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """Where a service is in its life."""
+    """Phase of a service's life."""
 
     STARTING = "starting"
     READY = "ready"
@@ -36,7 +36,7 @@ class Phase(StrEnum):
 
 
 class RemoteHolder(Protocol):
-    """What holds indexes and rankers elsewhere: a cluster."""
+    """Holder of indexes and rankers elsewhere: a cluster."""
 
     def view(self, name: str, path: Path) -> IndexView:
         """Return an index that it holds."""
@@ -47,7 +47,7 @@ class RemoteHolder(Protocol):
 
 @dataclass
 class Service(ServedCollection):
-    """What handlers work with: what is served, and how.
+    """The service that handlers work with: what is served, and how.
 
     Attributes:
         keys: Those of the people who may come in; None lets everybody in.

@@ -27,7 +27,7 @@ MOST_COMPARED: Final = 8
 
 
 class CompareRequest(Struct, frozen=True):
-    """What is compared; questions are sorted by the first measure."""
+    """Systems and measures to compare; questions are sorted by the first measure."""
 
     names: Annotated[
         tuple[str, ...],
@@ -178,7 +178,7 @@ class Difference(NamedTuple):
 
 
 class AgreementInfo(Struct):
-    """How far two judges agree; null where there is no such number.
+    """Agreement of two judges; null where there is no such number.
 
     Attributes:
         first: One.

@@ -1,4 +1,4 @@
-"""What judging writes down, a line of JSON each, only ever appended to: the log of judgements, and the audit.
+"""Files that judging appends to, a line of JSON each: the log of judgements, and the audit.
 
 The log is the one truth: on disk before anybody is answered, and the qrels file beside it is made from it. A
 last line that a kill cut off was never answered and is taken away; anything else that is no line of such a
@@ -115,7 +115,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 class Audit:
-    """Who did what: judged, undid, trained, signed in, or gave a wrong key.
+    """Audit of who did what: judged, undid, trained, signed in, or gave a wrong key.
 
     Each line is on the disk before the deed is answered.
     """

@@ -48,7 +48,7 @@ class QueryInfo(Struct):
 
 
 class JudgementBody(Struct):
-    """What a judge says of a document.
+    """A judge's judgement of a document.
 
     Attributes:
         query: The question's text, or the id of one that is known.
@@ -68,7 +68,7 @@ class JudgementBody(Struct):
 
 
 class UndoBody(Struct):
-    """Whose last word is taken back.
+    """The judge whose last judgement is undone.
 
     Attributes:
         judge: Who judges; who asks, by the name of the key, if not said.
@@ -102,7 +102,7 @@ class JudgementInfo(Struct):
 
 
 class UndoneResponse(Struct):
-    """What was taken back.
+    """The judgement that was undone.
 
     Attributes:
         undone: The line that does it; null where nothing is left to take back.
@@ -112,13 +112,13 @@ class UndoneResponse(Struct):
 
 
 class JudgedQueryParameters(Struct):
-    """Which question is meant."""
+    """The question."""
 
     query: Annotated[Words, Meta(description="The question's text, or its id.")]
 
 
 class QrelsParameters(Struct):
-    """Whose judgements are meant."""
+    """The judge of the judgements."""
 
     judge: Annotated[str, Meta(description="Only what this judge says.")] = ""
 
@@ -142,7 +142,7 @@ class JudgedQuery(Struct):
 
 
 class TrainingBody(Struct):
-    """What is to be trained.
+    """Settings of a training.
 
     Attributes:
         name: What the new ranker is called: letters, digits, points, - and _.

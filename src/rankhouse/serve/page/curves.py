@@ -32,7 +32,7 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What a template draws, in units of its picture: ticks of the axes, and ``level``, a dashed line across.
+    """A chart in units of its picture: ticks of the axes, and ``level``, a dashed line across.
 
     ``data`` is what the script reads: places, what they are called, and each line's values, as JSON.
     """

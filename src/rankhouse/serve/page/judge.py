@@ -50,7 +50,7 @@ _READ_KEY = "Your key can read but not judge. Sign in with a key that can write.
 
 
 class JudgingPool(NamedTuple):
-    """What systems found: the documents, those found early by many first, and their ranks by system."""
+    """Documents that systems found: those found early by many first, and their ranks by system."""
 
     doc_ids: Sequence[str]
     ranks: Mapping[str, Mapping[str, int]]
@@ -136,7 +136,7 @@ class JudgeFields(Struct):
 
     @property
     def kept(self) -> dict[str, object]:
-        """What leads here again, as parameters of an address or fields of a form."""
+        """State of the page, as parameters of an address or fields of a form."""
         names = ("query", "judge", "index", "system", "depth", "blind")
         return {name: getattr(self, name) for name in names}
 

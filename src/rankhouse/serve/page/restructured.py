@@ -22,7 +22,7 @@ from markdown_it.token import Token
 
 _LINE_END = re.compile(r"\r\n?|\n")
 _UNKNOWN = str.maketrans(dict.fromkeys("\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", " ") | {"\x00": "\ufffd"})
-"""What docutils takes for the end of a line or an escape, and other readers do not."""
+"""Characters that docutils takes for the end of a line or an escape, and other readers do not."""
 _TITLE = re.compile(r"^(?:([^\w\s])\1{2,}\n)?[^\s].*\n([^\w\s])\2{2,}[ \t]*$", re.MULTILINE)
 _TARGET = re.compile(r"^[ \t]*\.\. _(?!_)(`[^`\n]+`|[^:\n]+): +(\S+)[ \t]*$", re.MULTILINE)
 _REPLACED = re.compile(r"^[ \t]*\.\. \|([^|\n]+)\|[ \t]+(replace|unicode)::[ \t]+(.*)$", re.MULTILINE)
@@ -88,7 +88,7 @@ _UNSEEN: Final = (
 
 
 class Names(NamedTuple):
-    """What a text defines for all of its parts: links, replacements, and the adornments of its titles."""
+    """Definitions of a text for all of its parts: links, replacements, and the adornments of its titles."""
 
     links: Mapping[str, str]
     replaced: Mapping[str, str]
@@ -147,7 +147,7 @@ def _settings() -> Any:  # noqa: ANN401 - docutils' own namespace of settings
 
 
 _Inside = tuple[list[Any], list[Any]]
-"""What the inside of a paragraph is parsed into, and the messages of the parser."""
+"""Nodes of the inside of a paragraph, and the messages of the parser."""
 
 
 def _interpreted(inliner: Any, rawsource: str, text: str, role: str, lineno: int) -> _Inside:  # noqa: ANN401
@@ -262,7 +262,7 @@ class _Tokens:
         self._close()
 
     def _close(self) -> None:
-        """What holds others reaches from its first to its last line."""
+        """Let containers reach from their first to their last line."""
         opened: list[Token] = []
         last = 0
         for token in self.found:

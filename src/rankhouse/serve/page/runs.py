@@ -36,7 +36,7 @@ _Correction = Literal["holm", "bonferroni", "none"]
 
 
 class RunsFields(Struct):
-    """What is compared, how, and as what file it is shown."""
+    """Systems to compare, settings of the comparison, and the form of the answer."""
 
     system: Annotated[list[Line], Meta(max_length=MOST_COMPARED)] = []
     baseline: Line = ""

@@ -52,7 +52,7 @@ class Reason(NamedTuple):
 
 
 class WhyFields(Struct):
-    """What is explained: one document or two, a move from another system, or the top of a ranking."""
+    """Question to explain: one document or two, a move from another system, or the top of a ranking."""
 
     query: Line = ""
     index: Line = ""

@@ -1,4 +1,4 @@
-"""What a service searches: indexes, each as it is at one moment, opened again when it has grown; rankers."""
+"""Indexes of a service, each as it is at one moment, opened again when it has grown; and its rankers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _SPLITS = 64
 
 
 ReadBy = tuple[Reranked, str, str]
-"""What a ranker's order depends on besides the index: its fingerprint and the question."""
+"""Key of a ranker's order besides the index: its fingerprint and the question."""
 
 
 class IndexView:

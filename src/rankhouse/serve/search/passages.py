@@ -1,4 +1,4 @@
-"""Which passages of the documents in an answer were found: by their vectors, or by the question's words.
+"""Passages found in the documents of an answer: by their vectors, or by the question's words.
 
 Rankings are of documents; people look for a passage. A system with vectors shows the passage whose vector is
 nearest to the question, one without the stretch that holds most of the question's words. What the ranking

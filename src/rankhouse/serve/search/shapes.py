@@ -237,13 +237,13 @@ class SystemInfo(Struct):
 
 
 class DocumentQuery(Struct):
-    """What is asked about a document."""
+    """Question about a document."""
 
     query: Annotated[str, Meta(description="A question, for the scores of its passages.")] = ""
     system: Annotated[str, Meta(description="Name of what scores them.")] = ""
 
 
 class IndexQuery(Struct):
-    """Which index is meant."""
+    """Name of the index."""
 
     index: Annotated[str, Meta(description="Name of what is searched.")] = ""
