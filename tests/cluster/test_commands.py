@@ -144,7 +144,7 @@ def test_parts_made_by_shard_and_damaged_ones(rerank, done, cluster):
     Path("new.run.parts/1/rows.run").write_text("nothing\n")
     opened = cluster.opened
     said = ended(cluster.command(*rerank, "--out", "new.run"))
-    assert cluster.opened - opened <= 2  # six slices by two workers, which load the model once
+    assert cluster.opened - opened <= 2  # six shards by two workers, which load the model once
     assert "3 of 9 queries were done before" in said
     assert "is made again" in said
     assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()

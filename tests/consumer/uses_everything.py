@@ -1,4 +1,4 @@
-"""A stranger's script under strict type checking: the names of the front door and their types."""
+"""A stranger's script under strict type checking: the names of the public API and their types."""
 
 from collections.abc import Mapping
 from pathlib import Path

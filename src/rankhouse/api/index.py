@@ -167,7 +167,7 @@ class Index(_Searched, stored.Index):
         """Open several indexes as one: rankings and scores are those of one index of all their documents.
 
         Args:
-            folders: Indexes, parts made with ``rankhouse index --shard``, or folders of such.
+            folders: Indexes, shards made with ``rankhouse index --shard``, or folders of such.
 
         Raises:
             MissingInput: There is no index in a folder.
@@ -262,11 +262,11 @@ class Index(_Searched, stored.Index):
 
 
 class ShardedIndex(_Searched, sharded_index.ShardedIndex):
-    """Several indexes, the parts of one collection, searched as one.
+    """Several indexes, the shards of one collection, searched as one.
 
     >>> import rankhouse as rh
     >>> texts = ["A lock lifts ships.", "Pilots steer ships."]
-    >>> parts = [rh.Index.build([{"id": f"d{i}", "text": text}], f"part{i}") for i, text in enumerate(texts)]
+    >>> shards = [rh.Index.build([{"id": f"d{i}", "text": text}], f"part{i}") for i, text in enumerate(texts)]
     >>> index = rh.Index.open_parts("part0", "part1")
     >>> index.search("who steers ships?").hits[0].doc_id
     'd1'

@@ -1,4 +1,4 @@
-"""The only door for data files that are read: plain, gzip and zstd; every fault with its file and line.
+"""Readers of all data files: plain, gzip and zstd; every fault with its file and line.
 
 A hostile file ends in a message, not in a machine without memory:
 

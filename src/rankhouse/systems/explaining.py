@@ -79,7 +79,7 @@ def _uncut(system: System) -> System:
 def _of_one_index(system: System) -> WrongUse:
     return WrongUse(
         f"{system}: only the index that holds what was encoded can say what a score is made of; explain it "
-        "with the part that has the document"
+        "with the shard that has the document"
     )
 
 

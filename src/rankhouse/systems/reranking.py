@@ -145,7 +145,7 @@ def open_precomputed(
     """
     if isinstance(index, ShardedIndex):
         if required:
-            raise WrongUse(f"{index.path}: what the parts of an index store is not read; leave out --stored")
+            raise WrongUse(f"{index.path}: what the shards of an index store is not read; leave out --stored")
         return None
     if not required and not (index.path / PASSAGES).exists():
         return None

@@ -235,5 +235,5 @@ def _shard_folder(out: Path | None, vectors: str) -> Path:
             "same command without --shard; it finds everything encoded and builds the structure"
         )
     if out is None:
-        raise WrongUse("--shard writes a folder: say where it goes, like  --out parts/1")
+        raise WrongUse("--shard writes a folder: say where it goes, like  --out shards/1")
     return out

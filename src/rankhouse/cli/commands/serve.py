@@ -111,8 +111,8 @@ class ServeChoices(Listening, ComputeOptions):
         str,
         Option("Hold indexes and rankers on Ray: ray, started here, or a cluster.", metavar="ray|ADDRESS"),
     ] = ""
-    replicas: Annotated[int, Option("How many of each part and each ranker the cluster holds.", least=1)] = 1
-    partial: Annotated[bool, Option("Answer without the parts that do not answer, and say so.")] = False
+    replicas: Annotated[int, Option("Replicas of each shard and each ranker in the cluster.", least=1)] = 1
+    partial: Annotated[bool, Option("Answer without the shards that do not answer, and say so.")] = False
 
 
 @verb("serve", "rankhouse serve my.index --ranker ce='crossencoder(\"DIR\")' --judgements mine.qrels")
@@ -160,7 +160,7 @@ def command(*, given: ServeChoices) -> None:
 def _refuse_idle(options: ServeOptions) -> None:
     """Refuse what would change nothing in this service."""
     if not options.cluster:
-        idle("only a --cluster has parts and rankers that may die", "replicas", "partial")
+        idle("only a --cluster has shards and rankers that may die", "replicas", "partial")
     if not options.indexes:
         idle(
             "it belongs to an index, and none is served", "systems", "queries", "qrels", "runs", "judgements"

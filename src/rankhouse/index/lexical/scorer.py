@@ -46,7 +46,7 @@ class Hits(NamedTuple):
     Attributes:
         rows: Their rows among all documents, (k,) int64, by score, then by document id, ascending.
         scores: Their raw scores, (k,) float32.
-        ids: Their ids, where these came with them: from parts of an index that may lie elsewhere.
+        ids: Their ids, where these came with them: from shards of an index that may lie elsewhere.
     """
 
     rows: Int64s

@@ -363,7 +363,7 @@ class TrainingJobs:
             options += ["--set", f"rate={rate!r}"]
         index = self._service.catalogue.view(request.index).index
         if isinstance(index, ShardedIndex):
-            raise WrongUse("training reads one index on this machine, not parts; serve their merged index")
+            raise WrongUse("training reads one index on this machine, not shards; serve their merged index")
         return ["train", *self._start(request), "--index", str(index.path), *options]
 
     def _start(self, request: TrainingRequest) -> list[str]:

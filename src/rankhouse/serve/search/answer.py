@@ -27,7 +27,7 @@ def search(catalogue: Catalogue, asked: SearchBody, deadline: Deadline | None = 
     Raises:
         UnknownName, WrongUse: There is no such index, system or ranker, or the question cannot be answered.
         Overloaded, DeadlinePassed: A model has too much to do, or nothing was found in time.
-        ShardFailed: A part of the index does not answer, and nothing less than all will do.
+        ShardFailed: A shard of the index does not answer, and the request needs all of them.
     """
     if not asked.query.strip():
         raise WrongUse("query is empty: give at least one word")

@@ -100,7 +100,7 @@ class IndexView:
         return _IN_FULL if len(lengths) and lengths.std() > _UNEVEN * lengths.mean() else "bm25"
 
     def over(self, index: ShardedIndex) -> IndexView:
-        """Return a view of those parts of the index that answer."""
+        """Return a view of the shards of the index that answer."""
         with self._lock:
             return self._over.setdefault(index.missing, IndexView(self.name, index))
 

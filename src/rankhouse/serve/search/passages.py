@@ -98,7 +98,7 @@ class PassageFinder:
         work = ServedExecution(catalogue, view, Query("query", question), deadline)
         try:
             searched = work.searcher(dense).vectors
-            if isinstance(searched, Vectors):  # those of parts are elsewhere
+            if isinstance(searched, Vectors):  # those of shards are elsewhere
                 encoder = work.encoder(dense)
                 self._point = encode_queries(searched, encoder, [work.queries[0]])[0]
                 self._vectors, self._encoder = searched, encoder

@@ -74,7 +74,7 @@ class SearchBody(OwnSystem, kw_only=True):
         k: Documents in the answer; 10 if not said.
         snippets: Whether they come with the stretch of text that answers best; yes if not said.
         deadline_s: Seconds after which the first stage's order is good enough.
-        partial: Whether what the other parts of an index find is good enough where some do not answer; as the
+        partial: Whether what the other shards of an index find is good enough if some do not answer; as the
             service was started if not said.
     """
 
