@@ -224,7 +224,7 @@ def test_a_worker_whose_disk_is_full_is_done_without(rerank, done, cluster, blin
     assert not tools.parts_of("new.run")
     cluster.sick(600, spared=cluster.temp / "tiny")  # the others wait until that worker has failed
     process = cluster.command(*rerank, "--out", "new.run", "--cluster-workers", 6)
-    while "a worker is done without, the others go on: " not in Path("log.txt").read_text():
+    while "the job continues without one worker: " not in Path("log.txt").read_text():
         assert process.poll() is None, Path("log.txt").read_text()
         time.sleep(0.1)
     cluster.sick()

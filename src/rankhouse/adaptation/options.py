@@ -78,12 +78,12 @@ class AdaptOptions:
     mine: Annotated[
         int,
         Option(
-            "How many times during training the student itself chooses what to learn from.",
+            "Number of times during training that the student itself chooses candidates.",
             least=0,
         ),
     ] = 0
     steps: Annotated[int, Option("Training steps.", least=0, default="4000, or by --minutes")] = 0
-    minutes: Annotated[float, Option("How long everything may take.", default="no limit")] = 0.0
+    minutes: Annotated[float, Option("Most minutes that everything may take.", default="no limit")] = 0.0
     settings: Mapping[str, object] = field(default_factory=dict)  # what differs from the family's recipe
     seed: Annotated[int, Option("Of all random draws.", least=0, most=2**32 - 1)] = 0
 

@@ -186,8 +186,8 @@ def _make(job: Adaptation, folder: Path) -> None:
     if needs_texts(reader):
         limits = Round()
         chosen = chosen[: _affordable(job, reader, chosen, first)]
-    told = show("round trip")
-    trip = round_trip(chosen, first, _texts(reader, index), teacher=reader, limits=limits, progress=told)
+    bar = show("round trip")
+    trip = round_trip(chosen, first, _texts(reader, index), teacher=reader, limits=limits, progress=bar)
     kept = dict(list(trip.kept.items())[: options.questions])
     queries = [Query(query_id, query.text) for query_id, query in kept.items()] + people
     _write(job, reader, queries, kept=kept, first=first.restrict([query.id for query in queries]))

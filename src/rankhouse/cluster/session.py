@@ -219,8 +219,8 @@ def full_store(error: BaseException) -> str:
     """Return what to do about an error that means a full object store of Ray's; "" for any other error."""
     if not _FULL_STORE & {kind.__name__ for kind in type(error).__mro__}:
         return ""
-    told = re.search(r"\bip=([\w.:]+)", str(error))  # of the actor that could not store its answer
-    where = told[1] if told else "the machine that this command is connected to"
+    match = re.search(r"\bip=([\w.:]+)", str(error))  # of the actor that could not store its answer
+    where = match[1] if match else "the machine that this command is connected to"
     return (
         f"Ray's object store on {where} and the disk below it are full; free some space (ray memory lists "
         "what is stored), or start Ray with a larger one (ray start --object-store-memory)"

@@ -269,8 +269,8 @@ class Movement:
             for word, ids in (("overtook", self.overtook), ("was overtaken by", self.overtaken_by))
             if ids
         ]
-        told = f" It {' and '.join(changes)}." if changes else " It changed places with no document."
-        return f"{self._way()}.{told}"
+        effect = f" It {' and '.join(changes)}." if changes else " It changed places with no document."
+        return f"{self._way()}.{effect}"
 
     def _way(self) -> str:
         """Say from where to where it went."""

@@ -3,7 +3,7 @@
 Sundararajan, Taly, Yan, "Axiomatic Attribution for Deep Networks", ICML 2017, eq. 1: along the straight line
 from a baseline b to the passage's token vectors x, token i gets (x_i - b_i) times the mean gradient there.
 The mean is taken over the middles of m steps, so that what the tokens get sums to F(x) - F(b) but for a gap,
-which shrinks as m grows and is always told. Baseline: padding in the place of every token of the passage;
+which shrinks as m grows and is always stated. Baseline: padding in the place of every token of the passage;
 query, prompt, positions and segments stay. Always computed in fp32, whatever the ranker runs in.
 Shapes: m steps, t tokens of the row, p tokens of the passage, d width.
 """
@@ -151,7 +151,7 @@ def _transformer(ranker: Ranker) -> tuple[NeuralRanker, TokenModel]:
     """Return a ranker and its model if gradients can be taken of it; refuse it otherwise."""
     if not isinstance(ranker, NeuralRanker) or not isinstance(ranker.model, TokenModel):
         raise WrongUse(
-            f"integrated gradients are taken of cross-encoders and monoT5, not of {ranker!r}; "
+            f"integrated gradients explain cross-encoders and monoT5, not {ranker!r}; "
             'leave method out, or choose "removal"'
         )
     if not ranker.model.pair_reader.joins:

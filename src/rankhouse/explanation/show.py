@@ -1,6 +1,6 @@
 """Answers for people: blocks of sentences, tables and marked words, which a terminal or a file then shows.
 
-The same blocks become plain text, Markdown and, on a terminal, coloured words. A word's share is always told
+The same blocks become plain text, Markdown and, on a terminal, coloured words. A word's share is always shown
 by a sign too, never by colour alone: ⁺ and ⁺⁺ add to the score, ⁻ and ⁻⁻ take away from it, ° is a word that
 matches a query word without a share of its own.
 """

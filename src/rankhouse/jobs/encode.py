@@ -49,7 +49,7 @@ class EncodeJob(ComputeOptions):
     index: Annotated[str, Option("The index folder.", "index")]
     ranker: Annotated[str, Option('A bundle folder, biencoder("DIR"), sparse("DIR").', "source")]
     tokens: Annotated[bool, Option("Keep the token ids that a cross-encoder or monoT5 reads.")] = False
-    split: Annotated[str, Option("How documents are cut into passages.")] = "whole"
+    split: Annotated[str, Option("The splitter of documents into passages.")] = "whole"
     pool: Annotated[str, Option("Stored passages: how rerank is to pool them.")] = "max"
     dtype: Annotated[
         Storage | None,

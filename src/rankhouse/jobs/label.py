@@ -59,7 +59,7 @@ class LabelJob(OfQueries, ComputeOptions):
 
     rule: Annotated[str, Option("judged(QRELS), taught(RANKER), ranked(RUN, k); join by & | ~.", "source")]
     queries: Annotated[str, Option("The texts of the run's queries.", "source")]
-    field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
+    field: Annotated[str, Option("The text field of the queries, if they have several.")] = ""
     index: Annotated[str, Option("The index that holds the documents.", "input")]
     run: Annotated[str, Option("The candidates.", "input")]
     depth: Annotated[int, Option("Documents per query.", least=1)] = 1000

@@ -52,7 +52,7 @@ class RerankOptions:
     stored: Annotated[
         bool | None, Option("Require, or ignore, what encode stored.", default="used if there")
     ] = None
-    tail: Annotated[Literal["keep", "drop"], Option("What becomes of documents below the depth.")] = "keep"
+    tail: Annotated[Literal["keep", "drop"], Option("Keep or drop the documents below the depth.")] = "keep"
     see: Annotated[
         float,
         Option(

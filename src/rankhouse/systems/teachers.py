@@ -27,7 +27,7 @@ from rankhouse.systems.rankers import as_ranker
 from rankhouse.systems.stage import Live
 from rankhouse.systems.system import ENCODED, Dense, Reranked, System, whole
 
-Join = Annotated[str, Option("How the scores of several teachers become one.", choices=tuple(JOINS))]
+Join = Annotated[str, Option("The way to join the scores of several teachers.", choices=tuple(JOINS))]
 TeacherLike = PathLike | Ranker | Run | System
 """A ranker or what opens one, a run with scores or its file, or a system or its expression."""
 

@@ -95,7 +95,7 @@ def bounds(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _squeezed(text: str) -> str:
-    """Return a text with single spaces for all white space; most have no other, which is quickly told."""
+    """Return a text with single spaces for all white space; most have no other, which is quick to check."""
     is_plain = not any(map(text.__contains__, _SPACES)) and (text.isascii() or text.isprintable())
     return text if is_plain and text == text.strip() else " ".join(text.split())
 

@@ -75,7 +75,7 @@ def _validation_run(out: Path, validation: Validation) -> Run:
 
 
 def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> None:
-    """Write the page: the first stage, what was untaught, what was kept, both joined if that can be told."""
+    """Write the page: the first stage, what was untaught, what was kept, both joined if scores are known."""
     runs = {"first stage": validation.run}
     for name, file in (("untaught", out / folder.UNTAUGHT), ("encoder alone", out / folder.ENCODER)):
         if file.exists():

@@ -17,7 +17,7 @@ from rankhouse.page.tables import CommandResult
 def command(
     *,
     parts: Annotated[tuple[Path, ...], Option(positional=True, metavar="SHARD...")],
-    out: Annotated[Path, Option("What the command writes without --shard; for encode, the index.", "place")],
+    out: Annotated[Path, Option("The command's output without --shard; for encode, the index.", "place")],
     overwrite: Annotated[bool, Option("Replace an index, or vectors, that are there.")] = False,
     report: Annotated[Path | None, Option("Of labels: write the page here (.html).", "output")] = None,
 ) -> CommandResult:

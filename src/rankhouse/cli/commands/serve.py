@@ -61,8 +61,8 @@ class ServeChoices(Listening, ComputeOptions):
             metavar="NAME=EXPR",
         ),
     ] = ()
-    split: Annotated[str, Option("How long documents are split.", default="each ranker's own way")] = ""
-    pool: Annotated[str, Option("How the scores of passages become one.", default="each ranker's own")] = ""
+    split: Annotated[str, Option("The split of long documents.", default="each ranker's own way")] = ""
+    pool: Annotated[str, Option("The pool of passages' scores.", default="each ranker's own")] = ""
     queries: Annotated[Path | None, Option("Questions to choose from, of the first index.")] = None
     qrels: Annotated[Path | None, Option("Existing judgements of them; only read.")] = None
     runs: Annotated[

@@ -78,7 +78,7 @@ ENDINGS: dict[str, FileKind] = {
 """Ending -> kind; .json, .xml, .tsv and .csv are looked into as well."""
 
 READ = "text, Markdown, HTML, code, notebooks, mail, tables, PDF, Word, PowerPoint, Excel, EPUB, collections"
-"""Kinds of files that are read, in words."""
+"""Kinds of files that readers read, in words."""
 _PROSE = frozenset(
     """
 readme license licence copying copyright changelog changes history news authors contributors thanks todo

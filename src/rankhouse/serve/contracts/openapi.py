@@ -83,10 +83,10 @@ class RouteGroup(NamedTuple):
             elif isinstance(body, type):
                 asked = decode(await request.body(), body)
             if self.threads is None:
-                told = await work(self.service, request, asked)
+                result = await work(self.service, request, asked)
             else:
-                told = await self.threads.call(work, self.service, request, asked)
-            return told if isinstance(told, Response) else answer(told, operation.status)
+                result = await self.threads.call(work, self.service, request, asked)
+            return result if isinstance(result, Response) else answer(result, operation.status)
 
         route = DescribedRoute(path, endpoint, methods=[method])
         route.operation, route.method, route.tag = operation, method, self.tag

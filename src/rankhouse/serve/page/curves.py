@@ -118,5 +118,5 @@ def hover_data(x: Scale, place: str, curves: Mapping[str, Points]) -> str:
     for name, points in curves.items():
         known = dict(points)
         lines.append((name, [f"{known[at]:.4f}" if at in known else None for at in places]))
-    told = [place.format(f"{at:,g}") for at in places]
-    return msgspec.json.encode({"x": [x(at) for at in places], "at": told, "lines": lines}).decode()
+    labels = [place.format(f"{at:,g}") for at in places]
+    return msgspec.json.encode({"x": [x(at) for at in places], "at": labels, "lines": lines}).decode()

@@ -223,8 +223,8 @@ def _told(store: JudgementStore, entry: JudgementEntry | None) -> dict[str, obje
     if entry is None:
         return {"doc": None, "grade": None, "query": "", "version": None, "comment": ""}
     comment = store.comments_of(entry.judge, entry.query_id).get(entry.doc_id, "")
-    told = {"doc": entry.doc_id, "grade": entry.grade, "query": entry.query, "version": entry.number}
-    return {**told, "comment": comment}
+    fields = {"doc": entry.doc_id, "grade": entry.grade, "query": entry.query, "version": entry.number}
+    return {**fields, "comment": comment}
 
 
 def _mark(text: str) -> tuple[int, int, str]:

@@ -178,7 +178,7 @@ class PassageFinder:
 
 
 def _places(document: Document, policy: str) -> Sequence[Span]:
-    """Return where the encoded passages of a document stand in its text; none where that cannot be told."""
+    """Return where the encoded passages of a document stand in its text; none where that is unknown."""
     try:
         split = notation.make(policy, SPLITTERS, "splitter")
     except WrongUse:  # cut by a function of someone's own

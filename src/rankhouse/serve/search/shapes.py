@@ -240,10 +240,10 @@ class DocumentQuery(Struct):
     """Question about a document."""
 
     query: Annotated[str, Meta(description="A question, for the scores of its passages.")] = ""
-    system: Annotated[str, Meta(description="Name of what scores them.")] = ""
+    system: Annotated[str, Meta(description="Name of the system that scores them.")] = ""
 
 
 class IndexQuery(Struct):
     """Name of the index."""
 
-    index: Annotated[str, Meta(description="Name of what is searched.")] = ""
+    index: Annotated[str, Meta(description="Name of the index.")] = ""
