@@ -276,9 +276,9 @@ def named_parts(parts: Sequence[Part], most: int, *, falls: bool = False) -> str
     up = [part for part in falling if part.value > 0][:most]
     down = [part for part in falling if part.value < 0][:most]
     named = (*down, *up) if falls else (*up, *down)
-    said = ", ".join(f"{_quoted(part.name)} {brief(signed(part.value))}" for part in named)
+    text = ", ".join(f"{_quoted(part.name)} {brief(signed(part.value))}" for part in named)
     left = len(falling) - len(up) - len(down)
-    return (said or "nothing adds to it") + (f", and {left} more" if left else "")
+    return (text or "nothing adds to it") + (f", and {left} more" if left else "")
 
 
 def _quoted(name: str) -> str:

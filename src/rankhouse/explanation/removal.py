@@ -122,11 +122,11 @@ def unit_for(ranker: Ranker, text: str) -> str:
 
 def limit_notes(read: int, unread: int, unit: str) -> list[str]:
     """Say how many sentences or words of a text its ranker does not read; nothing, where it reads all."""
-    said = (
+    note = (
         f"The text is longer than the ranker's limit: {unread:,} of its {read + unread:,} {unit}s, or parts "
         "of them, were not read."
     )
-    return [said] if unread else []
+    return [note] if unread else []
 
 
 def units_of(text: str, unit: str) -> list[Unit]:

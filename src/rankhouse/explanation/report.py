@@ -384,8 +384,8 @@ def _word(word: Word, largest: float, numbers: dict[str, int], gone: bool) -> Sh
 
 def _weight(words: Sequence[ShownWord]) -> int:
     """Return how much words say of the score or of the query, each once."""
-    said = ((one, one.closeness if one.match else one.share * (one.kind != "unread")) for one in words)
-    return sum({one.text.strip(".,;:()\"'").casefold(): 100 if one.gone else n for one, n in said}.values())
+    shades = ((one, one.closeness if one.match else one.share * (one.kind != "unread")) for one in words)
+    return sum({one.text.strip(".,;:()\"'").casefold(): 100 if one.gone else n for one, n in shades}.values())
 
 
 def _map(grid: Grid) -> HeatMap:

@@ -188,8 +188,8 @@ def _numbers(numbers: Mapping[str, Any]) -> str:
         )
         for system in dict.fromkeys(system for system, _ in cells)
     )
-    said = f"{numbers['method']} These are the validation queries, by which the model was chosen."
-    return f"{Table(('', *measures), rows).to_markdown()}\n{said}\n"
+    text = f"{numbers['method']} These are the validation queries, by which the model was chosen."
+    return f"{Table(('', *measures), rows).to_markdown()}\n{text}\n"
 
 
 def upload(folder: Path, name: str, *, overwrite: bool = False) -> str:

@@ -269,8 +269,8 @@ def _difference(there: StoreContents | None, wanted: StoreContents) -> str:
     }
     old, new = msgspec.structs.asdict(there), msgspec.structs.asdict(wanted)
     differing = [name for name in old if old[name] != new[name]]
-    said = next((f"holds {words[name]}" for name in words if name in differing), "")
-    return f"the collection {said or 'differs in ' + ', '.join(differing)}"
+    fault = next((f"holds {words[name]}" for name in words if name in differing), "")
+    return f"the collection {fault or 'differs in ' + ', '.join(differing)}"
 
 
 def count_collisions(index: Index) -> int:

@@ -76,8 +76,8 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         try:
             return msgspec.convert(known | changes, type(self))
         except msgspec.ValidationError as error:
-            said = ", ".join(f"{name}={value!r}" for name, value in changes.items())
-            raise WrongUse(f"{said}: {error}") from error
+            text = ", ".join(f"{name}={value!r}" for name, value in changes.items())
+            raise WrongUse(f"{text}: {error}") from error
 
     def to_dict(self) -> dict[str, object]:
         """Return setting -> value, in the order of the file, which names trainings."""
