@@ -339,10 +339,10 @@ def write(diagnosis: Diagnosis, path: Path | str) -> None:
     if check_target(path) != ".html":
         charts.write(lambda palette: _figure(diagnosis, palette), path, "axioms")
         return
-    cells = {
+    docstrings = {
         name: inspect.getdoc(AXIOMS[name].prefer) or "" for name in diagnosis.axioms
     }  # "TFC1: of two ..."
-    rows = tuple((name, " ".join(words.split()).partition(": ")[2]) for name, words in cells.items())
+    rows = tuple((name, " ".join(words.split()).partition(": ")[2]) for name, words in docstrings.items())
     content = {
         "title": "What rankers obey",
         "diagnosis": diagnosis,
