@@ -47,7 +47,7 @@ class _Searched:
         Args:
             query: The question.
             model: ``bm25(k1=0.9, b=0.4)``, ``ql(mu=1000)``, ``jm``, or ``dense(RANKER)`` once vectors exist.
-            k: How many documents.
+            k: Number of documents.
             feedback: ``rm3`` or "".
 
         Raises:

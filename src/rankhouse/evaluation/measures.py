@@ -188,7 +188,7 @@ class Scores:
         values: (measures, queries) float64, one value of a measure for a query.
         without_results: Judged queries for which the run has nothing; each counts as 0.
         without_judgements: Queries of the run that nobody judged; left out.
-        mismatch: What to say where not one of the documents in the run was judged; else "".
+        mismatch: Warning where not one of the documents in the run was judged; else "".
     """
 
     measures: tuple[str, ...]
@@ -305,7 +305,7 @@ def evaluate(run: Run, qrels: Qrels, measures: str | Iterable[str]) -> Scores:
     that both sides have, as trec_eval does without ``-c``, pass ``restrict(qrels, run)`` as judgements.
 
     Args:
-        qrels: What the judges say; grades below 0 count as not judged, as in trec_eval.
+        qrels: The judgements; grades below 0 count as not judged, as in trec_eval.
         measures: Names in ir_measures' notation, in one text or several.
 
     Raises:

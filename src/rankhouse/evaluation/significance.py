@@ -264,7 +264,7 @@ class PairedWins(NamedTuple):
     """Numbers of queries where one of two systems is right and the other is not.
 
     Attributes:
-        counts: Who is right, over all queries.
+        counts: Counts of the right system, over all queries.
         ranges: The same by the score of the first system's top document, highest first.
     """
 

@@ -45,7 +45,7 @@ class Part:
     """One addend of a score.
 
     Attributes:
-        name: What gave it: a word, "ships × sail", "sentence 3", a first stage's name. Parts of two
+        name: Its source: a word, "ships × sail", "sentence 3", a first stage's name. Parts of two
             documents are compared by their names, so the same thing has the same name in both.
         value: What it adds, in the unit of its explanation.
         note: A line for people: "tf 2, in 31 documents", or why nothing was added.

@@ -118,8 +118,8 @@ class EncodeWorker:
         is_dense: Whether each passage gets one vector.
         is_sparse: Whether each document gets weights of words; else something is stored of each word of a
             passage.
-        vectors: What was encoded last, if it is dense.
-        impacts: What was encoded last, if it is sparse.
+        vectors: The vectors encoded last, if dense.
+        impacts: The impacts encoded last, if sparse.
     """
 
     vectors: Vectors | None = None

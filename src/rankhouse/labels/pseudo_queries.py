@@ -96,10 +96,10 @@ class PseudoOptions:
     """Options of pseudo-queries.
 
     Attributes:
-        kinds: Which kinds, of :data:`KINDS`.
+        kinds: Kinds, of :data:`KINDS`.
         words: Fewest and most words of a question.
         seed: Of all that is drawn.
-        openings: What questions of the kind "question" begin with.
+        openings: Openings of questions of the kind "question".
     """
 
     kinds: tuple[str, ...] = ("title", "heading", "first", "asked", "span", "question", "keywords", "crop")

@@ -59,8 +59,8 @@ def round_trip(
 
     Args:
         asked: (query id, question).
-        run: What a first stage finds for them.
-        teacher: What reads them; None asks the first stage only.
+        run: A first stage's run for them.
+        teacher: The ranker that reads them; None asks the first stage only.
         progress: Progress callback, in questions.
 
     Raises:

@@ -85,11 +85,11 @@ class Panel(NamedTuple):
     """The rule, and those whose agreement is looked at; make one with :func:`panel_of`.
 
     Attributes:
-        pool: Which pairs may be negatives.
-        judge: Whose yes the teacher's is compared with; None where there is no judge.
-        teacher: Whose scores are kept; None where there is no teacher.
-        truth: What is really relevant, where that is known of passages.
-        sources: Whose scores become soft labels; none by default.
+        pool: Rule of the pairs that may be negatives.
+        judge: The judge whose yes the teacher's is compared with; None where there is no judge.
+        teacher: The teacher whose scores are kept; None where there is no teacher.
+        truth: The truly relevant pairs, where that is known of passages.
+        sources: Sources whose scores become soft labels; none by default.
         ask_all: Ask the teacher about every pair, so that all of its errors are seen, not only those within
             what the judge calls relevant. Costs a score a pair; the labels are the same.
     """

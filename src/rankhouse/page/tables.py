@@ -37,7 +37,7 @@ class Table(NamedTuple):
     Attributes:
         rows: One text a column; the first names the row.
         strong: (row, column) of the cells that stand out: the best of their column.
-        legend: What a reader needs beside it; may be empty.
+        legend: Legend beside it; may be empty.
         notes: (row, column) -> a small second line of a cell, shown in HTML only.
     """
 

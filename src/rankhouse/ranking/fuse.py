@@ -43,8 +43,8 @@ class Addend(NamedTuple):
         weight: The run's.
         rank: The document's place in the run, from 1; 0 where the run lacks it.
         score: Its score there; NaN where the run lacks it.
-        value: What that is worth, or what counts for a missing document.
-        votes: What the sum is multiplied by.
+        value: Value of that score, or the one that counts for a missing document.
+        votes: Factor of the sum.
         added: weight x value x votes.
     """
 

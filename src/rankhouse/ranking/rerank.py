@@ -73,7 +73,7 @@ class Plan:
 
     Attributes:
         depth: How many documents a query are read.
-        tail: What becomes of those below: "keep" or "drop".
+        tail: Treatment of those below: "keep" or "drop".
         chunk: Pairs handed to the ranker at once, at most.
         characters: A chunk is also closed when its passages have so many characters.
         alone: No chunk holds two queries, as where queries come one by one; the report then has their times.
@@ -295,7 +295,7 @@ def rerank(
     """Reorder the best documents of every query.
 
     Args:
-        ranker: What scores pairs; wrap it in :class:`~rankhouse.ranking.cache.CachedRanker` to keep scores.
+        ranker: The scorer of pairs; wrap it in :class:`~rankhouse.ranking.cache.CachedRanker` to keep scores.
         queries: Texts of the run's queries; more than those do no harm but are reported.
 
     Returns:

@@ -122,7 +122,7 @@ class System:
         Args:
             query: The question.
             index: As for :meth:`run`.
-            k: How many documents.
+            k: Number of documents.
         """
         work = _load("execution").Execution(index, [Query("query", query)])
         found: SearchResult = _load("execution").with_snippets(work.index, query, work.run(self % k)["query"])

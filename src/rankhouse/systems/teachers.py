@@ -93,7 +93,7 @@ def open_teacher(
     what is no ranker, run or system, an unknown family, and an unknown way to join scores.
 
     Args:
-        cache: Where to keep the scores of rankers; None: nowhere.
+        cache: Folder for the scores of rankers; None: none.
         encoders: Whether the scores of those that have vectors are kept, too.
     """
     teachers = [_open(one) for one in given]

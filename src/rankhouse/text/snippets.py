@@ -34,7 +34,7 @@ def snippet(text: str, weights: Mapping[str, float], analyzer: Analyzer, width: 
     Args:
         text: The document's text.
         weights: Query terms with their weights, for example idf.
-        analyzer: What turns words into terms.
+        analyzer: The analyzer of words into terms.
         width: About how many characters to show.
     """
     text = _squeezed(text)
@@ -66,7 +66,7 @@ def windows(
     Args:
         text: The document's text; places are counted in it as it is.
         weights: Query terms with their weights.
-        analyzer: What turns words into terms.
+        analyzer: The analyzer of words into terms.
         width: About how many characters a window has.
         most: How many windows.
     """

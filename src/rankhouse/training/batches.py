@@ -68,7 +68,7 @@ class BatchSource(ABC):
         without_negatives: Relevant pairs left out because their query has no negative.
         false_negatives: Negatives left out because a teacher likes them too much.
         negatives: How many there were before.
-        rule: Which passages may stand as not relevant.
+        rule: Rule of the passages that may stand as not relevant.
 
     Raises:
         WrongUse: Settings with which batches of this kind cannot be made.

@@ -75,7 +75,7 @@ def tune_depth(
 
     Args:
         reranked: The first stage re-ranked at the largest depth or deeper.
-        depths: What to try; 0 is the first stage itself.
+        depths: Depths to try; 0 is the first stage itself.
 
     Raises:
         WrongUse: No depths.
@@ -197,7 +197,7 @@ class Combination(NamedTuple):
 
     Attributes:
         join: Makes one run of runs, given in the order of those it was settled on.
-        facts: What was settled, for machines.
+        facts: The settings chosen, for machines.
         sentence: The same for people; "" where nothing was.
     """
 

@@ -102,7 +102,7 @@ class PackedLinear:
     Args:
         bias: (m,), or None.
         compute: Its precision is that of the product: bf16 or int8.
-        activation: What is applied to the result; not with ``add`` and ``multiply``.
+        activation: Activation of the result; not with ``add`` and ``multiply``.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class TextsBody(Struct):
 
     Attributes:
         query: The question.
-        texts: What is ranked.
+        texts: The texts to rank.
         model: Name of a ranker of this service.
         raw_scores: Tell the ranker's own numbers instead of probabilities.
         return_text: Whether the texts are sent back.
@@ -166,7 +166,7 @@ class ScoreBody(Struct, kw_only=True):
 
     Attributes:
         text_1: The query, or one for each text.
-        text_2: What is scored.
+        text_2: The texts to score.
         model: Name of a ranker of this service.
         raw_scores: Tell the ranker's own numbers instead of probabilities.
     """
@@ -313,7 +313,7 @@ class SimilarityBody(Struct):
     """Sentences to be compared.
 
     Attributes:
-        inputs: What is compared.
+        inputs: The texts to compare.
         model: Name of an encoder of this service.
         parameters: ``prompt_name`` and ``truncate``, as for vectors.
     """

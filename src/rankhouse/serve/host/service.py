@@ -53,7 +53,7 @@ class Service(ServedCollection):
         keys: Those of the people who may come in; None lets everybody in.
         is_over: Whether even requests in progress have no time left.
         tasks: The requests that are being answered, probes aside.
-        cluster: What holds rankers elsewhere; None for nothing.
+        cluster: The cluster that holds rankers elsewhere; None for none.
     """
 
     options: ServeOptions = field(default_factory=ServeOptions)

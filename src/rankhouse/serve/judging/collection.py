@@ -32,9 +32,9 @@ class ServedCollection:
     """Indexes, rankers, questions, judgements and runs of a service.
 
     Attributes:
-        judgements: What judges say; None where nobody judges.
+        judgements: The judgements; None where nobody judges.
         queries, qrels, runs: Those of the first index that were given; only read.
-        standing: What is being done about the folder that is served, if it is one.
+        standing: Work in progress on the folder that is served, if there is one.
         contents: The list of that folder's files; None without a folder.
         system_runs: Runs of systems over the questions, made when they are compared.
     """

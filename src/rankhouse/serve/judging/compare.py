@@ -71,10 +71,10 @@ class CompareResponse(Struct):
         ready: Whether all runs are there.
         progress: Of the systems' runs.
         method: How the numbers were computed.
-        measure: What questions are sorted by.
+        measure: The measure that sorts questions.
         cells: Means, intervals and tests, as ``rankhouse evaluate --json`` prints them.
         queries: Those that differ most first.
-        notes: What a reader should know.
+        notes: Remarks for the reader.
     """
 
     ready: bool

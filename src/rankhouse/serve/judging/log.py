@@ -29,10 +29,10 @@ class JudgementEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line: what a judge said of a document, or took back. ``number`` counts lines from 1.
 
     Attributes:
-        grade: What is said of it; None takes an earlier word back and says nothing.
+        grade: The grade given; None takes an earlier word back and says nothing.
         systems: Those that showed the document.
         undoes: Number of the line that is taken back; 0 for none.
-        comment: What the judge remarks on the document; "" removes a comment, None says nothing about it.
+        comment: The judge's comment on the document; "" removes a comment, None says nothing about it.
     """
 
     number: int
