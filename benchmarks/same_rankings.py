@@ -48,16 +48,14 @@ def build_in(documents: list[Document], out: Path, segments: int) -> None:
         (append if start else build)(documents[start : start + size], out, BuildOptions(workers=1))
 
 
-def states(
-    documents: list[Document], out: Path, segments: int, *, afresh: bool
-) -> Iterator[tuple[str, Index]]:
+def states(documents: list[Document], out: Path, segments: int, *, new: bool) -> Iterator[tuple[str, Index]]:
     """Yield the index in each of its states."""
     begun = documents[: len(documents) * 4 // 5]
     build_in(begun, out, segments)
     yield "begun", Index.open(out)
     append(documents[len(begun) :], out, BuildOptions(workers=1))
     yield "appended", Index.open(out)
-    if afresh:
+    if new:
         build_in(changed(documents), out.with_name("changed"), segments)
         yield "changed", Index.open(out.with_name("changed"))
     else:
@@ -78,7 +76,7 @@ def content(index: Index, queries: list[Query], options: LexicalOptions) -> byte
     )
 
 
-def runs(collections: Path, *, afresh: bool) -> Iterator[tuple[str, bytes]]:
+def runs(collections: Path, *, new: bool) -> Iterator[tuple[str, bytes]]:
     """Yield all runs, each with its name."""
     for name in NAMES:
         folder = collections / name
@@ -86,7 +84,7 @@ def runs(collections: Path, *, afresh: bool) -> Iterator[tuple[str, bytes]]:
         queries = read_queries(min(folder.glob("queries*.jsonl"), key=lambda path: path.stat().st_size))
         for segments in SEGMENTS:
             with tempfile.TemporaryDirectory() as scratch:
-                for state, index in states(documents, Path(scratch) / "index", segments, afresh=afresh):
+                for state, index in states(documents, Path(scratch) / "index", segments, new=new):
                     for model in MODELS:
                         for feedback in ("", "rm3"):
                             for k in DEPTHS:
@@ -100,7 +98,7 @@ def main() -> None:
     job, collections, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
     different = total = 0
-    for name, run in runs(collections, afresh=job == "write"):
+    for name, run in runs(collections, new=job == "write"):
         path = folder / f"{hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}.run"
         if job == "write":
             path.write_bytes(run)
