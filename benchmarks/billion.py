@@ -1,4 +1,4 @@
-"""What a billion passages cost, computed from measured constants; writes docs/scale.md.
+"""Costs of a billion passages, computed from measured constants; writes docs/scale.md.
 
     python benchmarks/billion.py                      # docs/scale.md
     python benchmarks/billion.py --print --rate 100 --price 0.40 --cores 32 --memory 256
@@ -28,7 +28,7 @@ BUSY = 2.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What is assumed, all of it parameters.
+    """Assumptions, all of them parameters.
 
     Attributes:
         price: Dollars an hour of a machine.
@@ -50,7 +50,7 @@ class Plan:
 
 
 class Need(NamedTuple):
-    """What one way of ranking needs for a collection.
+    """Needs of one way of ranking for a collection.
 
     Attributes:
         disk: GB.

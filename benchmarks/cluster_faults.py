@@ -48,7 +48,7 @@ class Kind(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What came of all kills of one kind."""
+    """Result of all kills of one kind."""
 
     command: str
     victim: str

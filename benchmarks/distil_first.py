@@ -61,7 +61,7 @@ WAYS: dict[str, dict[str, object]] = {
     },
     "both": {"epochs": 9, "steps": 150, "rate": 2e-5, "batch": 16, "layer_decay": 0.8},
 }
-"""What is taught -> settings that differ from the family's."""
+"""Student -> settings that differ from the family's."""
 
 
 def prepare(given: Path, work: Path) -> None:

@@ -54,7 +54,7 @@ SPELLED = ["storm [SEP] gale", "[CLS]", "</s> grain", "<pad>", "<|im_end|>\n<|im
 
 
 class Result(NamedTuple):
-    """What came of a format; a row of the table."""
+    """Result of a format; a row of the table."""
 
     case: Format
     reference: str

@@ -66,21 +66,21 @@ def counted(top: Path) -> dict[str, int]:
     files = list(modules(top))
     lines: collections.Counter[str] = collections.Counter()
     classes: collections.Counter[str] = collections.Counter()
-    doors: set[tuple[Path, Path]] = set()
+    edges: set[tuple[Path, Path]] = set()
     folders = {path.parent for path, _, _ in files}
     bare = 0
     for path, tree, length in files:
-        room = path.parts[0] if len(path.parts) > 1 else "."
-        lines[room] += length
+        package = path.parts[0] if len(path.parts) > 1 else "."
+        lines[package] += length
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 classes[node.name] += 1
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rankhouse."):
-                doors |= {(path.parent, folder) for folder in _folders(node, folders)}
+                edges |= {(path.parent, folder) for folder in _folders(node, folders)}
             elif isinstance(node, ast.Call):
                 bare += len([a for a in node.args if not isinstance(a, ast.Starred)]) > 4
     two_way = {
-        frozenset(door) for door in doors if door[0] != door[1] and door[::-1] in doors and not _nested(*door)
+        frozenset(edge) for edge in edges if edge[0] != edge[1] and edge[::-1] in edges and not _nested(*edge)
     }
     return {
         "lines": sum(lines.values()),
@@ -89,7 +89,7 @@ def counted(top: Path) -> dict[str, int]:
         "pairs of folders that import each other": len(two_way),
         "class names that stand for two things": sum(count > 1 for count in classes.values()),
         "calls with more than 4 bare positions": bare,
-    } | {f"lines of {room}": count for room, count in sorted(lines.items()) if room != "."}
+    } | {f"lines of {name}": count for name, count in sorted(lines.items()) if name != "."}
 
 
 def _nested(one: Path, other: Path) -> bool:

@@ -90,7 +90,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What one training gave.
+    """Result of one training.
 
     Attributes:
         data: The collection.

@@ -89,7 +89,7 @@ def lexical(folder: Path) -> None:
     note(
         "bm25.seconds.query",
         max(0.0, cost[SMALL][1] - slope * SMALL),
-        "processor seconds a query and part",
+        "processor seconds a query and shard",
         command,
     )
 

@@ -51,7 +51,7 @@ MODELS = {
     "patt-plain": 'samcnn(attention="position", vectors="{vectors}")',
 }
 MIXED = {"epochs": 10, "by_query": 0, "batch": 256, "count": 4}
-"""What was found on 2011: batches that mix queries, four posts not relevant for each relevant one."""
+"""Settings found on 2011: batches that mix queries, four posts not relevant for each relevant one."""
 MEASURES = ("AP", "P@30")
 GIVEN = {"ql": "QL", "rm3": "RM3", "mphcnn": "MP-HCNN (given run)"}
 HELD_OUT = 5
@@ -89,7 +89,7 @@ class Year:
 
 
 class Piece(msgspec.Struct):
-    """What one training came to; ``alone`` and ``with_ql`` are means of the test year."""
+    """Result of one training; ``alone`` and ``with_ql`` are means of the test year."""
 
     test: str
     model: str

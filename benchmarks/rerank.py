@@ -1,4 +1,4 @@
-"""Pairs a second: this house's scoring engine against every other library that is installed.
+"""Pairs a second: rankhouse's scoring engine against every other library that is installed.
 
     python benchmarks/rerank.py [--quick] [--models minilm bert t5-small t5-base] [--long] [--memory]
 

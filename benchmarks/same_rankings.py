@@ -6,7 +6,7 @@
 COLLECTIONS has folders NAME with corpus.jsonl.gz and queries[.SPLIT].jsonl. For each of five: five models,
 RM3 on and off, k 10, 100 and 1000, one segment and several; of the first four fifths of the documents, of
 all (the last fifth appended), and after a seventh was deleted and an eleventh replaced. ``write`` builds
-that last state anew, so it needs no version that can delete; ``compare`` appends, deletes and replaces in
+that last state afresh, so it needs no version that can delete; ``compare`` appends, deletes and replaces in
 place.
 """
 
@@ -48,14 +48,14 @@ def build_in(documents: list[Document], out: Path, segments: int) -> None:
         (append if start else build)(documents[start : start + size], out, BuildOptions(workers=1))
 
 
-def states(documents: list[Document], out: Path, segments: int, *, anew: bool) -> Iterator[tuple[str, Index]]:
+def states(documents: list[Document], out: Path, segments: int, *, new: bool) -> Iterator[tuple[str, Index]]:
     """Yield the index in each of its states."""
     begun = documents[: len(documents) * 4 // 5]
     build_in(begun, out, segments)
     yield "begun", Index.open(out)
     append(documents[len(begun) :], out, BuildOptions(workers=1))
     yield "appended", Index.open(out)
-    if anew:
+    if new:
         build_in(changed(documents), out.with_name("changed"), segments)
         yield "changed", Index.open(out.with_name("changed"))
     else:
@@ -76,7 +76,7 @@ def content(index: Index, queries: list[Query], options: LexicalOptions) -> byte
     )
 
 
-def runs(collections: Path, *, anew: bool) -> Iterator[tuple[str, bytes]]:
+def runs(collections: Path, *, new: bool) -> Iterator[tuple[str, bytes]]:
     """Yield all runs, each with its name."""
     for name in NAMES:
         folder = collections / name
@@ -84,7 +84,7 @@ def runs(collections: Path, *, anew: bool) -> Iterator[tuple[str, bytes]]:
         queries = read_queries(min(folder.glob("queries*.jsonl"), key=lambda path: path.stat().st_size))
         for segments in SEGMENTS:
             with tempfile.TemporaryDirectory() as scratch:
-                for state, index in states(documents, Path(scratch) / "index", segments, anew=anew):
+                for state, index in states(documents, Path(scratch) / "index", segments, new=new):
                     for model in MODELS:
                         for feedback in ("", "rm3"):
                             for k in DEPTHS:
@@ -98,7 +98,7 @@ def main() -> None:
     job, collections, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     folder.mkdir(parents=True, exist_ok=True)
     different = total = 0
-    for name, run in runs(collections, anew=job == "write"):
+    for name, run in runs(collections, new=job == "write"):
         path = folder / f"{hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}.run"
         if job == "write":
             path.write_bytes(run)

@@ -120,15 +120,15 @@ def whole(station: Station) -> Usage:
     return run(rankhouse(*station.words, *out))
 
 
-def sliced(station: Station, workers: int) -> Usage:
-    """Run the command in slices side by side, then merge."""
+def sharded(station: Station, workers: int) -> Usage:
+    """Run the command in shards side by side, then merge."""
     parts = station.out.with_name("parts")
     shutil.rmtree(parts, ignore_errors=True)
-    slices = [
+    commands = [
         rankhouse(*station.words, "--shard", f"{i}/{workers}", "--out", parts / str(i))
         for i in range(1, workers + 1)
     ]
-    done = run(*slices)
+    done = run(*commands)
     usage = done + run(rankhouse("merge", parts, "--out", station.out))
     shutil.rmtree(parts)
     return usage
@@ -186,7 +186,7 @@ def main() -> None:
             measure(station, "whole", 1, lambda s=station: whole(s), options.results)
             for workers in options.workers:
                 measure(
-                    station, "shards", workers, lambda s=station, n=workers: sliced(s, n), options.results
+                    station, "shards", workers, lambda s=station, n=workers: sharded(s, n), options.results
                 )
                 if options.cluster:
                     measure(

@@ -1,4 +1,4 @@
-"""What a ranker loses where it reads only a share of the documents, chosen by its word embeddings.
+"""Losses of a ranker that reads only a share of the documents, chosen by its word embeddings.
 
     python benchmarks/taught.py dl20 ../shared/data WORK
     python benchmarks/see.py WORK/dl20 'crossencoder("DIR")' [--keep 0.25 0.5 0.75] [--depth 100]

@@ -42,7 +42,7 @@ AT_ONCE = (8, 1)  # requests that it scores at the same time: its better way cou
 
 
 class Server(NamedTuple):
-    """What a server is called, how it is started, and when it is used for long documents only."""
+    """A server: its name, its command, and whether it is used for long documents only."""
 
     name: str
     command: list[str]

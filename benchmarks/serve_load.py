@@ -25,7 +25,7 @@ import numpy as np
 
 @dataclass
 class Seen:
-    """What the clients saw.
+    """Observations of the clients.
 
     Attributes:
         seconds: How long each answered request took.

@@ -37,7 +37,7 @@ RATE, MAX_LENGTH, SOME = 2e-5, 256, 2000
 
 
 def ours(notation: str, precision: str) -> Step:
-    """Take steps with the house's own stepper."""
+    """Take steps with rankhouse's own stepper."""
     model = open_model(notation)
     settings = defaults(model.family).but(rate=RATE, precision=precision, clip=1.0, device="cpu")
     stepper, taken = Stepper(model, settings), 0

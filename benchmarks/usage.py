@@ -22,7 +22,7 @@ EVERY = 0.25
 
 
 class Usage(NamedTuple):
-    """What commands took that ran side by side.
+    """Usage of commands that ran side by side.
 
     Attributes:
         seconds: Wall time.

@@ -18,7 +18,7 @@ FLOORS = (
     {"cluster", "hosts"},
     {"cli"},
 )
-LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
+LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
 HOUSE = Path(__file__).parents[1] / "src" / "rankhouse"
 
 SERVE = (
@@ -47,16 +47,16 @@ def packages_entered(path: Path, package: str = "rankhouse.") -> set[str]:
 def upward_imports() -> set[str]:
     wrong = set()
     for path in HOUSE.rglob("*.py"):
-        room = path.relative_to(HOUSE).parts[0]
-        for entered in packages_entered(path) & set(LEVEL) if room in LEVEL else ():
-            if entered != room and LEVEL[entered] >= LEVEL[room]:
+        own = path.relative_to(HOUSE).parts[0]
+        for entered in packages_entered(path) & set(LEVEL) if own in LEVEL else ():
+            if entered != own and LEVEL[entered] >= LEVEL[own]:
                 wrong.add(f"{path.relative_to(HOUSE)} -> {entered}")
     return wrong
 
 
-def test_every_package_has_a_floor():
-    rooms = {p.name for p in HOUSE.iterdir() if p.is_dir() and p.name != "__pycache__"}
-    assert rooms == set(LEVEL)
+def test_every_package_has_a_layer():
+    packages = {p.name for p in HOUSE.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert packages == set(LEVEL)
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])

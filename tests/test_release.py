@@ -1,4 +1,4 @@
-"""What a release is built from: headers, modules, pinned actions."""
+"""Sources of a release: headers, modules, pinned actions."""
 
 import importlib.util
 import re

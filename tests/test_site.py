@@ -1,4 +1,4 @@
-"""The front door is documented whole: each public name has a docstring, an example and its place."""
+"""The public API is documented whole: each public name has a docstring, an example and its place."""
 
 import importlib.util
 import inspect

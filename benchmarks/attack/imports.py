@@ -1,4 +1,4 @@
-"""What is slow to import, and when: trials without rankers are forked from a process that is small."""
+"""Slow imports, made before trials: those without rankers are forked from a process that is small."""
 
 from __future__ import annotations
 

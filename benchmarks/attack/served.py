@@ -31,7 +31,7 @@ _DIES_WITH_ITS_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 class Reply(NamedTuple):
-    """What came back."""
+    """A response."""
 
     status: int
     headers: http.client.HTTPMessage

@@ -31,7 +31,7 @@ KINDS = ("right", "wrong", "traceback", "hang", "lost")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a trial: one of KINDS, and why."""
+    """Verdict of a trial: one of KINDS, and why."""
 
     kind: str
     why: str = ""

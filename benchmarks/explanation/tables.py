@@ -1,4 +1,4 @@
-"""What was measured, as the tables of docs/explanation-quality.md."""
+"""Measurements as the tables of docs/explanation-quality.md."""
 
 from __future__ import annotations
 

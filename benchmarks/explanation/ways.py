@@ -44,7 +44,7 @@ class Way(NamedTuple):
 
     @property
     def options(self) -> ExplainOptions:
-        """What the method is told."""
+        """Options of the method."""
         return ExplainOptions(self.method, "" if self.unit == "query word" else self.unit)
 
 

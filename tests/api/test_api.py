@@ -1,4 +1,4 @@
-"""The front door: what ``import rankhouse as rh`` gives."""
+"""The public API: what ``import rankhouse as rh`` gives."""
 
 import copy
 import doctest
@@ -157,7 +157,7 @@ def test_runs_and_judgements_may_be_paths_or_mappings(index, tmp_path):
 
 
 class ByLength:
-    """A ranker from outside the house."""
+    """A ranker from outside rankhouse."""
 
     scale = "score"
     fingerprint = "by length"

@@ -23,7 +23,7 @@ QUERIES = {"q1": QUESTION}
 
 
 class Ships:
-    """A ranker from outside the house: it counts one word."""
+    """A ranker from outside rankhouse: it counts one word."""
 
     scale, fingerprint = "score", "ships-1"
 

@@ -1,4 +1,4 @@
-"""What the Python API takes where people have data in other shapes, and what it says of a wrong name."""
+"""Inputs of other shapes that the Python API takes, and its errors for wrong names."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""A small world for slices: documents, queries, a first stage, tiny rankers; the program in this process."""
+"""A small world for shards: documents, queries, a first stage, tiny rankers; the program in this process."""
 
 import hashlib
 import os

@@ -144,7 +144,7 @@ def test_parts_made_by_shard_and_damaged_ones(rerank, done, cluster):
     Path("new.run.parts/1/rows.run").write_text("nothing\n")
     opened = cluster.opened
     said = ended(cluster.command(*rerank, "--out", "new.run"))
-    assert cluster.opened - opened <= 2  # six slices by two workers, which load the model once
+    assert cluster.opened - opened <= 2  # six shards by two workers, which load the model once
     assert "3 of 9 queries were done before" in said
     assert "is made again" in said
     assert Path("new.run").read_bytes() == Path("whole.run").read_bytes()
@@ -224,7 +224,7 @@ def test_a_worker_whose_disk_is_full_is_done_without(rerank, done, cluster, blin
     assert not tools.parts_of("new.run")
     cluster.sick(600, spared=cluster.temp / "tiny")  # the others wait until that worker has failed
     process = cluster.command(*rerank, "--out", "new.run", "--cluster-workers", 6)
-    while "a worker is done without, the others go on: " not in Path("log.txt").read_text():
+    while "the job continues without one worker: " not in Path("log.txt").read_text():
         assert process.poll() is None, Path("log.txt").read_text()
         time.sleep(0.1)
     cluster.sick()

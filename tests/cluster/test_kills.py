@@ -16,7 +16,7 @@ tools = SimpleNamespace(**run_path(str(Path(__file__).with_name("world.py"))))
 CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 FIRST = ["--run", "first.run", "--queries", "queries.tsv", "--index", "my.index"]
 KILLS, AT_ONCE = ["worker", "worker", "node", "command", "command"], 3
-"""What may be killed, and how many of these one job sees."""
+"""Kinds of kills, and the number that one job sees."""
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from rankhouse.core.errors import OutputFailed, RankhouseError, WrongUse
 from rankhouse.jobs.shards import Shard, gaps
 
 
-@pytest.mark.filterwarnings("ignore:a worker is done without")
+@pytest.mark.filterwarnings("ignore:the job continues without one worker")
 def test_results_that_neither_memory_nor_disk_of_ray_can_hold_are_a_full_disk():
     exceptions = pytest.importorskip("ray.exceptions")
     trace = "\x1b[36mray::RankhouseWorker.run()\x1b[39m (pid=1)\n  File ..."

@@ -1,4 +1,4 @@
-"""Search over parts that actors of a real cluster hold, while replicas, a node and a part are killed."""
+"""Search over shards that actors of a real cluster hold, while replicas, a node and a shard are killed."""
 
 import contextlib
 import http.client
@@ -170,7 +170,7 @@ def test_the_command_names_a_damaged_part_or_does_without_it(cluster, folder):
     next((folder / "damaged" / "2").rglob("lists.bin")).write_bytes(b"")
     refused = search(cluster, folder, "damaged", "--cluster", cluster.address)
     assert refused.returncode == 1
-    assert f"the part {folder}/damaged/2/index does not answer" in refused.stderr
+    assert f"the shard {folder}/damaged/2/index does not answer" in refused.stderr
     assert "lists.bin" in refused.stderr
     assert "Traceback" not in refused.stderr
     done = search(cluster, folder, "damaged", "--cluster", cluster.address, "--partial", "--json")

@@ -1,4 +1,4 @@
-"""Slices of a command's work and their merge: the same bytes as one machine, however it was cut."""
+"""Shards of a command's work and their merge: the same bytes as one machine, however it was cut."""
 
 import json
 import random
@@ -18,14 +18,14 @@ CPU = ["--precision", "fp32", "--device", "cpu", "--threads", "1"]
 
 
 @given(st.integers(1, 40), st.integers(0, 200))
-def test_slices_follow_each_other_and_differ_by_one_at_most(of, total):
+def test_shards_follow_each_other_and_differ_by_one_at_most(of, total):
     shards = [ShardNumber(number, of).of_total(total) for number in range(1, of + 1)]
     assert [shards[0].start, *(s.stop for s in shards)] == [*(s.start for s in shards), total]
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "x", "1", "1/0", "-1/4", "1/4/2", "", "1/99999999"])
-def test_a_slice_that_is_none_is_refused_with_slurms_words(text):
+def test_a_shard_that_is_none_is_refused_with_slurms_words(text):
     with pytest.raises(WrongUse, match=r"--array=1-4.*\$SLURM_ARRAY_TASK_ID/4"):
         ShardNumber.parse(text)
     assert ShardNumber.parse("2/4").of_total(10) == Shard(2, 5, 10)
@@ -39,7 +39,7 @@ def rerank(knrm):
 
 @pytest.mark.parametrize("n", [1, 2, 4, 13])
 @pytest.mark.parametrize("name", ["new.run", "new.run.gz", "new.run.zst"])
-def test_a_run_reranked_in_slices_is_the_run(done, rerank, n, name):
+def test_a_run_reranked_in_shards_is_the_run(done, rerank, n, name):
     done(*rerank, "--out", f"whole-{name}")
     for number in range(n, 0, -1):
         done(*rerank, "--shard", f"{number}/{n}", "--out", f"parts/{number}")
@@ -142,7 +142,7 @@ def ranker(request, world, done):
 
 
 @pytest.mark.slow
-def test_slices_of_every_family_in_any_order_are_the_run(done, ranker):
+def test_shards_of_every_family_in_any_order_are_the_run(done, ranker):
     usual = ["rerank", "--run", "first.run", "--queries", "queries.tsv", "--index", "my.index", *CPU]
     usual += ["--ranker", ranker, "--split", "words(16)", "--depth", "12"]
     done(*usual, "--out", "whole.run")
@@ -165,7 +165,7 @@ def test_a_folder_of_other_things_is_no_place_for_a_part(run, rerank, contents):
     assert contents(Path("mine")).keys() == {"letter.txt"}
 
 
-def test_reports_of_slices_add_up(done, rerank, parts):
+def test_reports_of_shards_add_up(done, rerank, parts):
     whole = json.loads(done(*rerank, "--out", "whole.run", "--alone", "--json").stdout)
     merged = json.loads(done("merge", "parts", "--out", "new.run", "--json").stdout)
     for name in ("queries", "documents", "passages", "tail", "unknown", "without_text", "truncated"):

@@ -1,4 +1,4 @@
-"""Vectors and kept passages, encoded in slices and merged: the same bytes as one encoding."""
+"""Vectors and kept passages, encoded in shards and merged: the same bytes as one encoding."""
 
 import json
 import shutil
@@ -41,7 +41,7 @@ def encode(request, world, tk, bert):
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 3, 45])
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")
-def test_what_is_encoded_in_slices_is_what_one_machine_writes(done, encode, contents, n):
+def test_what_is_encoded_in_shards_is_what_one_machine_writes(done, encode, contents, n):
     shutil.copytree("my.index", "copy.index")
     said = json.loads(done(*encode, "--json").stdout)
     numbers = [*range(2, n + 1), 1]
@@ -79,7 +79,7 @@ def test_vectors_of_another_encoder_or_index_are_refused(run, done, bert, world,
     assert "of an index that has changed since" in refused.stderr
 
 
-def test_options_of_encode_that_a_slice_cannot_have_are_refused(run, world, bert):
+def test_options_of_encode_that_a_shard_cannot_have_are_refused(run, world, bert):
     usual = ["encode", "--index", "my.index", *CPU, "--ranker", f"biencoder({str(bert('BertModel'))!r})"]
     for more, said in [
         (["--shard", "1/2"], "say where it goes"),

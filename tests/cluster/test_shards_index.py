@@ -1,4 +1,4 @@
-"""An index built in slices and merged: the same bytes as one build, from every reader, however it is cut."""
+"""An index built in shards and merged: the same bytes as one build, from every reader, however it is cut."""
 
 import gzip
 import json
@@ -49,7 +49,7 @@ def corpus(world):
 
 @pytest.mark.quick("1", "2", "3", "7")
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 60])
-def test_an_index_of_slices_is_the_index(done, corpus, contents, n):
+def test_an_index_of_shards_is_the_index(done, corpus, contents, n):
     whole = json.loads(done("index", corpus, "--out", "whole.index", *SMALL, "--json").stdout)
     for number in range(n, 0, -1):
         done("index", corpus, "--shard", f"{number}/{n}", "--out", f"parts/{number}", *SMALL)
@@ -62,7 +62,7 @@ def test_an_index_of_slices_is_the_index(done, corpus, contents, n):
     assert all(len(part.search("ships")) for part in found if len(part) > 3)
 
 
-def test_a_folder_that_lacks_a_slice_is_not_searched(done, run, corpus):
+def test_a_folder_that_lacks_a_shard_is_not_searched(done, run, corpus):
     for number in (1, 3):
         done("index", corpus, "--shard", f"{number}/3", "--out", f"parts/{number}", *SMALL)
     failed = run("search", "--index", "parts", "--query", "ships")
@@ -75,7 +75,7 @@ def test_a_folder_that_lacks_a_slice_is_not_searched(done, run, corpus):
     done("search", "--index", "parts", "--query", "ships")
 
 
-def test_slices_without_documents_are_nothing_to_search(done, run, tmp_path):
+def test_shards_without_documents_are_nothing_to_search(done, run, tmp_path):
     Path("few.tsv").write_text("a\tships in the harbour\nb\tthe tide\n")
     for number in range(1, 6):
         done("index", "few.tsv", "--shard", f"{number}/5", "--out", f"parts/{number}", *SMALL)
@@ -171,7 +171,7 @@ def repeated(world):
 
 
 @pytest.mark.slow
-def test_ids_that_come_again_in_another_slice_are_seen_as_in_one_build(run, done, repeated, contents):
+def test_ids_that_come_again_in_another_shard_are_seen_as_in_one_build(run, done, repeated, contents):
     def cut(*options, n=5):
         for number in range(1, n + 1):
             done("index", "repeated.jsonl", "--shard", f"{number}/{n}", "--out", f"parts/{number}", *SMALL,
@@ -199,7 +199,7 @@ def test_ids_that_come_again_in_another_slice_are_seen_as_in_one_build(run, done
         list(CorpusShards(repeated).read(0, CorpusShards(repeated).total, Skips(), Repeats("same")))
 
 
-def test_prefixes_make_ids_of_slices_differ(done, corpus, contents):
+def test_prefixes_make_ids_of_shards_differ(done, corpus, contents):
     Path("other.jsonl").write_text((corpus / "a.jsonl").read_text())
     options = [corpus / "a.jsonl", "more=other.jsonl", "--prefix-ids", *SMALL]
     done("index", *options, "--out", "whole.index")
@@ -218,7 +218,7 @@ def test_a_merge_onto_an_index_names_the_command_that_adds_to_one(run, done, cor
     assert "merged.index: is an index already; add to it with  rankhouse index --append" in refused.stderr
 
 
-def test_corpora_that_changed_and_options_that_a_slice_cannot_have_are_refused(run, done, corpus):
+def test_corpora_that_changed_and_options_that_a_shard_cannot_have_are_refused(run, done, corpus):
     for number in (1, 2):
         done("index", corpus, "--shard", f"{number}/2", "--out", f"parts/{number}", *SMALL)
     with (corpus / "g.jsonl").open("a") as file:

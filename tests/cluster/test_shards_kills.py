@@ -1,4 +1,4 @@
-"""Slices and merges that are killed at any change of the file system, and run again: the same bytes."""
+"""Shards and merges that are killed at any change of the file system, and run again: the same bytes."""
 
 import multiprocessing
 import os
@@ -58,7 +58,7 @@ def rerank(knrm):
     return ["rerank", *usual]
 
 
-def test_a_slice_killed_anywhere_is_absent_or_whole_and_goes_on(start, done, rerank, contents):
+def test_a_shard_killed_anywhere_is_absent_or_whole_and_goes_on(start, done, rerank, contents):
     for number in (1, 2, 3):
         done(*rerank, "--shard", f"{number}/3", "--out", f"parts/{number}")
     done(*rerank, "--out", "whole.run")

@@ -1,4 +1,4 @@
-"""Labels in slices of the queries: the same PAIRS file, figures and page as one labelling."""
+"""Labels in shards of the queries: the same PAIRS file, figures and page as one labelling."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def without_times(text):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("more", MORE)
 @pytest.mark.filterwarnings("ignore::rankhouse.core.errors.RankhouseWarning")
-def test_labels_of_slices_are_the_labels(done, label, rule, more):
+def test_labels_of_shards_are_the_labels(done, label, rule, more):
     pytest.importorskip("matplotlib")
     if (rule, more) == ("judge", "scores"):
         pytest.skip("the rule scores nothing")
@@ -60,7 +60,7 @@ def test_labels_of_slices_are_the_labels(done, label, rule, more):
     assert not list(Path().glob(".*labelling"))
 
 
-def test_slices_and_merge_each_read_the_run_once(done, label, monkeypatch):
+def test_shards_and_merge_each_read_the_run_once(done, label, monkeypatch):
     read, original = [], jobs.read_run
     monkeypatch.setattr(jobs, "read_run", lambda path: (read.append(path), original(path))[1])
     done(*label("judge"), "--shard", "1/1", "--out", "parts/1")
@@ -68,7 +68,7 @@ def test_slices_and_merge_each_read_the_run_once(done, label, monkeypatch):
     assert read == ["first.run", "first.run"]
 
 
-def test_test_queries_are_kept_apart_in_slices_too(run, done, label):
+def test_test_queries_are_kept_apart_in_shards_too(run, done, label):
     Path("test.tsv").write_text(Path("queries.tsv").read_text().splitlines()[0].replace("q0", "t1") + "\n")
     command = label("judge and teacher", "--test-queries", "test.tsv")
     refused = run(*command, "--shard", "1/2", "--out", "parts/1")

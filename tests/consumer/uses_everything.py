@@ -1,4 +1,4 @@
-"""A stranger's script under strict type checking: the names of the front door and their types."""
+"""A stranger's script under strict type checking: the names of the public API and their types."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ class Length:
 
 
 def neural() -> None:
-    """What needs torch, or files that are not there; checked for types only."""
+    """Calls that need torch, or files that are not there; checked for types only."""
     ranker = rh.open_ranker('crossencoder("DIR")', precision="fp32")
     best: rh.SearchResult = ranker.rank("who?", ["One text.", rh.Document("d", "Another.")], k=1)
     better: rh.Run = rh.rerank(ranker, run, {"q1": "ships"}, index, split="sentences(10, 5)", pool="max")

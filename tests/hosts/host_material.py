@@ -1,4 +1,4 @@
-"""What the tests of all hosts share: a few documents, questions, judgements, systems and rankers."""
+"""Shared material of the tests of all hosts: a few documents, questions, judgements, systems and rankers."""
 
 import numpy as np
 

@@ -92,7 +92,7 @@ def cut(documents, cuts, folder, analyzer="english"):
 
 @pytest.fixture(scope="module")
 def both(documents, tmp_path_factory):
-    """A collection whole, and in five parts of very different sizes, one of them of several segments."""
+    """A collection whole, and in five shards of very different sizes, one of them of several segments."""
     folder = tmp_path_factory.mktemp("cut")
     whole, parts = cut(documents[:290], [3, 90, 91, 200], folder)
     append(documents[290:], parts[-1], BuildOptions(workers=1))
@@ -184,7 +184,7 @@ def test_parts_answer_about_all_documents(both, documents):
     assert "nowhere" not in index.documents
     with pytest.raises(KeyError):
         index.documents.fetch([some[0], "nowhere"])
-    with pytest.raises(WrongUse, match="no part"):
+    with pytest.raises(WrongUse, match="no shard"):
         index.row_of("nowhere")
     index.require(some)
 
@@ -300,7 +300,7 @@ def test_impacts_rank_as_those_of_one_index(documents, tmp_path):
     ):
         search_impacts(before, encoder, asked, 1)
     encoder.fingerprint = "others"
-    with pytest.raises(BadIndex, match='impacts "default" of the parts were encoded by letters'):
+    with pytest.raises(BadIndex, match='impacts "default" of the shards were encoded by letters'):
         search_impacts(ShardedImpactSearcher(index, impacts), encoder, asked, 1)
     with pytest.raises(MissingInput, match='has no impacts "more" of all its documents'):
         open_impacts(index, "more")
@@ -316,7 +316,7 @@ def test_what_a_score_is_made_of_is_the_same(both, queries):
         assert one.to_dict() == other.to_dict()
 
 
-# --- parts that do not answer, or do not go together ---
+# --- shards that do not answer, or do not go together ---
 
 
 def test_a_dead_part_is_named(both, queries):
@@ -324,7 +324,7 @@ def test_a_dead_part_is_named(both, queries):
     wires = Wires(folders)
     index = ShardedIndex.reach(wires)
     wires.dead = {2}
-    with pytest.raises(ShardFailed, match=r"the part part2 does not answer \(killed\).*--partial"):
+    with pytest.raises(ShardFailed, match=r"the shard part2 does not answer \(killed\).*--partial"):
         retrieve(index, queries)
     with pytest.raises(ShardFailed, match="part2"):
         ShardedIndex.reach(wires)

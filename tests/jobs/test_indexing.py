@@ -1,4 +1,4 @@
-"""What is said of an index that was built."""
+"""Reports of indexing."""
 
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.build import build

@@ -1,4 +1,4 @@
-"""What a panel says of pairs that are all in memory."""
+"""Votes of a panel on pairs that are all in memory."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What a PAIRS file holds."""
+"""Contents of a PAIRS file."""
 
 from rankhouse.io.pairs import LabelledPair
 from rankhouse.labels.thresholds import summarise_pairs

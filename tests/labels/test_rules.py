@@ -72,7 +72,7 @@ def build(shape, teachers_made):
 
 
 def answered(shape):
-    """What a rule says, and what its teachers were asked."""
+    """Labels of a rule, and the pairs that its teachers read."""
     made = {}
     answers = build(shape, made)(PAIRS)
     return answers.tolist(), {name: one.asked for name, one in made.items()}

@@ -1,4 +1,4 @@
-"""No table of the house takes an argument of the wrong type; WrongUse shows it and what is accepted."""
+"""No table of notations takes an argument of the wrong type; WrongUse shows it and what is accepted."""
 
 import inspect
 from contextlib import contextmanager, suppress

@@ -1,4 +1,4 @@
-"""What samCNN does of its own: unknown words, weights of query words, overlap."""
+"""Features of samCNN alone: unknown words, weights of query words, overlap."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor

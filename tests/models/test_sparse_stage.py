@@ -123,7 +123,7 @@ def test_several_indexes_are_searched_as_one(name, world, tmp_path):
     for query in QUERIES:
         assert found[query].doc_ids == expected[query].doc_ids
         np.testing.assert_array_equal(found[query].scores, expected[query].scores)
-    with pytest.raises(WrongUse, match="explain it with the part that has the document"):
+    with pytest.raises(WrongUse, match="explain it with the shard that has the document"):
         ask(Execution(whole, [rh.Query("q", QUERIES["q0"])]), stage, Question(("d01",)))
 
 

@@ -1,4 +1,4 @@
-"""What every word-level family promises, whichever it is."""
+"""The contract of every word-level family."""
 
 import msgspec
 import numpy as np

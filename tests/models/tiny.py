@@ -13,7 +13,7 @@ from rankhouse.models.prompts import KNOWN
 from .conftest import GOLDEN, SIZES, SPOKEN, WORDS, shaken, with_bert_vocabulary
 
 MARKS = ["[unused0]", "[unused1]", *string.punctuation]
-"""What ColBERT's vocabularies hold besides words: PyLate skips unknown words where they lack punctuation."""
+"""Tokens of ColBERT's vocabularies besides words: PyLate skips unknown words where they lack punctuation."""
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<bos>", "<pad>"]
 """Special tokens of decoders."""
 _ENDS = {"cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}

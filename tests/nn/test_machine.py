@@ -1,4 +1,4 @@
-"""What the processor is, and who uses it."""
+"""The processor, and the programs that use it."""
 
 import os
 import subprocess

@@ -56,7 +56,7 @@ def test_the_smallest_run_goes_from_a_catalogue_to_the_papers_tables(tmp_path, r
 
 
 def said_by(folder, step):
-    """What a step said, by the labels of its pass."""
+    """Output of a step, by the labels of its pass."""
     return {key: json.loads((made / "said.json").read_text()) for key, made in outputs(folder, step).items()}
 
 

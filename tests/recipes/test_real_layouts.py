@@ -50,7 +50,7 @@ METADATA = {
         "narrative": "About ships.",
     },
 }
-"""What BEIR's own archives say of documents and queries."""
+"""Fields of documents and queries in BEIR's own archives."""
 
 
 def collection(name):
@@ -113,7 +113,7 @@ def mteb_tables(folder, name):
 
 
 def cached(home, name):
-    """What ir_datasets keeps of nano-beir/NAME and beir/NAME once it was downloaded."""
+    """Files that ir_datasets keeps of nano-beir/NAME and beir/NAME once it was downloaded."""
     family, _, rest = name.partition("/")
     docs, asked, judged = collection(rest)
     if family == "nano-beir":

@@ -240,7 +240,7 @@ def test_with_partial_the_rest_is_done_and_the_absence_reported(world, run):
     (world / "r.toml").write_text(text)
     done = run("run", "r.toml", "--partial", "--strict")
     assert done.returncode == 0, done.stderr
-    assert "data absent, so these steps were skipped: ql" in done.stderr
+    assert "rankhouse skipped these steps, whose data are absent: ql" in done.stderr
     assert "Of 1 expected numbers: 1 data absent." in done.stdout
     assert "BM25" in done.stdout
 

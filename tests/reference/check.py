@@ -19,7 +19,7 @@ LIMITS = {
     "check_kernels": ("relative", 2e-5),
     "check_first_stage": ("absolute", 2e-6),
 }
-"""What counts, and the tolerance, for modules that do not say it themselves (as LIMIT)."""
+"""Measured quantity and tolerance, for modules that do not say it themselves (as LIMIT)."""
 
 
 class Kind(NamedTuple):
@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came out for one file."""
+    """Result for one file."""
 
     kind: str
     absolute: float

@@ -18,7 +18,7 @@ collect_ignore_glob = [] if all(map(importlib.util.find_spec, NEEDED)) else ["*"
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """A response."""
 
     status: int
     headers: http.client.HTTPMessage

@@ -1,4 +1,4 @@
-"""What stands on the command line of ``rankhouse serve``, and what is served without any of it."""
+"""Arguments of ``rankhouse serve``, and the service without any of them."""
 
 from pathlib import Path
 

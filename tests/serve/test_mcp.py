@@ -50,7 +50,7 @@ def talk(questions, *arguments, verb="serve"):
 
 
 def text(result):
-    """What a tool said."""
+    """Output of a tool."""
     (content,) = result.content
     return content.text
 

@@ -1,4 +1,4 @@
-"""What is noticed."""
+"""Trouble in trainings that is noticed."""
 
 import warnings
 

@@ -67,7 +67,7 @@ _PSEUDO: Final = 80
 
 
 class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out; also in ``adapted.json``."""
+    """Result of an adaptation; also in ``adapted.json``."""
 
     ranker: str  # the folder, which ``--ranker`` takes
     system: str  # the student joined with the first stage, as ``search --system`` takes it
@@ -335,8 +335,8 @@ def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetabl
             mined.append(counts)
             examples = examples_of(found._replace(candidates=run), job.index)
         settings = work.settings.but(steps=max(1, steps))
-        told = job.show("teaching")
-        outcome = teach(work.model, examples, settings, folder=folder, validation=validation, progress=told)
+        bar = job.show("teaching")
+        outcome = teach(work.model, examples, settings, folder=folder, validation=validation, progress=bar)
         taken, known = taken + outcome.steps, known if part else outcome.untaught
     ranker = job.folder / RANKER
     if untaught and known >= _KNEW * outcome.best:

@@ -32,7 +32,7 @@ _PORTION, _ALL = 32, 1_000_000
 
 
 class Mined(msgspec.Struct, frozen=True, kw_only=True):
-    """What was mined."""
+    """Result of mining."""
 
     questions: int  # whose candidates were ordered by the student
     candidates: int  # of them, how many are learned from now

@@ -1,4 +1,4 @@
-"""How a student is taught without judgements: what is asked, what is learned, and how long that may take."""
+"""Options of teaching a student without judgements: what is asked, what is learned, and the time allowed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def design_of(ranker: str) -> str:
 
 @dataclass(frozen=True)
 class AdaptOptions:
-    """How to adapt; what ``rankhouse adapt`` says of each, too."""
+    """Options of an adaptation; ``rankhouse adapt`` shows their help texts."""
 
     ranker: Annotated[str, Option("The student: tk, knrm, another design, or a checkpoint.", "source")] = "tk"
     pseudo: PseudoOptions = field(default_factory=PseudoOptions)  # what documents ask
@@ -78,12 +78,12 @@ class AdaptOptions:
     mine: Annotated[
         int,
         Option(
-            "How many times during training the student itself chooses what to learn from.",
+            "Number of times during training that the student itself chooses candidates.",
             least=0,
         ),
     ] = 0
     steps: Annotated[int, Option("Training steps.", least=0, default="4000, or by --minutes")] = 0
-    minutes: Annotated[float, Option("How long everything may take.", default="no limit")] = 0.0
+    minutes: Annotated[float, Option("Most minutes that everything may take.", default="no limit")] = 0.0
     settings: Mapping[str, object] = field(default_factory=dict)  # what differs from the family's recipe
     seed: Annotated[int, Option("Of all random draws.", least=0, most=2**32 - 1)] = 0
 

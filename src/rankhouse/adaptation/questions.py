@@ -71,13 +71,13 @@ longer."""
 _SURE: Final = 1.0
 """Seconds of 20 questions; where a system takes less, it is timed on more of them."""
 _BESIDES: Final = 2.5
-"""How many times as long a question takes with round trip, neighbours and writing: measured with a MiniLM."""
+"""Factor of a question's time with round trip, neighbours and writing: measured with a MiniLM."""
 _FEWEST: Final = 5
 """One question in so many is held out, up to the number wanted."""
 
 
 class Questions(NamedTuple):
-    """What is learned from."""
+    """Training questions and their first-stage rankings."""
 
     queries: list[Query]  # pseudo-queries that came back, and people's own questions
     own: Qrels  # each pseudo-query's own document
@@ -186,8 +186,8 @@ def _make(job: Adaptation, folder: Path) -> None:
     if needs_texts(reader):
         limits = Round()
         chosen = chosen[: _affordable(job, reader, chosen, first)]
-    told = show("round trip")
-    trip = round_trip(chosen, first, _texts(reader, index), teacher=reader, limits=limits, progress=told)
+    bar = show("round trip")
+    trip = round_trip(chosen, first, _texts(reader, index), teacher=reader, limits=limits, progress=bar)
     kept = dict(list(trip.kept.items())[: options.questions])
     queries = [Query(query_id, query.text) for query_id, query in kept.items()] + people
     _write(job, reader, queries, kept=kept, first=first.restrict([query.id for query in queries]))

@@ -209,7 +209,7 @@ _TIMING: Final = 20.0
 
 
 class Timetable(msgspec.Struct, frozen=True, kw_only=True):
-    """What is settled once, when all questions are there; in ``steps.json``."""
+    """Schedule of a training, fixed once all questions are there; in ``steps.json``."""
 
     steps: int
     step: float  # seconds of one, mining included
@@ -229,7 +229,7 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Remaining:
-    """What the student is, learns from, and is chosen and weighed by."""
+    """The student, its examples and settings, and the held-out questions."""
 
     model: Model[Any]
     examples: Examples

@@ -28,7 +28,7 @@ from rankhouse.systems.teachers import SystemTeacher, system_run
 
 _PORTION: Final = 2048
 LIST: Final = ".run.zst"
-"""What the file of a system's lists ends with, beside the name that vectors of the same questions have."""
+"""Suffix of the file of a system's lists; its stem is that of the vectors of the same questions."""
 
 
 class VectorTeacher:

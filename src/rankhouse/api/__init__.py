@@ -1,1 +1,1 @@
-"""The front door for Python: what ``import rankhouse as rh`` offers."""
+"""The public Python API: the names that ``import rankhouse as rh`` offers."""

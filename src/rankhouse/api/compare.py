@@ -108,9 +108,9 @@ def compare(
     Args:
         systems: Name -> a run; or, with queries and an index, name -> a system, its notation or a run, or a
             list of systems or run files, which are then called by their notation or path.
-        queries: What the systems are asked.
-        qrels: What the judges say.
-        index: What the systems search.
+        queries: The queries of the systems.
+        qrels: The judgements.
+        index: The index that the systems search.
         measures: In ir_measures' notation; AP and nDCG@10 if not given.
         baseline: The system that the others are compared with.
         test: "t" or "randomization".

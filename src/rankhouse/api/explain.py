@@ -74,19 +74,19 @@ def explain(
         ranker: A system, a ranker or what :func:`open_ranker` opens, or a first stage, ``bm25`` or several.
         query: The question; with ``queries``, its id.
         documents: Ids of documents of the index; without one, texts or documents. Several are put in order.
-        index: Where the documents are.
+        index: The index of the documents.
         against: The document that the first is compared with.
         top: The first so many documents of the ranking instead, and what separates them.
         queries: The texts of queries, for ``run`` and the like.
         run: The run that the ranker or model made; its numbers are compared with the ranker's.
-        first_stage: What the ranker reranks: a model, or a run.
+        first_stage: The first stage that the ranker reranks: a model, or a run.
         before: An earlier run: why did the document move from there?
         feedback: Of the lexical models.
         fusion: How several models, and with them the ranker, are joined.
         weights: Of the fusion, the ranker's last.
         k: Documents a query of each model.
         split: How documents are cut; as for :func:`rerank`.
-        pool: What makes one score of passages; as for :func:`rerank`.
+        pool: The pool of passages' scores; as for :func:`rerank`.
         depth: Documents of the first stage that the ranker reads.
         method: "removal", "shapley" or "gradients"; "" for what suits the ranker.
         unit: "sentence" or "word": what is left out at a time.

@@ -38,7 +38,7 @@ from rankhouse.systems.short_forms import SearchOptions
 
 
 class _Searched:
-    """What can be searched: an index, or several as one."""
+    """Search methods of an index, or of several as one."""
 
     @checked
     def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
@@ -47,7 +47,7 @@ class _Searched:
         Args:
             query: The question.
             model: ``bm25(k1=0.9, b=0.4)``, ``ql(mu=1000)``, ``jm``, or ``dense(RANKER)`` once vectors exist.
-            k: How many documents.
+            k: Number of documents.
             feedback: ``rm3`` or "".
 
         Raises:
@@ -95,7 +95,7 @@ _NAMES = (
     *("append", "build", "delete", "documents", "encode", "fingerprint"),
     *("open", "open_parts", "path", "retrieve", "search"),
 )
-"""What tab completion offers of an index; the rest is for the packages below."""
+"""Names that tab completion offers for an index; the rest is for the layers below."""
 
 
 class Index(_Searched, stored.Index):
@@ -167,7 +167,7 @@ class Index(_Searched, stored.Index):
         """Open several indexes as one: rankings and scores are those of one index of all their documents.
 
         Args:
-            folders: Indexes, parts made with ``rankhouse index --shard``, or folders of such.
+            folders: Indexes, shards made with ``rankhouse index --shard``, or folders of such.
 
         Raises:
             MissingInput: There is no index in a folder.
@@ -262,11 +262,11 @@ class Index(_Searched, stored.Index):
 
 
 class ShardedIndex(_Searched, sharded_index.ShardedIndex):
-    """Several indexes, the parts of one collection, searched as one.
+    """Several indexes, the shards of one collection, searched as one.
 
     >>> import rankhouse as rh
     >>> texts = ["A lock lifts ships.", "Pilots steer ships."]
-    >>> parts = [rh.Index.build([{"id": f"d{i}", "text": text}], f"part{i}") for i, text in enumerate(texts)]
+    >>> shards = [rh.Index.build([{"id": f"d{i}", "text": text}], f"part{i}") for i, text in enumerate(texts)]
     >>> index = rh.Index.open_parts("part0", "part1")
     >>> index.search("who steers ships?").hits[0].doc_id
     'd1'

@@ -1,4 +1,4 @@
-"""How far the work of a call is: a bar for people, reports for programs, and the switch for both."""
+"""Progress of a call: a bar for people, reports for programs, and the switch for both."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def train(
 
     Args:
         ranker: A model to begin, ``tk(vectors="glove.txt")``, or a checkpoint, ``crossencoder("DIR")``.
-        index: Where the documents are.
+        index: The index of the documents.
         out: The training's folder; given again, a killed training goes on from there.
         queries: Texts to learn from, with ``qrels`` and, for negatives, ``run``.
         qrels: Their judgements.
@@ -71,16 +71,16 @@ def train(
         pairs: PAIRS files in place of the three.
         teacher: A ranker whose scores are learned, of the pairs of ``run``; ``qrels`` is not needed then. Or
             a run with scores (a :class:`Run`, a file), or a list of several, whose scores are joined.
-        join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
-        loss: What learns from scores: ``margin-mse`` (what a teacher brings), ``listwise-kl``,
+        join: The way to join several teachers' scores: ``z-score`` or ``ranks``, within each query.
+        loss: The loss on scores: ``margin-mse`` (what a teacher brings), ``listwise-kl``,
             ``pointwise``; without a teacher, from those of PAIRS files. "": the family's own, on labels.
         validation: (queries, qrels, run) by which the best is chosen.
         validation_sets: Instead, collections with documents, queries and judgements of their own, whose mean
             chooses: folders in BEIR's layout, ``ir_datasets:nano-beir/scifact``; BM25's first are re-ranked.
         split: How documents are cut for validation and use.
-        pool: What makes one score of the passages.
+        pool: The pool of the passages' scores.
         depth: How deep validation re-ranks.
-        settings: What differs from the family's defaults: ``{"epochs": 3, "rate": 1e-4, "seed": 1}``.
+        settings: Differences from the family's defaults: ``{"epochs": 3, "rate": 1e-4, "seed": 1}``.
         on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
         on_step: Takes each line of the training's log as a mapping: step, epoch, loss, rate, norm, seconds;
             of a validation measure, value and first_stage.
@@ -165,12 +165,12 @@ def adapt(
         out: The folder; given again, a killed adaptation goes on from there, and with more ``steps`` or
             ``minutes`` a finished one. It holds the report.
         ranker: The student: ``tk``, ``knrm``, or a design or checkpoint in notation.
-        join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
+        join: The way to join several teachers' scores: ``z-score`` or ``ranks``, within each query.
         queries: Real questions without judgements, to learn from as well.
         test: (queries, qrels) to measure by; these questions are not learned. (queries, qrels, run) has the
             run reranked in place of what the first stage finds.
         weigh: (queries, qrels) of your own that choose the student's weight, beside held-out questions.
-        first_stage: What finds candidates and is joined with the student, in notation.
+        first_stage: The first stage that finds candidates and is joined with the student, in notation.
         minutes: How long all of it may take; 0: as long as ``steps`` take.
         steps: Of the training; 0: 4,000, or as many as fit into ``minutes``.
         questions: At most this many pseudo-queries.
@@ -182,7 +182,7 @@ def adapt(
         held_out: How many pseudo-queries are not learned, for validation and the student's weight.
         cache: A folder in which scores of teachers that are no bi-encoders are kept.
         mine: How often the student itself chooses candidates, between parts of its training.
-        settings: What differs from the family's recipe.
+        settings: Differences from the family's recipe.
         seed: Of all random draws.
         on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
         on_step: Takes each line of the training's log, as for :func:`train`.

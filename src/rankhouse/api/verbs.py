@@ -76,10 +76,10 @@ def rerank(
         ranker: A ranker, or what :func:`open_ranker` opens.
         run: The first stage.
         queries: Texts of its queries.
-        index: Where the documents are.
+        index: The index of the documents.
         split: How long documents are cut, for example ``sentences(10, 5)``; "" reads them whole, or
             as what the index stores for this ranker was cut.
-        pool: What makes one score of a document's passages: ``max``, ``first``, ``sum``, ``mean`` ...; "" for
+        pool: The pool of a document's passages' scores: ``max``, ``first``, ``sum``, ``mean`` ...; "" for
             max, or as stored.
         depth: How many documents a query are read; None: 1000, and 50 for duot5, which compares every two.
         tail: Whether documents below the depth are kept, in their order.
@@ -136,7 +136,7 @@ def fuse(
             ``best``, ``greedy``, ``sentences``, ``depth``.
         weights: One a run, for the weighted methods.
         tune: Judgements to settle weights, choice or depth by.
-        measure: What tuning makes large.
+        measure: The measure that tuning maximises.
         apply: Runs of the same systems on other queries, to be joined as settled on ``runs``.
 
     Raises:
@@ -174,8 +174,8 @@ def evaluate(run: RunLike, qrels: QrelsLike, measures: str | Iterable[str] = "AP
     RR@10  0.5000
 
     Args:
-        run: What the system says.
-        qrels: What the judges say.
+        run: The system's run.
+        qrels: The judgements.
         measures: In ir_measures' notation.
 
     Raises:
@@ -214,13 +214,13 @@ def label(
         rule: ``judged("qrels.txt") & taught("DIR", threshold=0.5)``, or rules joined in Python.
         run: The candidates.
         queries: Texts of the run's queries.
-        index: Where the documents are.
+        index: The index of the documents.
         out: The PAIRS file to write.
         split: How documents are cut into passages.
-        negatives: Which non-relevant pairs are written: ``random(per=1)``, ``all``, ``none``.
+        negatives: The non-relevant pairs to write: ``random(per=1)``, ``all``, ``none``.
         depth: How many documents a query are looked at.
         scores: Write every pair that a teacher or run of the rule scored, with its score and scale.
-        join: What makes one score of several teachers': ``z-score`` or ``ranks``, within each query.
+        join: The way to join several teachers' scores: ``z-score`` or ``ranks``, within each query.
         on_progress: Takes a :class:`ProgressReport` now and then; None shows a bar.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the doctor asks of score caches, of vectors and kept passages beside an index, and of rankers."""
+"""The doctor's checks of score caches, of vectors and kept passages beside an index, and of rankers."""
 
 from __future__ import annotations
 

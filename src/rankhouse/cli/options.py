@@ -1,4 +1,4 @@
-"""How a command is declared: by the arguments of its function; ``--json``, and which options were given."""
+"""Declaration of a command by its function's arguments; ``--json``, and which options were given."""
 
 from __future__ import annotations
 

@@ -38,11 +38,11 @@ def run_shard(job: Job, number: ShardNumber, folder: Path, *, overwrite: bool | 
         console.note(f"{folder}: {result.reason}; it was replaced")
     report = read_reports([result.made])[0]
     facts: dict[str, Any] = {"part": str(folder), "shard": str(number)} | wanted.shard._asdict()
-    told = f"{wanted}, written to {folder} in {time.perf_counter() - started:.1f} s"
+    message = f"{wanted}, written to {folder} in {time.perf_counter() - started:.1f} s"
     if result.kept:
-        told = f"{folder}: {wanted} is there already, whole and sound; nothing to do"
+        message = f"{folder}: {wanted} is there already, whole and sound; nothing to do"
     facts |= {"unit": job.unit, "kept": result.kept, "report": report}
-    return CommandResult(facts, told, warnings=report["warnings"])
+    return CommandResult(facts, message, warnings=report["warnings"])
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ClusterChoice:
 
     @property
     def options(self) -> ClusterOptions | None:
-        """Where the job is done, None for here; WrongUse for no cluster, or options of another place."""
+        """Cluster of the job, None for here; WrongUse for no cluster, or options of another place."""
         if self.cluster is None:
             idle("only a --cluster has workers of its own", "cluster_workers", "worker_cpus")
             return None

@@ -1,4 +1,4 @@
-"""What a command line names by URL: fetched before the command's work, uploaded when it ended well.
+"""URLs on the command line: fetched before the command's work, uploaded when it ended well.
 
 The types of options (:mod:`rankhouse.cli.options`) put the local path in a URL's place; commands see files.
 """

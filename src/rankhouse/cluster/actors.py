@@ -1,4 +1,4 @@
-"""What Ray starts: a process that opens something once, then answers requests; and how faults travel."""
+"""Ray actors: processes that open something once, then answer requests; and how faults travel."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _DISK_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Held(Protocol):
-    """What an actor holds."""
+    """The object that an actor holds."""
 
     @property
     def found(self) -> dict[str, str]:
-        """What answers depend on and is known only now: a fingerprint, a precision."""
+        """Facts that answers depend on, known only now: a fingerprint, a precision."""
         ...
 
     def run(self, request: Any) -> Any:  # noqa: ANN401 - each kind has its own messages
@@ -29,7 +29,7 @@ class Held(Protocol):
 
 
 Opener = Callable[[], Held]
-"""How an actor opens what it holds; pickled on its way there."""
+"""Opener of what an actor holds; pickled on its way there."""
 
 
 class Fault(NamedTuple):

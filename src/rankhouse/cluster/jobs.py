@@ -61,7 +61,7 @@ class ShardQueue:
 
     @property
     def waiting(self) -> int:
-        """How many shards wait for a worker."""
+        """Number of shards that wait for a worker."""
         return len(self._waiting)
 
     def take(self) -> Shard:
@@ -195,7 +195,7 @@ class Pool:
                 queue.give_back(worker.shard)
             self._full.append(answer)
             self._dismiss(worker)
-            warn(f"a worker is done without, the others go on: {answer.message}", 1)
+            warn(f"the job continues without one worker: {answer.message}", 1)
         elif worker.shard is None:
             self._opened(worker, received(answer))
         else:

@@ -47,7 +47,7 @@ def carry_out_on_cluster(
 
 
 class Said(NamedTuple):
-    """What the command of a pass wrote to standard output, and its warnings."""
+    """Standard output and warnings of the command of a pass."""
 
     text: str
     warned: tuple[str, ...]
@@ -69,13 +69,13 @@ class HeldPass:
                 f"{self.out}: is not to be seen from {os.uname().nodename}; a recipe on a cluster needs a "
                 "folder that all its machines share"
             )
-        said = io.StringIO()
-        with locked(self.out / self.task.folder), contextlib.redirect_stderr(said):
+        output = io.StringIO()
+        with locked(self.out / self.task.folder), contextlib.redirect_stderr(output):
             try:
                 text = call(self.task, self.out)
             except click.ClickException as error:
                 raise WrongUse(error.format_message()) from error
-        lines = said.getvalue().splitlines()
+        lines = output.getvalue().splitlines()
         marks = ("warning: ", "note: ")
         return Said(text, tuple(line.partition(": ")[2] for line in lines if line.startswith(marks)))
 

@@ -250,7 +250,7 @@ class ClusterShards:
 
 
 class SearchCluster:
-    """What a cluster holds for one program, as long as that runs."""
+    """Shards of indexes in actors, as long as the program runs."""
 
     def __init__(self, ray: Any, replicas: int = 1) -> None:  # noqa: ANN401 - Ray's own types change
         self.ray, self.replicas = ray, replicas

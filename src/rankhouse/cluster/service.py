@@ -1,4 +1,4 @@
-"""What a Ray cluster holds for a service: the shards of its indexes, and replicas of its rankers.
+"""A service's share of a Ray cluster: the shards of its indexes, and replicas of its rankers.
 
 The work of all requests to a ranker is spread over its replicas, chunk by chunk, in turn. A chunk that a
 replica did not live to compute is computed by another; what was admitted is answered. Scores are those of one
@@ -41,7 +41,7 @@ _BOUNDLESS: Final = 1 << 60
 
 
 class Chunk(NamedTuple):
-    """What is computed at once."""
+    """Items that one actor computes at once."""
 
     work: str  # name of the kind of work
     items: tuple[Any, ...]  # m of them
@@ -190,7 +190,7 @@ class ReplicaWorker(ModelWorker):
 
 
 class ServiceCluster:
-    """What a cluster holds for a service."""
+    """A service's actors in a cluster."""
 
     def __init__(self, cluster: SearchCluster, *, partial: bool) -> None:
         self._cluster, self._partial = cluster, partial

@@ -35,7 +35,7 @@ _GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS
 
 
 class ClusterOptions(NamedTuple):
-    """Where a job is done."""
+    """Cluster of a job, and its workers."""
 
     address: str  # "local" starts a Ray of its own; else ``ray://HOST:PORT`` or ``HOST:PORT``
     workers: int = 0  # 0 for as many as the cluster has room for
@@ -146,7 +146,7 @@ def _local_cpus(options: ClusterOptions) -> int:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -219,8 +219,8 @@ def full_store(error: BaseException) -> str:
     """Return what to do about an error that means a full object store of Ray's; "" for any other error."""
     if not _FULL_STORE & {kind.__name__ for kind in type(error).__mro__}:
         return ""
-    told = re.search(r"\bip=([\w.:]+)", str(error))  # of the actor that could not store its answer
-    where = told[1] if told else "the machine that this command is connected to"
+    match = re.search(r"\bip=([\w.:]+)", str(error))  # of the actor that could not store its answer
+    where = match[1] if match else "the machine that this command is connected to"
     return (
         f"Ray's object store on {where} and the disk below it are full; free some space (ray memory lists "
         "what is stored), or start Ray with a larger one (ray start --object-store-memory)"
@@ -247,7 +247,7 @@ def _uninterrupted(thread: Executor, connect: Callable[[], None]) -> None:
 
 
 class Capacity:
-    """What a cluster has room for, with so many workers at once at the most (0: any number).
+    """Workers that a cluster can hold, at most so many at once (0: any number).
 
     Unless the device is "cpu", each worker gets a GPU where there are any.
     """
@@ -283,5 +283,5 @@ class Capacity:
 
     @property
     def resources(self) -> dict[str, int]:
-        """What one worker takes, as options of a Ray actor."""
+        """Resources of one worker, as options of a Ray actor."""
         return {"num_cpus": self.cpus, "num_gpus": self.gpus}

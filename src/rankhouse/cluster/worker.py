@@ -32,7 +32,7 @@ class Made(NamedTuple):
 
 
 class JobSetup(NamedTuple):
-    """What a worker has to know before its first shard."""
+    """Settings that a worker needs before its first shard."""
 
     command: str
     options: dict[str, Any]  # remote files by their URLs; each machine fetches what it needs
@@ -56,7 +56,7 @@ class JobWorker:
 
     @property
     def found(self) -> dict[str, str]:
-        """What the result depends on and is known only now: the ranker's weights, the precision."""
+        """Facts that the result depends on, known only now: the ranker's weights, the precision."""
         return dict(self._worker.found)
 
     def run(self, shard: Shard) -> Made:

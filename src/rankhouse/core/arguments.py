@@ -1,4 +1,4 @@
-"""What annotations say: of a function's arguments, whether they fit; of a record's fields, their options.
+"""Checks by annotation: of a function's arguments, whether they fit; of a record's fields, their options.
 
 Arguments are checked here once for every notation and for the Python API: a factory may take it that its
 numbers are numbers, finite ones, and that its whole numbers fit 64 bits.
@@ -175,7 +175,7 @@ def fault(
 
 
 class _Form:
-    """What a function takes: its parameters in order, and those with annotations."""
+    """Parameters of a function, in order, and those with annotations."""
 
     def __init__(self, factory: Callable[..., object]) -> None:
         self.signature, hints = inspect.signature(factory), _hints(factory)
@@ -307,7 +307,7 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Option:
-    """How a field, or an argument of a command, is given on the command line."""
+    """Form of a field, or of an argument of a command, on the command line."""
 
     help: str = ""  # what it means, in a line
     kind: Kind = "value"  # what its text is

@@ -138,7 +138,7 @@ Storage = Literal["float32", "float16", "int8"]
 
 
 class PassageRows(NamedTuple):
-    """What a ranker makes of n passages once, to be stored: vectors of their words, or their token ids.
+    """Stored form of n passages, made by a ranker once: vectors of their words, or their token ids.
 
     Attributes:
         values: (t, d) rows of all passages, end to end, in their number format on disk.
@@ -207,7 +207,7 @@ class Encoder(TextEncoder, Protocol):
 
     @property
     def similarity(self) -> str:
-        """How its vectors are compared: "dot", "cosine" or "l2"."""
+        """Similarity of its vectors: "dot", "cosine" or "l2"."""
         ...
 
 
@@ -306,7 +306,7 @@ class Ranking(Sequence[Hit]):
 
 
 class SearchResult(Ranking):
-    """What answers one question, best first: a ranking whose rows, :class:`Hit`, have titles and texts.
+    """Answer to one question, best first: a ranking whose rows, :class:`Hit`, have titles and texts.
 
     It prints as a table and is shown as one in a notebook; a slice is a result too.
 

@@ -1,4 +1,4 @@
-"""How far long work is, and remarks on the way: one protocol for everything that takes time.
+"""Progress of long work, and remarks on the way: one protocol for everything that takes time.
 
 Work anywhere in the package reports with :func:`shown` and :func:`say`; the command line shows bars
 (``use``), and without it a line on standard error every half minute says how far the work is. A program
@@ -41,7 +41,7 @@ class Progress(Protocol):
 
 
 class ProgressReport(NamedTuple):
-    """How far work is, for a program.
+    """Progress of work, for a program.
 
     Attributes:
         label: What the work is: "encoding", "training".
@@ -230,7 +230,7 @@ class Lines:
 
     @property
     def seconds(self) -> float:
-        """How long the work has taken so far."""
+        """Seconds of work so far."""
         return time.monotonic() - self._started
 
 

@@ -264,7 +264,7 @@ class Run(Mapping[str, Ranking]):
 
     @property
     def rows(self) -> int:
-        """How many (query, document) rows there are."""
+        """Number of (query, document) rows."""
         return len(self._scores)
 
     @property

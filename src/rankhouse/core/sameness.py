@@ -1,4 +1,4 @@
-"""What is the same on two sides: texts, by their words, and the queries and documents that two inputs name.
+"""Overlap of two sides: texts, by their words, and the queries and documents that two inputs name.
 
 Texts are the same if their words are, whatever case, width, accents' form or punctuation: one idea for all
 that keeps training and test apart. Ids that have nothing in common do not fail: they give a precision of 0,

@@ -125,9 +125,9 @@ class Documentation:
         """Add a class and its members, with those of the unpublished classes right above it."""
         maker = vars(cls).get("__init__") or vars(cls).get("__new__")
         made = maker.__doc__ if isinstance(maker, types.FunctionType) else ""
-        told = [clean(doc) for doc in (vars(cls).get("__doc__"), made) if isinstance(doc, str)]
+        texts = [clean(doc) for doc in (vars(cls).get("__doc__"), made) if isinstance(doc, str)]
         title = f"class {name}{signature(cls, path, is_method=False)}"
-        self._add(name, title, "\n\n".join(filter(None, told)), f"Class {path}, {where}.")
+        self._add(name, title, "\n\n".join(filter(None, texts)), f"Class {path}, {where}.")
         for base in (cls, *takewhile(self._is_unpublished, cls.__mro__[1:])):
             for one, member in in_order(vars(base)):
                 if self._is_new(member):

@@ -53,7 +53,7 @@ SHOWN = ("q74", "q40", "q75")  # asked in the documentation's words, half so, an
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What a demo made."""
+    """Results of a demo."""
 
     index: Index  # of the documentation
     questions: Sequence[Query]  # that were asked

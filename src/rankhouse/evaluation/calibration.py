@@ -35,7 +35,7 @@ MOST_KNOTS: Final = 32
 
 
 class JudgedScores(NamedTuple):
-    """What a ranker gave n judged pairs.
+    """A ranker's scores of n judged pairs.
 
     Attributes:
         query_ids: (n,) whose pairs they are.
@@ -51,7 +51,7 @@ class JudgedScores(NamedTuple):
 
 
 class Goodness(NamedTuple):
-    """How well probabilities come true; intervals by resampling queries.
+    """Calibration of probabilities; intervals by resampling queries.
 
     Attributes:
         error: Expected calibration error.

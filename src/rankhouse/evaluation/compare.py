@@ -139,7 +139,7 @@ class Comparison:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader of the table must know, one sentence each: queries not covered, odd tests."""
+        """Remarks that a reader of the table needs, one sentence each: queries not covered, odd tests."""
         shared: dict[str, list[str]] = {}
         for system, scores in self.scores.items():
             for remark in scores.remarks:

@@ -106,7 +106,7 @@ def programs_for(measures: Sequence[Measure], judged: Judgements) -> list[Progra
 
 
 class _Group(NamedTuple):
-    """What the measures of one evaluator have in common.
+    """Settings that the measures of one evaluator share.
 
     With ``judged_only`` apart, since the library counts NumRet as the first measure beside it asks.
     """
@@ -175,7 +175,7 @@ def _check_gdeval(judged: Judgements) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores:
-    """What a run is worth, query by query.
+    """Values of a run, query by query.
 
     >>> import rankhouse as rh
     >>> scores = rh.evaluate({"q": {"a": 2.0, "b": 1.0}}, {"q": {"b": 1}}, "AP RR@10")
@@ -188,7 +188,7 @@ class Scores:
         values: (measures, queries) float64, one value of a measure for a query.
         without_results: Judged queries for which the run has nothing; each counts as 0.
         without_judgements: Queries of the run that nobody judged; left out.
-        mismatch: What to say where not one of the documents in the run was judged; else "".
+        mismatch: Warning where not one of the documents in the run was judged; else "".
     """
 
     measures: tuple[str, ...]
@@ -250,7 +250,7 @@ class Scores:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader of the numbers must know, one sentence each; empty if all is well."""
+        """Remarks that a reader of the numbers needs, one sentence each; empty if all is well."""
         sentences = []
         if missing := len(self.without_results):
             sentences.append(
@@ -300,7 +300,7 @@ def evaluate(run: Run, qrels: Qrels, measures: str | Iterable[str]) -> Scores:
     that both sides have, as trec_eval does without ``-c``, pass ``restrict(qrels, run)`` as judgements.
 
     Args:
-        qrels: What the judges say; grades below 0 count as not judged, as in trec_eval.
+        qrels: The judgements; grades below 0 count as not judged, as in trec_eval.
         measures: Names in ir_measures' notation, in one text or several.
 
     Raises:

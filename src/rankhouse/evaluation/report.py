@@ -189,10 +189,10 @@ def _difficulty_figure(
     _axis_of_gains(gains, palette, axes)
     axes.set_xlabel(f"{measure} of {baseline}, hard queries to the left")
     axes.set_ylabel(f"gain of {system}")
-    said = f"; black: mean gain and its 95% interval in {groups} groups of equal size" if groups else ""
-    said += "; grey slopes: the most that can be gained or lost" if bounded else ""
+    note = f"; black: mean gain and its 95% interval in {groups} groups of equal size" if groups else ""
+    note += "; grey slopes: the most that can be gained or lost" if bounded else ""
     title = f"{measure}: gain of {system} over {baseline}, by difficulty"
-    charts.write_heading(figure, palette, (title, f"{len(rows):,} queries{said}"), 0.085, top=0.06)
+    charts.write_heading(figure, palette, (title, f"{len(rows):,} queries{note}"), 0.085, top=0.06)
     charts.plain_axes(axes, palette)
     return figure
 

@@ -235,7 +235,7 @@ class WinCounts(NamedTuple):
 
     @property
     def queries(self) -> int:
-        """How many there are."""
+        """Number of queries."""
         return sum(self)
 
     @property
@@ -261,10 +261,10 @@ class ScoreRange(NamedTuple):
 
 
 class PairedWins(NamedTuple):
-    """How often each of two systems is right where the other is not.
+    """Numbers of queries where one of two systems is right and the other is not.
 
     Attributes:
-        counts: Who is right, over all queries.
+        counts: Counts of the right system, over all queries.
         ranges: The same by the score of the first system's top document, highest first.
     """
 

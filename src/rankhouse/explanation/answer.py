@@ -45,7 +45,7 @@ class Part:
     """One addend of a score.
 
     Attributes:
-        name: What gave it: a word, "ships × sail", "sentence 3", a first stage's name. Parts of two
+        name: Its source: a word, "ships × sail", "sentence 3", a first stage's name. Parts of two
             documents are compared by their names, so the same thing has the same name in both.
         value: What it adds, in the unit of its explanation.
         note: A line for people: "tf 2, in 31 documents", or why nothing was added.
@@ -220,7 +220,7 @@ class Explanation:
 
     @property
     def gap(self) -> float:
-        """What the parts leave of the score: rounding where they are exact."""
+        """The score minus the sum of the parts: rounding where they are exact."""
         return self.score - math.fsum(part.value for part in self.parts)
 
     def noting(self, *notes: str) -> Explanation:
@@ -276,9 +276,9 @@ def named_parts(parts: Sequence[Part], most: int, *, falls: bool = False) -> str
     up = [part for part in falling if part.value > 0][:most]
     down = [part for part in falling if part.value < 0][:most]
     named = (*down, *up) if falls else (*up, *down)
-    said = ", ".join(f"{_quoted(part.name)} {brief(signed(part.value))}" for part in named)
+    text = ", ".join(f"{_quoted(part.name)} {brief(signed(part.value))}" for part in named)
     left = len(falling) - len(up) - len(down)
-    return (said or "nothing adds to it") + (f", and {left} more" if left else "")
+    return (text or "nothing adds to it") + (f", and {left} more" if left else "")
 
 
 def _quoted(name: str) -> str:

@@ -53,12 +53,12 @@ class Contrast:
 
     @property
     def method(self) -> str:
-        """How both are explained."""
+        """Method of both explanations."""
         return self.first.method
 
     @property
     def unit(self) -> str:
-        """What the numbers are."""
+        """Unit of the numbers."""
         return self.first.unit
 
     @property
@@ -78,7 +78,7 @@ class Contrast:
 
     @property
     def gap(self) -> float:
-        """What the parts leave of the difference."""
+        """The difference minus the sum of the parts."""
         return self.score - math.fsum(part.value for part in self.parts)
 
     @property
@@ -152,7 +152,7 @@ def _minus(name: str, first: Part | None, second: Part | None) -> Part:
 
 
 class DocumentRank(NamedTuple):
-    """Where a document stands in a ranking.
+    """Place of a document in a ranking.
 
     Attributes:
         rank: From 1; 0 where the ranking does not have it.
@@ -210,7 +210,7 @@ class RankingExplanation:
 
     @cached_property
     def steps(self) -> tuple[Contrast, ...]:
-        """What separates each document from the next."""
+        """Contrasts of each document with the next."""
         return tuple(contrast(first, second) for first, second in pairwise(self.documents))
 
     @property
@@ -269,8 +269,8 @@ class Movement:
             for word, ids in (("overtook", self.overtook), ("was overtaken by", self.overtaken_by))
             if ids
         ]
-        told = f" It {' and '.join(changes)}." if changes else " It changed places with no document."
-        return f"{self._way()}.{told}"
+        effect = f" It {' and '.join(changes)}." if changes else " It changed places with no document."
+        return f"{self._way()}.{effect}"
 
     def _way(self) -> str:
         """Say from where to where it went."""
@@ -308,4 +308,4 @@ def changed_places(before: Ranking, after: Ranking, doc_id: str) -> tuple[tuple[
 
 
 Answer = Explanation | Contrast | RankingExplanation | Movement
-"""Whatever "why?" is answered with."""
+"""Any answer to "why?"."""

@@ -1,4 +1,4 @@
-"""What rankers obey: axioms counted over all pairs of documents that each of them ranks.
+"""Axioms that rankers obey, counted over all pairs of documents that each of them ranks.
 
 Only texts and order are asked of a ranker, so that runs of any system can be compared. The pairs of
 one query belong together: intervals come from redrawing whole queries (bootstrap; Efron, 1979), the same
@@ -52,7 +52,7 @@ _TEMPLATE = Path(__file__).parent / "templates" / "axioms.html.j2"
 
 @dataclass(frozen=True)
 class DiagnosisOptions:
-    """How axioms are counted.
+    """Options of counting axioms.
 
     Attributes:
         depth: How many documents of each ranking are paired, 2 to 1,000: 50 make 1,225 pairs a query.
@@ -81,7 +81,7 @@ class DiagnosisOptions:
 
 @dataclass(frozen=True)
 class AxiomCount:
-    """How one ranker treats one axiom.
+    """One ranker's counts for one axiom.
 
     Attributes:
         pairs: How many pairs the axiom says anything about.
@@ -150,7 +150,7 @@ class Diagnosis:
 
     @property
     def legend(self) -> str:
-        """What a reader of the table needs."""
+        """Legend of the table."""
         return (
             "Share of the pairs that are ordered as the axiom asks; random order has 50%. ±: half the "
             f"{LEVEL:.0%} interval over the queries that have such pairs, where {FEWEST} or more of "
@@ -339,10 +339,10 @@ def write(diagnosis: Diagnosis, path: Path | str) -> None:
     if check_target(path) != ".html":
         charts.write(lambda palette: _figure(diagnosis, palette), path, "axioms")
         return
-    said = {
+    docstrings = {
         name: inspect.getdoc(AXIOMS[name].prefer) or "" for name in diagnosis.axioms
     }  # "TFC1: of two ..."
-    rows = tuple((name, " ".join(words.split()).partition(": ")[2]) for name, words in said.items())
+    rows = tuple((name, " ".join(words.split()).partition(": ")[2]) for name, words in docstrings.items())
     content = {
         "title": "What rankers obey",
         "diagnosis": diagnosis,

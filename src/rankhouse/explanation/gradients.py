@@ -3,7 +3,7 @@
 Sundararajan, Taly, Yan, "Axiomatic Attribution for Deep Networks", ICML 2017, eq. 1: along the straight line
 from a baseline b to the passage's token vectors x, token i gets (x_i - b_i) times the mean gradient there.
 The mean is taken over the middles of m steps, so that what the tokens get sums to F(x) - F(b) but for a gap,
-which shrinks as m grows and is always told. Baseline: padding in the place of every token of the passage;
+which shrinks as m grows and is always stated. Baseline: padding in the place of every token of the passage;
 query, prompt, positions and segments stay. Always computed in fp32, whatever the ranker runs in.
 Shapes: m steps, t tokens of the row, p tokens of the passage, d width.
 """
@@ -34,7 +34,7 @@ _ROWS = 4  # steps computed together
 
 
 class Attributions(NamedTuple):
-    """What integrated gradients found."""
+    """Result of integrated gradients."""
 
     whole: float  # F(x), the score in fp32
     baseline: float  # F(b), the score with padding for a passage
@@ -42,7 +42,7 @@ class Attributions(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """What the tokens leave of the way from baseline to score."""
+        """The difference of score and baseline minus the sum over the tokens."""
         return self.whole - self.baseline - float(self.tokens.sum())
 
 
@@ -151,7 +151,7 @@ def _transformer(ranker: Ranker) -> tuple[NeuralRanker, TokenModel]:
     """Return a ranker and its model if gradients can be taken of it; refuse it otherwise."""
     if not isinstance(ranker, NeuralRanker) or not isinstance(ranker.model, TokenModel):
         raise WrongUse(
-            f"integrated gradients are taken of cross-encoders and monoT5, not of {ranker!r}; "
+            f"integrated gradients explain cross-encoders and monoT5, not {ranker!r}; "
             'leave method out, or choose "removal"'
         )
     if not ranker.model.pair_reader.joins:

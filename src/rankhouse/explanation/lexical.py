@@ -26,7 +26,7 @@ from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.text.analyze import STOP_WORDS, Analyzer
 
 MOST_WORDS: Final = 30_000
-"""How many words of a document are listed; the score is of all of them."""
+"""Number of words of a document that are listed; the score is of all of them."""
 METHOD: Final = "term weights"
 PRIOR: Final = "document prior"  # with a space, as no term has one
 TIES: Final = "order of equal scores"

@@ -34,7 +34,7 @@ _LONGEST_WORD = 64  # characters; where no white space is so near, there are no 
 
 @dataclass(frozen=True)
 class ExplainOptions:
-    """How a score is explained.
+    """Options of explaining a score.
 
     Attributes:
         method: "removal", "shapley" or "gradients"; "": the one that suits the ranker's family.

@@ -145,8 +145,8 @@ def _attention_figure(answers: Sequence[AttentionMap], title: str, palette: Pale
     band = 1.25 + 0.26 * len(answers[0].query_words)  # inches a post: its words stand above it
     height = 0.6 + band * len(answers)
     figure = blank(9.0, height)
-    said = f"{_KINDS[answers[0].kind]}; the model's own weights, no explanation of its score"
-    write_heading(figure, palette, (shortened(title, 90), said))
+    note = f"{_KINDS[answers[0].kind]}; the model's own weights, no explanation of its score"
+    write_heading(figure, palette, (shortened(title, 90), note))
     for number, answer in enumerate(answers):
         bottom = height - 0.6 - band * (number + 1) + 0.32
         size = (0.85, 0.26 * len(answer.query_words) / height)
@@ -174,8 +174,8 @@ def _field(answer: AttentionMap, palette: Palette, axes: Axes) -> None:
     axes.tick_params(colors=palette.ink, length=0)
     left = len(answer.post_words) - len(words)
     cut = f"; {left} more words of the post are not drawn" if left else ""
-    said = f"{shortened(answer.doc_id, 40)}, score {answer.score:.4g}; darkest {most:.2f}{cut}"
-    axes.set_xlabel(said, color=palette.muted, loc="left")
+    note = f"{shortened(answer.doc_id, 40)}, score {answer.score:.4g}; darkest {most:.2f}{cut}"
+    axes.set_xlabel(note, color=palette.muted, loc="left")
     axes.spines[:].set_visible(False)
     axes.set_facecolor("none")
 
@@ -300,11 +300,11 @@ def _map_figure(maps: Sequence[PairMap], title: str, palette: Palette) -> Figure
     panels = figure.subplots(1, max(2, len(maps)), squeeze=False)[0]
     figure.subplots_adjust(left=0.01, right=0.99, top=1 - 0.85 / height, bottom=0.1 / height, wspace=0.04)
     count = int(maps[0].relevant.sum())
-    said = (
+    note = (
         f"{len(maps[0].relevant):,} candidates, {count:,} relevant (filled); axes have no meaning. "
         f"Percent: relevant ones among the {NEIGHBOURS} nearest of a relevant one"
     )
-    write_heading(figure, palette, (shortened(title, 90), said))
+    write_heading(figure, palette, (shortened(title, 90), note))
     for axes in panels[len(maps) :]:
         axes.set_visible(False)
     for axes, one in zip(panels, maps, strict=False):

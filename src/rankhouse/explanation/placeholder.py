@@ -13,7 +13,7 @@ from rankhouse.core.run import Run
 from rankhouse.core.scores import with_room_below
 
 METHOD: Final = "placeholder"
-"""How an answer says that its number is no score."""
+"""Method of an answer whose number is no score."""
 
 
 def placeholder(

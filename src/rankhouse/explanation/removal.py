@@ -42,7 +42,7 @@ _SHOWN = 80  # characters of a sentence that name its part
 
 @dataclass(frozen=True)
 class Removal:
-    """What of a passage is left out, one unit at a time."""
+    """A passage with units left out, one at a time."""
 
     unit: str  # "sentence" or "word"
     units: tuple[Unit, ...]  # n of them, in reading order; blocks of neighbours where there were too many
@@ -73,7 +73,7 @@ class Removal:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader has to know: an empty text, a limit, units that were not looked at one by one."""
+        """Notes for the reader: an empty text, a limit, units that were not looked at one by one."""
         notes = [] if self.units else ["Nothing of the text is read, so nothing can be left out of it."]
         size, sizes = max((u.size for u in self.units), default=1), sum(u.size for u in self.units)
         if size > 1:
@@ -122,11 +122,11 @@ def unit_for(ranker: Ranker, text: str) -> str:
 
 def limit_notes(read: int, unread: int, unit: str) -> list[str]:
     """Say how many sentences or words of a text its ranker does not read; nothing, where it reads all."""
-    said = (
+    note = (
         f"The text is longer than the ranker's limit: {unread:,} of its {read + unread:,} {unit}s, or parts "
         "of them, were not read."
     )
-    return [said] if unread else []
+    return [note] if unread else []
 
 
 def units_of(text: str, unit: str) -> list[Unit]:

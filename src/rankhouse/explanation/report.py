@@ -1,4 +1,4 @@
-"""What ``rh.explain`` returns, and an answer as a file: a page of HTML that stands alone, or Markdown.
+"""Answers of ``rh.explain``, and an answer as a file: a page of HTML that stands alone, or Markdown.
 
 A page shows bars of parts, words with their colours, and grids as heat maps.
 """
@@ -142,15 +142,15 @@ def content_of(answer: Answer) -> dict[str, object]:
     match answer:
         case Movement():
             both = ((answer.after, answer.now), (answer.before, answer.then))
-            told = [(one.sentence(), inner) for one, inner in both if inner is not None]
+            sections = [(one.sentence(), inner) for one, inner in both if inner is not None]
             rest: dict[str, object] = {"table": None, "notes": answer.notes}
         case RankingExplanation():
             ranked = zip_longest(answer.ranks, answer.titles, answer.documents)
-            told = [(f"{rank}. {title or one.doc_id}", one) for rank, title, one in ranked]
+            sections = [(f"{rank}. {title or one.doc_id}", one) for rank, title, one in ranked]
             rest = {"table": show.ranking_table(answer), "notes": answer.notes}
         case _:
-            told, rest = [("", answer)], {"table": None, "notes": ()}
-    return content | rest | {"sections": [(heading, view_of(one)) for heading, one in told]}
+            sections, rest = [("", answer)], {"table": None, "notes": ()}
+    return content | rest | {"sections": [(heading, view_of(one)) for heading, one in sections]}
 
 
 def title_of(answer: Answer) -> str:
@@ -366,7 +366,7 @@ def _struck(text: ReadText, flip: Counterfactual) -> set[int]:
 
 def _word(word: Word, largest: float, numbers: dict[str, int], gone: bool) -> ShownWord:
     value = word.value or 0.0
-    told = (
+    facts = (
         "" if word.value is None else f"adds {signed(value)}",
         f"is closest to {word.match} ({word.similarity:.2f})" if word.match else "",
         "" if word.read else "was not read",
@@ -377,15 +377,15 @@ def _word(word: Word, largest: float, numbers: dict[str, int], gone: bool) -> Sh
         abs(_percent(value, largest)),
         numbers.get(word.match, 0),
         closeness=max(0, _percent(word.similarity, 1.0)),
-        about=", ".join(filter(None, told)),
+        about=", ".join(filter(None, facts)),
         gone=gone,
     )
 
 
 def _weight(words: Sequence[ShownWord]) -> int:
     """Return how much words say of the score or of the query, each once."""
-    said = ((one, one.closeness if one.match else one.share * (one.kind != "unread")) for one in words)
-    return sum({one.text.strip(".,;:()\"'").casefold(): 100 if one.gone else n for one, n in said}.values())
+    shades = ((one, one.closeness if one.match else one.share * (one.kind != "unread")) for one in words)
+    return sum({one.text.strip(".,;:()\"'").casefold(): 100 if one.gone else n for one, n in shades}.values())
 
 
 def _map(grid: Grid) -> HeatMap:

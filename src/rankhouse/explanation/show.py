@@ -1,6 +1,6 @@
 """Answers for people: blocks of sentences, tables and marked words, which a terminal or a file then shows.
 
-The same blocks become plain text, Markdown and, on a terminal, coloured words. A word's share is always told
+The same blocks become plain text, Markdown and, on a terminal, coloured words. A word's share is always shown
 by a sign too, never by colour alone: ⁺ and ⁺⁺ add to the score, ⁻ and ⁻⁻ take away from it, ° is a word that
 matches a query word without a share of its own.
 """
@@ -160,7 +160,7 @@ class MarkedText(NamedTuple):
 
     @property
     def rest(self) -> str:
-        """What stands behind the words: how many are left out."""
+        """Note behind the words: how many are left out."""
         return f" … and {self.more:,} more words" if self.more else ""
 
 
@@ -313,7 +313,7 @@ def sign(word: Word, largest: float) -> str:
 
 
 class _Format(NamedTuple):
-    """How blocks are written: frames around texts, and what is made of texts and of tables."""
+    """Format of blocks: frames around texts, and functions for texts and for tables."""
 
     paragraph: str
     heading: str

@@ -1,4 +1,4 @@
-"""How the stages of a pipeline join: passages into a document, vectors into a search, runs into a fusion.
+"""Joints of the stages of a pipeline: passages into a document, vectors into a search, runs into a fusion.
 
 The value of a part is what the stage below it adds, exactly; its ``why`` is that stage's own explanation, in
 a unit of its own.

@@ -1,4 +1,4 @@
-"""What axioms look at: counts, lengths, closeness and meaning of the words of a query in some texts.
+"""Features that axioms compare: counts, lengths, closeness and meaning of a query's words in some texts.
 
 Texts are read as the index reads them (title and text, its analyzer): lengths and places count terms from 0,
 stop words left out. Each document is analysed once, however many queries and runs rank it; 4 bytes a word are
@@ -34,7 +34,7 @@ from rankhouse.text.vocabulary import Vocabulary, VocabularyEntry
 
 
 class Proximity(NamedTuple):
-    """How close together a query stands in one text; infinite where there is nothing to measure."""
+    """Closeness of a query's words in one text; infinite where there is nothing to measure."""
 
     # terms between two query words, averaged over their occurrences, then over pairs of words
     distance: float = math.inf
@@ -101,7 +101,7 @@ _READ_AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class Meaning:
-    """What word vectors say of m documents and one query."""
+    """Similarities of m documents and one query by word vectors."""
 
     # (m,) mean cosine of the query's words and the document's distinct other words; NaN where either has no
     # vectors

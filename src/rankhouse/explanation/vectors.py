@@ -43,7 +43,7 @@ _IN_CONTEXT = (
 
 
 class TokenOwners(NamedTuple):
-    """Whose a row's tokens are."""
+    """Words that a row's tokens belong to."""
 
     words: list[str]
     owners: np.ndarray  # (t,) the word of each token; -1: the model's own, -2: the prompt
@@ -235,12 +235,12 @@ def explain_colbert(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Expl
     values: Doubles = np.zeros(len(read.words))
     np.add.at(values, theirs[where][theirs[where] >= 0], shares[theirs[where] >= 0])
     grid = _by_words(cosines, whose, theirs, len(asked.words), words=len(read.words))
-    said = words_read(read.words, values.tolist(), grid, asked.words)
+    words = words_read(read.words, values.tolist(), grid, asked.words)
     return explanation_for(ranker, pair, score)(
         "best matches",
         exact=True,
         parts=tuple(_query_parts(asked, read, whose, theirs[where], shares=shares)),
-        texts=(ReadText(pair.passage.index, (*said, *unread_words(read.rest))),),
+        texts=(ReadText(pair.passage.index, (*words, *unread_words(read.rest))),),
         query_words=tuple(asked.words),
         grids=(Grid("cosines", tuple(numbered(asked.words)), tuple(read.words), grid),),
         notes=(_CREDIT, *unread_tokens(query=asked, passage=read)),

@@ -1,4 +1,4 @@
-"""What explanations of word-level rankers share: words as they were read, their names, and what was not read.
+"""Shared parts of explanations of word-level rankers: words as read, their names, and words not read.
 
 Shapes: q query words, p passage words.
 """

@@ -1,4 +1,4 @@
-"""What the adapters share: the host's version, and systems and rankers that stay open between its calls."""
+"""Shared helpers of the adapters: the host's version; systems and rankers kept open between its calls."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ONE_AT_A_TIME: Final = RLock()
 """Hosts call from several threads; a ranker uses them all by itself."""
 
 _NO_ID: Final = re.compile("[\0\ud800-\udfff]")
-"""What adapters put between ids, and what no encoding knows."""
+"""Separator that adapters put between ids, and characters that no encoding has."""
 _LARGEST: Final = float(np.finfo(np.float32).max)
 
 
@@ -110,7 +110,7 @@ class _OngoingExecution(Execution):
 
 
 class OpenParts:
-    """What stays open between the calls of a host."""
+    """Systems and rankers kept open between the calls of a host."""
 
     def __init__(self) -> None:
         self._held: dict[object, Any] = {}

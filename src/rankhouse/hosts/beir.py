@@ -78,7 +78,7 @@ class CrossEncoder:
 
     @property
     def model_card_data(self) -> CrossEncoder:
-        """What takes the numbers for a model card: itself."""
+        """Receiver of the numbers for a model card: itself."""
         return self
 
     def set_evaluation_metrics(

@@ -1,4 +1,4 @@
-"""What sentence-transformers reads of encoders trained here, and of any network: files by their paths."""
+"""Files that sentence-transformers reads of encoders trained here, and of any network, by their paths."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ def pooling_files(
     modes = policy["pooling"].split("+")
     names.append((f"{prefix}1_Pooling", "Pooling"))
     pooling = {f"pooling_mode_{key}": mode in modes for mode, key in _POOLINGS.items()}
-    said = {"word_embedding_dimension": width, "include_prompt": True, **pooling}
-    return {f"{names[-1][0]}/config.json": said}
+    settings = {"word_embedding_dimension": width, "include_prompt": True, **pooling}
+    return {f"{names[-1][0]}/config.json": settings}
 
 
 def reading(policy: Mapping[str, Any]) -> dict[str, Any]:

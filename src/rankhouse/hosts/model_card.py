@@ -91,7 +91,7 @@ The same scores by {library}:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a person says of a checkpoint: the rest is read from the ranker and its training's folder.
+    """Facts about a checkpoint that a person adds; the rest comes from the ranker and its training's folder.
 
     Attributes:
         license: By the hub's list ("apache-2.0", "cc-by-nc-4.0" ...); "" leaves it to be filled in.
@@ -188,8 +188,8 @@ def _numbers(numbers: Mapping[str, Any]) -> str:
         )
         for system in dict.fromkeys(system for system, _ in cells)
     )
-    said = f"{numbers['method']} These are the validation queries, by which the model was chosen."
-    return f"{Table(('', *measures), rows).to_markdown()}\n{said}\n"
+    text = f"{numbers['method']} These are the validation queries, by which the model was chosen."
+    return f"{Table(('', *measures), rows).to_markdown()}\n{text}\n"
 
 
 def upload(folder: Path, name: str, *, overwrite: bool = False) -> str:

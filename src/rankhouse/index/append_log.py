@@ -311,7 +311,7 @@ def merge_logs(
     count = sum(state.documents for state in states)
     if count != len(index) or any(state.collection != index.fingerprint for state in states):
         raise BadIndex(
-            f"{target}: the parts are of {count:,} documents of an index that has changed since; it has "
+            f"{target}: the shards are of {count:,} documents of an index that has changed since; it has "
             f"{len(index):,} now: encode the shards again"
         )
     with only_writer(target):

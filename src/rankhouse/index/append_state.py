@@ -1,4 +1,4 @@
-"""How much of a folder's files counts, and the files as arrays: shared by vectors, impacts and kept passages.
+"""Valid part of a folder's files, and the files as arrays: shared by vectors, impacts and kept passages.
 
 ``manifest.json`` is the last complete state, ``progress.json`` that of work under way. Each lies in an
 envelope with its checksum, and holds a checksum for every block of the data files.
@@ -37,7 +37,7 @@ AGAIN: Final = "run  rankhouse encode  again"
 
 
 class LogState(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a folder's files counts; each kind of folder adds how its rows were made."""
+    """Valid part of a folder's files; each kind of folder adds how its rows were made."""
 
     documents: int = 0  # documents read
     texts: str = ""  # hash of their ids and texts, in order
@@ -66,7 +66,7 @@ class OffsetColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class LogKind(Generic[S]):
-    """What a kind of folder is made of."""
+    """Files and state of a kind of folder."""
 
     state: type[S]  # what its manifest holds; the defaults of ``format`` and ``version`` are what can be read
     named: Mapping[str, Mapping[str, object]]  # attributes of the state that are names of a table
@@ -177,7 +177,7 @@ class DataFolder(Generic[S]):
 
 
 class EncodedState(LogState, frozen=True, kw_only=True):
-    """How much of the files counts, and how they were made."""
+    """Valid part of the files, and how they were made."""
 
     encoder: str  # fingerprint of the encoder
     policy: str  # what else shapes the numbers: how documents were split

@@ -109,7 +109,7 @@ class IndexDocuments(Mapping[str, Document]):
 
 
 class Term(NamedTuple):
-    """What an index knows of a term.
+    """Statistics of a term in an index.
 
     Attributes:
         counts: In the whole index.
@@ -182,7 +182,7 @@ class Index:
 
     @cached_property
     def analyzer(self) -> Analyzer:
-        """What turned its texts, and will turn queries, into terms."""
+        """The analyzer of its texts and of queries."""
         from rankhouse.text.analyze import ANALYZERS  # noqa: PLC0415 - who only fetches texts needs none
 
         return notation.make(self.manifest.analyzer, ANALYZERS, "analyzer")
@@ -221,7 +221,7 @@ class Index:
 
     @cached_property
     def opened(self) -> object:
-        """What the compiled kernel keeps open of the index."""
+        """The index as the compiled kernel keeps it open."""
         if len(self.segments) > 1 and not self.in_id_order:
             self._check_ids()  # the kernel compares ids of equal scores across segments
         # Lengths of documents are read here and there: in one array numpy has them in large pages of memory.

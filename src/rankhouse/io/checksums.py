@@ -62,7 +62,7 @@ class BlockSums:
 
 
 class FileSum(NamedTuple):
-    """What a file must be: its size, CRC-32 of the whole, and of each block (empty for files of one)."""
+    """Checksums of a file: its size, CRC-32 of the whole, and of each block (empty for files of one)."""
 
     bytes: int
     crc32: int

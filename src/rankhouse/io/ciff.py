@@ -35,7 +35,7 @@ Numbers = NDArray[np.int64]
 
 
 class CiffHeader(NamedTuple):
-    """What a file says of itself; an exporter may leave out lists or documents of the whole collection."""
+    """Header of a file; an exporter may leave out lists or documents of the whole collection."""
 
     lists: int
     documents: int
@@ -56,7 +56,7 @@ class Lists(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What a list says of itself: its term, its document frequency, its collection frequency."""
+    """Head of a list: its term, its document frequency, its collection frequency."""
 
     term: str
     df: int

@@ -18,10 +18,10 @@ from rankhouse.io.files import as_text
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding damaged JSON raises."""
+"""Exceptions that decoding damaged JSON raises."""
 
 MOST_NESTED = 100
-"""How deep JSON may be nested: far beyond any record, far from the limits of what reads it again later."""
+"""Deepest nesting of JSON: far beyond any record, far from the limits of what reads it again later."""
 
 _lone_surrogate = re.compile(
     rb"(?<!\\)(?:\\\\)*(?:\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"

@@ -87,7 +87,7 @@ def _holds(sorted_keys: NDArray[np.int64], key: int) -> bool:
 
 
 RULES = ("refuse", "same", "first")
-"""What becomes of a second record with an id: refused; skipped if its text is the same; skipped."""
+"""Rules for a second record with an id: refused; skipped if its text is the same; skipped."""
 
 
 class Repeats(SeenIds):

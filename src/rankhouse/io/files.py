@@ -1,4 +1,4 @@
-"""The only door for data files that are read: plain, gzip and zstd; every fault with its file and line.
+"""Readers of all data files: plain, gzip and zstd; every fault with its file and line.
 
 A hostile file ends in a message, not in a machine without memory:
 
@@ -130,7 +130,7 @@ class _MeteredFile(io.FileIO):
 
 
 class _UnpackedStream(io.RawIOBase):
-    """What a compressed stream holds, refused where it unpacks to absurdly much."""
+    """Contents of a compressed stream, refused where it unpacks to absurdly much."""
 
     def __init__(self, packed: BinaryIO, path: Path, packed_bytes: int) -> None:
         super().__init__()
@@ -295,7 +295,7 @@ SkipBad = Annotated[int, Option("Skip up to N malformed records and report them.
 
 @dataclass
 class Skips:
-    """How many malformed records may be skipped (one more raises), and which ones were."""
+    """Number of malformed records that may be skipped (one more raises), and which ones were."""
 
     limit: int = 0
     seen: list[BadData] = field(default_factory=list)

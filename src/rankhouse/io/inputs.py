@@ -1,4 +1,4 @@
-"""What the verbs accept: the thing itself, or the path, mapping or iterable that people have in its place."""
+"""Inputs that the verbs accept: the thing itself, or a path, mapping or iterable in its place."""
 
 from __future__ import annotations
 

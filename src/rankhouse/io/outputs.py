@@ -1,4 +1,4 @@
-"""The only door for results: a file or folder is whole or absent, and nothing else is ever replaced by it.
+"""Writers of all results: a file or folder is whole or absent, and never replaces anything else.
 
 Writers fill a temporary file beside the target and rename it, so that an interrupted or failed write leaves
 what stood there before. A file replaces a file and nothing else; a folder replaces a folder of its own kind;
@@ -39,7 +39,7 @@ else:
     from backports import zstd
 
 SHARD_MANIFEST: Final = "part.json"
-"""What a shard's folder says of itself."""
+"""Manifest of a shard, in its folder."""
 _STREAMS: Final = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
 _NEVER_REPLACED: Final = ", which is never replaced; name another place, or move it away"
 _REFUSALS: Final = {

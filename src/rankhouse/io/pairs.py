@@ -80,7 +80,7 @@ class LabelledPair(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Loose(msgspec.Struct):
-    """What other programs write: whole passages without a number, labels as 1.0 or true."""
+    """A pair as other programs write it: whole passages without a number, labels as 1.0 or true."""
 
     query_id: str
     query: str

@@ -16,7 +16,7 @@ from rankhouse.core.qrels import Qrels
 from rankhouse.io.files import checked_id, kind_of
 
 PUBLIC = "ir_datasets:"
-"""What the name of a public collection begins with."""
+"""Prefix of the names of public collections."""
 
 
 _NAMES: Final = {"docs": "documents", "queries": "queries", "qrels": "judgements"}

@@ -17,7 +17,7 @@ _PACKAGES: Final = {
     "az": "adlfs", "http": "aiohttp", "https": "aiohttp",
 }  # fmt: skip
 _OBJECT_STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "r2"})
-"""Where folders need not be made (and a bucket must not be), and a file is there only when it is whole."""
+"""Schemes without folders to be made (nor buckets), where a file is there only when it is whole."""
 _VERSIONS: Final = (
     "ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "crc32c", "generation", "VersionId",
     "LastModified", "Last-Modified", "last_modified", "updated", "mtime", "created",
@@ -75,7 +75,7 @@ class Remote:
 
     @property
     def scheme(self) -> str:
-        """What the URL begins with."""
+        """Scheme of the URL."""
         return self.url.partition(":")[0].lower()
 
     @property
@@ -159,8 +159,8 @@ def version_of(files: Listing) -> str:
 
 def _file(info: dict[str, Any]) -> RemoteFile:
     size = info.get("size")
-    said = [str(info[key]) for key in _VERSIONS if info.get(key)]
-    return RemoteFile(None if size is None else int(size), "|".join(said))
+    facts = [str(info[key]) for key in _VERSIONS if info.get(key)]
+    return RemoteFile(None if size is None else int(size), "|".join(facts))
 
 
 def _check_name(name: str, url: str) -> None:
@@ -184,24 +184,24 @@ def failures(url: str, *, writing: bool = False) -> Iterator[None]:
 def _reason(url: str, error: Exception, *, writing: bool) -> str:
     """Say what went wrong, and what to do about it."""
     cause = error.__cause__ or error
-    name, said = type(cause).__name__, str(cause) or type(cause).__name__
+    name, text = type(cause).__name__, str(cause) or type(cause).__name__
     if isinstance(error, TimeoutError) and not str(error):
-        said = f"no answer in {_FIRST_ANSWER:.0f} s"
+        text = f"no answer in {_FIRST_ANSWER:.0f} s"
     status = getattr(cause, "status", 0)
     scheme, act = url.partition(":")[0].lower(), "written" if writing else "read"
     if any(mark in type(error).__name__ or mark in name for mark in _KEYLESS):
-        return f"there are no credentials to read or write it with ({said}); {_credentials(scheme)}"
+        return f"there are no credentials to read or write it with ({text}); {_credentials(scheme)}"
     if isinstance(error, PermissionError) or status in {401, 403}:
-        return f"may not be {act} with these credentials ({said}); {_credentials(scheme)}"
+        return f"may not be {act} with these credentials ({text}); {_credentials(scheme)}"
     if isinstance(error, ConnectionError | TimeoutError) or any(mark in name for mark in _UNREACHED):
-        return f"cannot be reached ({said}); check the network and the endpoint, then run this again"
+        return f"cannot be reached ({text}); check the network and the endpoint, then run this again"
     if isinstance(error, FileNotFoundError) and status in {0, 404}:
         if _no_bucket_said(str(error)):
             return f"there is no such bucket ({error}); check its name, or make it first"
         return "there is no such file or folder; check the name (it is case-sensitive)"
-    if isinstance(error, ValueError) and "rotocol" in said:
+    if isinstance(error, ValueError) and "rotocol" in text:
         return "no file system is known for it; s3://, gs://, abfs://, https:// and fsspec's others are"
-    return f"cannot be {act} ({name}: {said})"
+    return f"cannot be {act} ({name}: {text})"
 
 
 def _credentials(scheme: str) -> str:

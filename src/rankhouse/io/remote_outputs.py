@@ -1,4 +1,4 @@
-"""Remote outputs: made locally by the house's own writers, then uploaded, what names the other files last.
+"""Remote outputs: written locally by the same writers, then uploaded; the manifest comes last.
 
 A folder of which files are replaced holds :data:`~rankhouse.io.remote.MARK`, and nobody reads it
 until the upload is complete; one that only gets more is what it was until its manifest comes. A killed upload

@@ -38,7 +38,7 @@ class CalibrateJob(ComputeOptions):
     ranker: Annotated[str, Option('A bundle folder, monot5("DIR"), crossencoder("DIR") ...', "source")]
     run: Annotated[Path | None, Option("Candidates of validation queries.", "input")] = None
     queries: Annotated[str | None, Option("The texts of its queries.", "source")] = None
-    field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
+    field: Annotated[str, Option("The text field of the queries, if they have several.")] = ""
     index: Annotated[Path | None, Option("The index that holds the documents.", "input")] = None
     qrels: Annotated[Path | None, Option("Judgements; documents without one are not relevant.", "input")] = (
         None

@@ -49,7 +49,7 @@ class EncodeJob(ComputeOptions):
     index: Annotated[str, Option("The index folder.", "index")]
     ranker: Annotated[str, Option('A bundle folder, biencoder("DIR"), sparse("DIR").', "source")]
     tokens: Annotated[bool, Option("Keep the token ids that a cross-encoder or monoT5 reads.")] = False
-    split: Annotated[str, Option("How documents are cut into passages.")] = "whole"
+    split: Annotated[str, Option("The splitter of documents into passages.")] = "whole"
     pool: Annotated[str, Option("Stored passages: how rerank is to pool them.")] = "max"
     dtype: Annotated[
         Storage | None,
@@ -118,8 +118,8 @@ class EncodeWorker:
         is_dense: Whether each passage gets one vector.
         is_sparse: Whether each document gets weights of words; else something is stored of each word of a
             passage.
-        vectors: What was encoded last, if it is dense.
-        impacts: What was encoded last, if it is sparse.
+        vectors: The vectors encoded last, if dense.
+        impacts: The impacts encoded last, if sparse.
     """
 
     vectors: Vectors | None = None

@@ -75,7 +75,7 @@ class IndexJob:
 
     @property
     def options(self) -> BuildOptions:
-        """How an index is built."""
+        """Options of building the index."""
         return BuildOptions(self.analyzer, self.segment_tokens, self.workers, fields=self.field == FIELDS)
 
     def of_field(self, documents: Iterator[Document]) -> Iterator[Document]:
@@ -119,9 +119,9 @@ class IndexJob:
         facts = index_facts(report, [str(fault) for fault in skips.seen], out, took)
         repeated = joined.passed + sum(report["repeated"] for report in reports)
         counts = f"{counted(report.documents, 'document')}, {counted(report.tokens, 'term')}"
-        told = f"{counts} of {counted(len(shards), 'shard')} indexed in {out}"
+        message = f"{counts} of {counted(len(shards), 'shard')} indexed in {out}"
         warnings = [*index_warnings(report), *skip_warnings(facts["skipped"])]
-        return CommandResult(facts | {"repeated": repeated}, told, warnings=warnings)
+        return CommandResult(facts | {"repeated": repeated}, message, warnings=warnings)
 
 
 class IndexWorker:

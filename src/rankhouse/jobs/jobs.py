@@ -43,14 +43,14 @@ REPORT: Final = "report.json"
 
 
 class Survey(NamedTuple):
-    """What has to be read of the inputs before anything can be cut."""
+    """Facts about the inputs that are needed before the work is divided into shards."""
 
     total: int  # units
     identity: dict[str, str]  # what the result depends on: option -> its value, or a hash of what it names
 
 
 class MergeOptions(NamedTuple):
-    """What ``rankhouse merge`` says about the whole."""
+    """Options of ``rankhouse merge`` for the whole result."""
 
     overwrite: bool = False  # replace an index or vectors that are there
     report: Path | None = None  # where the page of a labelling goes
@@ -58,7 +58,7 @@ class MergeOptions(NamedTuple):
 
 
 class ShardResult(NamedTuple):
-    """What became of a shard."""
+    """Outcome of a shard."""
 
     made: ShardFolder
     kept: bool  # whether it was there already, sound and of this very job and shard
@@ -70,7 +70,7 @@ class Worker(Protocol):
 
     @property
     def found(self) -> Found:
-        """What the result depends on and is known only now (a ranker's fingerprint)."""
+        """Facts that the result depends on, known only now (a ranker's fingerprint)."""
         ...
 
     def run(self, shard: Shard, folder: Path, progress: Progress) -> CommandResult:

@@ -59,7 +59,7 @@ class LabelJob(OfQueries, ComputeOptions):
 
     rule: Annotated[str, Option("judged(QRELS), taught(RANKER), ranked(RUN, k); join by & | ~.", "source")]
     queries: Annotated[str, Option("The texts of the run's queries.", "source")]
-    field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
+    field: Annotated[str, Option("The text field of the queries, if they have several.")] = ""
     index: Annotated[str, Option("The index that holds the documents.", "input")]
     run: Annotated[str, Option("The candidates.", "input")]
     depth: Annotated[int, Option("Documents per query.", least=1)] = 1000
@@ -208,7 +208,7 @@ def _truncation(truncated: int, lost: int) -> str:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a labelling reads, checked; ``shared`` is None where no test data were named."""
+    """Inputs of a labelling, checked; ``shared`` is None where no test data were named."""
 
     rule: Rule
     run: Run
@@ -219,7 +219,7 @@ class Inputs:
 
     @property
     def leaks(self) -> list[str]:
-        """What the user should know of training and test data that overlap."""
+        """Warnings about training and test data that overlap."""
         if self.shared is None or not self.shared.leaks:
             return []
         counts = ", ".join(f"{count:,} {what} ({some})" for what, count, some in self.shared.rows() if count)

@@ -45,7 +45,7 @@ class RerankJob(OfQueries, reranking.RerankOptions, ComputeOptions):
 
     run: Annotated[str, Option("The first stage's run.", "input")]
     queries: Annotated[str, Option("The texts of its queries.", "source")]
-    field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
+    field: Annotated[str, Option("The text field of the queries, if they have several.")] = ""
     index: Annotated[str, Option("The index that holds the documents.", "input")]
     ranker: Annotated[str, Option('A bundle folder, monot5("DIR"), crossencoder("DIR") ...', "source")]
     tag: Annotated[
@@ -60,7 +60,7 @@ class RerankJob(OfQueries, reranking.RerankOptions, ComputeOptions):
 
     @property
     def read(self) -> str:
-        """What the ranker reads one at a time."""
+        """Unit that the ranker reads: passages or comparisons."""
         return "comparisons" if self.is_pairwise else "passages"
 
     def open(self) -> RerankWorker:
@@ -75,14 +75,14 @@ class RerankJob(OfQueries, reranking.RerankOptions, ComputeOptions):
                 with (shard.folder / _ROWS).open(encoding="utf-8", newline="\n") as rows:
                     file.writelines(rows)
         facts = _facts(read_reports(shards))
-        told = (
+        message = (
             f"{_counts(facts, self.read)} ({facts['cached']:,} from the cache) of {len(shards):,} shards, "
             f"{facts['seconds']:.2f} s of work; written to {out}"
         )
         warnings = _losses(facts, _read_of(facts, self.read))
         if missing := facts["unknown"] + facts["without_text"]:
             warnings.append(f"{missing:,} rows of the run name documents without text, or not in the index")
-        return CommandResult({"run": str(out)} | facts, told, warnings=warnings)
+        return CommandResult({"run": str(out)} | facts, message, warnings=warnings)
 
 
 class RerankWorker:
@@ -131,17 +131,17 @@ class RerankWorker:
             limit = f"{self.ranker.max_length} tokens, the most that {job.ranker} reads"
             speed, cached = f"{rate:,.0f} passages/s", f" ({facts['cached']:,} from the cache)"
             advice = _ADVICE
-        told = f"{_counts(facts, job.read)}{cached} in {done.seconds:.2f} s ({speed}); written to {out}"
+        message = f"{_counts(facts, job.read)}{cached} in {done.seconds:.2f} s ({speed}); written to {out}"
         if times := ", ".join(f"{name} {value:.3f}" for name, value in facts["per_query"].items()):
-            told += f"\nseconds a query: {times}"
+            message += f"\nseconds a query: {times}"
         if (scorer := done.stored) is not None:
             state = scorer.store.state
-            told += (
+            message += (
                 f"\n{scorer.scored:,} of them by kept {state.kind} ({state.dtype}, split {state.split}) in "
                 f"{scorer.store.folder}; --no-stored does without"
             )
         warnings = _losses(facts, f"{seen.seen:,} {job.read}", limit, advice)
-        return CommandResult({"run": str(out)} | facts, told, warnings=warnings)
+        return CommandResult({"run": str(out)} | facts, message, warnings=warnings)
 
     def _write(self, done: reranking.RerankedRun, out: Path) -> None:
         write_run(done.run, out, self._job.tag or reranking.ranker_tag(self.ranker))

@@ -49,7 +49,7 @@ class Shard(NamedTuple):
 
 
 class ShardNumber(NamedTuple):
-    """What ``--shard 2/4`` says: the second of four shards."""
+    """Value of ``--shard 2/4``: the second of four shards."""
 
     number: int
     of: int
@@ -75,7 +75,7 @@ class ShardNumber(NamedTuple):
 
 
 class ShardManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shard's folder says of itself, in ``part.json``."""
+    """Manifest of a shard, in ``part.json`` in its folder."""
 
     command: str  # that made it
     unit: str  # what is counted: queries, documents, bytes

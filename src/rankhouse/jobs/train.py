@@ -78,7 +78,7 @@ class TrainJob:
     ] = ()
     depth: Annotated[int, Option("Documents reranked per validation query.", least=1)] = 100
     split: Annotated[str, Option('How validation splits documents: "words(100)" ...')] = "whole"
-    pool: Annotated[str, Option("How validation pools the scores of passages.")] = "max"
+    pool: Annotated[str, Option("The pool of passages' scores in validation.")] = "max"
     epochs: Annotated[
         int | None, Option("Passes over the training data; the family's own by default.", least=1)
     ] = None

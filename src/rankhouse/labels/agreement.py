@@ -39,7 +39,7 @@ class Histogram(NamedTuple):
         yes: (bins,) pairs that the reference calls relevant.
         no: (bins,) the others.
         reference: Who tells them apart: "truth", "judge", or "" where nobody does and all are in ``no``.
-        threshold: Where the teacher's yes begins.
+        threshold: The least score of the teacher's yes.
         lowest: The lowest score it gave, on this scale; NaN where it was never asked.
     """
 
@@ -135,7 +135,7 @@ class Confusion(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """How many pairs both were asked about."""
+        """Number of pairs that both were asked about."""
         return self.both + self.only_first + self.only_second + self.neither
 
     @property
@@ -182,7 +182,7 @@ class Change(NamedTuple):
     Attributes:
         kind: "removed" or "added".
         score: The teacher's, NaN where it was not asked.
-        truth: What is true of it; None where that is not known.
+        truth: Its true label; None where that is not known.
     """
 
     kind: str
@@ -227,7 +227,7 @@ class Agreement(NamedTuple):
 
     @property
     def relevant(self) -> int:
-        """How many pairs the rule calls relevant."""
+        """Number of pairs that the rule calls relevant."""
         return sum(self.positives.values())
 
     @property

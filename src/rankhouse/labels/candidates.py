@@ -32,7 +32,7 @@ from rankhouse.labels.leaf_rules import run_digest
 from rankhouse.text.split import SplitCache
 
 Split = Callable[[Document], Sequence[Passage]]
-"""What cuts a document into passages; ``text.split`` has them."""
+"""Function that cuts a document into passages; ``text.split`` has them."""
 
 
 class CandidateRow(NamedTuple):
@@ -190,7 +190,7 @@ Scope = Literal["query", "collection", "document"]
 
 @dataclass(frozen=True)
 class Negatives:
-    """How negatives are chosen; make one with :data:`NEGATIVES`.
+    """Choice of negatives; make one with :data:`NEGATIVES`.
 
     Attributes:
         kind: "none", "all" or "random".

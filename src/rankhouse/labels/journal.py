@@ -47,7 +47,7 @@ _COLUMNS: Final[dict[str, type[np.generic]]] = {
 
 
 class JournalColumns(NamedTuple):
-    """What was said of all pairs so far, memory-mapped."""
+    """Votes on all pairs so far, memory-mapped."""
 
     rows: NDArray[np.int32]  # (r,) pairs of each row of the run; -1 where its document is not there
     votes: Votes  # of n pairs
@@ -208,7 +208,7 @@ class QueryPairs:
 
     @property
     def positives(self) -> int:
-        """How many these are."""
+        """Number of relevant pairs."""
         return len(self.relevant)
 
     def documents(self, places: Places) -> list[int]:

@@ -40,10 +40,10 @@ _say = partial(warn, stacklevel=3)
 
 @dataclass(frozen=True)
 class LabelPlan:
-    """How to label.
+    """Plan of a labelling.
 
     Attributes:
-        negatives: Which non-relevant pairs are written.
+        negatives: The non-relevant pairs to write.
         depth: How many documents a query are looked at.
         pool: Which pairs may be negatives; see :func:`~rankhouse.labels.leaf_rules.non_relevant` for the
             default.
@@ -53,7 +53,7 @@ class LabelPlan:
         collection: Names the documents (an index's fingerprint): another one starts afresh.
         shown: How many removed, and how many added pairs the comparison shows.
         scores: Write every pair that a teacher or run of the rule scored, with its score and scale.
-        join: What makes one score of several sources' (:data:`~rankhouse.labels.soft_scores.JOINS`).
+        join: The way to join several sources' scores (:data:`~rankhouse.labels.soft_scores.JOINS`).
         answers: Folders in which :func:`collect` put the answers of all queries, in order; nobody is asked.
     """
 
@@ -77,7 +77,7 @@ class LabelPlan:
 
 
 class LabelResult(NamedTuple):
-    """What was done.
+    """Counts of a labelling.
 
     Attributes:
         asked: Pairs the teacher read, now or before a kill.

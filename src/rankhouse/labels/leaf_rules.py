@@ -1,4 +1,4 @@
-"""What a rule is made of: judgements, a teacher, a run; :mod:`rankhouse.labels.rules` joins them.
+"""Leaves of rules: judgements, a teacher, a run; :mod:`rankhouse.labels.rules` joins them.
 
 ``judged``, ``taught`` and ``ranked`` make them, in Python as in the notation.
 """
@@ -192,7 +192,7 @@ class RunRule(Rule):
 
 
 ScoreSource = TeacherRule | RunRule
-"""What gives pairs scores besides an answer."""
+"""Leaves that score pairs besides answering."""
 
 
 def judged(qrels: Qrels, at_least: int = 1, by: str = "document", name: str = "") -> Rule:
@@ -201,7 +201,7 @@ def judged(qrels: Qrels, at_least: int = 1, by: str = "document", name: str = ""
     Args:
         at_least: The lowest grade that counts as relevant.
         by: "document": a grade holds for all passages. "passage": passage i of document d is judged as "d#i".
-        name: What stands for the judgements in the notation, usually the file; else a hash of them.
+        name: Name of the judgements in the notation, usually the file; else a hash of them.
 
     Raises:
         WrongUse: ``at_least`` is no whole number, or ``by`` another word.
@@ -232,7 +232,7 @@ def taught(
     Args:
         ranker: The teacher; wrap it in a cached ranker to keep its scores.
         scale: The scale of its scores; by default what its attribute ``scale`` declares.
-        name: What stands for it in the notation, usually its folder; else its fingerprint or type.
+        name: Its name in the notation, usually its folder; else its fingerprint or type.
         best: Accept at most so many passages of a document (of those it is asked about); None: all. A teacher
             of another domain orders the passages of one document better than those of different queries.
 
@@ -263,7 +263,7 @@ def ranked(run: Run, k: int, name: str = "") -> Rule:
     """Make a rule of a run: yes to the documents among the first k of their query.
 
     Args:
-        name: What stands for the run in the notation, usually the file; else a hash of its first k.
+        name: Name of the run in the notation, usually the file; else a hash of its first k.
 
     Raises:
         WrongUse: k is no whole number of at least 1.

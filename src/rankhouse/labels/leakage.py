@@ -27,7 +27,7 @@ class QuerySet(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """What training and test data have in common.
+    """Overlap of training and test data.
 
     Attributes:
         queries: (training query id, test query id) of queries with the same words.

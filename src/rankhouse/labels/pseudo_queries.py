@@ -72,13 +72,13 @@ OPENINGS: Final = (
     "how long", "how much", "how many", "why", "why do", "when", "where is", "who is", "which", "is", "can",
     "define", "definition of", "meaning of", "difference between", "types of", "cost of", "average",
 )  # fmt: skip
-"""How English questions begin; give others for another language."""
+"""Openings of English questions; give others for another language."""
 
 _HEADING = re.compile(r"^(?:#+\s+|\d+(?:\.\d+)*\.?\s+)?(?P<text>\S.{2,80}?)\s*#*$")
 _ALIKE = 0.8
 """Share of words that two questions of one document may have in common."""
 _TWO, _LINKED = 0.6, 0.7
-"""How often a question has two phrases, and how often these are joined by a common word."""
+"""Share of questions with two phrases, and of these, the share joined by a common word."""
 Writer = Callable[[Document], Sequence[str]]
 """Writes questions that a document answers; none where it shall not be asked."""
 
@@ -93,13 +93,13 @@ class PseudoQuery(NamedTuple):
 
 @dataclass(frozen=True)
 class PseudoOptions:
-    """What is asked.
+    """Options of pseudo-queries.
 
     Attributes:
-        kinds: Which kinds, of :data:`KINDS`.
+        kinds: Kinds, of :data:`KINDS`.
         words: Fewest and most words of a question.
         seed: Of all that is drawn.
-        openings: What questions of the kind "question" begin with.
+        openings: Openings of questions of the kind "question".
     """
 
     kinds: tuple[str, ...] = ("title", "heading", "first", "asked", "span", "question", "keywords", "crop")
@@ -157,7 +157,7 @@ class QuerySource:
 
     @cached_property
     def topics(self) -> dict[str, float]:
-        """How much a word says what the text is about: its weight, more if it is repeated."""
+        """Weights of words for the topic of the text; higher if a word is repeated."""
         counts = Counter(word.lower() for sentence in self.sentences for word in sentence)
         return {w: self.words.weight(w) * math.log2(1 + n) * self.words.tells(w) for w, n in counts.items()}
 
@@ -243,7 +243,7 @@ KINDS: Final[dict[str, Callable[[QuerySource], Iterable[list[str]]]]] = {
 
 
 class PseudoQueries(NamedTuple):
-    """What documents asked.
+    """Pseudo-queries of documents.
 
     Attributes:
         queries: Kept, document by document.

@@ -1,4 +1,4 @@
-"""What labelling did, for people: tables as plain data, records for JSON, a page of HTML with pictures.
+"""Report of a labelling: tables as plain data, records for JSON, a page of HTML with pictures.
 
 Tables need nothing but this package; the page needs the extra ``report``.
 """

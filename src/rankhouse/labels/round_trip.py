@@ -28,7 +28,7 @@ LOST, BEATEN = "not found by the first stage", "not among the teacher's best"
 
 
 class RoundTrip(NamedTuple):
-    """Who came back."""
+    """Pseudo-queries that came back, and those that did not."""
 
     kept: dict[str, PseudoQuery]
     dropped: dict[str, list[PseudoQuery]]
@@ -36,7 +36,7 @@ class RoundTrip(NamedTuple):
 
 
 class Round(NamedTuple):
-    """How far a document may fall behind.
+    """Bound on how far a document may fall behind.
 
     Attributes:
         first: It is among so many of the first stage.
@@ -59,8 +59,8 @@ def round_trip(
 
     Args:
         asked: (query id, question).
-        run: What a first stage finds for them.
-        teacher: What reads them; None asks the first stage only.
+        run: A first stage's run for them.
+        teacher: The ranker that reads them; None asks the first stage only.
         progress: Progress callback, in questions.
 
     Raises:
@@ -125,7 +125,7 @@ _TEMPLATE: Final = Path(__file__).parent / "templates" / "pseudo_queries.html.j2
 
 
 class PseudoReport(NamedTuple):
-    """What was asked, kept and thrown away."""
+    """Pseudo-queries written, kept and dropped."""
 
     kept: Sequence[PseudoQuery]
     dropped: dict[str, list[PseudoQuery]]

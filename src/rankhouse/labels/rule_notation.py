@@ -30,7 +30,7 @@ def _no_rankers(name: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Openers:
-    """What turns the names in a rule into things.
+    """Functions that open what a rule names.
 
     Attributes:
         qrels: For ``judged``; reads a TREC file.

@@ -43,7 +43,7 @@ class ScoredPairs(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """What a threshold keeps.
+    """Pairs accepted at a threshold.
 
     Attributes:
         threshold: The least value that is accepted.
@@ -178,7 +178,7 @@ def choose_threshold(pairs: ScoredPairs, by: str = "f1") -> Threshold:
 
 
 class _Chosen(msgspec.Struct):
-    """What a rule reads of the file that ``rankhouse threshold`` writes."""
+    """The field that a rule reads of the file that ``rankhouse threshold`` writes."""
 
     threshold: float
 
@@ -204,7 +204,7 @@ def read_threshold(path: str) -> float:
 
 
 class PairsSummary(NamedTuple):
-    """What was counted.
+    """Summary of labelled pairs.
 
     Attributes:
         relevant: Those labelled so.

@@ -1,4 +1,4 @@
-"""Who is asked about a pair, and what each of them said, one byte a pair."""
+"""Votes on pairs: the judges and teachers asked, and their answers, one byte a pair."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BLOCK: Final = 1 << 18  # pairs looked at together: bounds the memory
 
 
 class Counts:
-    """How many pairs have each mark.
+    """Numbers of pairs with each mark.
 
     Args:
         each: (256,).
@@ -56,7 +56,7 @@ class Counts:
 
 
 class Votes(NamedTuple):
-    """What was said of n pairs; both may lie on disk.
+    """Votes on n pairs; both may lie on disk.
 
     Attributes:
         marks: (n,) bits.
@@ -85,11 +85,11 @@ class Panel(NamedTuple):
     """The rule, and those whose agreement is looked at; make one with :func:`panel_of`.
 
     Attributes:
-        pool: Which pairs may be negatives.
-        judge: Whose yes the teacher's is compared with; None where there is no judge.
-        teacher: Whose scores are kept; None where there is no teacher.
-        truth: What is really relevant, where that is known of passages.
-        sources: Whose scores become soft labels; none by default.
+        pool: Rule of the pairs that may be negatives.
+        judge: The judge whose yes the teacher's is compared with; None where there is no judge.
+        teacher: The teacher whose scores are kept; None where there is no teacher.
+        truth: The truly relevant pairs, where that is known of passages.
+        sources: Sources whose scores become soft labels; none by default.
         ask_all: Ask the teacher about every pair, so that all of its errors are seen, not only those within
             what the judge calls relevant. Costs a score a pair; the labels are the same.
     """

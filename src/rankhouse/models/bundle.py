@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 MANIFEST, WEIGHTS = "manifest.json", "weights.safetensors"
 FORMAT = 2
-"""What this version reads; a bundle without calibration is still written in format 1."""
+"""Version of the format that is read; a bundle without calibration is still written in format 1."""
 
 _KIND = "rankhouse ranker"
 _VERSIONS = ("rankhouse", "torch", "transformers", "tokenizers", "safetensors")
 
 
 class BundleManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bundle says of itself.
+    """Manifest of a bundle.
 
     Attributes:
         kind: Always "rankhouse ranker".

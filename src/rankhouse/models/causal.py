@@ -75,7 +75,7 @@ class CausalRanker(PairModel):
 
     @property
     def scale(self) -> str:
-        """What a score is."""
+        """Scale of the scores."""
         own = str(self.policy["scale"])
         return "logit" if own == "log-odds" else own
 

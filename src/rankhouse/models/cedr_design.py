@@ -1,4 +1,4 @@
-"""How a CEDR is begun: a fresh head on a published encoder, or on that of a cross-encoder trained here."""
+"""Starts of a CEDR: a fresh head on a published encoder, or on that of a cross-encoder trained here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rankhouse.models.transformer_encoders import is_like_bert, length_limit, re
 
 @dataclass(frozen=True)
 class CEDRDesign:
-    """What ``cedr_knrm("DIR")``, ``cedr_pacrr("DIR")`` and ``cedr_drmm("DIR")`` accept.
+    """Settings of ``cedr_knrm("DIR")``, ``cedr_pacrr("DIR")`` and ``cedr_drmm("DIR")``.
 
     Attributes:
         path: The encoder: a folder or hub name, or the folder of a cross-encoder that was trained here; of a

@@ -179,7 +179,7 @@ def _words(tokenizer: Tokenizer) -> int:
 
 
 class CheckpointModel(nn.Module):
-    """What the families of published checkpoints have in common.
+    """Base of the families of published checkpoints.
 
     Args:
         policy: Everything besides weights and vocabulary that changes a score: all JSON values.

@@ -1,4 +1,4 @@
-"""What a published folder holds, as its own files say, so that no checkpoint is opened as what it is not.
+"""Kinds of published folders, by their own files, so that no checkpoint is opened as what it is not.
 
 ``modules.json`` decides first (sentence-transformers computes what it lists, whatever the transformer inside
 was trained as), then the architecture in ``config.json``.
@@ -116,11 +116,11 @@ def _along(listed: Sequence[tuple[str, Path]], side: str) -> list[Module]:
 def _route(router: Path, side: str) -> list[tuple[str, Path]]:
     """Return the modules that a Router (up to version 4: Asym) sends texts of a side to."""
     path = router / "router_config.json"
-    said = read_json(path if path.is_file() else router / "config.json")
-    if not {"structure", "types"} <= said.keys():
+    settings = read_json(path if path.is_file() else router / "config.json")
+    if not {"structure", "types"} <= settings.keys():
         raise BadModel(f'"{router}" is a Router that lists no routes; fetch the folder again')
-    routes: dict[str, list[str]] = said["structure"]
-    rules = (said.get("parameters") or {}).get("route_mappings") or {}
+    routes: dict[str, list[str]] = settings["structure"]
+    rules = (settings.get("parameters") or {}).get("route_mappings") or {}
     mapped = {literal_eval(rule): route for rule, route in rules.items()}
     wanted = [mapped[rule] for rule in product((side, None), ("text", None)) if rule in mapped]
     wanted += [name for name in (side, "text") if name in routes]
@@ -129,11 +129,11 @@ def _route(router: Path, side: str) -> list[tuple[str, Path]]:
             f'"{router}" has routes for {" and ".join(map(repr, routes))}, none for a {side}; read here are '
             "Routers with the routes 'query' and 'document'"
         )
-    return [(str(said["types"][name]), router / name) for name in routes[wanted[0]]]
+    return [(str(settings["types"][name]), router / name) for name in routes[wanted[0]]]
 
 
 class Found(NamedTuple):
-    """What a folder holds: the key of :data:`KINDS`, and what says so."""
+    """Kind of a folder: the key of :data:`KINDS`, and the evidence for it."""
 
     key: str
     evidence: str

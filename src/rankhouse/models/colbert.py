@@ -166,7 +166,7 @@ class LateInteraction(DualEncoder):
 
     @property
     def query_reader(self) -> TextReader:
-        """What reads queries, fillers apart."""
+        """Reader of queries, fillers apart."""
         return self._ask
 
     def _finished(self, states: Tensor, batch: Packed, finish: Finish, query: bool) -> TokenVectors:
@@ -245,7 +245,7 @@ class TokenVectors(NamedTuple):
 
 
 class TokenMatches(NamedTuple):
-    """How well the tokens of a query and of a passage match."""
+    """Match of the tokens of a query and of a passage."""
 
     values: Tensor  # (q, p)
     asked: Tensor  # which of all tokens of the query that were read count, q of them, bool

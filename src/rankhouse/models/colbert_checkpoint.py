@@ -31,11 +31,11 @@ _PUNCTUATION: Final = tuple(string.punctuation)
 
 
 _Mark = tuple[str, str]
-"""What is put before a text: PyLate's prefix or Stanford's token, then the prompt."""
+"""Text put before another: PyLate's prefix or Stanford's token, then the prompt."""
 
 
 class _Settings(NamedTuple):
-    """What a folder says besides weights."""
+    """Settings of a folder, besides weights."""
 
     transformer: Path  # folder of the transformer itself
     # kind and folder of the layers behind it; empty where "linear.weight" stands beside its weights
@@ -148,7 +148,7 @@ def _read_settings(folder: Path) -> _Settings:
 
 def _of_modules(folder: Path) -> _Settings:
     """Read a folder of PyLate, or of sentence-transformers 6."""
-    said = library_settings(folder)
+    settings = library_settings(folder)
     layers: list[tuple[str, Path]] = []
     transformer, mask, normalised = folder, {}, False
     modules = modules_of(folder)
@@ -171,11 +171,11 @@ def _of_modules(folder: Path) -> _Settings:
     if mask.get("keep_only_token_ids"):
         raise BadModel(f'"{folder}" counts the tokens of pictures only; texts are ranked here')
     own = read_transformer(transformer)
-    is_pylate = said.get("model_type") == "ColBERT"
-    expansion = _expansion(said if is_pylate or "query_expansion" not in own else own)
-    skipped = said.get("skiplist_words") if is_pylate else mask.get("skiplist_words")
+    is_pylate = settings.get("model_type") == "ColBERT"
+    expansion = _expansion(settings if is_pylate or "query_expansion" not in own else own)
+    skipped = settings.get("skiplist_words") if is_pylate else mask.get("skiplist_words")
     lengths = [
-        own.get(f"{side}_length") or said.get(f"{side}_length") or own.get("max_seq_length")
+        own.get(f"{side}_length") or settings.get(f"{side}_length") or own.get("max_seq_length")
         for side in ("query", "document")
     ]
     filled = int(expansion.get("length") or _USUAL_QUERY) if expansion else 0
@@ -184,7 +184,7 @@ def _of_modules(folder: Path) -> _Settings:
     return _Settings(
         transformer,
         tuple(layers),
-        (_mark(said, "query"), _mark(said, "document")),
+        (_mark(settings, "query"), _mark(settings, "document")),
         known_marks=is_pylate,
         query_length=longest,
         filled=filled,
@@ -193,7 +193,7 @@ def _of_modules(folder: Path) -> _Settings:
         document_length=lengths[1],
         skipped=_PUNCTUATION if skipped is None and is_pylate else skipped or (),
         skipped_sides=mask.get("skiplist_tasks") or ("document",),
-        similarity=_similarity(folder, said),
+        similarity=_similarity(folder, settings),
         own=own,
         normalised=normalised or is_pylate,
     )
@@ -225,7 +225,7 @@ def _expansion(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 class _Marker(NamedTuple):
-    """What is put before a text: tokens, and the rest, which is read with the text."""
+    """Marker put before a text: tokens, and the rest, which is read with the text."""
 
     ids: list[int]
     rest: str

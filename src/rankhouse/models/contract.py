@@ -1,4 +1,4 @@
-"""What every model family promises.
+"""The protocol of model families.
 
 A family is a plain ``torch.nn.Module`` with the attributes of :class:`Model`; nothing is inherited from here.
 What only some families can do stands in protocols of its own; callers ask with ``isinstance``.
@@ -20,7 +20,7 @@ from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.machine import Compute
 
 Objective = Literal["points", "contrasts", "positives"]
-"""What a family learns from. "points": pairs with their grade, s = 1, labels 0 or 1. "contrasts": groups with
+"""Training signal of a family. "points": pairs with a grade, s = 1, labels 0 or 1. "contrasts": groups with
 the relevant pair first. "positives": relevant pairs; the other passages of the batch are the contrast."""
 
 
@@ -75,7 +75,7 @@ class Model(Protocol[B]):
 
     @property
     def scale(self) -> str:
-        """What kind of number a score is: "logit", "probability", "logprob", "similarity"; "score": none."""
+        """Scale of the scores: "logit", "probability", "logprob", "similarity"; "score": none."""
         ...
 
     def encode(self, pairs: Sequence[Pair]) -> B:
@@ -119,7 +119,7 @@ class TemperedModel(Protocol):
 
 
 Tower = Literal["both", "query"]
-"""Which encoders of a model of two learn."""
+"""Encoders of a model of two that learn."""
 
 
 @runtime_checkable
@@ -166,7 +166,7 @@ class TokenModel(Model[Packed], Protocol):
 
     @property
     def pair_reader(self) -> PairReader:
-        """What turns pairs into ids."""
+        """Reader that turns pairs into ids."""
         ...
 
 

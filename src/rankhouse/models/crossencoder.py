@@ -109,7 +109,7 @@ class CrossEncoder(PairModel):
 
     @property
     def scale(self) -> str:
-        """What a score is; the raw number of one of two classes is no logit of a probability: a "score"."""
+        """Scale of the scores; the raw number of one of two classes is no logit of a probability: "score"."""
         own = str(self.policy["scale"])
         if own == "logit" and self.policy["classes"] == 2:
             return "score"
@@ -281,7 +281,7 @@ class ScoredEncoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return next(self.parameters()).device
 
     def get_input_embeddings(self) -> nn.Module:

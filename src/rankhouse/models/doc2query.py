@@ -47,10 +47,10 @@ class Doc2Query:
         """Write questions: at most ``count`` that differ."""
         draws = torch.Generator().manual_seed(short_lot(seed, "doc2query", document.id) >> 1)
         with self._compute.active():
-            said = self._sample(self._encode(document), draws).tolist()
-        ends = [row.index(self._checkpoint.end) if self._checkpoint.end in row else len(row) for row in said]
+            ids = self._sample(self._encode(document), draws).tolist()
+        ends = [row.index(self._checkpoint.end) if self._checkpoint.end in row else len(row) for row in ids]
         decode = self._checkpoint.tokenizer.decode
-        texts = [decode(row[:end]).strip() for row, end in zip(said, ends, strict=True)]
+        texts = [decode(row[:end]).strip() for row, end in zip(ids, ends, strict=True)]
         return [text for text in dict.fromkeys(texts) if text]
 
     def _encode(self, document: Document) -> Tensor:

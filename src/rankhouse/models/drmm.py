@@ -25,7 +25,7 @@ from rankhouse.text.vocabulary import UNKNOWN
 
 @dataclass(frozen=True)
 class DRMMDesign(WordDesign):
-    """What ``drmm(...)`` accepts.
+    """Settings of ``drmm(...)``.
 
     Attributes:
         bins: b: b - 1 equal ones from -1 to 1, and one of equal words.

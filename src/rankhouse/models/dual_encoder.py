@@ -1,4 +1,4 @@
-"""What models that read queries and passages apart have in common: batches, and how texts become ids.
+"""Base of models that read queries and passages apart: batches, and how texts become ids.
 
 Also how alike the two are by a model's own word embeddings, before any of its layers.
 """
@@ -138,7 +138,7 @@ class DualEncoder(CheckpointModel):
 
     @property
     def text_reader(self) -> TextReader:
-        """What turns texts, prompt included, into ids."""
+        """Reader that turns texts, prompt included, into ids."""
         return self._read
 
     def forget(self) -> None:

@@ -116,7 +116,7 @@ class DenseRanker(NeuralRanker):
 
     @property
     def similarity(self) -> Similarity:
-        """How its vectors are compared: "dot", "cosine" or "l2" (minus the squared distance)."""
+        """Similarity of its vectors: "dot", "cosine" or "l2" (minus the squared distance)."""
         similarity: Similarity = self.model.policy["similarity"]
         return similarity
 
@@ -184,7 +184,7 @@ class DenseRanker(NeuralRanker):
 
     @cached_property
     def _unreported(self) -> Engine:
-        """What encodes shared texts; kept, so that a budget halved for want of memory stays halved."""
+        """Engine for shared texts; kept, so that a budget halved for want of memory stays halved."""
         return Engine(self.compute, self.engine.budget)
 
     @cached_property
@@ -271,7 +271,7 @@ class SparseRanker(NeuralRanker):
 
     @cached_property
     def vocabulary(self) -> int:
-        """How many words there are, v."""
+        """Number of words, v."""
         with self.compute.active():
             return self._passage_scorer(self.model.encode_passages([""])).shape[1]
 

@@ -56,19 +56,19 @@ class Family:
 
     @property
     def open(self) -> Callable[..., Model[Any]] | None:
-        """What opens a published checkpoint; None for a family that is trained from the start."""
+        """Opener of a published checkpoint; None for a family that is trained from the start."""
         return _load(self.published) if self.published else None
 
     @property
     def design(self) -> Callable[..., Design] | None:
-        """What the notation of a model to be trained makes; None for a family of published checkpoints."""
+        """Design of a model to be trained, by its notation; None for a family of published checkpoints."""
         if not self.designed:
             return None
         return partial(_load(self.designed), **self.fixed) if self.fixed else _load(self.designed)
 
     @property
     def rebuild(self) -> Callable[[Mapping[str, Any], Mapping[str, bytes]], Model[Any]]:
-        """What makes a model from a bundle's policy and assets; the weights are put in afterwards."""
+        """Builder of a model from a bundle's policy and assets; the weights are put in afterwards."""
         model: type[Model[Any]] = _load(self.model)
         return model.rebuild
 

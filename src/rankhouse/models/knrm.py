@@ -51,7 +51,7 @@ def _all_features(counts: Tensor, query_mask: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class KNRMDesign(WordDesign):
-    """What ``knrm(...)`` accepts; KNRM has no sizes of its own."""
+    """Settings of ``knrm(...)``; KNRM has no sizes of its own."""
 
 
 class KNRM(KernelModel):
@@ -118,7 +118,7 @@ CONV_EXACT_WIDTH = 1e-3
 
 @dataclass(frozen=True)
 class ConvKNRMDesign(WordDesign):
-    """What ``conv_knrm(...)`` accepts.
+    """Settings of ``conv_knrm(...)``.
 
     Attributes:
         grams: Longest n-gram; 3 matches lengths 1, 2 and 3 with each other.

@@ -25,7 +25,7 @@ from rankhouse.nn.layers.ragged import TwoSided
 
 @dataclass(frozen=True)
 class MatchPyramidDesign(WordDesign):
-    """What ``matchpyramid(...)`` accepts.
+    """Settings of ``matchpyramid(...)``.
 
     Attributes:
         similarity: "cosine", "dot" or "indicator" (1 for equal words, the paper's simplest picture).

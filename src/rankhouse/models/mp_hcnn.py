@@ -60,7 +60,7 @@ def links(text: str) -> str:
 
 @dataclass(frozen=True)
 class MPHCNNDesign(WordDesign):
-    """What ``mp_hcnn(...)`` accepts.
+    """Settings of ``mp_hcnn(...)``.
 
     Attributes:
         layers: l, convolutions on top of each other; layer i sees i + 1 neighbouring units.

@@ -29,7 +29,7 @@ from rankhouse.nn.layers.ragged import TwoSided
 
 @dataclass(frozen=True)
 class PACRRDesign(WordDesign):
-    """What ``pacrr(...)`` and ``pacrr_drmm(...)`` accept.
+    """Settings of ``pacrr(...)`` and ``pacrr_drmm(...)``.
 
     Attributes:
         aggregate: "query" (PACRR) or "terms" (PACRR-DRMM).

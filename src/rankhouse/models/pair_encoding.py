@@ -21,7 +21,7 @@ from rankhouse.nn.layers.ragged import Packed, Ragged
 
 
 class PassageTokens(NamedTuple):
-    """Where the tokens of a passage stand in a pair's row, and in its text."""
+    """Places of a passage's tokens in a pair's row, and in its text."""
 
     start: int  # place of the first of them in the row
     spans: tuple[tuple[int, int], ...]  # (start, end) characters of the text for each one that is read
@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def fixed(self) -> int:
-        """How many ids there are besides query and passage."""
+        """Number of ids besides query and passage."""
         return len(self.head) + len(self.middle) + len(self.tail)
 
 

@@ -1,4 +1,4 @@
-"""What a ranker stores of passages, and how it scores by that: vectors of words or tokens, or token ids."""
+"""Stored representations of passages, and scoring by them: vectors of words or tokens, or token ids."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class KernelModel(WordModel):
 
     @property
     def stored_shape(self) -> tuple[int, int]:
-        """How many vectors a word has, m, and their width, d."""
+        """Number of vectors of a word, m, and their width, d."""
         raise NotImplementedError
 
     def stored_vectors(self, rows: Ragged) -> Tensor:

@@ -43,7 +43,7 @@ B = TypeVar("B", bound=Batch)
 
 @dataclass
 class EngineReport:
-    """What an engine has seen."""
+    """Counts of an engine's work."""
 
     seen: int = 0  # items computed
     truncated: int = 0  # how many of them were shortened to fit the model
@@ -207,7 +207,7 @@ class NeuralRanker:
 
     @property
     def scale(self) -> str:
-        """What kind of number a score is; pools and rules convert by it.
+        """Scale of the scores; pools and rules convert by it.
 
         As the model declares it, unless it was calibrated: the scores then stay what they are, and stand for
         the probabilities that were fitted.

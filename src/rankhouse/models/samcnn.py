@@ -114,7 +114,7 @@ Attention = Literal["query", "position"] | None
 
 @dataclass(frozen=True)
 class SamCNNDesign(WordDesign):
-    """What ``samcnn(...)`` accepts; the defaults are the paper's (table 2), but for unknown words and case.
+    """Settings of ``samcnn(...)``; the defaults are the paper's (table 2), but for unknown words and case.
 
     Attributes:
         attention: None (BiCNN), "query" (QAtt) or "position" (PAtt).
@@ -184,7 +184,7 @@ class PostReader(WordReader):
         self.unknown = design.unknown
 
     def __len__(self) -> int:
-        """How many rows the word table has."""
+        """Number of rows of the word table."""
         return len(self.vocabulary) + self.unknown - 1
 
     def ids(self, words: Sequence[str]) -> list[int]:

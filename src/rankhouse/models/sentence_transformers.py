@@ -1,4 +1,4 @@
-"""What a sentence-transformers folder says besides weights: pooling, length, prompts, layers behind."""
+"""Settings in a sentence-transformers folder, besides weights: pooling, length, prompts, layers behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PLAIN = {"Tanh": "tanh", "Identity": "identity"}  # activations as bundles have
 
 
 class EncoderSettings(NamedTuple):
-    """How texts become vectors.
+    """Settings of an encoder: how texts become vectors.
 
     Attributes:
         transformer: Folder of the transformer itself, or of the word vectors.

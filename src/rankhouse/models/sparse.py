@@ -189,7 +189,7 @@ def _in_table(batch: Packed, table: Tensor) -> Tensor:
 
 
 class _MaskedHead(NamedTuple):
-    """What makes logits of states."""
+    """Output layer that makes logits of states."""
 
     transform: nn.Module  # (t, w) -> (t, w)
     words: nn.Linear  # (t, w) -> (t, v)
@@ -217,7 +217,7 @@ def _states_of(network: nn.Module, compute: Compute) -> Callable[[Packed], Tenso
 
 
 class _SparseSettings(NamedTuple):
-    """What a folder says besides weights."""
+    """Settings of a folder, besides weights."""
 
     network: Path  # folder of the language model
     table: Path | None = None  # folder of the query's weights; None where queries are read by the network
@@ -319,15 +319,15 @@ def _read_settings(folder: Path) -> _SparseSettings:
     strategy = pooling.get("pooling_strategy", "max")
     if strategy not in ("max", "sum"):
         raise BadModel(f'"{folder}" pools by {strategy!r}; read here: max and sum')
-    said = library_settings(folder)
-    if said.get("similarity_fn_name") not in {None, "dot"}:
-        raise BadModel(f'"{folder}" compares by {said["similarity_fn_name"]!r}; read here: dot')
-    if (most := said.get("max_active_dims")) is not None:
+    settings = library_settings(folder)
+    if settings.get("similarity_fn_name") not in {None, "dot"}:
+        raise BadModel(f'"{folder}" compares by {settings["similarity_fn_name"]!r}; read here: dot')
+    if (most := settings.get("max_active_dims")) is not None:
         raise BadModel(
             f'"{folder}" keeps the {most} largest weights of a text; all of them are kept here, so take '
             f"max_active_dims out of {LIBRARY_SETTINGS} to open it without that limit"
         )
-    named: Mapping[str, str] = said.get("prompts") or {}
+    named: Mapping[str, str] = settings.get("prompts") or {}
     own = read_transformer(modules[0].place, "fill-mask")
     lengths = {own.get(f"{side}_length") for side in ("document", "query")[: 2 - (table is not None)]}
     if len(lengths) > 1:

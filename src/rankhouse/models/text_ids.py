@@ -183,7 +183,7 @@ _POLICY: Final = "policy.json"
 
 
 class QueryPolicy(msgspec.Struct, frozen=True):
-    """How a query is read: what is put before it, and most tokens of it."""
+    """Reading of queries: the prompt before one, and most tokens of it."""
 
     prompt: str
     max_length: int
@@ -218,7 +218,7 @@ class QueryTable:
 
     @property
     def vocabulary(self) -> int:
-        """How many words there are, v."""
+        """Number of words, v."""
         return len(self._table)
 
     def word(self, number: int) -> str:

@@ -135,7 +135,7 @@ _GRID = 4  # tokens; attention's bits depend on how wide a rectangle is
 
 @dataclass(frozen=True)
 class TKDesign(WordDesign):
-    """What ``tk(...)`` accepts: reading, then sizes; the defaults are the paper's.
+    """Settings of ``tk(...)``: reading, then sizes; the defaults are the paper's.
 
     Attributes:
         order: "ff-first" as published, or "attention-first".

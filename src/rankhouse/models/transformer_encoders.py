@@ -388,7 +388,7 @@ class StaticEncoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.embeddings.weight.device
 
     def get_input_embeddings(self) -> nn.Embedding:

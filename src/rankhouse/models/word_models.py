@@ -1,4 +1,4 @@
-"""What the word-level families share: how they read text, fresh starts, losses, and evidence.
+"""Shared parts of the word-level families: how they read text, fresh starts, losses, and evidence.
 
 Each family (TK, KNRM, samCNN ...) is its own ``torch.nn.Module``.
 Shapes: n pairs, q query tokens, p passage tokens, d width, v vocabulary, g groups of s pairs.
@@ -38,7 +38,7 @@ _CROSSED = 4  # pairs a distinct text, from which on it pays to look for equal o
 
 @dataclass(frozen=True)
 class WordDesign:
-    """How a word-level family reads text and where its word vectors start; families add their own sizes."""
+    """Settings of a word-level family: reading, start of word vectors; families add their own sizes."""
 
     vectors: str = ""  # source of start vectors (see ``text.vectors.start_table``); "" draws them all
     words: str = "blingfire"  # notation of the word splitter
@@ -214,7 +214,7 @@ def blank_table(reader: WordReader, width: int) -> FloatArray:
 
 
 class WordModel(nn.Module):
-    """What the word-level families have in common; a family adds its layers, ``forward`` and ``evidence``."""
+    """Base of the word-level families; a family adds its layers, ``forward`` and ``evidence``."""
 
     family: str
     objective: Objective = "contrasts"

@@ -1,4 +1,4 @@
-"""Where and how exactly numbers are computed: device, precision, threads; and what this processor can.
+"""Device, precision and threads of a computation, exactly; and what this processor can.
 
 ``_infer.c`` (scoring in bf16 and int8) needs AVX512_BF16 and AVX512_VNNI, and uses AMX on Linux where the
 processor has it; ``_wide.c`` (int8 on all others) needs AVX2; ``_train.c`` (light rankers, float32) chooses

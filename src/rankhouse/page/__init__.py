@@ -1,1 +1,1 @@
-"""What people look at: one type of table, one way to draw, one frame for every page."""
+"""Tables, charts and pages for people: one type of table, one way to draw, one frame for every page."""

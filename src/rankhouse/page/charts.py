@@ -1,4 +1,4 @@
-"""How every chart is drawn: one palette, one set of settings, the same bytes for the same numbers.
+"""Style of every chart: one palette, one set of settings, the same bytes for the same numbers.
 
 A chart is a function from a palette to a matplotlib figure. :func:`write` makes a PNG or SVG file of it,
 :func:`inline` makes SVG for the inside of a page, whose style sheet then chooses the colours. No dates, fixed
@@ -84,7 +84,7 @@ def write(draw: Draw, path: Path | str, salt: str) -> None:
     """Draw a chart into a PNG or SVG file.
 
     Args:
-        salt: What the ids inside an SVG are made of.
+        salt: Source of the ids inside an SVG.
 
     Raises:
         WrongUse: Another suffix.
@@ -228,7 +228,7 @@ def write_heading(
     """Write a title and, below it, what a reader has to know.
 
     Args:
-        left: Where they begin, as a share of the width.
+        left: Their left edge, as a share of the width.
         top: Inches above the title.
     """
     height = figure.get_figheight()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BETTER, WORSE = "▲", "▼"
-"""What stands behind a number that is significantly better or worse than the baseline's."""
+"""Marks behind a number that is significantly better or worse than the baseline's."""
 
 _NO_NOTES: Mapping[tuple[int, int], str] = {}
 _NO_VALUE = ("", "–", "unknown")  # say nothing about whether a column holds numbers
@@ -37,7 +37,7 @@ class Table(NamedTuple):
     Attributes:
         rows: One text a column; the first names the row.
         strong: (row, column) of the cells that stand out: the best of their column.
-        legend: What a reader needs beside it; may be empty.
+        legend: Legend beside it; may be empty.
         notes: (row, column) -> a small second line of a cell, shown in HTML only.
     """
 
@@ -126,7 +126,7 @@ class Table(NamedTuple):
 
 
 class CommandResult(NamedTuple):
-    """What a command, or the work of one, answers."""
+    """Result of a command, or of the work of one."""
 
     facts: Any  # what ``--json`` says
     shown: str | Callable[[], object] = ""  # what a person reads instead: a sentence, or what prints more

@@ -37,14 +37,14 @@ _MOST_TRIALS = 5_000
 
 
 class Addend(NamedTuple):
-    """What one run adds to one document's score.
+    """One run's share of one document's score.
 
     Attributes:
         weight: The run's.
         rank: The document's place in the run, from 1; 0 where the run lacks it.
         score: Its score there; NaN where the run lacks it.
-        value: What that is worth, or what counts for a missing document.
-        votes: What the sum is multiplied by.
+        value: Value of that score, or the one that counts for a missing document.
+        votes: Factor of the sum.
         added: weight x value x votes.
     """
 
@@ -130,7 +130,7 @@ class Fusion:
 
 
 class _FusionTerms(NamedTuple):
-    """What is added: the runs that take part (r,), rows (n,), weight x value and presence (r, n)."""
+    """Terms of a fusion: the runs that take part (r,), rows (n,), weight x value and presence (r, n)."""
 
     runs: NDArray[np.int64]
     rows: NDArray[np.int64]

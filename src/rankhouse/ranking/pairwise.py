@@ -56,14 +56,14 @@ class PairwiseRanker(Protocol):
 
 @dataclass(frozen=True)
 class PairwisePlan:
-    """How to compare.
+    """Plan of pairwise comparisons.
 
     Attributes:
         depth: k, how many documents a query are compared, k * (k - 1) comparisons.
         aggregate: How preferences become scores: "sym-sum" or "sum".
-        split: What cuts documents into passages, of which one speaks for its document.
+        split: The splitter of documents into passages, of which one speaks for its document.
         chooser: The ranker that chooses it, the best by its score; None where documents are not cut.
-        tail: What becomes of the documents below: "keep" or "drop".
+        tail: Treatment of the documents below: "keep" or "drop".
     """
 
     depth: int = DEPTH
@@ -82,7 +82,7 @@ class PairwisePlan:
 
     @property
     def plan(self) -> Plan:
-        """How documents are fetched and cut."""
+        """Plan of fetching and cutting documents."""
         return Plan(split=self.split, depth=self.depth, tail=self.tail)
 
 

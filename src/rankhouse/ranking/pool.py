@@ -43,7 +43,7 @@ class Pool(NamedTuple):
     """One way to pool.
 
     Attributes:
-        notation: What makes it again, like ``top(3, scale="logit")``.
+        notation: Its notation, like ``top(3, scale="logit")``.
         gather: Scores in float64 (p,), on the pool's scale and in passage order -> the document's score.
         scale: "score" (as the ranker gives it), "logit", "probability" or "logprob".
         first_only: Only the passage with index 0 counts, so the others need no score at all.

@@ -52,7 +52,7 @@ AnyPair = TypeVar("AnyPair", Pair, StoredPair)
 
 
 class StoredScorer(Protocol):
-    """What scores documents by what is stored of their passages; their texts are not read."""
+    """Scorer of documents by stored representations of their passages; their texts are not read."""
 
     def passages(self, doc_id: str) -> Sequence[StoredPassage] | None:
         """Return a document's passages; None where nothing is stored of it, so that its text has to be read.
@@ -69,11 +69,11 @@ class StoredScorer(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """How to rerank.
+    """Plan of a reranking.
 
     Attributes:
         depth: How many documents a query are read.
-        tail: What becomes of those below: "keep" or "drop".
+        tail: Treatment of those below: "keep" or "drop".
         chunk: Pairs handed to the ranker at once, at most.
         characters: A chunk is also closed when its passages have so many characters.
         alone: No chunk holds two queries, as where queries come one by one; the report then has their times.
@@ -118,7 +118,7 @@ class Plan:
 
 @dataclass
 class Report:
-    """What happened; filled in as the work goes on, so it is right after an interruption too.
+    """Report of a reranking; filled in as the work goes on, so it is right after an interruption too.
 
     Attributes:
         queries: Queries that had something to rerank.
@@ -295,7 +295,7 @@ def rerank(
     """Reorder the best documents of every query.
 
     Args:
-        ranker: What scores pairs; wrap it in :class:`~rankhouse.ranking.cache.CachedRanker` to keep scores.
+        ranker: The scorer of pairs; wrap it in :class:`~rankhouse.ranking.cache.CachedRanker` to keep scores.
         queries: Texts of the run's queries; more than those do no harm but are reported.
 
     Returns:

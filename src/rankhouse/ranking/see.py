@@ -1,4 +1,4 @@
-"""Which documents a ranker need not read: those that the stage before and their words put last.
+"""Documents that a ranker need not read: those that the stage before and their words put last.
 
 Paper: Busolin et al., "Efficient Re-ranking with Cross-encoders via Early Exit", SIGIR 2025: SEE in front of
 the first layer, with a share of the list that goes on and "amax", the sum over the query's tokens of the best

@@ -54,7 +54,7 @@ class CommandSet(Protocol):
 
 @dataclass(frozen=True)
 class OutputRules:
-    """What the runner must know of a command beyond its options."""
+    """Facts about a command that the runner needs beyond its options."""
 
     suffix: str = ""  # ending of its output's name; "" for a folder
     resumes: bool = False  # it goes on by itself in what a kill left

@@ -37,7 +37,7 @@ HASHES = ".hashes.json"
 class Record(
     msgspec.Struct, frozen=True, kw_only=True, rename={"command": "station", "command_line": "command"}
 ):
-    """What was done, as it stands in the step's folder."""
+    """Record of a task that was done, in the step's folder."""
 
     step: str
     loop: dict[str, str]  # loop variable -> value
@@ -54,7 +54,7 @@ class Record(
 
 
 class State(msgspec.Struct, frozen=True):
-    """How a task stands."""
+    """State of a task."""
 
     task: Task
     state: Literal["kept", "made", "to do", "data absent"]
@@ -215,7 +215,7 @@ class Datum(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``manifest.json`` holds."""
+    """Contents of ``manifest.json``."""
 
     recipe: Recipe  # as it was resolved, changes laid over it
     file: str  # where it was read from

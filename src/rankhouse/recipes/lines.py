@@ -1,4 +1,4 @@
-"""Where in a TOML file each key stands, so that every fault of a recipe names its line."""
+"""Line numbers of a TOML file's keys, so that every fault of a recipe names its line."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _PLAIN = re.compile(r"[^\w.=+-]+")
 
 @dataclass
 class TaskInputs:
-    """What a task reads."""
+    """Inputs of a task."""
 
     identities: dict[str, str] = field(default_factory=dict)  # reference -> hash, or public name
     sources: list[Input] = field(default_factory=list)
@@ -87,7 +87,7 @@ class RecipePlan:
 
     @property
     def absent(self) -> list[str]:
-        """What is not there, each said once."""
+        """Missing inputs, each named once."""
         return list(dict.fromkeys(reason for task in self.tasks.values() for reason in task.inputs.absent))
 
 
@@ -262,7 +262,7 @@ def _key(command: str, options: Mapping[str, str]) -> str:
 # on the way. What is read may be anywhere.
 
 OWN_FILE = "./"
-"""How the name of a file begins that a step writes beside its output."""
+"""Prefix of the name of a file that a step writes beside its output."""
 
 
 class Bounds:

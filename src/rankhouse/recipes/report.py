@@ -196,12 +196,12 @@ class Result(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """What the steps took, earlier runs of the recipe included."""
+        """Seconds that the steps took, earlier runs of the recipe included."""
         return sum(state.record.seconds for state in self.states if state.record is not None)
 
     @property
     def differing(self) -> int:
-        """How many expected numbers were not met."""
+        """Number of expected values that were not met."""
         return sum(check.status.startswith(DIFFERS) for table in self.tables for check in table.checks)
 
     @property

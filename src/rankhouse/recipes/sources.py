@@ -1,4 +1,4 @@
-"""What comes from outside: where it is, whether it is there, what to do if it is not, and its hashes."""
+"""Data from outside: where it is, whether it is there, what to do if it is not, and its hashes."""
 
 from __future__ import annotations
 

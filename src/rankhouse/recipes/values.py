@@ -29,7 +29,7 @@ class Sample(NamedTuple):
 
 
 class Quantity(NamedTuple):
-    """What to measure of a row."""
+    """Quantity to measure for each row."""
 
     measures: str = ""  # of runs, in ir_measures' notation; "" for numbers
     qrels: str = ""  # reference to the judgements

@@ -174,10 +174,10 @@ _TYPES: Final = {
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """What went wrong.
+    """Description of an error.
 
     Attributes:
-        message: What was given, what is accepted, what to do next.
+        message: The value given, what is accepted, what to do next.
         type: The kind of error.
         param: The field that is wrong.
         code: A word that programs can tell it by.
@@ -193,7 +193,7 @@ class ErrorBody(msgspec.Struct, frozen=True):
     """An error as the clients of Cohere, Jina, Voyage, OpenAI and vLLM read it.
 
     Attributes:
-        error: What went wrong.
+        error: The error.
         message: Its message once more.
         detail: Its message once more.
     """

@@ -48,7 +48,7 @@ _MOST_HITS: Final = 50
 
 
 class ToolAnswer(NamedTuple):
-    """What a tool returns: text to be read, and the same as data."""
+    """Result of a tool: text to be read, and the same as data."""
 
     text: str
     data: dict[str, Any]
@@ -63,17 +63,17 @@ def search(
 ) -> ToolAnswer:
     """Search the collection: the best documents for a question, each with the passage that answers best."""
     asked = SearchBody(query=query, system=system, index=index, k=k)
-    told = search_collection(catalogue, asked, Deadline.after(PATIENCE))
-    lines = [f"{len(told.hits)} of {told.found:,} documents of {told.index}, ranked by {told.system}"]
-    lines += [note for note in (told.degraded, *told.warnings) if note]
-    for hit in told.hits:
+    answer = search_collection(catalogue, asked, Deadline.after(PATIENCE))
+    lines = [f"{len(answer.hits)} of {answer.found:,} documents of {answer.index}, ranked by {answer.system}"]
+    lines += [note for note in (answer.degraded, *answer.warnings) if note]
+    for hit in answer.hits:
         title = f" {hit.title}" if hit.title else ""
         lines += [f"{hit.rank}. [{hit.doc_id}]{title} (score {hit.score:.4f})", f"   {hit.snippet}"]
     hits = [
         {"rank": h.rank, "id": h.doc_id, "score": h.score, "title": h.title, "snippet": h.snippet}
-        for h in told.hits
+        for h in answer.hits
     ]
-    data = {"index": told.index, "system": told.system, "hits": hits, "degraded": told.degraded}
+    data = {"index": answer.index, "system": answer.system, "hits": hits, "degraded": answer.degraded}
     return ToolAnswer("\n".join(lines), data)
 
 
@@ -119,8 +119,8 @@ def explain(
 ) -> ToolAnswer:
     """Say why a document scores what it scores for a question, or why it stands above or below another."""
     asked = ExplainBody(query=query, document=document, system=system, index=index, against=against)
-    told = explain_ranking(catalogue, asked, Deadline.after(PATIENCE))
-    return ToolAnswer(to_markdown(told), {"sentence": told.sentence()})
+    answer = explain_ranking(catalogue, asked, Deadline.after(PATIENCE))
+    return ToolAnswer(to_markdown(answer), {"sentence": answer.sentence()})
 
 
 TOOLS: Final[Mapping[str, Callable[..., ToolAnswer]]] = {
@@ -151,21 +151,21 @@ def make_server(catalogue: Catalogue, ready: Callable[[], None]) -> Server[Any]:
         tools = []
         for name, tool in TOOLS.items():
             _, components = msgspec.json.schema_components([arguments_of(tool)])
-            told = f"{tool.__doc__} {choices}"
+            words = f"{tool.__doc__} {choices}"
             schema = components[name]
-            tools.append(types.Tool(name=name, description=told, input_schema=schema, annotations=read_only))
+            tools.append(types.Tool(name=name, description=words, input_schema=schema, annotations=read_only))
         return types.ListToolsResult(tools=tools)
 
     async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         del context
         work = partial(_called, catalogue, ready, name=params.name, arguments=params.arguments or {})
         try:
-            told = await to_thread.run_sync(work, abandon_on_cancel=True)
+            answer = await to_thread.run_sync(work, abandon_on_cancel=True)
         except RankhouseError as error:
             fault = types.TextContent(type="text", text=str(error))
             return types.CallToolResult(content=[fault], is_error=True)
-        content = types.TextContent(type="text", text=told.text)
-        return types.CallToolResult(content=[content], structured_content=told.data)
+        content = types.TextContent(type="text", text=answer.text)
+        return types.CallToolResult(content=[content], structured_content=answer.data)
 
     return Server(
         "rankhouse",
@@ -204,8 +204,8 @@ async def _pass_on(
 def _read_again(fault: ValidationError) -> SessionMessage | Exception:
     """Read a line with the halves of cut emoji, which JavaScript writes and nobody else reads, as "?"."""
     try:
-        told = json.loads(fault.errors()[0]["input"])
-        sound = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
+        given = json.loads(fault.errors()[0]["input"])
+        sound = json.dumps(given, ensure_ascii=False).encode("utf-8", "replace")
         return SessionMessage(types.jsonrpc_message_adapter.validate_json(sound, by_name=False))
     except (ValueError, TypeError, RecursionError):
         return fault

@@ -1,4 +1,4 @@
-"""What the adapters share: importing a client, explaining its errors, keeping secrets out of messages."""
+"""Shared helpers of the adapters: import of a client, explained errors, no secrets in messages."""
 
 from __future__ import annotations
 
@@ -95,15 +95,15 @@ def explained(name: str, *faults: type[Exception]) -> Iterator[None]:
         raise
     except faults as error:
         lines = [line.strip() for line in f"{error} {_reason(error)}".splitlines() if line.strip()]
-        said = masked(" ".join(lines)[:400]) or type(error).__name__
+        message = masked(" ".join(lines)[:400]) or type(error).__name__
         advice = ""
-        if getattr(error, "errno", None) == errno.ENOSPC or any(sign in said.lower() for sign in _FULL):
+        if getattr(error, "errno", None) == errno.ENOSPC or any(sign in message.lower() for sign in _FULL):
             advice = "; the disk is full: free some space and push again, which resumes"
         elif isinstance(error, ConnectionError | TimeoutError) or any(
-            s in said.lower() for s in _UNREACHABLE
+            s in message.lower() for s in _UNREACHABLE
         ):
             advice = "; is the server running, and is its address right?"
-        raise StoreFailed(f"{name}: {said}{advice}") from None
+        raise StoreFailed(f"{name}: {message}{advice}") from None
 
 
 def _reason(error: Exception) -> str:

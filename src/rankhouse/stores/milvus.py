@@ -85,8 +85,8 @@ class Milvus(base.FieldStore):
 
     def read(self) -> base.StoreContents | None:
         described = self._described()
-        said = (described.get("properties") or {}).get(base.CONTENTS) or described.get("description", "")
-        return base.read_contents(said if said.startswith("{") else None, self.name)
+        text = (described.get("properties") or {}).get(base.CONTENTS) or described.get("description", "")
+        return base.read_contents(text if text.startswith("{") else None, self.name)
 
     def count(self) -> int:
         return int(self._client.query(self.collection, filter="", output_fields=["count(*)"])[0]["count(*)"])

@@ -81,10 +81,10 @@ class Postgres(FieldStore):
         return self._run("SELECT to_regclass(%s)", [self._regclass()]).fetchone()[0] is not None
 
     def read(self) -> StoreContents | None:
-        said = self._run(
+        answer = self._run(
             "SELECT obj_description(to_regclass(%s), 'pg_class')", [self._regclass()]
         ).fetchone()[0]
-        return read_contents(said if said and said.startswith("{") else None, self.name)
+        return read_contents(answer if answer and answer.startswith("{") else None, self.name)
 
     def count(self) -> int:
         return int(self._run("SELECT count(*) FROM {t}").fetchone()[0])

@@ -156,7 +156,7 @@ def pull_documents(store: Store, run: Run) -> Iterator[Document]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How many documents a query, how equal scores are ordered, and the progress callback."""
+    """Number of documents a query, order of equal scores, and the progress callback."""
 
     k: int
     ascending: bool

@@ -79,7 +79,7 @@ def posting_weights(index: Index, model: Weighting, start: int, stop: int) -> li
 
 @dataclass(frozen=True)
 class PushOptions:
-    """What to push."""
+    """Options of a push."""
 
     # notation of the model whose posting weights to push, or sparse("name") for those of an encoder that are
     # stored under this name; "" for none
@@ -90,7 +90,7 @@ class PushOptions:
 
 
 class PushResult(NamedTuple):
-    """What a push did; collisions are terms whose dimension is another term's as well."""
+    """Result of a push; collisions are terms whose dimension is another term's as well."""
 
     contents: StoreContents
     written: int
@@ -99,7 +99,7 @@ class PushResult(NamedTuple):
 
 @dataclass(frozen=True)
 class _PushSource:
-    """What records are made of: the index, its vectors, and the model of its impacts."""
+    """Sources of records: the index, its vectors, and the model of its impacts."""
 
     index: Index
     vectors: Vectors | None
@@ -130,7 +130,7 @@ class _PushSource:
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
-        """How many records the documents have up to each: one, or as many as passages, for each of them."""
+        """Cumulative number of records by document: one each, or as many as it has passages."""
         if self.vectors is None or not self.vectors.passages:
             return np.arange(1, len(self.index) + 1)
         rows = np.bincount(np.asarray(self.vectors.owners[:]), minlength=len(self.index))
@@ -269,8 +269,8 @@ def _difference(there: StoreContents | None, wanted: StoreContents) -> str:
     }
     old, new = msgspec.structs.asdict(there), msgspec.structs.asdict(wanted)
     differing = [name for name in old if old[name] != new[name]]
-    said = next((f"holds {words[name]}" for name in words if name in differing), "")
-    return f"the collection {said or 'differs in ' + ', '.join(differing)}"
+    fault = next((f"holds {words[name]}" for name in words if name in differing), "")
+    return f"the collection {fault or 'differs in ' + ', '.join(differing)}"
 
 
 def count_collisions(index: Index) -> int:

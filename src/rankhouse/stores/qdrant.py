@@ -156,8 +156,8 @@ class Qdrant(base.FieldStore):
         )
         if self.contents() is None:
             self.drop()
-            said = "the server keeps no metadata of collections; Qdrant 1.16 or later does"
-            raise StoreFailed(f"{self.name}: {said}")
+            reason = "the server keeps no metadata of collections; Qdrant 1.16 or later does"
+            raise StoreFailed(f"{self.name}: {reason}")
 
     def describe(self, contents: base.StoreContents) -> None:
         self._client.update_collection(self.collection, metadata={base.CONTENTS: contents.to_json()})
@@ -279,8 +279,8 @@ class QdrantEdge(base.Store):
                     self._shard = self._edge.EdgeShard.load(str(self._folder))
             except StoreFailed as error:
                 if "WouldBlock" in str(error):
-                    said = "is open in another process; end that one first"
-                    raise StoreFailed(f"{self.name}: {said}") from None
+                    reason = "is open in another process; end that one first"
+                    raise StoreFailed(f"{self.name}: {reason}") from None
                 raise
         return self._shard
 

@@ -1,4 +1,4 @@
-"""What push and pull ask of a store, whichever database or search engine it is.
+"""The protocol of stores for push and pull, whichever database or search engine it is.
 
 A store is made of a notation, ``qdrant("http://localhost:6333", collection="papers")``, and stands for one
 collection: a record a document, or a record a passage where vectors are those of passages. What it holds, and
@@ -39,7 +39,7 @@ Structure = Literal["exact", "hnsw"]
 
 
 class StoreContents(msgspec.Struct, frozen=True, kw_only=True):
-    """What a collection holds, and how it was made."""
+    """Contents of a collection, and how it was made."""
 
     source: str  # fingerprint of the index
     documents: int

@@ -219,7 +219,7 @@ class Execution:
 
     @property
     def rankers(self) -> dict[str, Any]:
-        """What was opened, by its notation."""
+        """Rankers that were opened, by their notation."""
         return {name: ranker for (name, _), ranker in self._opened.items()}
 
     def _work(self, stage: System) -> int:

@@ -36,12 +36,12 @@ from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import Cut, Dense, Fused, Lexical, Reranked, Sparse, System
 
 TEXTS: Final = OnRecord(Run.of({}), "the texts")
-"""What a ranker reads whose documents are in no index."""
+"""Record of a ranker whose documents are in no index."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked."""
+    """A question to explain."""
 
     doc_ids: tuple[str, ...] = ()  # why does the first score what it scores? Several are put in order
     against: str = ""  # the document that the first is compared with; "" for none
@@ -79,7 +79,7 @@ def _uncut(system: System) -> System:
 def _of_one_index(system: System) -> WrongUse:
     return WrongUse(
         f"{system}: only the index that holds what was encoded can say what a score is made of; explain it "
-        "with the part that has the document"
+        "with the shard that has the document"
     )
 
 
@@ -95,10 +95,10 @@ class Explainer:
 
     def score(self, system: System, doc_id: str, *, ranked: bool = True) -> Explanation:
         """Say why a document scores what it scores; ``ranked``: with its rank and its ties."""
-        told = self.explain(system, doc_id)
+        answer = self.explain(system, doc_id)
         if not ranked or doc_id not in (ranking := self.ranking(system)).doc_ids:
-            return told
-        return told.noting(standing_note(self.name(system), ranking, doc_id))
+            return answer
+        return answer.noting(standing_note(self.name(system), ranking, doc_id))
 
     def above(self, system: System, doc_id: str, against: str, *, ranked: bool = True) -> Contrast:
         """Say why a document stands above another, or below it, and what would reverse them."""
@@ -115,21 +115,21 @@ class Explainer:
         """Say of each of the first documents what separates it from the next."""
         found = self.ranking(system).doc_ids[:most]
         notes = () if found else (f"{self.name(system)} finds no document for this query.",)
-        told = [self.explain(system, doc_id) for doc_id in found]
-        return self._ranking_explained(system, told, notes)
+        answers = [self.explain(system, doc_id) for doc_id in found]
+        return self._ranking_explained(system, answers, notes)
 
     def order(self, system: System, doc_ids: Sequence[str]) -> RankingExplanation:
         """Order documents by their scores, and say what separates each from the next."""
-        told = sorted((self.explain(system, doc_id) for doc_id in doc_ids), key=lambda one: -one.score)
-        return self._ranking_explained(system, told)
+        answers = sorted((self.explain(system, doc_id) for doc_id in doc_ids), key=lambda one: -one.score)
+        return self._ranking_explained(system, answers)
 
     def _ranking_explained(
-        self, system: System, told: Sequence[Explanation], notes: tuple[str, ...] = ()
+        self, system: System, answers: Sequence[Explanation], notes: tuple[str, ...] = ()
     ) -> RankingExplanation:
-        places = tuple(range(1, len(told) + 1))
-        titles = tuple(self._title(one.doc_id) for one in told)
+        places = tuple(range(1, len(answers) + 1))
+        titles = tuple(self._title(one.doc_id) for one in answers)
         return RankingExplanation(
-            self.query, self.name(system), tuple(told), places, notes=notes, titles=titles
+            self.query, self.name(system), tuple(answers), places, notes=notes, titles=titles
         )
 
     def _title(self, doc_id: str) -> str:
@@ -352,14 +352,14 @@ class Explainer:
 
     def _told(self, doc_id: str, part: Part, method: str, *, unit: str = "score", note: str) -> Explanation:
         """Return the explanation of a number that is its only part."""
-        told = Explanation(self.query, doc_id, part.value, method, exact=True, unit=unit, parts=(part,))
-        return told.noting(note)
+        answer = Explanation(self.query, doc_id, part.value, method, exact=True, unit=unit, parts=(part,))
+        return answer.noting(note)
 
     def _compared(self, given: OnRecord, maker: System, doc_id: str) -> Explanation:
-        said, told = given.number(self.query, doc_id), self.explain(maker, doc_id)
-        if not agrees(told.score, said):
-            raise given.disagreement(said, told.score, self.name(maker))
-        return told
+        said, answer = given.number(self.query, doc_id), self.explain(maker, doc_id)
+        if not agrees(answer.score, said):
+            raise given.disagreement(said, answer.score, self.name(maker))
+        return answer
 
     def _reread(self, given: OnRecord, maker: Reranked, doc_id: str) -> Explanation:
         """Explain a document of a run that a ranker made, if what it gives now is the run's number."""
@@ -393,5 +393,5 @@ class Explainer:
     def _not_read(self, doc_id: str, said: float, reason: str, ranker: Ranker) -> Explanation:
         """Return the explanation of a number that is no score."""
         part, unit = Part("placeholder", said, "keeps the document in its place"), base_of(scale_of(ranker))
-        told = self._told(doc_id, part, METHOD, unit=unit, note=reason)
-        return replace(told, ranker=fingerprint_of(ranker))
+        answer = self._told(doc_id, part, METHOD, unit=unit, note=reason)
+        return replace(answer, ranker=fingerprint_of(ranker))

@@ -78,7 +78,7 @@ def with_words(query: Query) -> Query:
 
 
 OWN = {"keep": None, "id": False, "same": True}
-"""Which document is the query's own entry: none; the one with its id; the one with its id and text."""
+"""Query's own entry in the collection: none; the document with its id; the one with its id and text."""
 
 
 def own_entries(rule: str, queries: Iterable[Query], documents: Mapping[str, Document]) -> set[str]:

@@ -18,7 +18,7 @@ from rankhouse.systems.names import unknown
 from rankhouse.systems.system import FirstStage, System
 
 CLOSE: Final = 1e-3
-"""How far a number of a run may be from a system's own, as a share of it (of 1 where it is smaller)."""
+"""Tolerance between a number of a run and a system's own, relative to it (to 1 where it is smaller)."""
 
 USUAL: Final = "rankhouse"
 """The tag of a run whose maker says nothing else."""

@@ -129,7 +129,7 @@ def default_ranker() -> str:
 
 @dataclass(frozen=True)
 class ComputeOptions:
-    """How to compute."""
+    """Options of the computation."""
 
     precision: Annotated[str, Option("auto, fp32, bf16 or int8.")] = "auto"
     device: Annotated[str, Option("auto, cpu or cuda.", neutral=True)] = "auto"

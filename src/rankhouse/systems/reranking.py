@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RerankOptions:
-    """How to rerank; what ``rankhouse rerank`` says of each, too."""
+    """Options of a reranking; ``rankhouse rerank`` shows their help texts."""
 
     depth: Annotated[int, Option("Documents read per query; 50 by default for duot5.", least=0)] = 1000
     split: Annotated[
@@ -52,7 +52,7 @@ class RerankOptions:
     stored: Annotated[
         bool | None, Option("Require, or ignore, what encode stored.", default="used if there")
     ] = None
-    tail: Annotated[Literal["keep", "drop"], Option("What becomes of documents below the depth.")] = "keep"
+    tail: Annotated[Literal["keep", "drop"], Option("Keep or drop the documents below the depth.")] = "keep"
     see: Annotated[
         float,
         Option(
@@ -145,7 +145,7 @@ def open_precomputed(
     """
     if isinstance(index, ShardedIndex):
         if required:
-            raise WrongUse(f"{index.path}: what the parts of an index store is not read; leave out --stored")
+            raise WrongUse(f"{index.path}: what the shards of an index store is not read; leave out --stored")
         return None
     if not required and not (index.path / PASSAGES).exists():
         return None
@@ -234,7 +234,7 @@ def rerank_with(
 
 @dataclass(frozen=True)
 class PairwiseSystem:
-    """What ``duot5("DIR", aggregate="sym-sum", passages="")`` says, opened."""
+    """An opened ``duot5("DIR", aggregate="sym-sum", passages="")``."""
 
     ranker: DuoT5Ranker
     aggregate: str = "sym-sum"  # how preferences become scores

@@ -170,7 +170,7 @@ SystemText = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(ComputeOptions):
-    """What ranks, and how many documents it finds."""
+    """The system, and how many documents it finds."""
 
     system: SystemText = None
     models: Annotated[

@@ -57,7 +57,7 @@ _MOST: Final = 2**31 - 1
 
 
 class System:
-    """What ranks the documents of an index, written as an expression; a frozen value.
+    """A system that ranks the documents of an index, written as an expression; a frozen value.
 
     >>> import rankhouse as rh
     >>> texts = {"pilots": "Pilots steer ships.", "locks": "Locks lift ships.", "moon": "The moon pulls."}
@@ -122,7 +122,7 @@ class System:
         Args:
             query: The question.
             index: As for :meth:`run`.
-            k: How many documents.
+            k: Number of documents.
         """
         work = _load("execution").Execution(index, [Query("query", query)])
         found: SearchResult = _load("execution").with_snippets(work.index, query, work.run(self % k)["query"])
@@ -331,7 +331,7 @@ class Fused(System):
 
 @dataclass(frozen=True, repr=False)
 class _After(System):
-    """What is done to the rankings of one system."""
+    """A step after the rankings of one system."""
 
     of: System
 

@@ -27,7 +27,7 @@ from rankhouse.systems.rankers import as_ranker
 from rankhouse.systems.stage import Live
 from rankhouse.systems.system import ENCODED, Dense, Reranked, System, whole
 
-Join = Annotated[str, Option("How the scores of several teachers become one.", choices=tuple(JOINS))]
+Join = Annotated[str, Option("The way to join the scores of several teachers.", choices=tuple(JOINS))]
 TeacherLike = PathLike | Ranker | Run | System
 """A ranker or what opens one, a run with scores or its file, or a system or its expression."""
 
@@ -35,7 +35,7 @@ DEEP: Final = 200
 """Documents a question that a system which teaches finds; whatever it lacks gets the score of the last."""
 _FIRST: Final = "|".join((*WEIGHTINGS, *ENCODED, *FUSIONS))
 _EXPRESSION: Final = re.compile(rf"\s*(?:\(|[\d.]+\s*\*|(?:{_FIRST})\s*(?:$|[(%+*>]))")
-"""How every system begins, and no notation of a ranker: a parenthesis, a weight, a first stage, a fusion."""
+"""Beginning of every system, and of no ranker: a parenthesis, a weight, a first stage, a fusion."""
 
 
 class SystemTeacher:
@@ -93,7 +93,7 @@ def open_teacher(
     what is no ranker, run or system, an unknown family, and an unknown way to join scores.
 
     Args:
-        cache: Where to keep the scores of rankers; None: nowhere.
+        cache: Folder for the scores of rankers; None: none.
         encoders: Whether the scores of those that have vectors are kept, too.
     """
     teachers = [_open(one) for one in given]

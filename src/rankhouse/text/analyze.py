@@ -69,7 +69,7 @@ class Analyzer:
     """Turns text into terms. Immutable; equal, hashed and pickled by its name and its functions.
 
     Args:
-        name: What manifests and command lines call it.
+        name: Its name in manifests and on the command line.
         split: text -> raw words, in order.
         locate: text -> (start, end, raw word), the same words with their place in the text, in characters.
         normal: Raw word -> term, "" to drop it.

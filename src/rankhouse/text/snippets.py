@@ -9,9 +9,9 @@ from typing import NamedTuple
 from rankhouse.text.analyze import Analyzer, Located
 
 _BOUND = re.compile(r"(?<=[.!?])\s+|\n\s*")
-"""Where a sentence or a line ends."""
+"""End of a sentence or a line."""
 _SPACES = ("  ", *"\t\n\v\f\r\x1c\x1d\x1e\x1f")
-"""What white space there is in ASCII besides a single space."""
+"""White space in ASCII besides a single space."""
 _NEAR = 160
 """Characters within which it is looked for."""
 
@@ -34,7 +34,7 @@ def snippet(text: str, weights: Mapping[str, float], analyzer: Analyzer, width: 
     Args:
         text: The document's text.
         weights: Query terms with their weights, for example idf.
-        analyzer: What turns words into terms.
+        analyzer: The analyzer of words into terms.
         width: About how many characters to show.
     """
     text = _squeezed(text)
@@ -66,7 +66,7 @@ def windows(
     Args:
         text: The document's text; places are counted in it as it is.
         weights: Query terms with their weights.
-        analyzer: What turns words into terms.
+        analyzer: The analyzer of words into terms.
         width: About how many characters a window has.
         most: How many windows.
     """
@@ -95,7 +95,7 @@ def bounds(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _squeezed(text: str) -> str:
-    """Return a text with single spaces for all white space; most have no other, which is quickly told."""
+    """Return a text with single spaces for all white space; most have no other, which is quick to check."""
     is_plain = not any(map(text.__contains__, _SPACES)) and (text.isascii() or text.isprintable())
     return text if is_plain and text == text.strip() else " ".join(text.split())
 

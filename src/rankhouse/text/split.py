@@ -29,7 +29,7 @@ from rankhouse.text.words import SentenceFinder, Span, blingfire_sentences, plac
 _word = re.compile(r"\S+")  # what str.split() takes for a word
 
 Split = Callable[[Document], Sequence[Passage]]
-"""What cuts a document into passages: a :class:`Splitter`, or a function of your own."""
+"""Function that cuts a document into passages: a :class:`Splitter`, or one of your own."""
 
 
 @runtime_checkable
@@ -95,7 +95,7 @@ class Sentences:
         stride: Sentences from one window to the next, at most ``size``.
         max_chars: Read only so many characters of the text (the authors: 10,000); None reads all.
         title: Put "title. " before each window, as for MS MARCO documents; else a title counts as dropped.
-        find: What finds the sentences.
+        find: The finder of sentences.
 
     Raises:
         WrongUse: Numbers below 1, or a stride that skips sentences.
@@ -156,7 +156,7 @@ class Words:
 
     Args:
         limit: Words after which a passage ends with its sentence.
-        find: What finds the sentences.
+        find: The finder of sentences.
 
     Raises:
         WrongUse: A limit below 1.
@@ -339,7 +339,7 @@ class SplitCache:
     """A splitter that keeps what it cut last; what comes out is what the splitter itself would give.
 
     Args:
-        split: What cuts: one of ``text.split``, or a function of your own.
+        split: The splitter: one of ``text.split``, or a function of your own.
     """
 
     def __init__(self, split: Callable[[Document], Sequence[Passage]], size: int = CACHED_CHARACTERS) -> None:

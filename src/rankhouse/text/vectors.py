@@ -30,7 +30,7 @@ MOST_NUMBERS = 65_536
 """The widest word vector that is read."""
 
 Missing = Callable[[np.random.Generator, tuple[int, int], FloatArray], FloatArray]
-"""How rows without a vector start: (generator, shape (v, d), the known rows (f, d)) -> (v, d)."""
+"""Start of rows without a vector: (generator, shape (v, d), the known rows (f, d)) -> (v, d)."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ _VERSION = 1
 
 
 class _VocabularyFile(msgspec.Struct):
-    """What the JSON file holds; the lists run beside each other, a word a row."""
+    """Contents of the JSON file; the lists run beside each other, a word a row."""
 
     rankhouse_vocabulary: int
     min_count: int
@@ -82,7 +82,7 @@ class Vocabulary:
         return tally.vocabulary(min_count)
 
     def __len__(self) -> int:
-        """How many numbers there are, padding and unknown included."""
+        """Number of ids, padding and unknown included."""
         return len(self.entries) + _FIRST
 
     def __contains__(self, word: str) -> bool:

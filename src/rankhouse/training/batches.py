@@ -68,7 +68,7 @@ class BatchSource(ABC):
         without_negatives: Relevant pairs left out because their query has no negative.
         false_negatives: Negatives left out because a teacher likes them too much.
         negatives: How many there were before.
-        rule: Which passages may stand as not relevant.
+        rule: Rule of the passages that may stand as not relevant.
 
     Raises:
         WrongUse: Settings with which batches of this kind cannot be made.
@@ -184,7 +184,7 @@ class Batches(BatchSource):
 
     @cached_property
     def per_epoch(self) -> int:
-        """How many batches an epoch has (for positives: the first one has)."""
+        """Number of batches of an epoch (for positives: of the first one)."""
         return sum(1 for _ in self.epoch(0))
 
     def epoch(self, number: int) -> Iterator[Groups]:

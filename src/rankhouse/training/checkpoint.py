@@ -179,7 +179,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class Checkpoint(msgspec.Struct, Generic[S], omit_defaults=True):
-    """Where a training stands, and what of its optimiser's and its random states is no tensor."""
+    """State of a training, and of its optimiser's and its random states all that is no tensor."""
 
     standing: S
     optimiser: dict[str, Any]

@@ -77,7 +77,7 @@ def check_batches(batches: AnyBatches, remarks: Remarks) -> None:
     if batches.without_negatives:
         remarks.say(
             "no negatives",
-            f"{batches.without_negatives:,} relevant pairs are left out because nothing stands against them: "
+            f"{batches.without_negatives:,} relevant pairs are left out since they have no contrast: "
             'their queries have no negative; give a deeper run, or negatives="random"',
         )
 

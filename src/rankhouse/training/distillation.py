@@ -41,7 +41,7 @@ class SoftLoss:
     Attributes:
         compare: (student (g, s), teacher (g, s)) -> ().
         least: Pairs of a query it needs side by side: 1 for pointwise losses.
-        factor: What the teacher's scores are multiplied by; 0: see :mod:`rankhouse.training.distillation`.
+        factor: Factor of the teacher's scores; 0: see :mod:`rankhouse.training.distillation`.
     """
 
     compare: Callable[[Tensor, Tensor], Tensor]

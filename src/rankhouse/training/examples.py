@@ -30,7 +30,7 @@ IntArray = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 RELEVANT, NOT_RELEVANT, UNJUDGED = 1, 0, -1
-"""What an example's label can be."""
+"""Labels of an example."""
 NOT_IN_RUN = -1
 """The rank of an example that no run brought."""
 
@@ -99,7 +99,7 @@ class Examples:
         document: (m,) for every item a number of its document.
         score: (n,) float32, what a teacher gave each pair, NaN where it was not asked; None where none was.
         scale: The scale of the scores.
-        teacher: Who scores, during the training, the pairs that have no score yet.
+        teacher: The teacher that scores, during the training, the pairs without a score.
         two_scales: Where the scores turned out to be on two scales; "": they are on one.
     """
 
@@ -265,7 +265,7 @@ def from_judgements(
     Args:
         queries: Those to learn from; judgements of others are left out.
         documents: The texts by id; judged documents that it lacks are left out, and counted in a warning.
-        run: What a first stage found, for negatives.
+        run: A first stage's run, for negatives.
         depth: How many documents a query of the run are looked at.
         unjudged: Whether the run alone will do, for a teacher to score.
 

@@ -32,7 +32,7 @@ from rankhouse.training.validation import Validation
 
 
 class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out; also in ``outcome.json``."""
+    """Result of a training; also in ``outcome.json``."""
 
     family: str
     steps: int  # steps taken
@@ -53,7 +53,7 @@ class TrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingState(msgspec.Struct):
-    """Where a training stands, besides its tensors."""
+    """State of a training, besides its tensors."""
 
     training: str  # name of all that the training started from
     step: int = 0
@@ -93,7 +93,7 @@ CURVE, VALIDATION_RUN, REPORT = "curve.svg", "validation.run", "report.html"
 NUMBERS, COMMAND = "validation.json", "command.txt"
 """Read for model cards."""
 PAGES = (CURVE, VALIDATION_RUN, REPORT, NUMBERS, COMMAND)
-"""What the command makes of it for people, when it is done."""
+"""Files that the command writes for people, when the training is done."""
 MARKS = (CHECKPOINT, RANKER, LOG, SETTINGS, OUTCOME, UNTAUGHT, ENCODER)
 """Each of them shows that a folder is a training's."""
 

@@ -28,7 +28,7 @@ Entry = dict[str, Any]
 
 
 class _Line(msgspec.Struct):
-    """What is read of a line again; null stands for NaN."""
+    """Fields of a line that are read again; null stands for NaN."""
 
     step: int
     loss: float | None = None

@@ -85,7 +85,7 @@ def parameter_groups(
         rate: For all that ``rates`` does not name.
         rates: Beginning of a parameter's name, whole parts of it ("encoder" or "encoder.layers.0"), to its
             rate; the longest that fits counts. Rate 0 freezes.
-        layer_decay: What a rate is multiplied by from each layer to the one below it (Howard, Ruder 2018);
+        layer_decay: Factor of a rate from each layer to the one below it (Howard, Ruder 2018);
             the top layer's is multiplied once already, the embeddings' once more than the lowest layer's.
 
     Raises:
@@ -174,7 +174,7 @@ def _fusible(groups: Groups) -> bool:
 
 
 class Moment(NamedTuple):
-    """Where training stands when a step is about to be taken.
+    """State of a training just before a step.
 
     Attributes:
         step: Steps taken so far.

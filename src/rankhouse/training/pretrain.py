@@ -50,7 +50,7 @@ _KEPT = (LOG, SETTINGS, *CHECKPOINT_FILES)
 
 
 class PretrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out; also in ``outcome.json``.
+    """Result of a pre-training; also in ``outcome.json``.
 
     Attributes:
         collection_tokens: Tokens of the collection, the held-out ones too.
@@ -73,7 +73,7 @@ class PretrainingOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PretrainingState(msgspec.Struct):
-    """Where a pre-training stands, besides its tensors."""
+    """State of a pre-training, besides its tensors."""
 
     name: str
     step: int = 0
@@ -123,7 +123,7 @@ _HELD_OUT, _TRAINING = 0, 1  # what a corruption is drawn for
 
 
 class PretrainingSettings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to pre-train.
+    """Settings of a pre-training.
 
     Attributes:
         steps: Optimiser steps; 0: the first weights are written as they are, to compare with.
@@ -159,7 +159,7 @@ class PretrainingSettings(StepSettings, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def corruption(self) -> pretraining_data.Corruption:
-        """What is cut out of a row."""
+        """Spans to cut out of a row."""
         return pretraining_data.Corruption(self.length, self.density, self.span)
 
 

@@ -1,4 +1,4 @@
-"""What a T5 is pre-trained on: a collection as one long row of tokens, and spans cut out of its rows.
+"""Data of T5's pre-training: a collection as one long row of tokens, and spans cut out of its rows.
 
 Documents lie end to end, each closed by the end token, and rows are cut out of that whatever documents they
 touch; only the rows of a batch are in memory. Of each row pieces are cut out, and the model says what they
@@ -36,7 +36,7 @@ _LONGEST = 65_536
 
 
 class SpanBatch(NamedTuple):
-    """What a model reads (n, i) and what it is to say (n, o), both with the end token last."""
+    """Inputs (n, i) and targets (n, o) of a batch, both with the end token last."""
 
     inputs: IntArray
     targets: IntArray
@@ -51,7 +51,7 @@ class Specials(NamedTuple):
 
 @dataclass(frozen=True)
 class Corruption:
-    """How much is cut out of a row.
+    """Share and length of the spans cut out of a row.
 
     Raises:
         WrongUse: Numbers with which nothing would be cut, or nothing kept.
@@ -205,7 +205,7 @@ class Stream:
 
     @property
     def held_out_rows(self) -> int:
-        """How many rows are kept for measuring."""
+        """Number of rows kept for measuring."""
         return min(64, max(1, len(self.ids) // self.tokens // 50))
 
     @property

@@ -76,8 +76,8 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         try:
             return msgspec.convert(known | changes, type(self))
         except msgspec.ValidationError as error:
-            said = ", ".join(f"{name}={value!r}" for name, value in changes.items())
-            raise WrongUse(f"{said}: {error}") from error
+            text = ", ".join(f"{name}={value!r}" for name, value in changes.items())
+            raise WrongUse(f"{text}: {error}") from error
 
     def to_dict(self) -> dict[str, object]:
         """Return setting -> value, in the order of the file, which names trainings."""
@@ -122,7 +122,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to train a ranker. Start from :func:`defaults`; change with :meth:`but`.
+    """Settings of a training. Start from :func:`defaults`; change with :meth:`but`.
 
     Attributes:
         epochs: Times that every relevant pair is seen.
@@ -131,23 +131,23 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         by_query: Points only: a batch is all pairs of one query, in chunks of this many; 0: pairs are mixed.
         accumulate: Parts a batch is computed in, so that large ones fit into memory. Positives are each
             other's contrast only within a part.
-        negatives: Where not relevant passages come from, in notation: given, run(start=0, stop=100), any,
+        negatives: Source of not relevant passages, in notation: given, run(start=0, stop=100), any,
             random.
         count: Negatives drawn for a relevant pair. 0: points take every labelled pair once an epoch,
             positives have no hard negatives.
         transitive: Positives only: relevant pairs say that both are the same thing (a product), so whatever
             they join is one thing, and never another's negative.
         rates: Beginnings of parameter names with rates of their own; 0 freezes.
-        layer_decay: What a rate is multiplied by from each layer to the one below it, 0 to 1: low layers keep
+        layer_decay: Factor of a rate from each layer to the one below it, 0 to 1: low layers keep
             more of what the checkpoint knows. 1: all layers learn at one rate.
-        temperature: What similarities are divided by in a bi-encoder's loss; 0: the model's own.
+        temperature: Divisor of similarities in a bi-encoder's loss; 0: the model's own.
         precision: "fp32", or "bf16" for the computing (weights stay in fp32).
         dropout: Share of numbers dropped, everywhere that the model drops any, from 0 to below 1; None: the
             model's own shares.
         tower: Which encoder of a bi-encoder learns: "both", or "query" for a copy that encodes queries; the
             vectors of documents stay what they are.
         seed: Of batches, dropout and whatever else is drawn.
-        measure: What validation maximises, in ir_measures' notation.
+        measure: The measure that validation maximises, in ir_measures' notation.
         validate_every: Steps between validations; there is one before the first step and after every epoch as
             well. 0: only those. "auto": ten spread over the training, fewer (never below four) where they
             would take over three times as long as learning; with ``patience`` every 2,000 steps at least,
@@ -157,7 +157,7 @@ class Settings(StepSettings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         checkpoint_seconds: After a validation or an epoch there is a checkpoint if this much time has passed
             since the last one (or twenty times what writing it took, if that is more); 0: always.
         checkpoint_every: Steps between checkpoints besides those; 0: only those.
-        overlap: What to do when a training query is a validation query too.
+        overlap: Treatment of training queries that are validation queries too.
         loss: Notation of a loss on a teacher's scores: margin-mse, listwise-kl(factor=15), pointwise. "": the
             family's own, on labels.
         crossed: With a teacher: every query of a batch stands beside every passage. ``batch`` queries bring

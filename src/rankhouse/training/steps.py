@@ -48,7 +48,7 @@ class BatchPart(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What a step gave: mean loss, norm of all gradients before clipping, and trouble, if any."""
+    """Result of a step: mean loss, norm of all gradients before clipping, and trouble, if any."""
 
     loss: float
     norm: float
@@ -127,7 +127,7 @@ class Stepper:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is, in the words of its weights: "cpu" is not "cpu:0", and moving would copy."""
+        """Device of the model, in the words of its weights: "cpu" is not "cpu:0", and moving would copy."""
         device: torch.device = self._learning[0].device
         return device
 

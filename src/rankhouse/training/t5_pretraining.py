@@ -30,7 +30,7 @@ from rankhouse.training.pretraining_data import Specials
 Style = Literal["1.0", "1.1"]
 
 CHECKPOINT_FILES = ("model.safetensors", "tokenizer.json", "config.json")
-"""What :func:`write_checkpoint` writes, in that order."""
+"""Files that :func:`write_checkpoint` writes, in that order."""
 
 
 class T5Shape(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,7 +86,7 @@ class SoftBatches(BatchSource):
 
     @cached_property
     def per_epoch(self) -> int:
-        """How many batches an epoch has."""
+        """Number of batches of an epoch."""
         _, pairs = np.unique(self.examples.query[self._rows], return_counts=True)
         return -(-int((-(-pairs // self.size)).sum()) // self._lists_a_batch)
 

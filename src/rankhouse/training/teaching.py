@@ -75,7 +75,7 @@ def _validation_run(out: Path, validation: Validation) -> Run:
 
 
 def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> None:
-    """Write the page: the first stage, what was untaught, what was kept, both joined if that can be told."""
+    """Write the page: the first stage, what was untaught, what was kept, both joined if scores are known."""
     runs = {"first stage": validation.run}
     for name, file in (("untaught", out / folder.UNTAUGHT), ("encoder alone", out / folder.ENCODER)):
         if file.exists():
@@ -95,7 +95,7 @@ def _compare(out: Path, validation: Validation, trained: Run, measure: str) -> N
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What to learn from, and what to choose the best by."""
+    """Data to learn from, and data to choose the best model by."""
 
     queries: Sequence[Query] | None = None  # texts to learn from
     qrels: Qrels | None = None  # their judgements
@@ -110,7 +110,7 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How to train and how the ranker is meant to be used.
+    """Options of a training and of the ranker's intended use.
 
     Raises:
         WrongUse: An unknown splitter or pool, or an argument that it does not take.
@@ -126,7 +126,7 @@ class TrainOptions:
 
     @cached_property
     def plan(self) -> Plan:
-        """How validation re-ranks."""
+        """Plan of validation's reranking."""
         split = notation.make(self.split, SPLITTERS, "splitter")
         return Plan(split, notation.make(self.pool, POOLS, "pool"), self.depth)
 

@@ -1,4 +1,4 @@
-"""What validation settles after a training: how deep to re-rank, which runs to join, and by which weights.
+"""Settings tuned on validation after a training: depth of reranking, runs to join, and their weights.
 
 Source of depths and ensembles: Hofstätter, Zlabinger, Hanbury, "TU Wien @ TREC Deep Learning '19", section 4
 (the depth is tuned on validation; run p3 is an ensemble). Unlike their code, nothing below the depth is lost.
@@ -75,7 +75,7 @@ def tune_depth(
 
     Args:
         reranked: The first stage re-ranked at the largest depth or deeper.
-        depths: What to try; 0 is the first stage itself.
+        depths: Depths to try; 0 is the first stage itself.
 
     Raises:
         WrongUse: No depths.
@@ -92,7 +92,7 @@ def tune_depth(
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Which runs were joined, and what that was worth.
+    """Ensemble of runs, and the gain of joining them.
 
     Attributes:
         names: The runs kept, in the order they were taken.
@@ -180,7 +180,7 @@ def _mean(runs: list[Run], query_id: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What to settle on: the measure is made large; with ``refine`` steps of weights a tenth as large follow.
+    """Settings of a tuning, which maximises the measure; ``refine`` adds steps of weights a tenth as large.
 
     Where no depths are named, the usual ones are tried.
     """
@@ -197,7 +197,7 @@ class Combination(NamedTuple):
 
     Attributes:
         join: Makes one run of runs, given in the order of those it was settled on.
-        facts: What was settled, for machines.
+        facts: The settings chosen, for machines.
         sentence: The same for people; "" where nothing was.
     """
 

@@ -33,7 +33,7 @@ from rankhouse.training.settings import Settings
 
 @dataclass(frozen=True)
 class Validation:
-    """What to validate on.
+    """Data of a validation.
 
     Attributes:
         run: The first stage.
@@ -65,7 +65,7 @@ class Validation:
 
 
 class ValidationData(NamedTuple):
-    """What to validate on, but for how; ``documents`` None: those of the training."""
+    """Data of a validation without its settings; ``documents`` None: those of the training."""
 
     queries: Sequence[Query]
     qrels: Qrels
@@ -79,7 +79,7 @@ def validation_sets(collections: Sequence[str], folder: Path, depth: int) -> Val
 
     Args:
         collections: Folders in BEIR's layout and ``ir_datasets:NAME``, or NAME=PATH.
-        folder: Where their indexes are made; it has to outlast the validation.
+        folder: Folder of their indexes; it has to outlast the validation.
 
     Raises:
         WrongUse: Two have one name, or one has a colon in it.
@@ -155,7 +155,7 @@ class Validator:
     the run lacks count as 0. Of several sets it is the mean of each set's.
 
     Attributes:
-        first_stage: What the run is worth as it is.
+        first_stage: Value of the run as it is.
         remark: Which judged queries are left out or count as 0, or that ids do not match; "" for nothing.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: each calls the service through one unmodified client, in its venv.
+"""Helpers of the scripts of this folder: each calls the service through one unmodified client, in its venv.
 
 A script reads what it needs as JSON from standard input, runs its functions one after the other, and prints
 what each gave, or what it raised, as JSON. Tests compare that with scores computed offline.

@@ -1,4 +1,4 @@
-"""What is accepted as a body, and how what is not is named."""
+"""Bodies that the service accepts, and errors that name the others."""
 
 import json
 from typing import Annotated, Any

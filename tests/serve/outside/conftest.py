@@ -26,7 +26,7 @@ KEY = "a-key-that-nobody-guesses"
 
 
 class Reply(NamedTuple):
-    """What came back."""
+    """A response."""
 
     status: int
     headers: dict

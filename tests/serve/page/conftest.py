@@ -165,7 +165,7 @@ def options_for(folder):
 
 @pytest.fixture
 def options(options_for, tmp_path):
-    """What a service of the index is told."""
+    """Settings of a service of the index."""
     return options_for(tmp_path)
 
 

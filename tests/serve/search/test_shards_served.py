@@ -77,7 +77,7 @@ def test_why_is_told_as_of_the_whole(service, parted, system):
 
 def test_what_needs_one_index_says_so(parted):
     doc_id = search(parted.catalogue, SearchBody(query=ASKED, system="dense")).hits[0].doc_id
-    with pytest.raises(WrongUse, match="explain it with the part that has the document"):
+    with pytest.raises(WrongUse, match="explain it with the shard that has the document"):
         explain(parted.catalogue, ExplainBody(query=ASKED, document=doc_id, system="dense"))
     with pytest.raises(UnknownName, match='no document "nowhere" in harbour, which has 62'):
         read_document(parted.catalogue, "", "nowhere")

@@ -25,7 +25,7 @@ def command(
     *,
     runs: Annotated[tuple[Path, ...], Option("A run of any system; repeat for more.", flag="--run")],
     queries: Annotated[str, Option("The texts of the runs' queries.", "source")],
-    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
+    field: Annotated[str, Option("The text field of the queries, if they have several.")] = "",
     index: Annotated[Path, Option("The index that holds the documents.")],
     vectors: Annotated[
         str,

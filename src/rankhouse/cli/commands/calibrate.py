@@ -57,12 +57,12 @@ def command(
         calibration.write_figure(result, chart)
     console.warn_of_truncation(neural, job.ranker)
     _warn_of_few(result)
-    told = (
+    text = (
         f"fitted on {result.pairs:,} pairs of {result.queries:,} queries, {result.relevant:,} relevant; "
         f"use it with  --ranker {out}"
     )
     return CommandResult(
-        calibration.calibration_record(result) | {"out": str(out)}, told, [calibration.goodness_table(result)]
+        calibration.calibration_record(result) | {"out": str(out)}, text, [calibration.goodness_table(result)]
     )
 
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 def command(
     *,
     runs: Annotated[tuple[Path, ...], Option(positional=True)],
-    kind: Annotated[Literal["run", "queries", "qrels"], Option("What RUNS are.")] = "run",
+    kind: Annotated[Literal["run", "queries", "qrels"], Option("Kind of the files.")] = "run",
     tag: Annotated[str, Option("Name of a run, in its last column.")] = "rankhouse",
     out: Annotated[Path, Option("The file to write, of the same kind.", "output")],
 ) -> CommandResult:
@@ -85,7 +85,7 @@ def fuse_command(
     qrels: Annotated[
         Path | None, Option("Tune weights, choice or depth on these judgements.", flag="--tune")
     ] = None,
-    measure: Annotated[str, Option("What --tune maximizes.")] = "AP",
+    measure: Annotated[str, Option("The measure that --tune maximizes.")] = "AP",
     apply: Annotated[
         tuple[Path, ...],
         Option(
@@ -137,10 +137,10 @@ def fuse_command(
     fused = joined.join([read_run(path) for path in apply] if apply else read)
     write_run(fused if k is None else fused.top(k), out, tag)
     settled = f"{joined.sentence} (on {qrels})\n" if joined.sentence else ""
-    told = (
+    message = (
         f"{settled}{counted(len(fused), 'query', 'queries')}, {counted(fused.rows, 'row')} written to {out}"
     )
-    return CommandResult({"run": str(out)} | joined.facts, told)
+    return CommandResult({"run": str(out)} | joined.facts, message)
 
 
 def _refuse_idle(name: str, *, tunes: bool) -> None:

@@ -40,7 +40,7 @@ _FOR_DEVELOPERS = frozenset({"dev", "docs", "bench", "release", "all"})
 
 @dataclass
 class Finding:
-    """What the doctor says of one thing."""
+    """A finding of the doctor about one file or folder."""
 
     name: str  # its path, or the notation of a ranker
     kind: str  # what it was taken for

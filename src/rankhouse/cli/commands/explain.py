@@ -56,7 +56,7 @@ class ExplainChoices(ComputeOptions):
         None
     )
     queries: Annotated[str | None, Option("A file of queries, of which --query names one.", "source")] = None
-    field: Annotated[str, Option("Which text of the queries, if they have several.")] = ""
+    field: Annotated[str, Option("The text field of the queries, if they have several.")] = ""
     system: SystemText = None
     models: Annotated[
         tuple[str, ...],
@@ -69,7 +69,7 @@ class ExplainChoices(ComputeOptions):
     fusion: Annotated[
         str,
         Option(
-            "How several --model, and with them the --ranker, are joined: rrf, linear ...",
+            "The fusion of several --model, and with them the --ranker: rrf, linear ...",
             default="z-scores of models; a ranker alone",
         ),
     ] = ""
@@ -91,7 +91,7 @@ class ExplainChoices(ComputeOptions):
     ] = ""
     pool: Annotated[str, Option('first, max, sum, "top(3)" ...', default="max; as kept")] = ""
     method: Annotated[str, Option("removal, shapley, gradients.", default="what suits the ranker")] = ""
-    unit: Annotated[str, Option("What is left out at a time: sentence or word.")] = ""
+    unit: Annotated[str, Option("The unit to leave out: sentence or word.")] = ""
     passes: Annotated[int, Option("Most pairs scored per document.", least=1)] = 1024
     out: Annotated[Path | None, Option("Write a page (.html) or Markdown (.md).", "output")] = None
 
@@ -201,7 +201,7 @@ def figure_command(
         tuple[str, ...], Option("A ranker; for vectors, repeat for more.", "source", flag="--ranker")
     ],
     queries: Annotated[str, Option("A file with the query's text.", "source")],
-    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
+    field: Annotated[str, Option("The text field of the queries, if they have several.")] = "",
     query: Annotated[str, Option("The id of one query.")],
     index: Annotated[Path, Option("The index that holds the documents.")],
     docs: Annotated[

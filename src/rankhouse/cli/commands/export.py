@@ -41,7 +41,7 @@ def command(
     license_id: Annotated[
         str, Option("By the hub's list: apache-2.0 ...; without it the card says TODO.", flag="--license")
     ] = "",
-    data: Annotated[str, Option("What it learned from, and under which terms, for the card.")] = "",
+    data: Annotated[str, Option("Its training data and their terms, for the card.")] = "",
     base_model: Annotated[
         str, Option("What it began with, OWNER/NAME.", default="as the training's command says")
     ] = "",
@@ -85,8 +85,8 @@ def command(
     with console.progress("exporting", None, "words") as show:
         written = write_impacts(held, encoder, out, scale=scale, progress=show)
     facts = {"out": str(out), "documents": len(held), "entries": written, "scale": scale}
-    told = f"impacts of {counted(len(held), 'document')}, times {scale:g}, written to {out}"
-    return CommandResult(facts, told)
+    message = f"impacts of {counted(len(held), 'document')}, times {scale:g}, written to {out}"
+    return CommandResult(facts, message)
 
 
 def _ranker_exported(

@@ -31,7 +31,7 @@ def command(
     *,
     queries: Annotated[str, Option("The queries to deal.", "source")],
     qrels: Annotated[Path | None, Option("Deal only queries that have judgements here.")] = None,
-    folds: Annotated[int, Option("How many.", least=2)] = 5,
+    folds: Annotated[int, Option("Number of folds.", least=2)] = 5,
     seed: Annotated[int, Option("Another seed gives other folds.", least=0, most=2**32 - 1)] = 0,
     given: Annotated[Path | None, Option("Check and take the folds of this file instead of dealing.")] = None,
     out: Annotated[Path, Option("The fold file to write (JSON).", "output")],
@@ -49,8 +49,8 @@ def command(
     result = deal(ids, folds, seed) if given is None else _checked(given, ids)
     write_folds(result, out)
     sizes = [len(fold) for fold in result.folds]
-    told = f"{sum(sizes):,} queries in {len(sizes)} folds of {', '.join(map(str, sizes))}: {out}"
-    return CommandResult({"folds": str(out), "sizes": sizes, "seed": result.seed}, told)
+    message = f"{sum(sizes):,} queries in {len(sizes)} folds of {', '.join(map(str, sizes))}: {out}"
+    return CommandResult({"folds": str(out), "sizes": sizes, "seed": result.seed}, message)
 
 
 def _checked(path: Path, ids: list[str]) -> Folds:
@@ -93,7 +93,7 @@ def group_split_command(
     queries: Annotated[str, Option("Entries to find matches for.", "source")],
     qrels: Annotated[Path, Option("The known matches.")],
     shares: Annotated[str, Option("Part=share of the queries, with commas.")] = SHARES,
-    field: Annotated[str, Option("Which text of an entry: title or all.")] = "title",
+    field: Annotated[str, Option("The text of an entry: title or all.")] = "title",
     width: Annotated[str, Option("Characters' width: as-is, full or half.")] = "as-is",
     matched: Annotated[
         bool, Option("Leave out queries without a match (by default they are dealt as well).")
@@ -170,7 +170,7 @@ def _divide(
 
 
 class ProductRow(NamedTuple):
-    """What a part holds."""
+    """Contents of a part."""
 
     part: str
     queries: int

@@ -118,9 +118,9 @@ def _imported(job: IndexJob, ciff: Path, out: Path, *, overwrite: bool) -> Comma
     with console.progress("reading", size, "bytes") as show:
         report = build_from_ciff(ciff, out, options, show)
     seconds = time.perf_counter() - started
-    told = f"{counted(report.documents, 'document')}, {counted(report.tokens, 'term')} of {ciff} in {out}"
+    text = f"{counted(report.documents, 'document')}, {counted(report.tokens, 'term')} of {ciff} in {out}"
     warnings = index_warnings(report)
-    return CommandResult(index_facts(report, [], out, seconds), f"{told}; it has no texts", warnings=warnings)
+    return CommandResult(index_facts(report, [], out, seconds), f"{text}; it has no texts", warnings=warnings)
 
 
 def _deleted(ids: Path, out: Path) -> CommandResult:
@@ -135,8 +135,8 @@ def _upgraded(out: Path) -> CommandResult:
     """Rewrite an index of an earlier version."""
     with console.progress("rewriting", None, "documents") as show:
         documents = upgrade_index(out, show)
-    told = f"{counted(documents, 'document')} rewritten" if documents else "is of this version already"
-    return CommandResult({"index": str(out), "rewritten": documents}, f"{out}: {told}")
+    message = f"{counted(documents, 'document')} rewritten" if documents else "is of this version already"
+    return CommandResult({"index": str(out), "rewritten": documents}, f"{out}: {message}")
 
 
 def _refuse_another_analysis(out: Path, job: IndexJob) -> None:
@@ -208,8 +208,8 @@ def encode_command(
         with console.progress("building", len(worker.vectors)) as show:
             faiss.build(worker.vectors, vectors, progress=show)
     seconds = time.perf_counter() - started
-    facts, told = done.facts | {"seconds": round(seconds, 3)}, f"{done.shown}, {seconds:.1f} s"
-    return done._replace(facts=facts, shown=told)
+    facts, message = done.facts | {"seconds": round(seconds, 3)}, f"{done.shown}, {seconds:.1f} s"
+    return done._replace(facts=facts, shown=message)
 
 
 def _refuse_idle(job: EncodeJob, vectors: str, worker: EncodeWorker) -> None:
@@ -235,5 +235,5 @@ def _shard_folder(out: Path | None, vectors: str) -> Path:
             "same command without --shard; it finds everything encoded and builds the structure"
         )
     if out is None:
-        raise WrongUse("--shard writes a folder: say where it goes, like  --out parts/1")
+        raise WrongUse("--shard writes a folder: say where it goes, like  --out shards/1")
     return out

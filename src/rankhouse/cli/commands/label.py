@@ -60,8 +60,8 @@ def _label(job: LabelJob, out: Path, page: Path | None) -> CommandResult:
         if not teachers.neural:
             unused("the rule asks no teacher", "cache", "precision", "device", "threads")
     before = f", {done.resumed:,} of the pairs answered before a kill" if done.resumed else ""
-    told = f"{result.shown} in {result.facts['seconds']:.1f} s{before}"
-    return result._replace(shown=told)
+    message = f"{result.shown} in {result.facts['seconds']:.1f} s{before}"
+    return result._replace(shown=message)
 
 
 def _refuse_idle(job: LabelJob, *, shows_pairs: bool) -> None:

@@ -55,7 +55,7 @@ def _stats_row(name: str, one: thresholds.PairsSummary) -> tuple[str, ...]:
 def noise_command(
     *,
     qrels: Annotated[Path, Option("Judgements, assumed to be right.")],
-    run: Annotated[Path, Option("Where the wrong documents come from.")],
+    run: Annotated[Path, Option("The source of the wrong documents.")],
     share: Annotated[float, Option("Of the relevant judgements, 0 to 1.")],
     depth: Annotated[int, Option("Documents of the run to choose from, per query.", least=1)] = 50,
     seed: Annotated[int, Option("Of the draw.", least=0, most=2**32 - 1)] = 0,
@@ -74,8 +74,8 @@ def noise_command(
             "that is not relevant; give a deeper run"
         )
     counts = {"relevant": noisy.relevant, "wrong": noisy.wrong, "missing": noisy.missing}
-    told = f"{noisy.wrong:,} of {noisy.relevant:,} relevant judgements are wrong now: {out}"
-    return CommandResult({"out": str(out)} | counts, told)
+    message = f"{noisy.wrong:,} of {noisy.relevant:,} relevant judgements are wrong now: {out}"
+    return CommandResult({"out": str(out)} | counts, message)
 
 
 @verb(
@@ -105,12 +105,12 @@ def threshold_command(
     write_json(out, record)
     columns = ("threshold", "accepted", "right", "of all right", "precision", "F1")
     rows = tuple(_threshold_row(one, chosen=one is chosen) for one in (chosen, *others))
-    told = (
+    message = (
         f"threshold {chosen.threshold:.4g}, chosen by {choose}, keeps {chosen.right:,} of {chosen.of:,} "
         f'right pairs ({chosen.recall:.0%}); use it with  taught("DIR", threshold="{out}")'
     )
     facts = {"out": str(out)} | record | {"also": [_record(one) for one in others]}
-    return CommandResult(facts, told, [Table(columns, rows)])
+    return CommandResult(facts, message, [Table(columns, rows)])
 
 
 def _record(one: thresholds.Threshold) -> dict[str, object]:

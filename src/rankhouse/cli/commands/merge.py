@@ -13,15 +13,15 @@ from rankhouse.jobs.shards import read_shards
 from rankhouse.page.tables import CommandResult
 
 
-@verb("merge", "rankhouse merge parts/* --out new.run")
+@verb("merge", "rankhouse merge shards/* --out new.run")
 def command(
     *,
-    parts: Annotated[tuple[Path, ...], Option(positional=True)],
-    out: Annotated[Path, Option("What the command writes without --shard; for encode, the index.", "place")],
+    parts: Annotated[tuple[Path, ...], Option(positional=True, metavar="SHARD...")],
+    out: Annotated[Path, Option("The command's output without --shard; for encode, the index.", "place")],
     overwrite: Annotated[bool, Option("Replace an index, or vectors, that are there.")] = False,
     report: Annotated[Path | None, Option("Of labels: write the page here (.html).", "output")] = None,
 ) -> CommandResult:
-    """Join PARTS, the shards that index, encode, rerank or label made with --shard, in any order.
+    """Join the shards that index, encode, rerank or label made with --shard, in any order.
 
     A shard is a folder; a folder that holds shards stands for all of them. The result is byte for byte what
     the command writes without --shard. A shard that is missing, given twice, damaged or of another job is

@@ -152,7 +152,7 @@ def show(result: report.Result, files: list[Path]) -> None:
     for reason in result.plan.absent:
         console.say(f"absent: {reason}")
     if passed_over:
-        console.say(f"data absent, so these steps were skipped: {', '.join(passed_over)}")
+        console.say(f"rankhouse skipped these steps, whose data are absent: {', '.join(passed_over)}")
     console.results.print(result.verdict, markup=False)
     reused = sum(state.state == "kept" for state in result.states)
     console.say(

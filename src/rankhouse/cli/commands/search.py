@@ -84,16 +84,16 @@ def command(
 def opened(job: SearchJob) -> Iterator[AnyIndex]:
     """Yield an index, or several as one: opened here, or held by a cluster as long as the block runs.
 
-    Raises ShardFailed where a part does not answer, BadData where a folder of shards lacks one,
+    Raises ShardFailed where a shard does not answer, BadData where a folder of shards lacks one,
     RankhouseError where an index cannot be opened, or nobody answers at the address.
     """
     paths: Sequence[Path] = job.index
-    if not all((path / FILE).is_file() for path in paths):  # else they are indexes, not parts of one
+    if not all((path / FILE).is_file() for path in paths):  # else they are indexes, not shards of one
         if not job.partial:
             refuse_incomplete(paths)
         paths = with_documents(paths)
     if not job.cluster:
-        idle("only a --cluster has parts that may not answer", "partial")
+        idle("only a --cluster has shards that may not answer", "partial")
         yield open_index(paths)
         return
     from rankhouse.cluster.search import search_cluster
@@ -104,7 +104,7 @@ def opened(job: SearchJob) -> Iterator[AnyIndex]:
 
 
 def answering(index: AnyIndex, job: SearchJob, search: Callable[[AnyIndex], T]) -> tuple[T, tuple[str, ...]]:
-    """Return what a search finds, and the names of the parts that it was done without."""
+    """Return what a search finds, and the names of the shards that did not answer."""
     if not job.partial or not isinstance(index, ShardedIndex):
         return search(index), ()
     result, living = index.partial(search)

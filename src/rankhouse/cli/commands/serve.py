@@ -39,7 +39,7 @@ _SECONDS = _Seconds(0, min_open=True, max=1e6)
 
 @dataclass(frozen=True, kw_only=True)
 class Listening:
-    """Where a service listens, to whom, and how quick its default ranker must be."""
+    """Addresses of a service, who may reach it, and how quick its default ranker must be."""
 
     host: Annotated[str, Option("The address to listen on.")] = "127.0.0.1"
     port: Annotated[int, Option("The port; 0 takes a free one.", least=0, most=65_535)] = 8080
@@ -81,8 +81,8 @@ class ServeChoices(Listening, ComputeOptions):
             metavar="NAME=EXPR",
         ),
     ] = ()
-    split: Annotated[str, Option("How long documents are split.", default="each ranker's own way")] = ""
-    pool: Annotated[str, Option("How the scores of passages become one.", default="each ranker's own")] = ""
+    split: Annotated[str, Option("The split of long documents.", default="each ranker's own way")] = ""
+    pool: Annotated[str, Option("The pool of passages' scores.", default="each ranker's own")] = ""
     queries: Annotated[Path | None, Option("Questions to choose from, of the first index.")] = None
     qrels: Annotated[Path | None, Option("Existing judgements of them; only read.")] = None
     runs: Annotated[
@@ -131,8 +131,8 @@ class ServeChoices(Listening, ComputeOptions):
         str,
         Option("Hold indexes and rankers on Ray: ray, started here, or a cluster.", metavar="ray|ADDRESS"),
     ] = ""
-    replicas: Annotated[int, Option("How many of each part and each ranker the cluster holds.", least=1)] = 1
-    partial: Annotated[bool, Option("Answer without the parts that do not answer, and say so.")] = False
+    replicas: Annotated[int, Option("Replicas of each shard and each ranker in the cluster.", least=1)] = 1
+    partial: Annotated[bool, Option("Answer without the shards that do not answer, and say so.")] = False
 
 
 @verb("serve", "rankhouse serve my.index --ranker ce='crossencoder(\"DIR\")' --judgements mine.qrels")
@@ -180,7 +180,7 @@ def command(*, given: ServeChoices) -> None:
 def _refuse_idle(options: ServeOptions) -> None:
     """Refuse what would change nothing in this service."""
     if not options.cluster:
-        idle("only a --cluster has parts and rankers that may die", "replicas", "partial")
+        idle("only a --cluster has shards and rankers that may die", "replicas", "partial")
     if not options.indexes:
         idle(
             "it belongs to an index, and none is served", "systems", "queries", "qrels", "runs", "judgements"

@@ -86,7 +86,7 @@ def pull_command(
         str, Option("qdrant(URL, collection=NAME), lancedb(...), milvus(...) ...", flag="--from")
     ],
     queries: Annotated[str, Option("Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.", "source")],
-    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
+    field: Annotated[str, Option("The text field of the queries, if they have several.")] = "",
     model: Annotated[
         str,
         Option(
@@ -130,8 +130,8 @@ def pull_command(
     facts = {"run": str(out), "queries": len(run), "rows": run.rows, "documents": fetched}
     facts |= {"without_results": [query_id for query_id in run if not run[query_id].doc_ids]}
     also = f", {counted(fetched, 'document')} to {documents}" if documents else ""
-    told = f"{counted(len(run), 'query', 'queries')}, {counted(run.rows, 'row')} written to {out}{also}"
-    return CommandResult(facts | {"seconds": round(seconds, 3)}, f"{told} in {seconds:.2f} s")
+    message = f"{counted(len(run), 'query', 'queries')}, {counted(run.rows, 'row')} written to {out}{also}"
+    return CommandResult(facts | {"seconds": round(seconds, 3)}, f"{message} in {seconds:.2f} s")
 
 
 def _encoded(model: str, compute: ComputeOptions) -> Callable[..., Run]:

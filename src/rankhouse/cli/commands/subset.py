@@ -29,13 +29,13 @@ Side = Literal["train", "valid", "test", "rest"]
 
 @dataclass(frozen=True)
 class Conditions:
-    """Which queries to keep: all conditions together."""
+    """Conditions that kept queries meet, all of them together."""
 
     ids: Annotated[
         str | None, Option("Keep these queries: a file of queries, or of one id per line (.txt).")
     ] = None
     folds: Annotated[Path | None, Option("Keep one side of a fold of this file.", "input")] = None
-    fold: Annotated[int | None, Option("Which fold, from 1.", least=1)] = None
+    fold: Annotated[int | None, Option("Number of the fold, from 1.", least=1)] = None
     side: Annotated[
         Side, Option("test: the fold; valid: the next; train: the others; rest: all but the fold.")
     ] = "test"
@@ -93,7 +93,7 @@ def command(
     qrels: Annotated[Path | None, Option("or judgements, by query;")] = None,
     run: Annotated[Path | None, Option("or rankings, by query;")] = None,
     pairs: Annotated[Path | None, Option("or labelled pairs, by query.")] = None,
-    field: Annotated[str, Option("Which text of the queries, if they have several.")] = "",
+    field: Annotated[str, Option("The text field of the queries, if they have several.")] = "",
     apart_from: Annotated[
         str | None, Option("Of queries: none with the words of one of this file's, whatever its id.")
     ] = None,

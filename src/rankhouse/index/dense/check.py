@@ -1,4 +1,4 @@
-"""How much of exact search a built structure finds, measured on the stored vectors themselves."""
+"""Recall of a built structure against exact search, measured on the stored vectors themselves."""
 
 from __future__ import annotations
 

@@ -41,11 +41,11 @@ class Neighbours(NamedTuple):
 
 
 class SearchedVectors(Protocol):
-    """What is searched: :class:`Vectors`, or those of several indexes."""
+    """Vectors to be searched: :class:`Vectors`, or those of several indexes."""
 
     @property
     def state(self) -> VectorsState:
-        """How many they are, and how they were made."""
+        """Their number, and how they were made."""
         ...
 
     def require_encoder(self, encoder: Encoder) -> object:
@@ -54,11 +54,11 @@ class SearchedVectors(Protocol):
 
 
 class Searcher(Protocol):
-    """What finds the nearest documents: :class:`ExactSearcher`, or a structure of ``faiss.py``."""
+    """Nearest-neighbour search: :class:`ExactSearcher`, or a structure of ``faiss.py``."""
 
     @property
     def vectors(self) -> SearchedVectors:
-        """What is searched."""
+        """Vectors to be searched."""
         ...
 
     def best(self, points: FloatArray, k: int) -> list[Neighbours]:

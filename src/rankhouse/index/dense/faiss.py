@@ -32,7 +32,7 @@ from rankhouse.io.outputs import others, replacing_folder
 
 @dataclass(frozen=True)
 class Structure:
-    """What to build, or what to open: a name and numbers; None is the default, or what it was built with."""
+    """Structure to build or open: a name and numbers; None is the default, or the value it was built with."""
 
     name: str
     build: dict[str, int | None] = field(default_factory=dict)
@@ -93,7 +93,7 @@ _SAMPLE: Final = 64  # rows for each centre that ivf learns
 
 
 class _Sheet(msgspec.Struct, frozen=True):
-    """What a saved structure says of itself."""
+    """Description of a saved structure, stored beside it."""
 
     name: str
     build: dict[str, int]

@@ -60,7 +60,7 @@ DTYPES: Final = {"float32": "<f4", "float16": "<f2"}
 
 
 class VectorsState(EncodedState, frozen=True, kw_only=True):
-    """How much of the files counts, and how they were made; documents are those with and without text.
+    """Valid part of the files, and how they were made; documents are those with and without text.
 
     Attributes:
         similarity: "dot", "cosine" or "l2".
@@ -189,7 +189,7 @@ def unit_length(vectors: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class EncodeOptions:
-    """What to encode, and how.
+    """Documents to encode, and settings of the encoding.
 
     Attributes:
         documents: How many there are in all.

@@ -197,7 +197,7 @@ class PackedImpacts:
 
     @cached_property
     def opened(self) -> object:
-        """What the compiled kernel reads."""
+        """Impacts as the compiled kernel reads them."""
         return kernel.open_segments([part.opened() for part in self.parts])
 
     @cached_property
@@ -230,7 +230,7 @@ STRUCTURES: Final = "structures"
 
 @runtime_checkable
 class QueryWeigher(Protocol):
-    """What weighs the words of queries."""
+    """Weigher of the words of queries."""
 
     @property
     def fingerprint(self) -> str:
@@ -239,7 +239,7 @@ class QueryWeigher(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """How many words there are, v."""
+        """Number of words, v."""
         ...
 
     def query_weights(self, texts: Sequence[str]) -> scipy.sparse.csr_array:
@@ -265,7 +265,7 @@ class Weigher(QueryWeigher, Protocol):
 
 
 class ImpactsState(EncodedState, frozen=True, kw_only=True):
-    """How much of the files counts, and how they were made."""
+    """Valid part of the files, and how they were made."""
 
     vocabulary: int  # v, the number of words
     entries: int = 0  # weights stored: one a document and word, none of them 0

@@ -48,7 +48,7 @@ class CoveringImpacts(Protocol):
 
 
 class ImpactSource(Protocol):
-    """What finds documents by their impacts: an index, or several as one."""
+    """Search by impacts: an index, or several as one."""
 
     @property
     def impacts(self) -> CoveringImpacts:

@@ -52,7 +52,7 @@ _EXAMPLES = 5
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How an index is built.
+    """Options of building an index.
 
     Attributes:
         analyzer: Notation of the analyzer: ``english``, ``tweet`` or ``whitespace``.
@@ -72,7 +72,7 @@ class BuildOptions:
 
 @dataclass
 class BuildReport:
-    """What a build saw.
+    """Counts of a build.
 
     Attributes:
         documents: Documents indexed.

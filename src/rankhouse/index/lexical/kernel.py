@@ -159,7 +159,7 @@ def search(
 
 
 Learning = tuple["list[Vocabulary]", Callable[[int, int], float]] | tuple[None, None]
-"""Where new terms are found, and their fact by documents and occurrences; None for nowhere."""
+"""Vocabularies with new terms, and the fact of a term by documents and occurrences; None for none."""
 One = tuple[tuple[str, ...], bytes, int, int]
 """Answer to one query: ids, strictly falling float32 scores, postings of the lists, those unpacked."""
 
@@ -198,7 +198,7 @@ def ids_in(opened: object, rows: Int64s) -> list[str]:
 
 
 class TermScores(NamedTuple):
-    """What a term adds to documents of a segment: rows ascending and values, float64, (n,) each."""
+    """Scores that a term adds to documents of a segment: rows ascending and values, float64, (n,) each."""
 
     rows: Int32s
     values: Float64s

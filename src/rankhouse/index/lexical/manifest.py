@@ -130,7 +130,7 @@ OLDER = (1, 2)
 
 
 def index_folders(paths: Iterable[Path]) -> list[Path]:
-    """Return the index folders that paths mean: an index, a part with ``index/`` in it, or a folder of parts.
+    """Return the index folders that paths mean: an index, a shard with ``index/``, or a folder of shards.
 
     Args:
         paths: What was named; what holds no index is returned as it is, so that opening it gives the error.
@@ -159,7 +159,7 @@ class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class IndexManifest(msgspec.Struct, frozen=True):
-    """What an index says of itself; ``earlier``: fingerprints from before deletions were merged away."""
+    """Manifest of an index; ``earlier``: fingerprints from before deletions were merged away."""
 
     analyzer: str
     segments: tuple[SegmentEntry, ...]

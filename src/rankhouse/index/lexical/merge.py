@@ -42,7 +42,7 @@ _Taken = list[tuple[Segment, NDArray[np.bool_]]]
 
 
 class IdRule(Protocol):
-    """What becomes of documents whose id was given before."""
+    """Rule for documents whose id was given before."""
 
     def takes(self, document: Document, index: Index) -> bool:
         """Return whether a document is taken, or raise."""

@@ -37,7 +37,7 @@ _AT_ONCE: Final = 1 << 20
 """Hits that one call of the kernel may give."""
 _FORMS: Final = {Ratio: 0, Sum: 1, type(None): 2}
 PRUNING = 1
-"""What cannot be among the best is left out: 0 never, 1 where it is worth it, 2 always."""
+"""Pruning of documents that cannot be among the best: 0 never, 1 where it is worth it, 2 always."""
 
 
 class Hits(NamedTuple):
@@ -46,7 +46,7 @@ class Hits(NamedTuple):
     Attributes:
         rows: Their rows among all documents, (k,) int64, by score, then by document id, ascending.
         scores: Their raw scores, (k,) float32.
-        ids: Their ids, where these came with them: from parts of an index that may lie elsewhere.
+        ids: Their ids, where these came with them: from shards of an index that may lie elsewhere.
     """
 
     rows: Int64s
@@ -58,7 +58,7 @@ NO_HITS = Hits(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 class TermAddend(NamedTuple):
-    """What one term of a query adds to one document's score.
+    """One query term's share of one document's score.
 
     Attributes:
         boost: The term's weight as it is scored.
@@ -213,7 +213,7 @@ class Scorer:
 
     @cached_property
     def _learning(self) -> kernel.Learning:
-        """Where the kernel finds new terms, and the fact of each; none where records have tables."""
+        """Vocabularies with new terms for the kernel, and each term's fact; none if records have tables."""
         form, collection = self._model.form, self._collection
         if not isinstance(form, Ratio):
             return None, None

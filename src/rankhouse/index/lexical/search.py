@@ -49,7 +49,7 @@ class SearchSource(Protocol):
 
     @property
     def analyzer(self) -> Analyzer:
-        """What turned their texts, and will turn queries, into terms."""
+        """The analyzer of their texts and of queries."""
 
     @property
     def collection(self) -> Collection:
@@ -158,7 +158,7 @@ class Feedback(NamedTuple):
 
 @dataclass(frozen=True)
 class LexicalOptions:
-    """How to search.
+    """Options of a search.
 
     Attributes:
         model: Notation of the retrieval model: ``bm25(k1=0.9, b=0.4)``, ``ql``, ``jm`` ...

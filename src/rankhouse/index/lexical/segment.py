@@ -201,7 +201,7 @@ class Segment(TermLists):
 
     @cached_property
     def length_codes(self) -> int:
-        """How many length codes a score table needs: the highest one in use, plus one."""
+        """Number of length codes that a score table needs: the highest one in use, plus one."""
         return int(self._codes.whole().max(initial=0)) + 1
 
     # --- terms --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a term's occurrences are worth: one small function a formula, each with its source.
+"""Weights of a term's occurrences: one small function a formula, each with its source.
 
 Lucene's forms follow Lucene 9 number by number: float32 where it computes in float, float64 where in double,
 so that equal documents get equal scores and rankings agree. tf and length may be any arrays that broadcast.
@@ -58,7 +58,7 @@ class TermCounts(NamedTuple):
 
 
 class TermFormula(Protocol):
-    """What a term's occurrences are worth; tf and length broadcast."""
+    """Weight of a term's occurrences; tf and length broadcast."""
 
     def __call__(
         self, tf: Floats, length: Floats, counts: TermCounts, collection: Collection, boost: float
@@ -94,7 +94,7 @@ class Sum(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What each document that matched gets once: a constant of the query, and a weight times a norm.
+    """Addend of each document that matched: a constant of the query, and a weight times a norm.
 
     Attributes:
         parts: ((boost, counts) of all query terms, collection) -> the constant and the weight.

@@ -54,7 +54,7 @@ FORMATS: Final = {"float32": "<f4", "float16": "<f2", "int8": "i1", "uint16": "<
 
 
 class PrecomputedState(LogState, frozen=True, kw_only=True):
-    """How much of the files counts, and how they were made; documents are those with and without text.
+    """Valid part of the files, and how they were made; documents are those with and without text.
 
     Attributes:
         kind: "vectors" or "tokens".

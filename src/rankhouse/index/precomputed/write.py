@@ -37,7 +37,7 @@ from rankhouse.text.split import Split, Whole, dropped_words
 
 
 class Precomputer(Protocol):
-    """What turns passages into rows.
+    """Encoder of passages into rows.
 
     Attributes:
         kind: "vectors" or "tokens".
@@ -59,7 +59,7 @@ class Precomputer(Protocol):
 
 @dataclass(frozen=True)
 class PrecomputeOptions:
-    """What to keep, and how.
+    """Representations to keep, and settings of their computation.
 
     Attributes:
         documents: How many there are in all.

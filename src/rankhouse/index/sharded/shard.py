@@ -40,7 +40,7 @@ _SCORERS: Final = 16
 
 
 class ShardInfo(NamedTuple):
-    """What a shard is; ``vectors`` and ``impacts`` are those that cover all its documents, by name."""
+    """Facts about a shard; ``vectors`` and ``impacts`` are those that cover all its documents, by name."""
 
     fingerprint: str
     analyzer: str
@@ -155,7 +155,7 @@ class IndexShard:
 
 
 def _check_encoder(what: str, found: str, expected: str) -> None:
-    """Refuse (BadIndex) what another encoder encoded again since the parts were asked what they are."""
+    """Refuse (BadIndex) what another encoder encoded again since the shards were asked what they are."""
     if found != expected:
         raise BadIndex(f"{what}: are of {found} now, of {expected} when they were opened; open them again")
 
@@ -175,7 +175,7 @@ class ShardFailed(RankhouseError):
 
     def __init__(self, number: int, name: str, reason: str) -> None:
         super().__init__(
-            f"the part {name} does not answer ({reason}); bring it back, or ask for what the other parts "
+            f"the shard {name} does not answer ({reason}); bring it back, or ask for what the others "
             "find: --partial"
         )
         self.number, self.name, self.reason = number, name, reason
@@ -186,7 +186,7 @@ class Shards(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """What they are called."""
+        """Their names."""
         ...
 
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:

@@ -74,7 +74,7 @@ class ShardedIndex:
 
     @classmethod
     def open(cls, paths: Sequence[Path]) -> Self:
-        """Open indexes of this machine as one: index folders, parts made with ``--shard``, folders of parts.
+        """Open indexes of this machine as one: indexes, shards made with ``--shard``, folders of shards.
 
         Raises:
             MissingInput: There is no such folder.
@@ -98,7 +98,7 @@ class ShardedIndex:
 
     @cached_property
     def analyzer(self) -> Analyzer:
-        """What turned their texts, and will turn queries, into terms."""
+        """The analyzer of their texts and of queries."""
         from rankhouse.text.analyze import ANALYZERS  # noqa: PLC0415 - as in Index
 
         return notation.make(next(iter(self._infos.values())).analyzer, ANALYZERS, "analyzer")
@@ -107,11 +107,11 @@ class ShardedIndex:
         return self.collection.documents
 
     def __repr__(self) -> str:
-        return f"<ShardedIndex of {len(self._infos)} parts: {len(self):,} documents, {self.analyzer.name}>"
+        return f"<ShardedIndex of {len(self._infos)} shards: {len(self):,} documents, {self.analyzer.name}>"
 
     @property
     def infos(self) -> Mapping[str, ShardInfo]:
-        """What each shard is, by name."""
+        """Facts about each shard, by name."""
         return {self.shards.names[number]: info for number, info in self._infos.items()}
 
     @property
@@ -271,7 +271,7 @@ class ShardedIndex:
         """Return the row of a document among all; WrongUse if no shard has it."""
         [row] = self.find([doc_id])
         if row < 0:
-            raise WrongUse(f'"{doc_id}": no part of {self.path} has such a document; ids match exactly')
+            raise WrongUse(f'"{doc_id}": no shard of {self.path} has such a document; ids match exactly')
         return row
 
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
@@ -284,7 +284,7 @@ class ShardedIndex:
         missing = next((i for i, row in zip(wanted, self.find(wanted), strict=True) if row < 0), None)
         if missing is not None:
             raise BadData(
-                f'no part of {self.path} has the document "{missing}", which a run ranks; give the index '
+                f'no shard of {self.path} has the document "{missing}", which a run ranks; give the index '
                 "that the runs were made from"
             )
 
@@ -302,7 +302,7 @@ class ShardedIndex:
         answers = self.ask_all(partial(IndexShard.rows, ids=(doc_id,)))
         holders = [self.shards.names[number] for number, [row] in answers.items() if row >= 0]
         return DuplicateId(
-            f'the id "{doc_id}" is in {" and in ".join(holders)}; parts of one index hold each document '
+            f'the id "{doc_id}" is in {" and in ".join(holders)}; shards of one index hold each document '
             "once: cut one collection with  rankhouse index --shard, or make ids differ with  --prefix-ids"
         )
 
@@ -310,19 +310,19 @@ class ShardedIndex:
 def _check(names: Sequence[str], infos: Mapping[int, ShardInfo]) -> None:
     """Refuse shards that do not go together."""
     if not infos:
-        raise BadIndex("no part was named; an index of parts needs one part at least")
+        raise BadIndex("no shard was named; an index of shards needs one at least")
     seen = dict[str, int]()
     (first, one), *_ = infos.items()
     for number, info in infos.items():
         other = seen.setdefault(info.fingerprint, number)
         if other != number and info.collection.documents:
             raise BadIndex(
-                f"{names[number]}: holds the same documents as {names[other]}; name each part once"
+                f"{names[number]}: holds the same documents as {names[other]}; name each shard once"
             )
         if info.analyzer != one.analyzer:
             raise BadIndex(
                 f"{names[number]}: was made with the analyzer {info.analyzer}, {names[first]} with "
-                f"{one.analyzer}; parts that are searched as one need the same"
+                f"{one.analyzer}; shards that are searched as one need the same"
             )
 
 

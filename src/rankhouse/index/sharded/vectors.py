@@ -47,7 +47,7 @@ class ShardedVectors:
 def _require(fingerprint: str, state: EncodedState, what: str) -> None:
     if fingerprint != state.encoder:
         raise BadIndex(
-            f"the {what} of the parts were encoded by {state.encoder}, the queries would be by "
+            f"the {what} of the shards were encoded by {state.encoder}, the queries would be by "
             f"{fingerprint}; search with the encoder that made them, or encode again"
         )
 
@@ -93,7 +93,7 @@ def _alike(given: Mapping[str, _StateT | None], kind: LogKind[_StateT], name: st
     states = {shard: state for shard, state in given.items() if state is not None}
     if lacking := [shard for shard in given if shard not in states]:
         raise MissingInput(
-            f"{' and '.join(lacking)}: has no {what} of all its documents; {AGAIN}, for each part"
+            f"{' and '.join(lacking)}: has no {what} of all its documents; {AGAIN}, for each shard"
         )
     (first, one), *others = states.items()
     for shard, state in others:
@@ -101,7 +101,7 @@ def _alike(given: Mapping[str, _StateT | None], kind: LogKind[_StateT], name: st
             if getattr(state, field) != getattr(one, field):
                 raise BadIndex(
                     f"the {what} of {shard} have {field} {getattr(state, field)}, those of {first} "
-                    f"{getattr(one, field)}; encode all parts alike"
+                    f"{getattr(one, field)}; encode all shards alike"
                 )
     return list(states.values())
 

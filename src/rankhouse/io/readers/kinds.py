@@ -1,4 +1,4 @@
-"""Which reader reads a file: by its ending, and by its content where that says too little."""
+"""Choice of a file's reader: by its ending, and by its content where that says too little."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ ENDINGS: dict[str, FileKind] = {
 """Ending -> kind; .json, .xml, .tsv and .csv are looked into as well."""
 
 READ = "text, Markdown, HTML, code, notebooks, mail, tables, PDF, Word, PowerPoint, Excel, EPUB, collections"
-"""What is read, in words."""
+"""Kinds of files that readers read, in words."""
 _PROSE = frozenset(
     """
 readme license licence copying copyright changelog changes history news authors contributors thanks todo

@@ -1,4 +1,4 @@
-"""What a reader makes of a file: parts, each with its text, a title and its place in the file."""
+"""Parts that a reader makes of a file, each with its text, a title and its place in the file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FilePart(msgspec.Struct, frozen=True, array_like=True):
 
 
 ALIVE = FilePart("")
-"""What a reader yields while it works on something long; no document."""
+"""Sign of life that a reader yields while it works on something long; no document."""
 
 
 class Piece(msgspec.Struct, frozen=True):

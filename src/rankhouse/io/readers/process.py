@@ -194,8 +194,8 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         except RecursionError:
             fault = "is nested too deep"
         except Exception as error:  # noqa: BLE001 - what libraries raise at damaged files has no end
-            said = squeezed(f"{type(error).__name__} {error}")[:160]
-            fault = f"is damaged, or of a kind that is not read ({said})"
+            text = squeezed(f"{type(error).__name__} {error}")[:160]
+            fault = f"is damaged, or of a kind that is not read ({text})"
         _send(answers, encode(_Answer(fault=fault, is_last=is_full)))
         if is_full:
             break

@@ -104,7 +104,7 @@ def workbook(path: Path) -> Iterator[FilePart]:
 PARQUET: Final = ".parquet"
 ID_KEYS = ("id", "_id", "docid", "docno")
 TEXT_KEYS = ("text", "contents", "body")
-"""What people call the id and the text of a document, in JSON and above columns."""
+"""Usual names of the id and the text of a document, in JSON and above columns."""
 
 
 def document_columns(line: bytes) -> tuple[str, list[str]] | None:

@@ -963,7 +963,7 @@ FOR static void turn_rows(uint16_t *x, const float *circle, int64_t rows, int64_
 }
 #endif
 
-/* -------- the door */
+/* -------- the Python interface */
 
 PyDoc_STRVAR(supported_doc, "supported()\n\nTell whether this processor has the instructions this file is made of.");
 

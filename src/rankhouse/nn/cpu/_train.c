@@ -203,7 +203,7 @@ typedef struct {
 #define QUICK 0
 #endif
 
-/* -------- the door */
+/* -------- the Python interface */
 
 #if QUICK
 static const Loops *chosen; /* by choose(), before any loop is called */

@@ -90,7 +90,7 @@ typedef struct {
 #define QUICK 0
 #endif
 
-/* -------- the door */
+/* -------- the Python interface */
 
 PyDoc_STRVAR(supported_doc, "supported()\n\nTell whether this processor has the instructions these loops need.");
 

@@ -49,7 +49,7 @@ class Int8Rows(NamedTuple):
 
 
 Rows = Tensor | Int8Rows
-"""What a product reads: (t, k) in the type of the computation."""
+"""Input of a product: (t, k) in the type of the computation."""
 
 
 class _Product(NamedTuple):
@@ -102,7 +102,7 @@ class PackedLinear:
     Args:
         bias: (m,), or None.
         compute: Its precision is that of the product: bf16 or int8.
-        activation: What is applied to the result; not with ``add`` and ``multiply``.
+        activation: Activation of the result; not with ``add`` and ``multiply``.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ def rounded(rows: int, few: int = _PART_ROWS) -> int:
 
 
 class Head(NamedTuple):
-    """How attention is cut."""
+    """Layout of attention."""
 
     ends: Tensor  # (n + 1,) int64, where rows begin and end in t
     heads: int  # h

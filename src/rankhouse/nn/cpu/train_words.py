@@ -205,7 +205,7 @@ def sweep(products: Tensor, texts: TextRows, k: int, scales: Tensor | None = Non
 
 
 class Maxima(NamedTuple):
-    """What the maxima of :func:`sweep` were made of."""
+    """Operands of the maxima of :func:`sweep`."""
 
     words: Tensor
     weight: Tensor

@@ -50,7 +50,7 @@ class QuantisedLinear:
     Args:
         weight: (m, k).
         bias: (m,), or None.
-        activation: What is applied to the result; not with ``add``.
+        activation: Activation of the result; not with ``add``.
         feeds: Whether the next product reads the result, which then is given as bytes.
         gated: Whether the second half of the result multiplies the first, behind its activation: (t, m / 2).
     """

@@ -46,7 +46,7 @@ class Group:
 
     @property
     def tokens(self) -> int:
-        """How many they have together."""
+        """Number of tokens of all rows."""
         return self.rows * self.length
 
     def rectangle(self, x: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def group(lengths: Tensor) -> list[Group]:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How the rows of a batch lie end to end: ``lengths`` (n,) int64, tokens of each."""
+    """Layout of a batch's rows, end to end: ``lengths`` (n,) int64, tokens of each."""
 
     lengths: Tensor
     compute: Compute

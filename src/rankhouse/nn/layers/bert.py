@@ -26,7 +26,7 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class PostNormSizes:
-    """What the weights do not say."""
+    """Sizes that the weights do not show."""
 
     layers: int  # how many
     heads: int  # h
@@ -111,7 +111,7 @@ class LayerWeights:
 
 
 class AfterAttention:
-    """What follows the heads: mixing, residual, norm; feed-forward part, residual, norm."""
+    """The part of a layer after its heads: mixing, residual, norm; feed-forward part, residual, norm."""
 
     def __init__(self, part: LayerWeights, sizes: PostNormSizes, compute: Compute, few: bool = False) -> None:
         self._mix = linear(*part("mix"), compute, few=few)

@@ -34,7 +34,7 @@ _QUERIES = 256  # of a row that attend at once, so that memory grows with the ro
 
 @dataclass(frozen=True)
 class DecoderSizes:
-    """What the weights do not say."""
+    """Sizes that the weights do not show."""
 
     layers: int  # how many
     heads: int  # h

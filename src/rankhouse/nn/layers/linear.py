@@ -96,7 +96,7 @@ class Linear:
 
 
 Rows = infer.Rows | wide.ByteRows
-"""What a product reads: (t, k) in the type of the computation."""
+"""Input of a product: (t, k) in the type of the computation."""
 Affine = tuple[Tensor, Tensor | None]
 """A weight (out, in) and a bias (out,) or None."""
 

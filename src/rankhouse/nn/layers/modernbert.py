@@ -37,7 +37,7 @@ from rankhouse.nn.machine import Activation, Compute, require_int8
 
 @dataclass(frozen=True)
 class LayerKind:
-    """What layers of one kind have in common."""
+    """Settings that layers of one kind share."""
 
     window: int | None  # how far a token reads; None: the whole row
     rotary: Rotary  # its positions
@@ -45,7 +45,7 @@ class LayerKind:
 
 @dataclass(frozen=True)
 class ModernSizes:
-    """What the weights do not say."""
+    """Sizes that the weights do not show."""
 
     kinds: tuple[LayerKind, ...]  # of each layer
     heads: int  # h

@@ -40,7 +40,7 @@ class Rotary:
 
     Args:
         frequencies: (d / 2,) float32, radians a place.
-        scale: What queries and keys are multiplied by besides (YaRN).
+        scale: A further factor of queries and keys (YaRN).
     """
 
     def __init__(self, frequencies: Tensor, scale: float = 1.0) -> None:
@@ -179,8 +179,8 @@ class SelfAttentionHalf:
         """Add the result of x (t, w) float32 to x, in place.
 
         Args:
-            turn: What is done to (t, 3 * h * d) before attention, in place: rotary positions.
-            rows: What is read in place of x, as products read it; without a norm.
+            turn: Change of (t, 3 * h * d) before attention, in place: rotary positions.
+            rows: Input in place of x, as products read it; without a norm.
         """
         qkv = self._qkv(rows if self._norm is None else self._norm(x)[1])
         if turn is not None:

@@ -34,7 +34,7 @@ _ENCODER_BLOCK, _DECODER_BLOCK = "encoder.block.{}.layer.", "decoder.block.{}.la
 
 @dataclass(frozen=True)
 class T5Sizes:
-    """What the weights do not say."""
+    """Sizes that the weights do not show."""
 
     encoder_layers: int  # how many
     decoder_layers: int  # how many

@@ -21,7 +21,7 @@ from rankhouse.nn.layers.linear import through
 from rankhouse.nn.layers.ragged import Ragged
 
 Order = Literal["ff-first", "attention-first"]
-"""Which comes first in a layer: feed-forward (the paper) or attention (the usual Transformer)."""
+"""Order in a layer: feed-forward first (the paper) or attention first (the usual Transformer)."""
 
 
 def sinusoids(length: int, width: int, device: torch.device | None = None) -> Tensor:

@@ -38,7 +38,7 @@ _FIELD: Final = re.compile(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Operation:
-    """What a route does. Where several types are possible, they stand in a tuple.
+    """Operation of a route. Where several types are possible, they stand in a tuple.
 
     ``query`` is the record that the query string is converted to; ``media`` the media type of an answer that
     is not JSON; ``refusals`` are the types of a refusal's body.
@@ -83,10 +83,10 @@ class RouteGroup(NamedTuple):
             elif isinstance(body, type):
                 asked = decode(await request.body(), body)
             if self.threads is None:
-                told = await work(self.service, request, asked)
+                result = await work(self.service, request, asked)
             else:
-                told = await self.threads.call(work, self.service, request, asked)
-            return told if isinstance(told, Response) else answer(told, operation.status)
+                result = await self.threads.call(work, self.service, request, asked)
+            return result if isinstance(result, Response) else answer(result, operation.status)
 
         route = DescribedRoute(path, endpoint, methods=[method])
         route.operation, route.method, route.tag = operation, method, self.tag

@@ -132,14 +132,14 @@ def _no_number(name: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, as logs name them, and whether they may change anything."""
+    """Caller, by its name in logs, and whether it may change anything."""
 
     name: str
     may_write: bool = True
 
 
 ANYBODY = Caller("anybody")
-"""Who asks where there are no keys."""
+"""Caller where there are no keys."""
 
 
 def caller_of(request: Request) -> Caller:

@@ -44,7 +44,7 @@ _ANY_TASK = _TEI(
 
 
 class ModelQuery(Struct):
-    """Which model is meant."""
+    """Name of the model."""
 
     model: Annotated[str, Meta(description="name of a ranker of this service")] = ""
 

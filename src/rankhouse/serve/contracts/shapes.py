@@ -20,7 +20,7 @@ Pairs = Annotated[
 
 
 class SpanOptions(Struct):
-    """Which passages of a document are returned.
+    """Choice of the passages of a document that are returned.
 
     Attributes:
         mode: "enabled" tells them.
@@ -72,7 +72,7 @@ class TextsBody(Struct):
 
     Attributes:
         query: The question.
-        texts: What is ranked.
+        texts: The texts to rank.
         model: Name of a ranker of this service.
         raw_scores: Tell the ranker's own numbers instead of probabilities.
         return_text: Whether the texts are sent back.
@@ -133,7 +133,7 @@ class TokenCounts(Struct):
 
 
 class RerankMeta(Struct):
-    """What else there is to know: ``warnings`` say what was shortened or could not be read."""
+    """Remarks on the answer: ``warnings`` say what was shortened or could not be read."""
 
     api_version: ApiVersion
     billed_units: BilledUnits
@@ -166,7 +166,7 @@ class ScoreBody(Struct, kw_only=True):
 
     Attributes:
         text_1: The query, or one for each text.
-        text_2: What is scored.
+        text_2: The texts to score.
         model: Name of a ranker of this service.
         raw_scores: Tell the ranker's own numbers instead of probabilities.
     """
@@ -296,7 +296,7 @@ class PredictBody(Struct):
 
 
 class Prediction(Struct):
-    """How relevant a text is for a query."""
+    """Relevance of a text for a query."""
 
     score: float
     label: str = "relevant"
@@ -313,7 +313,7 @@ class SimilarityBody(Struct):
     """Sentences to be compared.
 
     Attributes:
-        inputs: What is compared.
+        inputs: The texts to compare.
         model: Name of an encoder of this service.
         parameters: ``prompt_name`` and ``truncate``, as for vectors.
     """
@@ -348,7 +348,7 @@ class TokenPlace(Struct):
 
 
 class ModelInfo(Struct):
-    """What a model is."""
+    """Description of a model."""
 
     model_id: str
     model_sha: str

@@ -25,7 +25,7 @@ MOST_TEXTS: Final = 50_000
 
 
 class VectorOptions(NamedTuple):
-    """Which vectors are wanted: the first ``dimensions`` numbers, or all; of length 1 if ``normalise``.
+    """Form of the vectors: the first ``dimensions`` numbers, or all; of length 1 if ``normalise``.
 
     Texts that are too long are truncated, or refused; messages call the texts by ``field``.
     """

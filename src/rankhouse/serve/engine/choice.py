@@ -1,4 +1,4 @@
-"""What a request chooses: the ranker, and how that reads documents. Imported without torch."""
+"""A request's choice of the ranker, and of how it reads documents. Imported without torch."""
 
 from __future__ import annotations
 

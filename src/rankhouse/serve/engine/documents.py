@@ -35,7 +35,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class ReadingPlan:
-    """How the documents of a request are read."""
+    """Plan of reading the documents of a request."""
 
     split: Splitter
     pool: Pool
@@ -62,7 +62,7 @@ class PassageSpan(NamedTuple):
 
 @dataclass
 class DocumentScores:
-    """What became of n documents; the scores of unreadable ones are below all others.
+    """Scores of n documents; those of unreadable ones are below all others.
 
     Attributes:
         raw: (n,) float32 on the ranker's scale.

@@ -1,4 +1,4 @@
-"""What waits for a model: items of one request, encoded portion by portion, and what became of them.
+"""Jobs that wait for a model: items of one request, encoded portion by portion, and their results.
 
 A job's items are encoded in other threads than the model's, no further ahead than the model can use soon, so
 that a request of many passages takes little memory. Shapes: n items, m of one portion.
@@ -53,7 +53,7 @@ class Times(NamedTuple):
 
 
 class WorkResult(NamedTuple):
-    """What became of n items.
+    """Results of n items.
 
     ``values`` (n, ...) float32, NaN where the model could not read an item; ``tokens`` (n,) that were
     computed, ``lost`` (n,) that did not fit.
@@ -78,7 +78,7 @@ class Portion(NamedTuple):
 
 
 class Observer(Protocol):
-    """What counts the work of a worker; called in its thread, so it must be quick."""
+    """Counter of the work of a worker; called in its thread, so it must be quick."""
 
     def batch(self, model: str, rows: int, tokens: int, lost: int, seconds: float) -> None:
         """Count a batch: rows, tokens computed, tokens that did not fit, seconds."""

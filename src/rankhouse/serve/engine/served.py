@@ -46,7 +46,7 @@ _LOWEST: Final = {"probability": 0.0}
 
 
 class PairScores(NamedTuple):
-    """What a ranker made of n pairs: scores (n,) float32, NaN where it cannot read one, and tokens."""
+    """A ranker's scores of n pairs (n,) float32, NaN where it cannot read one, and tokens."""
 
     scores: FloatArray
     tokens: Numbers
@@ -127,7 +127,7 @@ class ServedRanker:
 
     @property
     def text_ids(self) -> TextIds | None:
-        """What cuts its texts into tokens; None for models of words."""
+        """Tokenizer of its texts; None for models of words."""
         match self.ranker.model:
             case TokenModel() as model:
                 return model.pair_reader.texts
@@ -207,7 +207,7 @@ class BlockingRanker:
 
     @property
     def similarity(self) -> str:
-        """How its vectors are compared."""
+        """Similarity of its vectors."""
         return self._served.require_encoder().similarity
 
     def score(self, pairs: Sequence[Pair]) -> FloatArray:
@@ -230,7 +230,7 @@ class BlockingRanker:
 
     @property
     def vocabulary(self) -> int:
-        """How many words a sparse encoder weighs."""
+        """Number of words that a sparse encoder weighs."""
         return self._weigher.vocabulary
 
     def word(self, number: int) -> str:
@@ -253,7 +253,7 @@ class BlockingRanker:
 
 
 LONG_SPLIT: Final = "sentences(10, 5)"
-"""How long documents are split for a model with a limit of tokens, where nobody says otherwise."""
+"""Default split of long documents for a model with a limit of tokens."""
 
 
 def open_served(

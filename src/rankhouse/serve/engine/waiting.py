@@ -1,4 +1,4 @@
-"""How long a request may take, results that are waited for, and those kept for the next request."""
+"""Deadlines of requests, results that are waited for, and those kept for the next request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a folder are read: their kinds and sizes, what people and .gitignore leave out."""
+"""Choice of the files of a folder: their kinds and sizes, what people and .gitignore leave out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Ignored = Sequence[tuple[Path, GitIgnoreSpec]]
 
 
 class FolderChoice(msgspec.Struct, frozen=True):
-    """What people chose: patterns as in .gitignore, and the size of the largest file read whole, in bytes."""
+    """People's choice: patterns as in .gitignore, and the size of the largest file read whole, in bytes."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()

@@ -31,9 +31,9 @@ from rankhouse.io.readers.process import ReaderProcess
 STATE = ".rankhouse"
 ENCODING = "encoding"
 LOADING = "loading"
-"""What the work is called that makes vectors."""
+"""Name of the work that makes vectors."""
 READERS = 7
-"""Which readers made an index: a higher number has every file read again."""
+"""Version of the readers that made an index: a higher number has every file read again."""
 _MOST_NAMES = 2_000  # of files that are left out for one reason
 
 
@@ -61,7 +61,7 @@ class FileState(msgspec.Struct, frozen=True):
 
 
 class Remade(msgspec.Struct):
-    """What is read from a file that can be made again: empty where there is none, or none to be read."""
+    """A record read from a file that can be made again: empty where there is none, or none to be read."""
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -70,7 +70,7 @@ class Remade(msgspec.Struct):
 
 
 class FolderState(Remade):
-    """What an index was made from: its fingerprint, files by path, vectors' encoder, and which readers."""
+    """Sources of an index: its fingerprint, files by path, vectors' encoder, and which readers."""
 
     index: str = ""
     files: dict[str, FileState] = {}
@@ -91,7 +91,7 @@ class FolderState(Remade):
 
 
 class FolderProgress(Remade):
-    """What is being done about a folder: the work, "" for none, its share from 0 to 1, and what was said.
+    """Work in progress on a folder: its name, "" for none, its share from 0 to 1, and its message.
 
     Of the remarks, ``said`` in number, ``remarks`` are the last.
     """
@@ -143,7 +143,7 @@ class LeftOut(msgspec.Struct):
 
 
 class FileFacts(msgspec.Struct, frozen=True, array_like=True):
-    """What became of a file: its kind, how many documents it holds, its bytes, and what is wrong with it."""
+    """Facts about a file: its kind, how many documents it holds, its bytes, and what is wrong with it."""
 
     kind: str
     documents: int
@@ -152,14 +152,14 @@ class FileFacts(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FolderContents(Remade):
-    """What is indexed of a folder, and what is left out, for people to look at."""
+    """Files of a folder that are indexed, and those left out, for people to look at."""
 
     files: dict[str, FileFacts] = {}
     left: LeftOut = msgspec.field(default_factory=LeftOut)
 
 
 class Changes(NamedTuple):
-    """What became of a folder's files, by path within it."""
+    """Changes of a folder's files, by path within it."""
 
     added: list[str]
     changed: list[str]
@@ -217,7 +217,7 @@ class FolderReader:
 
     @property
     def files(self) -> int:
-        """How many files held a document."""
+        """Number of files that held a document."""
         return sum(one.documents > 0 for one in self.facts.values())
 
     def documents(self, names: list[str]) -> Iterator[Document]:

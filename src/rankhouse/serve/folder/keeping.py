@@ -52,11 +52,11 @@ class _File(progress.Display):
         self._write()
 
     def _write(self, work: str = "", share: float = 0.0, left: float | None = None) -> None:
-        told = FolderProgress(
+        state = FolderProgress(
             work, share, left, said=len(self._remarks), remarks=tuple(self._remarks[-_MOST_REMARKS:])
         )
         with suppress(RankhouseError):  # a full disk is met by the work itself
-            write_json(self._place.progress, told)
+            write_json(self._place.progress, state)
         self._written = time.monotonic()
 
     @contextmanager

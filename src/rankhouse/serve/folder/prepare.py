@@ -249,7 +249,7 @@ class EncoderAtHand(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """What tells its vectors of a folder from others."""
+        """Mark that sets its vectors of a folder apart from others."""
         return f"{self.spec} {self.version} words({PASSAGE_WORDS})"
 
     @classmethod

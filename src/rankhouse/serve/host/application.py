@@ -70,7 +70,7 @@ class RouterByPath(Router):
 
 
 class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a service stands: "ok", or for readiness "starting", "ready", "draining", "failed".
+    """State of a service: "ok", or for readiness "starting", "ready", "draining", "failed".
 
     ``work`` says what is still to come of a folder, "" for nothing.
     """

@@ -48,11 +48,11 @@ def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], Non
         place.progress.unlink(missing_ok=True)
         offer(service)
         process = started([str(place.folder), choice, *(at_hand or ())], said, keeping.__name__)
-        told = 0
+        shown = 0
         for now in _changes(place, process):
-            for remark in now.remarks[max(0, len(now.remarks) - (now.said - told)) :]:
+            for remark in now.remarks[max(0, len(now.remarks) - (now.said - shown)) :]:
                 progress.say(remark)
-            told, service.standing = now.said, now
+            shown, service.standing = now.said, now
             offer(service)
 
     def offer(service: Service) -> None:

@@ -50,14 +50,14 @@ SECURITY_HEADERS = {
 }
 _ENCODED = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 PROBES = frozenset({"/healthz", "/readyz"})
-"""What may be asked without a key, under any name of the host, and while the service drains."""
+"""Paths that need no key, under any name of the host, and while the service drains."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 LOGIN = "/login"
 READING_POSTS = frozenset(
     {"/", "/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score", "/predict", "/similarity"}
     | {"/embed", "/embeddings", "/v1/embeddings", "/tokenize", "/search", "/explain", "/login", "/logout"}
 )
-"""What may be posted with a key that only reads: questions, which change nothing."""
+"""Paths that a key that only reads may post to: questions, which change nothing."""
 
 _HOST = re.compile(r"(?:\[(?P<address>[0-9a-fA-F:.]+)\]|(?P<name>[\w.-]+))(?::[0-9]{1,5})?", re.ASCII)
 
@@ -196,7 +196,7 @@ class SecurityHeaders:
 
 
 Refuse = Callable[[Scope], Exception | Response | None]
-"""What is said to a request that is not let in; None to one that is."""
+"""The answer to a request that is not let in; None to one that is."""
 
 
 class Gate:

@@ -1,4 +1,4 @@
-"""What is noted of requests: a line of JSON each (the access log), and counts for Prometheus.
+"""Log of requests: a line of JSON each (the access log), and counts for Prometheus.
 
 The access log never holds questions, texts or keys: paths without their query, sizes, times, names. Each
 service has a registry of counts of its own.
@@ -46,7 +46,7 @@ _HUNG_UP = 499  # as nginx counts clients that went away
 
 
 class Queues(Collector):
-    """What waits for each model, asked when Prometheus asks."""
+    """Length of each model's queue, asked when Prometheus asks."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -191,7 +191,7 @@ class Journal:
 
 
 class _LogEntry:
-    """What is known of one request."""
+    """Facts about one request."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send, self._state = scope, send, scope.setdefault("state", {})
@@ -229,7 +229,7 @@ class _LogEntry:
 
     @property
     def seconds(self) -> float:
-        """How long the request has taken so far."""
+        """Seconds that the request has taken so far."""
         return time.perf_counter() - self._begun
 
     def record(self) -> dict[str, object]:

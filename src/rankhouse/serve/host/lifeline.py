@@ -46,7 +46,7 @@ _NOT_READY = {
 
 @dataclass
 class Lifeline:
-    """What ties work to the client that waits for it; handlers find it as ``request.state.lifeline``.
+    """Link between work and the client that waits for it; handlers find it as ``request.state.lifeline``.
 
     The answer must have begun when :func:`time.monotonic` ``expires``; ``gone`` is set when the client has
     hung up or its time is over, and work in threads looks at it.
@@ -129,7 +129,7 @@ class Lifelines:
     def _admit(self, most: int, before: int, more: int) -> None:
         """Refuse a body of so many bytes, and so many more, where the most is less."""
         if before + more > most:
-            raise TooLarge(f"the body is larger than {most:,} bytes, the most that is taken at once")
+            raise TooLarge(f"the body is larger than {most:,} bytes, the most that the service accepts")
         if self._held + (more or before) > BODIES_AT_ONCE * self._limits.body:
             raise Overloaded(1.0)
 
@@ -169,7 +169,7 @@ class Lifelines:
 
 
 class _Exchange:
-    """What a handler receives and sends once its body has been read."""
+    """Receive and send of a handler whose body has been read."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -194,9 +194,9 @@ class _Exchange:
 def _unready(scope: Scope, phase: Phase) -> Response:
     """Refuse a request for now; a browser gets a page, which loads itself again."""
     for_programs, for_people = _NOT_READY[phase]
-    told = refusal(scope, Unready(for_programs), closes=True)
+    response = refusal(scope, Unready(for_programs), closes=True)
     is_page = scope["method"] == "GET" and wants_html(Request(scope))
-    return waiting_page(told, for_people) if is_page else told
+    return waiting_page(response, for_people) if is_page else response
 
 
 async def _hang_up(receive: Receive) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """Where a service is in its life."""
+    """Phase of a service's life."""
 
     STARTING = "starting"
     READY = "ready"
@@ -38,7 +38,7 @@ class Phase(StrEnum):
 
 
 class RemoteHolder(Protocol):
-    """What holds indexes and rankers elsewhere: a cluster."""
+    """Holder of indexes and rankers elsewhere: a cluster."""
 
     def view(self, name: str, path: Path) -> IndexView:
         """Return an index that it holds."""
@@ -49,13 +49,13 @@ class RemoteHolder(Protocol):
 
 @dataclass
 class Service(ServedCollection):
-    """What handlers work with: what is served, and how.
+    """The service that handlers work with: what is served, and how.
 
     Attributes:
         keys: Those of the people who may come in; None lets everybody in.
         is_over: Whether even requests in progress have no time left.
         tasks: The requests that are being answered, probes aside.
-        cluster: What holds rankers elsewhere; None for nothing.
+        cluster: The cluster that holds rankers elsewhere; None for none.
     """
 
     options: ServeOptions = field(default_factory=ServeOptions)

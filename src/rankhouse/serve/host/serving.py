@@ -96,8 +96,8 @@ def start(
         gc.freeze()  # modules and models stay: nobody need look through them again and again
         gc.set_threshold(_GARBAGE)
         counts = ((len(options.indexes), "index", "indexes"), (len(options.rankers), "ranker", "rankers"))
-        told = " and ".join(progress.counted(*count) for count in counts if count[0]) or "nothing"
-        progress.say(f"rankhouse serves {told} at {address} (Ctrl-C ends it)")
+        served = " and ".join(progress.counted(*count) for count in counts if count[0]) or "nothing"
+        progress.say(f"rankhouse serves {served} at {address} (Ctrl-C ends it)")
         if opens:
             webbrowser.open(address)
         if beside is not None:

@@ -1,4 +1,4 @@
-"""How a service is started: its options, and the names of what the command line serves; else the demo."""
+"""Settings of a service: its options, and the names of what the command line serves; else the demo."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rankhouse.systems.stage import canonical_ranker
 
 @dataclass(frozen=True)
 class Limits:
-    """What one client may ask of the service: ``body`` is in bytes, times are in seconds.
+    """Limits of one client: ``body`` is in bytes, times are in seconds.
 
     ``patience`` is the time for the head of a request, the first bytes of its body, or the next bytes of an
     answer to get across; ``slowest`` the bytes a second of a body over any span of that; ``request`` the time
@@ -34,7 +34,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """What is served, to whom, and where it writes.
+    """Settings of a service: what it serves, to whom, and where it writes.
 
     Attributes:
         indexes: Name -> folder; the first is the default.
@@ -86,7 +86,7 @@ class ServeOptions:
 
 DEMO = Path("demo")
 ENCODER = "minilm"
-"""What the packaged encoder is called in a service."""
+"""Name of the packaged encoder in a service."""
 
 _NAMED = re.compile(r"(?P<name>[\w.+-]{1,64})=(?P<value>.+)", re.ASCII | re.DOTALL)
 _ENDINGS = (".index", ".idx", ".run", ".txt", ".trec", ".gz", ".zst")

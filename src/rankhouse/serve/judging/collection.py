@@ -1,4 +1,4 @@
-"""What a service holds to be searched, judged and compared: indexes, rankers, questions, judgements, runs."""
+"""Collection of a service, searched, judged and compared: indexes, rankers, questions, judgements, runs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Work(NamedTuple):
 
 @dataclass
 class ServedCollection:
-    """What a service holds.
+    """Indexes, rankers, questions, judgements and runs of a service.
 
     Attributes:
-        judgements: What judges say; None where nobody judges.
+        judgements: The judgements; None where nobody judges.
         queries, qrels, runs: Those of the first index that were given; only read.
-        standing: What is being done about the folder that is served, if it is one.
+        standing: Work in progress on the folder that is served, if there is one.
         contents: The list of that folder's files; None without a folder.
         system_runs: Runs of systems over the questions, made when they are compared.
     """
@@ -56,7 +56,7 @@ class ServedCollection:
 
     @property
     def work(self) -> Work:
-        """What is being done about the folder, in words, and how much of it."""
+        """Work in progress on the folder, in words, and how much of it."""
         by_meaning = any(ranker.is_encoder for ranker in self.catalogue.rankers.values())
         return Work(self.standing.sentence(by_meaning=by_meaning), self.standing.share)
 

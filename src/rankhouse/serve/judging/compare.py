@@ -27,7 +27,7 @@ MOST_COMPARED: Final = 8
 
 
 class CompareRequest(Struct, frozen=True):
-    """What is compared; questions are sorted by the first measure."""
+    """Systems and measures to compare; questions are sorted by the first measure."""
 
     names: Annotated[
         tuple[str, ...],
@@ -37,8 +37,8 @@ class CompareRequest(Struct, frozen=True):
     measures: Annotated[str, Meta(description="In ir_measures' notation.")] = MEASURES
     test: Annotated[str, Meta(description="randomization or t.")] = "randomization"
     correction: Annotated[str, Meta(description="holm, bonferroni or none.")] = "holm"
-    index: Annotated[str, Meta(description="Name of what systems search.")] = ""
-    against: Annotated[str, Meta(description="What is compared with the baseline question by question.")] = ""
+    index: Annotated[str, Meta(description="Name of the index that systems search.")] = ""
+    against: Annotated[str, Meta(description="System that the baseline is compared with by question.")] = ""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -71,10 +71,10 @@ class CompareResponse(Struct):
         ready: Whether all runs are there.
         progress: Of the systems' runs.
         method: How the numbers were computed.
-        measure: What questions are sorted by.
+        measure: The measure that sorts questions.
         cells: Means, intervals and tests, as ``rankhouse evaluate --json`` prints them.
         queries: Those that differ most first.
-        notes: What a reader should know.
+        notes: Remarks for the reader.
     """
 
     ready: bool
@@ -126,12 +126,12 @@ def compare_runs(
     comparison = compare(
         ready, qrels, request.measures, baseline, test=request.test, correction=request.correction
     )
-    told: dict[str, Any] = comparison.to_dict()
+    record: dict[str, Any] = comparison.to_dict()
     few = few_questions(len(comparison.query_ids), "judged questions", "the differences may be due to chance")
     learned = _learned(service, names, comparison.query_ids, request.index)
     answer = CompareResponse(
-        True, progress, told["method"], comparison.measures[0],
-        cells=told["cells"],
+        True, progress, record["method"], comparison.measures[0],
+        cells=record["cells"],
         queries=_rows(comparison, request.pair, qrels, queries),
         notes=[*comparison.remarks, *few, *learned],
     )  # fmt: skip
@@ -178,7 +178,7 @@ class Difference(NamedTuple):
 
 
 class AgreementInfo(Struct):
-    """How far two judges agree; null where there is no such number.
+    """Agreement of two judges; null where there is no such number.
 
     Attributes:
         first: One.

@@ -1,4 +1,4 @@
-"""What judging writes down, a line of JSON each, only ever appended to: the log of judgements, and the audit.
+"""Files that judging appends to, a line of JSON each: the log of judgements, and the audit.
 
 The log is the one truth: on disk before anybody is answered, and the qrels file beside it is made from it. A
 last line that a kill cut off was never answered and is taken away; anything else that is no line of such a
@@ -29,10 +29,10 @@ class JudgementEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line: what a judge said of a document, or took back. ``number`` counts lines from 1.
 
     Attributes:
-        grade: What is said of it; None takes an earlier word back and says nothing.
+        grade: The grade given; None takes an earlier word back and says nothing.
         systems: Those that showed the document.
         undoes: Number of the line that is taken back; 0 for none.
-        comment: What the judge remarks on the document; "" removes a comment, None says nothing about it.
+        comment: The judge's comment on the document; "" removes a comment, None says nothing about it.
     """
 
     number: int
@@ -115,7 +115,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 class Audit:
-    """Who did what: judged, undid, trained, signed in, or gave a wrong key.
+    """Audit of who did what: judged, undid, trained, signed in, or gave a wrong key.
 
     Each line is on the disk before the deed is answered.
     """

@@ -48,13 +48,13 @@ class QueryInfo(Struct):
 
 
 class JudgementBody(Struct):
-    """What a judge says of a document.
+    """A judge's judgement of a document.
 
     Attributes:
         query: The question's text, or the id of one that is known.
         document: The document.
         grade: One of the scale's; null takes an earlier word back.
-        judge: Who judges; who asks, by the name of the key, if not said.
+        judge: The judge; the caller, by the name of the key, if not said.
         index: Name of the index that holds the document.
         systems: Those that showed it.
     """
@@ -68,10 +68,10 @@ class JudgementBody(Struct):
 
 
 class UndoBody(Struct):
-    """Whose last word is taken back.
+    """The judge whose last judgement is undone.
 
     Attributes:
-        judge: Who judges; who asks, by the name of the key, if not said.
+        judge: The judge; the caller, by the name of the key, if not said.
     """
 
     judge: Name | None = None
@@ -87,7 +87,7 @@ class JudgementInfo(Struct):
         query_id: Of which question.
         query: Its text.
         document: Of which document.
-        grade: What counts now; null for nothing.
+        grade: The grade that counts now; null for none.
         undoes: Number of the line that was taken back; 0 for none.
     """
 
@@ -102,7 +102,7 @@ class JudgementInfo(Struct):
 
 
 class UndoneResponse(Struct):
-    """What was taken back.
+    """The judgement that was undone.
 
     Attributes:
         undone: The line that does it; null where nothing is left to take back.
@@ -112,13 +112,13 @@ class UndoneResponse(Struct):
 
 
 class JudgedQueryParameters(Struct):
-    """Which question is meant."""
+    """The question."""
 
     query: Annotated[Words, Meta(description="The question's text, or its id.")]
 
 
 class QrelsParameters(Struct):
-    """Whose judgements are meant."""
+    """The judge of the judgements."""
 
     judge: Annotated[str, Meta(description="Only what this judge says.")] = ""
 
@@ -142,10 +142,10 @@ class JudgedQuery(Struct):
 
 
 class TrainingBody(Struct):
-    """What is to be trained.
+    """Settings of a training.
 
     Attributes:
-        name: What the new ranker is called: letters, digits, points, - and _.
+        name: Name of the new ranker: letters, digits, points, - and _.
         start: A ranker of the service to go on with, or a family to begin with; knrm if not said.
         index: Name of the index.
         first_stage: Name of the system that finds what it learns to order; bm25 if not said.
@@ -168,14 +168,14 @@ class TrainingInfo(Struct):
 
     Attributes:
         name: Of the new ranker.
-        start: What it began with.
+        start: The ranker it began with.
         state: running, done, failed or cancelled.
         begun: When, in UTC.
         queries: Questions it learned from.
         held_out: Questions it was chosen by.
         fault: Why it failed.
         log: Losses by step, and validations.
-        warnings: What users of the ranker should know.
+        warnings: Warnings for users of the ranker.
     """
 
     name: str

@@ -31,7 +31,7 @@ KEPT: Final = 8 * MOST_QUERIES
 
 
 class _Key(NamedTuple):
-    """What a ranking depends on: an index by its name and as it is, a system, its rankers, a question."""
+    """Key of a ranking: an index by its name and as it is, a system, its rankers, a question."""
 
     searched: str
     collection: str
@@ -41,7 +41,7 @@ class _Key(NamedTuple):
 
 
 class RunProgress(Struct, frozen=True):
-    """How far a system's run is: questions asked, of so many; why it cannot be made."""
+    """Progress of a system's run: questions asked, of so many; why it cannot be made."""
 
     system: str
     done: int

@@ -47,7 +47,7 @@ Pair = tuple[str, str]
 
 
 class JudgementStore:
-    """What judges said. Safe to use from many threads; only one process may have a file open.
+    """Judgements of all judges. Safe to use from many threads; only one process may have a file open.
 
     WrongUse: another process has it open. BadData: the qrels file or the log is damaged. OutputFailed:
     nothing can be written there.
@@ -192,7 +192,7 @@ class JudgementStore:
 
     @property
     def version(self) -> int:
-        """How many lines the log has: what was said up to now."""
+        """Number of lines of the log so far."""
         with self._lock:
             return len(self._entries)
 

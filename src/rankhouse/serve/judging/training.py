@@ -135,7 +135,7 @@ class Busy(Refusal):
 
 
 class TrainingRequest(msgspec.Struct, frozen=True):
-    """What is to be trained: a body's, with the defaults filled in; "" and None leave it to the family."""
+    """Settings of a training: a body's, with the defaults filled in; "" and None leave it to the family."""
 
     name: str
     start: str = "knrm"
@@ -172,7 +172,7 @@ class TrainingJob(msgspec.Struct, frozen=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What users of the ranker should know."""
+        """Warnings for users of the ranker."""
         none_held_out = "none were held out to choose the best step"
         return few_questions(len(self.queries), "questions with a relevant document", none_held_out)
 
@@ -199,7 +199,7 @@ class TrainingJobs:
 
     @property
     def starts(self) -> tuple[str, ...]:
-        """What a training can begin with: the service's rankers, those trained here, and fresh families."""
+        """Possible starts of a training: the service's rankers, those trained here, and fresh families."""
         return tuple(dict.fromkeys([*self._specs, *self._finished(), *FRESH]))
 
     def jobs(self) -> list[TrainingJob]:
@@ -363,7 +363,7 @@ class TrainingJobs:
             options += ["--set", f"rate={rate!r}"]
         index = self._service.catalogue.view(request.index).index
         if isinstance(index, ShardedIndex):
-            raise WrongUse("training reads one index on this machine, not parts; serve their merged index")
+            raise WrongUse("training reads one index on this machine, not shards; serve their merged index")
         return ["train", *self._start(request), "--index", str(index.path), *options]
 
     def _start(self, request: TrainingRequest) -> list[str]:

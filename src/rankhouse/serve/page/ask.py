@@ -99,8 +99,8 @@ def export(service: ServedCollection, query: str, answers: Sequence[SearchRespon
     """Return answers as a file: "json", "csv" or "run"."""
     content: str | bytes = ""
     if kind == "json":
-        told = [asdict(one) | {"hits": [asdict(hit) for hit in one.hits]} for one in answers]
-        content = msgspec.json.encode(told)
+        records = [asdict(one) | {"hits": [asdict(hit) for hit in one.hits]} for one in answers]
+        content = msgspec.json.encode(records)
     elif kind == "run":
         query_id = service.question(query).id
         runs = [(one.system, {hit.doc_id: hit.score for hit in one.hits}) for one in answers]

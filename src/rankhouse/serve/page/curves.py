@@ -32,7 +32,7 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What a template draws, in units of its picture: ticks of the axes, and ``level``, a dashed line across.
+    """A chart in units of its picture: ticks of the axes, and ``level``, a dashed line across.
 
     ``data`` is what the script reads: places, what they are called, and each line's values, as JSON.
     """
@@ -118,5 +118,5 @@ def hover_data(x: Scale, place: str, curves: Mapping[str, Points]) -> str:
     for name, points in curves.items():
         known = dict(points)
         lines.append((name, [f"{known[at]:.4f}" if at in known else None for at in places]))
-    told = [place.format(f"{at:,g}") for at in places]
-    return msgspec.json.encode({"x": [x(at) for at in places], "at": told, "lines": lines}).decode()
+    labels = [place.format(f"{at:,g}") for at in places]
+    return msgspec.json.encode({"x": [x(at) for at in places], "at": labels, "lines": lines}).decode()

@@ -1,4 +1,4 @@
-"""What is indexed of a served folder: its files by kind, the largest ones, and what was left out and why."""
+"""Page of a served folder's files: by kind, the largest ones, and those left out and why."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _REASONS = {
 
 
 class FilesFields(Struct):
-    """What the list is sent as."""
+    """Fields of the request for the list."""
 
     export: Literal["html", "json"] = "html"
 
@@ -67,7 +67,7 @@ class LeftOutGroup(Struct, frozen=True):
 
 
 class FilesReport(Struct, frozen=True):
-    """What is indexed of a folder."""
+    """Files of a folder that are indexed."""
 
     files: int
     documents: int

@@ -49,7 +49,7 @@ _READ_KEY = "Your key can read but not judge. Sign in with a key that can write.
 
 
 class JudgingPool(NamedTuple):
-    """What systems found: the documents, those found early by many first, and their ranks by system."""
+    """Documents that systems found: those found early by many first, and their ranks by system."""
 
     doc_ids: Sequence[str]
     ranks: Mapping[str, Mapping[str, int]]
@@ -135,7 +135,7 @@ class JudgeFields(Struct):
 
     @property
     def kept(self) -> dict[str, object]:
-        """What leads here again, as parameters of an address or fields of a form."""
+        """State of the page, as parameters of an address or fields of a form."""
         names = ("query", "judge", "index", "system", "depth", "blind")
         return {name: getattr(self, name) for name in names}
 
@@ -222,8 +222,8 @@ def _told(store: JudgementStore, entry: JudgementEntry | None) -> dict[str, obje
     if entry is None:
         return {"doc": None, "grade": None, "query": "", "version": None, "comment": ""}
     comment = store.comments_of(entry.judge, entry.query_id).get(entry.doc_id, "")
-    told = {"doc": entry.doc_id, "grade": entry.grade, "query": entry.query, "version": entry.number}
-    return {**told, "comment": comment}
+    fields = {"doc": entry.doc_id, "grade": entry.grade, "query": entry.query, "version": entry.number}
+    return {**fields, "comment": comment}
 
 
 def _mark(text: str) -> tuple[int, int, str]:

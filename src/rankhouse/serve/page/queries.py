@@ -55,7 +55,7 @@ _HEADS = (
 
 
 class QueriesFields(Struct):
-    """Which questions are shown, in which order, and as what file."""
+    """Choice and order of the questions shown, and the form of the file."""
 
     show: Literal["all", "judged", "open"] = "all"
     order: Literal["file", "few", "many", "words", "relevant", "scarce", "judges"] = "file"

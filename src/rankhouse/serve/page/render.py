@@ -91,7 +91,7 @@ def is_saved(request: Request) -> bool:
 
 
 def filled(template: str, content: Mapping[str, object]) -> str:
-    """Return a template of this room, filled."""
+    """Fill a template of this package."""
     return _environment().get_template(template).render(content)
 
 

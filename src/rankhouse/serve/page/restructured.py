@@ -22,7 +22,7 @@ from markdown_it.token import Token
 
 _LINE_END = re.compile(r"\r\n?|\n")
 _UNKNOWN = str.maketrans(dict.fromkeys("\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", " ") | {"\x00": "\ufffd"})
-"""What docutils takes for the end of a line or an escape, and other readers do not."""
+"""Characters that docutils takes for the end of a line or an escape, and other readers do not."""
 _TITLE = re.compile(r"^(?:([^\w\s])\1{2,}\n)?[^\s].*\n([^\w\s])\2{2,}[ \t]*$", re.MULTILINE)
 _TARGET = re.compile(r"^[ \t]*\.\. _(?!_)(`[^`\n]+`|[^:\n]+): +(\S+)[ \t]*$", re.MULTILINE)
 _REPLACED = re.compile(r"^[ \t]*\.\. \|([^|\n]+)\|[ \t]+(replace|unicode)::[ \t]+(.*)$", re.MULTILINE)
@@ -88,7 +88,7 @@ _UNSEEN: Final = (
 
 
 class Names(NamedTuple):
-    """What a text defines for all of its parts: links, replacements, and the adornments of its titles."""
+    """Definitions of a text for all of its parts: links, replacements, and the adornments of its titles."""
 
     links: Mapping[str, str]
     replaced: Mapping[str, str]
@@ -147,7 +147,7 @@ def _settings() -> Any:  # noqa: ANN401 - docutils' own namespace of settings
 
 
 _Inside = tuple[list[Any], list[Any]]
-"""What the inside of a paragraph is parsed into, and the messages of the parser."""
+"""Nodes of the inside of a paragraph, and the messages of the parser."""
 
 
 def _interpreted(inliner: Any, rawsource: str, text: str, role: str, lineno: int) -> _Inside:  # noqa: ANN401
@@ -210,19 +210,19 @@ class _Flat:
         is_alone = label.endswith("version") or (label and first and not first[2])
         if name in _CODE or is_alone:  # its content may follow at once
             begin = next((n for n in range(1, begin) if not _OPTION.match(block[n])), begin)
-        told = [first[2] if first else block[0], *block[1:begin]]
+        lines = [first[2] if first else block[0], *block[1:begin]]
         content = block[begin:]
         content.trim_left(min((len(one) - len(one.lstrip()) for one in content if one.strip()), default=0))
-        arguments = " ".join(line.strip() for line in told if not _OPTION.match(line)).strip()
+        arguments = " ".join(line.strip() for line in lines if not _OPTION.match(line)).strip()
         return [*self._held(name, arguments, content, at)], is_end
 
-    def _held(self, name: str, told: str, content: Any, at: int) -> Iterator[nodes.Node]:  # noqa: ANN401
+    def _held(self, name: str, argument: str, content: Any, at: int) -> Iterator[nodes.Node]:  # noqa: ANN401
         """Yield what is shown of a directive that stands at a line, with its arguments and content."""
         lines = [line for line in content if line.strip()]
         if name in _HIDDEN:
             return
         if name in _CODE:
-            text = "\n".join(content).strip("\n") or ("" if name == "raw" else told)
+            text = "\n".join(content).strip("\n") or ("" if name == "raw" else argument)
             code = nodes.literal_block(text, text)
             code.line = content.offset(0) + 1 if lines else at
             yield from [code] * bool(text)
@@ -231,11 +231,11 @@ class _Flat:
         heading.line = at
         label = _LABELS.get(name, "")
         if label.endswith("version"):
-            heading += nodes.strong("", f"{label} {told}")
+            heading += nodes.strong("", f"{label} {argument}")
         elif ":" in name or name in _OBJECTS:
-            heading += nodes.literal("", told)
+            heading += nodes.literal("", argument)
         elif name not in ("image", "figure"):
-            words = self.inline_text(told, at)[0] if told else []  # type: ignore[attr-defined]
+            words = self.inline_text(argument, at)[0] if argument else []  # type: ignore[attr-defined]
             heading += [*[nodes.strong("", f"{label}: " if words else label)] * bool(label), *words]
         yield from [heading] * bool(heading.astext().strip())
         if lines:
@@ -262,7 +262,7 @@ class _Tokens:
         self._close()
 
     def _close(self) -> None:
-        """What holds others reaches from its first to its last line."""
+        """Let containers reach from their first to their last line."""
         opened: list[Token] = []
         last = 0
         for token in self.found:

@@ -36,7 +36,7 @@ _Correction = Literal["holm", "bonferroni", "none"]
 
 
 class RunsFields(Struct):
-    """What is compared, how, and as what file it is shown."""
+    """Systems to compare, settings of the comparison, and the form of the answer."""
 
     system: Annotated[list[Line], Meta(max_length=MOST_COMPARED)] = []
     baseline: Line = ""
@@ -62,15 +62,15 @@ def show(service: ServedCollection, request: Request, asked: RunsFields) -> Resp
         return page(request, "runs.html.j2", content)
     try:
         parse(wanted.measures)  # before systems are asked for nothing
-        told, comparison = compare_runs(service, wanted)
+        result, comparison = compare_runs(service, wanted)
     except RankhouseError as error:  # the form stays, with what is wrong
         failed = fault_page(request, error)
         return page(request, "runs.html.j2", content | {"notes": (str(error),)}, failed.status_code)
     if asked.export != "html":
-        return export(told, comparison, asked.export)
-    content |= {"notes": told.notes, "progress": told.progress, "is_going": not told.notes}
+        return export(result, comparison, asked.export)
+    content |= {"notes": result.notes, "progress": result.progress, "is_going": not result.notes}
     if comparison is not None:
-        content |= _shown(service, request, wanted, told=told, comparison=comparison)
+        content |= _shown(service, request, wanted, result=result, comparison=comparison)
     return page(request, "runs.html.j2", content)
 
 
@@ -93,46 +93,46 @@ def _form(service: ServedCollection, wanted: CompareRequest) -> dict[str, object
 
 
 def _shown(
-    service: ServedCollection, request: Request, wanted: CompareRequest, told: CompareResponse,
+    service: ServedCollection, request: Request, wanted: CompareRequest, result: CompareResponse,
     comparison: Comparison,
 ) -> dict[str, object]:  # fmt: skip
     given, systems = request.query_params.multi_items(), service.catalogue.systems(wanted.index)
     rest = [(name, value) for name, value in given if name not in ("export", "versus")]
-    signs = Counter((one.difference > 0) - (one.difference < 0) for one in told.queries)
+    signs = Counter((one.difference > 0) - (one.difference < 0) for one in result.queries)
     return {
         "comparison": comparison,
         "means": means_table(comparison),
         "differences": differences_table(comparison) if comparison.challengers else None,
         "pair": wanted.pair,
         "versus": [(name, address("/runs", *rest, versus=name)) for name in comparison.challengers],
-        "rows": told.queries[:_ROWS],
-        "largest": max((abs(row.difference) for row in told.queries), default=0.0) or 1.0,
-        "more": max(0, len(told.queries) - _ROWS),
+        "rows": result.queries[:_ROWS],
+        "largest": max((abs(row.difference) for row in result.queries), default=0.0) or 1.0,
+        "more": max(0, len(result.queries) - _ROWS),
         "counts": f"{signs[1]:,} better, {signs[-1]:,} worse, {signs[0]:,} equal",
-        "profile": profile(told),
+        "profile": profile(result),
         "columns": [name for name in wanted.pair if name in systems],
     }
 
 
-def profile(told: CompareResponse) -> Chart | None:
+def profile(result: CompareResponse) -> Chart | None:
     """Return each run's values of the first measure from its best question to its worst; None for few."""
-    if len(told.queries) < _FEW_QUESTIONS:
+    if len(result.queries) < _FEW_QUESTIONS:
         return None
     curves = {
-        name: list(enumerate(sorted((row.values[name] for row in told.queries), reverse=True), 1))
-        for name in told.queries[0].values
+        name: list(enumerate(sorted((row.values[name] for row in result.queries), reverse=True), 1))
+        for name in result.queries[0].values
     }
-    sentence = f"{told.measure} of each run, its questions ordered from best to worst"
+    sentence = f"{result.measure} of each run, its questions ordered from best to worst"
     return lines_chart(curves, sentence, first=1, place="Place {}", form=".2f", dots=False)
 
 
-def export(told: CompareResponse, comparison: Comparison | None, kind: str) -> Response:
+def export(result: CompareResponse, comparison: Comparison | None, kind: str) -> Response:
     """Return a comparison as a file: "csv" or "json"."""
     if comparison is None:
         raise WrongUse("the systems are still answering the questions; try again in a moment")
     if kind == "json":
         rows = [{"query": row.id, "text": row.text, "judged": row.judged, **row.values}
-                for row in told.queries]  # fmt: skip
+                for row in result.queries]  # fmt: skip
         text = msgspec.json.encode({**comparison.to_dict(), "queries": rows}).decode()
     else:
         cells = records(comparison)

@@ -128,13 +128,13 @@ def overlay_of(jobs: Sequence[TrainingJob]) -> Chart | None:
 
 
 def _sentence(losses: Points, checks: Sequence[Entry]) -> str:
-    told = []
+    lines = []
     if losses:
-        told.append(f"Step {losses[-1][0]:,.0f}, loss {losses[-1][1]:.3f}")
+        lines.append(f"Step {losses[-1][0]:,.0f}, loss {losses[-1][1]:.3f}")
     if checks:
         best = max(checks, key=lambda entry: (entry["value"], -entry["step"]))
-        told.append(
+        lines.append(
             f"best {best['measure']} on held-out questions {best['value']:.4f} at step {best['step']:,}, "
             f"first stage {best['first_stage']:.4f}"
         )
-    return "; ".join(told)
+    return "; ".join(lines)

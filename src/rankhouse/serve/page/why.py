@@ -52,7 +52,7 @@ class Reason(NamedTuple):
 
 
 class WhyFields(Struct):
-    """What is explained: one document or two, a move from another system, or the top of a ranking."""
+    """Question to explain: one document or two, a move from another system, or the top of a ranking."""
 
     query: Line = ""
     index: Line = ""
@@ -87,11 +87,11 @@ def show(service: ServedCollection, request: Request, asked: WhyFields) -> Respo
     content["sections"] = [(heading, with_lines(seen, read)) for heading, seen in content["sections"]]
     content["sentence"] = called(content["sentence"], in_words(_told(answer)))
     if service.contents is not None:
-        told = [*(one.doc_id for one in _told(answer)), *asked.rival]
-        told.sort(key=len, reverse=True)  # some begin others
-        titles = _titles(service, wanted.index or "", told)
+        ids = [*(one.doc_id for one in _told(answer)), *asked.rival]
+        ids.sort(key=len, reverse=True)  # some begin others
+        titles = _titles(service, wanted.index or "", ids)
         content |= {key: called(content[key], titles) for key in ("title", "sentence", "turns")}
-        names = {doc_id: unquote(doc_id) for doc_id in told if "%" in doc_id}
+        names = {doc_id: unquote(doc_id) for doc_id in ids if "%" in doc_id}
         content |= {key: called(value, names) for key, value in content.items() if key in _SAID}
     return page(request, "why.html.j2", content)
 
@@ -168,9 +168,9 @@ def _kind(part: Part) -> str:
     return {_NEAREST: "meaning", WORDS: "words"}.get(part.why.method if part.why else "", "")
 
 
-def in_words(told: Iterable[Explanation]) -> dict[str, str]:
+def in_words(answers: Iterable[Explanation]) -> dict[str, str]:
     """Return what stands for the runs of a fusion in a sentence, where no two are of one kind."""
-    kinds = {part.name: _kind(part) for one in told if one.method == _FUSED for part in one.parts}
+    kinds = {part.name: _kind(part) for one in answers if one.method == _FUSED for part in one.parts}
     times = Counter(kinds.values())
     return {f'"{name}"': f"its {kind}" for name, kind in kinds.items() if kind and times[kind] == 1}
 

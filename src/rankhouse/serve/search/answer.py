@@ -35,7 +35,7 @@ def search(catalogue: Catalogue, asked: SearchBody, deadline: Deadline | None = 
     Raises:
         UnknownName, WrongUse: There is no such index, system or ranker, or the question cannot be answered.
         Overloaded, DeadlinePassed: A model has too much to do, or nothing was found in time.
-        ShardFailed: A part of the index does not answer, and nothing less than all will do.
+        ShardFailed: A shard of the index does not answer, and the request needs all of them.
     """
     if not asked.query.strip():
         raise WrongUse("query is empty: give at least one word")
@@ -48,12 +48,12 @@ def search(catalogue: Catalogue, asked: SearchBody, deadline: Deadline | None = 
     spec = catalogue.system(asked.system, view, asked.own())
     if not partial or not isinstance(index, ShardedIndex):
         return _answered(catalogue, view, asked, spec, until=until)
-    told, living = index.partial(lambda some: _answered(catalogue, view.over(some), asked, spec, until=until))
+    body, living = index.partial(lambda some: _answered(catalogue, view.over(some), asked, spec, until=until))
     if not living.missing:
-        return told
+        return body
     lacking = f"the documents of {' and '.join(living.missing)} are missing: no answer from there"
-    degraded = "; ".join(filter(None, [told.degraded, lacking]))
-    return msgspec.structs.replace(told, degraded=degraded, seconds=time.monotonic() - started)
+    degraded = "; ".join(filter(None, [body.degraded, lacking]))
+    return msgspec.structs.replace(body, degraded=degraded, seconds=time.monotonic() - started)
 
 
 def _answered(

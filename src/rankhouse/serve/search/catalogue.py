@@ -1,4 +1,4 @@
-"""What a service searches: indexes, each as it is at one moment, opened again when it has grown; rankers."""
+"""Indexes of a service, each as it is at one moment, opened again when it has grown; and its rankers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _SPLITS = 64
 
 
 ReadBy = tuple[Reranked, str, str]
-"""What a ranker's order depends on besides the index: its fingerprint and the question."""
+"""Key of a ranker's order besides the index: its fingerprint and the question."""
 
 
 class IndexView:
@@ -108,7 +108,7 @@ class IndexView:
         return _IN_FULL if len(lengths) and lengths.std() > _UNEVEN * lengths.mean() else "bm25"
 
     def over(self, index: ShardedIndex) -> IndexView:
-        """Return a view of those parts of the index that answer."""
+        """Return a view of the shards of the index that answer."""
         with self._lock:
             return self._over.setdefault(index.missing, IndexView(self.name, index))
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LEXICAL_SPLIT: Final = "sentences(2, 2)"
 WITHOUT_SENTENCES: Final = "windows(40, 40, limit=None)"
-"""Where no package finds sentences."""
+"""Split where no package finds sentences."""
 
 
 class UnknownDocument(UnknownName):

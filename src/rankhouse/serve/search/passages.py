@@ -1,4 +1,4 @@
-"""Which passages of the documents in an answer were found: by their vectors, or by the question's words.
+"""Passages found in the documents of an answer: by their vectors, or by the question's words.
 
 Rankings are of documents; people look for a passage. A system with vectors shows the passage whose vector is
 nearest to the question, one without the stretch that holds most of the question's words. What the ranking
@@ -98,7 +98,7 @@ class PassageFinder:
         work = ServedExecution(catalogue, view, Query("query", question), deadline)
         try:
             searched = work.searcher(dense).vectors
-            if isinstance(searched, Vectors):  # those of parts are elsewhere
+            if isinstance(searched, Vectors):  # those of shards are elsewhere
                 encoder = work.encoder(dense)
                 self._point = encode_queries(searched, encoder, [work.queries[0]])[0]
                 self._vectors, self._encoder = searched, encoder
@@ -178,7 +178,7 @@ class PassageFinder:
 
 
 def _places(document: Document, policy: str) -> Sequence[Span]:
-    """Return where the encoded passages of a document stand in its text; none where that cannot be told."""
+    """Return where the encoded passages of a document stand in its text; none where that is unknown."""
     try:
         split = notation.make(policy, SPLITTERS, "splitter")
     except WrongUse:  # cut by a function of someone's own

@@ -42,7 +42,7 @@ _LATE = "did not answer in time"
 
 @dataclass(frozen=True)
 class Ranked:
-    """What a system made of a question; ``before`` is the first stage's order, where something came after it.
+    """A system's ranking for a question; ``before`` is the first stage's order, where a later stage follows.
 
     ``found`` says how many documents it ranked, of which the ranking may have only the first; ``degraded``
     why this is only the first stage's order, "" where it is the system's.
@@ -199,7 +199,7 @@ class ServedExecution(Execution):
 
 
 class _InTurns:
-    """What is stored for a ranker, scored in the ranker's thread, in turn with all other work of it."""
+    """Stored passages of a ranker, scored in the ranker's thread, in turn with all other work of it."""
 
     def __init__(self, scorer: PrecomputedScorer, ranker: ServedRanker, deadline: Deadline) -> None:
         self._scorer, self._ranker, self._deadline = scorer, ranker, deadline

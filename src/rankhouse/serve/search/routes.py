@@ -46,22 +46,22 @@ async def _searched(
 async def _explained(
     catalogue: Catalogue, request: Request, asked: shapes.ExplainBody
 ) -> shapes.ExplainResponse:
-    told = await _THREADS.call(explain, catalogue, asked, deadline_of(request, asked.deadline_s))
+    why = await _THREADS.call(explain, catalogue, asked, deadline_of(request, asked.deadline_s))
     kinds = {"Explanation": "explanation", "Contrast": "contrast", "Movement": "movement"}
-    kind = kinds.get(type(told).__name__, "ranking")
-    return shapes.ExplainResponse(kind, told.sentence(), told.to_dict())
+    kind = kinds.get(type(why).__name__, "ranking")
+    return shapes.ExplainResponse(kind, why.sentence(), why.to_dict())
 
 
 def _document(catalogue: Catalogue, request: Request, asked: shapes.DocumentQuery) -> shapes.DocumentResponse:
     view, document = read_document(catalogue, request.path_params["index"], request.path_params["id"])
     extra = dict(document.extra)
-    told = shapes.DocumentResponse(view.name, document.id, document.title, document.text, extra=extra)
+    response = shapes.DocumentResponse(view.name, document.id, document.title, document.text, extra=extra)
     if asked.query:
         shaded = passages_with_scores(
             catalogue, view, document, asked.query, system=asked.system, deadline=deadline_of(request)
         )
-        told.passages, told.unit = shaded.passages, shaded.unit
-    return told
+        response.passages, response.unit = shaded.passages, shaded.unit
+    return response
 
 
 def _indexes(catalogue: Catalogue, _request: Request, _asked: None) -> list[shapes.IndexInfo]:

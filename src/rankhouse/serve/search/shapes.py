@@ -39,7 +39,7 @@ class OwnSystem(Struct):
         ranker: Name of a ranker of the service.
         depth: Documents that it reads.
         split: How it cuts them.
-        pool: What makes one score of passages.
+        pool: The pool of passages' scores.
     """
 
     models: Annotated[list[str], Meta(min_length=1, max_length=8)] | None = None
@@ -74,7 +74,7 @@ class SearchBody(OwnSystem, kw_only=True):
         k: Documents in the answer; 10 if not said.
         snippets: Whether they come with the stretch of text that answers best; yes if not said.
         deadline_s: Seconds after which the first stage's order is good enough.
-        partial: Whether what the other parts of an index find is good enough where some do not answer; as the
+        partial: Whether what the other shards of an index find is good enough if some do not answer; as the
             service was started if not said.
     """
 
@@ -114,14 +114,14 @@ class SearchResponse(Struct, frozen=True):
     """An answer.
 
     Attributes:
-        index: What was searched.
-        system: What ranked.
+        index: The index searched.
+        system: The system that ranked.
         query: The question.
         hits: The documents, best first.
         found: How many were ranked.
         seconds: How long it took.
         degraded: Why this is only the first stage's order, or lacks documents; "" where it is the system's.
-        warnings: What the asker should know.
+        warnings: Warnings for the caller.
     """
 
     index: str
@@ -183,10 +183,10 @@ class DocumentPassage(Struct, frozen=True):
 
     Attributes:
         number: From 1.
-        start: Where it begins in the text, in characters.
-        end: Where it ends.
+        start: Its start in the text, in characters.
+        end: Its end.
         score: Higher is better; null where it is not finite.
-        share: Where that lies between the document's lowest score, 0, and highest, 1.
+        share: Its place between the document's lowest score, 0, and highest, 1.
     """
 
     number: int
@@ -200,7 +200,7 @@ class DocumentResponse(Struct):
     """A document.
 
     Attributes:
-        index: Where it is.
+        index: Its index.
         id: Its id.
         title: Its title.
         text: Its text.
@@ -238,13 +238,13 @@ class SystemInfo(Struct):
 
 
 class DocumentQuery(Struct):
-    """What is asked about a document."""
+    """Question about a document."""
 
     query: Annotated[str, Meta(description="A question, for the scores of its passages.")] = ""
-    system: Annotated[str, Meta(description="Name of what scores them.")] = ""
+    system: Annotated[str, Meta(description="Name of the system that scores them.")] = ""
 
 
 class IndexQuery(Struct):
-    """Which index is meant."""
+    """Name of the index."""
 
-    index: Annotated[str, Meta(description="Name of what is searched.")] = ""
+    index: Annotated[str, Meta(description="Name of the index.")] = ""

@@ -122,8 +122,8 @@ def usual_systems(
         suffix = f":{encoder}" if len(encoded) > 1 else ""
         systems.append(NamedSystem(f"dense{suffix}", dense, text))
         hybrid = Cut(joined([Lexical(beside_vectors), dense]), FOUND)
-        told = f"{beside_vectors} and {text}, joined by z-scores"
-        systems.append(NamedSystem(f"hybrid{suffix}", hybrid, told))
+        label = f"{beside_vectors} and {text}, joined by z-scores"
+        systems.append(NamedSystem(f"hybrid{suffix}", hybrid, label))
     hybrids = [one for one in systems if one.name.startswith("hybrid")]
     for ranker in rankers:
         read, text = Reranked(bm25, Stage(ranker, depth=READ)), f"{ranker} reads the first {READ} of bm25"

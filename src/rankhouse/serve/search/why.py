@@ -81,15 +81,15 @@ def _answer(catalogue: Catalogue, view: IndexView, asked: ExplainBody, deadline:
         options=ExplainOptions(asked.method or "", asked.unit or "", asked.passes or PASSES),
     )
 
-    def told(opened: Mapping[str, NeuralRanker], *, stores: bool) -> Answer:
+    def answer(opened: Mapping[str, NeuralRanker], *, stores: bool) -> Answer:
         work = _Opened(catalogue, view, Query("query", asked.query), deadline)
         work.opened, work.stores = opened, stores
         return ask(work, system, question)
 
     if asked.method != "gradients" and all(family_of(one.ranker) in _BY_SCORES for one in models):
-        return told({one.name: _through_queue(one, deadline) for one in models}, stores=False)
+        return answer({one.name: _through_queue(one, deadline) for one in models}, stores=False)
     opened = {one.name: one.ranker for one in models}
-    return _in_threads(models, lambda: told(opened, stores=True), deadline)
+    return _in_threads(models, lambda: answer(opened, stores=True), deadline)
 
 
 class _Opened(ServedExecution):

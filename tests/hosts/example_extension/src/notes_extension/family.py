@@ -10,7 +10,7 @@ from rankhouse.models.word_models import WordDesign, WordModel
 
 @dataclass(frozen=True)
 class WordWeightsDesign(WordDesign):
-    """What ``word_weights(...)`` accepts: how texts are read."""
+    """Settings of ``word_weights(...)``: how texts are read."""
 
 
 class WordWeights(WordModel):
