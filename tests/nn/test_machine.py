@@ -47,3 +47,24 @@ def test_what_children_use_while_they_live_is_this_programs_own():
         shell.communicate(b"\n")
     assert while_it_lives.own - before.own > 0.25
     assert ProcessorTime.now().own >= while_it_lives.own - 0.02  # counted once, in whole ticks
+
+
+ALONE = """
+import torch
+from rankhouse.nn.layers.convolve import over_matrices
+torch.manual_seed(0)
+layer, matrices = torch.nn.Conv2d(1, 8, 3, padding=1), torch.randn(40, 1, 12, 50)
+with torch.inference_mode():
+    whole = over_matrices(layer, matrices)
+    print(*(n for n in (1, 2, 7, 39) if not torch.equal(over_matrices(layer, matrices[:n]), whole[:n])))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forced", ["", "avx512", "avx2", "plain"])
+def test_a_convolution_has_the_same_bits_beside_any_others(forced):
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        env=os.environ | {"RANKHOUSE_CPU": forced}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert not done.stdout.strip(), f"differ with RANKHOUSE_CPU={forced}: the first {done.stdout}"

@@ -132,6 +132,7 @@ if FORCED and FORCED not in _FORCED:
     )
 if FORCED:  # oneDNN reads this when it is first used
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", _FORCED[FORCED])
+_LIMIT = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
 
 try:
     from rankhouse.nn.cpu import _infer
@@ -153,8 +154,9 @@ except ImportError:
     WIDE_LOOPS = GROUPED = False
 else:
     WIDE_LOOPS = FORCED != "plain" and not INFER_LOOPS and _wide.supported()
-    _is_limited = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in {"SSE41", "AVX", "AVX2"}
-    GROUPED = WIDE_LOOPS and hasattr(_wide, "multiply") and (_is_limited or _wide.needed())
+    GROUPED = (
+        WIDE_LOOPS and hasattr(_wide, "multiply") and (_LIMIT in {"SSE41", "AVX", "AVX2"} or _wide.needed())
+    )
 
 NO_INT8 = 'precision="int8" cannot be had here: {}; use "auto", "bf16" or "fp32"'
 
@@ -177,8 +179,9 @@ def has_amx() -> bool:
 
 
 def has_avx512() -> bool:
-    """Return whether PyTorch computes with AVX-512 here."""
-    return torch.backends.cpu.get_cpu_capability() == "AVX512"
+    """Return whether PyTorch and its oneDNN compute with AVX-512 here."""
+    is_limited = _LIMIT == "AVX" or _LIMIT.startswith(("SSE", "AVX2"))
+    return not is_limited and torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
 def has_onednn() -> bool:
