@@ -132,6 +132,11 @@ def training(out, name="training"):
     return json.loads((out / name / "settings.json").read_text())
 
 
+def test_a_fingerprint_of_a_system_keeps_the_text_that_was_given():
+    for text in ("bm25(k1=0.9, b=0.4)", "rrf(bm25, jm(lambda=0.1), k=60)"):
+        assert SystemTeacher(rh.system(text)).fingerprint == text
+
+
 @pytest.mark.slow
 def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     people = [rh.Query("p1", "quartet of violins")]

@@ -77,4 +77,4 @@ def _indexes(catalogue: Catalogue, _request: Request, _asked: None) -> list[shap
 
 def _systems(catalogue: Catalogue, _request: Request, asked: shapes.IndexQuery) -> list[shapes.SystemInfo]:
     found = catalogue.systems(asked.index).values()
-    return [shapes.SystemInfo(one.name, one.description or str(one.system), one.ranker) for one in found]
+    return [shapes.SystemInfo(one.name, one.description or one.system.given, one.ranker) for one in found]
