@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 import numpy as np
 from cachetools import LRUCache
 
-from rankhouse.core.errors import BadIndex, RankhouseError
+from rankhouse.core.errors import BadIndex, RankhouseError, WrongUse
 from rankhouse.core.nouns import Ranking
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
@@ -32,7 +32,7 @@ from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher, ShardedSearcher, open_vectors
 from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.engine.waiting import Recent
-from rankhouse.serve.errors import UnknownName
+from rankhouse.serve.errors import Invalid, UnknownName
 from rankhouse.serve.search.systems import NamedSystem, asked_system, of_content, usual_systems, with_words
 from rankhouse.systems.execution import costly, open_index
 from rankhouse.systems.rankers import impact_searcher, query_weigher
@@ -330,6 +330,12 @@ class Catalogue:
         """
         view = index if isinstance(index, IndexView) else self.view(index)
         systems = self.systems(view)
+        if own is not None and name:
+            raise Invalid(
+                f'system "{name[:200]}" says what ranks, and so do models, ranker and their options:  '
+                f"{own.system} ; give one of the two",
+                "system",
+            )
         if own is None and not name:
             first_stages = [spec for spec in systems.values() if not spec.ranker]
             first = next((one for one in self.rankers if self._given is None or one in self._given), "")
@@ -338,5 +344,8 @@ class Catalogue:
             return systems[name]
         if own is None and not _EXPRESSION.search(name or ""):
             raise UnknownName("system", name or "", systems, "system")
-        found = own or asked_system(name or "")
+        try:
+            found = own or asked_system(name or "")
+        except WrongUse as error:
+            raise Invalid(str(error), "system") from None
         return replace(found, system=with_words(found.system, self._words(view)))
