@@ -110,19 +110,19 @@ BUDGETS = {
     "cli": (4_662, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_339, 1_100),
-    "serve": (12_070, 9_110),
+    "serve": (12_074, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
     "jobs adaptation": (3_599, 2_500),
-    "systems": (2_776, 1_900),
+    "systems": (2_777, 1_900),
     "training explanation stores": (12_444, 11_700),
     "index models ranking labels evaluation": (25_510, 19_100),
     "text nn page": (7_446, 6_390),
     "io": (5_954, 3_300),
-    "core": (2_787, 1_850),
+    "core": (2_790, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_441, 66_000
+MOST_ALL, PLANNED_ALL = 85_449, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -174,6 +174,9 @@ def fault(
     return ""
 
 
+signature_of = cache(inspect.signature)
+
+
 def settled(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:

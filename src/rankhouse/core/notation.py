@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rankhouse.core.arguments import fault, settled
+from rankhouse.core.arguments import fault, settled, signature_of
 from rankhouse.core.errors import RankhouseError, WrongUse, did_you_mean
 
 if TYPE_CHECKING:
@@ -165,8 +165,8 @@ def canonical(text: str, table: Mapping[str, Callable[..., object]], what: str) 
         return ""
     spec = parse(as_given(text))
     make(spec, table, what)
-    signature = inspect.signature(table[spec.name])
-    return Notation(write_spec(spec.name, *settled(signature, spec.args, spec.kwargs)), write_spec(*spec))
+    args, kwargs = settled(signature_of(table[spec.name]), spec.args, spec.kwargs)
+    return Notation(write_spec(spec.name, args, kwargs), write_spec(*spec))
 
 
 def choose(name: str, table: Mapping[str, T], what: str) -> T:

@@ -12,10 +12,10 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from inspect import signature
 from typing import Any, Final, TypeVar, cast
 
 from rankhouse.core import notation
+from rankhouse.core.arguments import signature_of
 from rankhouse.core.errors import WrongUse, did_you_mean
 from rankhouse.core.notation import Spec, write_spec
 from rankhouse.index.lexical.feedback import FEEDBACKS
@@ -70,7 +70,8 @@ def system(text: str | System) -> System:
 
 def read_stage(text: str) -> Stage:
     """Read what stands right of ``>>``: a call, or the name of a folder; WrongUse if it is neither."""
-    if os.path.exists(text) or not (_CALL.match(text) or is_ranker(text.strip())):  # noqa: PTH110 - any text
+    is_name = text.strip().isidentifier() and is_ranker(text.strip())
+    if os.path.exists(text) or not (is_name or _CALL.match(text)):  # noqa: PTH110 - any text
         return Stage(text)
     return _Reader(text).read(_Reader.stage)
 
@@ -170,7 +171,7 @@ class _Reader:
         args, kwargs = self._arguments(call)
         if name in ENCODED:
             return self._encoded(node, name, call)
-        self._check_names(call, kwargs, [*signature(WEIGHTINGS[name]).parameters, "feedback"])
+        self._check_names(call, kwargs, [*signature_of(WEIGHTINGS[name]).parameters, "feedback"])
         feedback = self._notation(kwargs.pop("feedback", None), FEEDBACKS, "feedback")
         spec = write_spec(name, [self._literal(one) for one in args], self._literals(kwargs))
         return self._made(node, lambda: Lexical(spec, feedback))
@@ -180,7 +181,7 @@ class _Reader:
         if "ranker" in kwargs or not args:
             family = "biencoder" if name == "dense" else name
             raise self._at(node, f'is written  {name}(RANKER), the ranker being "DIR" or  {family}("DIR")')
-        self._check_names(call, kwargs, [*signature(ENCODED[name]).parameters][1:])
+        self._check_names(call, kwargs, [*signature_of(ENCODED[name]).parameters][1:])
         stage = self.stage(args[0])
         if stage != Stage(stage.ranker):
             raise self._at(args[0], "is an encoder, which takes no split, pool, depth and the like")
@@ -193,7 +194,7 @@ class _Reader:
         parts = tuple(self.system(one) for one in args)
         if "normalise" in kwargs:
             kwargs = {"norm": kwargs.pop("normalise")} | kwargs
-        known = [*signature(FUSIONS[name]).parameters, "weights"]
+        known = [*signature_of(FUSIONS[name]).parameters, "weights"]
         self._check_names(call, kwargs, ["norm" if one == "normalise" else one for one in known])
         if len(parts) < 2:
             raise self._at(node, f"fuses two systems or more, like  {name}(bm25, ql)")
@@ -304,7 +305,7 @@ class _Reader:
             case ast.Call(func=ast.Name(id=name)):
                 args, kwargs = self._arguments(node)
                 if name in table:
-                    self._check_names(node, kwargs, signature(table[name]).parameters)
+                    self._check_names(node, kwargs, signature_of(table[name]).parameters)
                 spec = Spec(name, tuple(self._literal(one) for one in args), self._literals(kwargs))
             case _:
                 raise self._at(node, f"is no {what}; choose from: {', '.join(sorted(table))}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, cast
 
 from rankhouse.core import notation
-from rankhouse.core.arguments import check_whole, settled
+from rankhouse.core.arguments import check_whole, settled, signature_of
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import Notation, Spec, as_given, canonical, quote, write_spec, write_value
 from rankhouse.core.nouns import Ranker
@@ -102,7 +101,7 @@ def canonical_fusion(text: str) -> str:
     """Return the notation of a fusion, its normalisation first and without a name, the rest with names."""
     usual = canonical(text, FUSIONS, "method of fusion")
     given = notation.parse(as_given(text))
-    bound = inspect.signature(FUSIONS[given.name]).bind(*given.args, **given.kwargs).arguments
+    bound = signature_of(FUSIONS[given.name]).bind(*given.args, **given.kwargs).arguments
     return Notation(_norm_first(notation.parse(usual)), _norm_first(Spec(given.name, (), bound)))
 
 

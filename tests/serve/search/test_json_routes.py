@@ -135,6 +135,12 @@ def test_documents_and_why(ask):
     assert fine(ask.post("/explain", json={"query": ASKED}), 422)
 
 
+def test_a_faulty_system_before_is_named(ask):
+    for before, status in (("bm52", 404), ("bm25 + qll", 422)):
+        body = {"query": ASKED, "document": "d07", "system": "bm25", "before": before}
+        assert fine(ask.post("/explain", json=body), status)["error"]["param"] == "before"
+
+
 def test_what_there_is(ask):
     (index,) = fine(ask.get("/api/indexes"))
     assert (index["name"], index["documents"]) == ("harbour", 62)

@@ -320,13 +320,17 @@ class Catalogue:
         return of_content(view.words) if self._of_folder else "bm25"
 
     def system(
-        self, name: str | None = None, index: str | IndexView | None = None, own: NamedSystem | None = None
+        self,
+        name: str | None = None,
+        index: str | IndexView | None = None,
+        own: NamedSystem | None = None,
+        field: str = "system",
     ) -> NamedSystem:
         """Return a system of an index by its name, or an expression, or the asker's own.
 
         The first ranker that was given decides the default: its own where it reads documents, the hybrid one
         where it is an encoder; bm25 where there is none. One that was trained here is chosen by its name.
-        In all of them ``bm25`` without numbers is the system of that name.
+        In all of them ``bm25`` without numbers is the system of that name. ``field`` of the request has it.
         """
         view = index if isinstance(index, IndexView) else self.view(index)
         systems = self.systems(view)
@@ -343,9 +347,9 @@ class Catalogue:
         if own is None and name in systems:
             return systems[name]
         if own is None and not _EXPRESSION.search(name or ""):
-            raise UnknownName("system", name or "", systems, "system")
+            raise UnknownName("system", name or "", systems, field)
         try:
             found = own or asked_system(name or "")
         except WrongUse as error:
-            raise Invalid(str(error), "system") from None
+            raise Invalid(str(error), field) from None
         return replace(found, system=with_words(found.system, self._words(view)))
