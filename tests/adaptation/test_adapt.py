@@ -148,7 +148,7 @@ def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     assert 0 <= result.student_weight <= 1
     assert json.loads((tmp_path / "a" / "adapted.json").read_text())["test"] == result.test
     whole, measured = rh.system(result.system), rh.read_run(tmp_path / "a" / "test.student+first-stage.run")
-    assert str(whole) == result.system
+    assert whole.given == result.system
     found = whole.run(TEST.queries, index)
     assert {q: found[q].doc_ids for q in found} == {q: measured[q].doc_ids for q in measured}
     words = (tmp_path / "a" / "words.txt").read_text().splitlines()
