@@ -133,6 +133,11 @@ def training(out, name="training"):
     return json.loads((out / name / "settings.json").read_text())
 
 
+def test_a_fingerprint_of_a_system_keeps_the_text_that_was_given():
+    for text in ("bm25(k1=0.9, b=0.4)", "rrf(bm25, jm(lambda=0.1), k=60)"):
+        assert SystemTeacher(rh.system(text)).fingerprint == text
+
+
 @pytest.mark.slow
 def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     people = [rh.Query("p1", "quartet of violins")]
@@ -144,7 +149,7 @@ def test_a_ranker_is_made_that_opens_and_reports(index, tmp_path):
     assert 0 <= result.student_weight <= 1
     assert json.loads((tmp_path / "a" / "adapted.json").read_text())["test"] == result.test
     whole, measured = rh.system(result.system), rh.read_run(tmp_path / "a" / "test.student+first-stage.run")
-    assert str(whole) == result.system
+    assert whole.given == result.system
     found = whole.run(TEST.queries, index)
     assert {q: found[q].doc_ids for q in found} == {q: measured[q].doc_ids for q in measured}
     words = (tmp_path / "a" / "words.txt").read_text().splitlines()

@@ -53,6 +53,35 @@ def test_a_first_stage_says_why_and_the_answer_shows_itself(index, tmp_path, out
         why.save("why.txt")
 
 
+def test_an_expression_is_a_system_wherever_one_makes_sense(index):
+    both = rh.system("bm25 + ql")
+    told = rh.explain("bm25 + ql", QUESTION, "pilots", index=index)
+    assert told.to_dict() == rh.explain(both, QUESTION, "pilots", index=index).to_dict()
+    found = index.search(QUESTION, "bm25 + ql", k=2)
+    assert (
+        found.doc_ids == index.search(QUESTION, both, k=2).doc_ids == both.search(QUESTION, index, 2).doc_ids
+    )
+    assert index.retrieve(QUERIES, "(bm25 + ql) % 1").to_dict() == (both % 1).run(QUERIES, index).to_dict()
+    for call, said in [
+        (lambda: rh.explain("bm25 + 0.5 * qll", QUESTION, "pilots", index=index), 'did you mean "ql"'),
+        (lambda: index.search(QUESTION, "bm25 + 0.5 * qll"), 'did you mean "ql"'),
+        (lambda: rh.explain(Ships(), QUESTION, "pilots", index=index, first_stage="bm25 + ql"), "rh.system"),
+        (lambda: index.retrieve(QUERIES, ["bm25 + ql", "jm"]), r"rh\.system\('bm25 \+ ql'\)"),
+        (lambda: index.retrieve(QUERIES, "bm25 + ql", feedback="rm3"), "bm25 \\+ ql  says what ranks"),
+    ]:
+        with pytest.raises(rh.RankhouseError, match=said):
+            call()
+
+
+def test_options_that_a_system_makes_idle_are_refused(index):
+    options = {"feedback": "rm3", "fusion": "rrf", "split": "words(5)", "pool": "max", "depth": 1, "k": 5}
+    options |= {"weights": [1, 2], "first_stage": "ql"}
+    for system in (rh.system("bm25"), "bm25 % 10"):
+        for name, value in options.items():
+            with pytest.raises(rh.RankhouseError, match=f"{name}: the system  bm25.* says what ranks"):
+                rh.explain(system, QUESTION, "pilots", index=index, **{name: value})
+
+
 def test_a_ranking_and_a_move_are_told(index):
     run = index.retrieve(QUERIES)
     told = rh.explain("bm25", "q1", top=2, index=index, run=run, queries=QUERIES)

@@ -96,6 +96,7 @@ def test_what_is_wrong_is_told_to_the_assistant_and_the_talk_goes_on(index):
             ("search", {}, "missing required field `query`"),
             ("search", {"query": "ships", "k": 1000}, "<= 50"),
             ("search", {"query": "ships", "system": "bm52"}, 'did you mean "bm25"'),
+            ("search", {"query": "ships", "sytem": "ql"}, 'no argument "sytem" (did you mean "system"?)'),
             ("search", {"query": "  "}, "query is empty"),
             ("read_document", {"document": "d0"}, 'no document "d0"'),
             ("read_document", {"document": "d3", "start": 10**30}, "the text of d3 has 47 characters"),

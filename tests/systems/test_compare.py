@@ -1,5 +1,6 @@
 """Systems side by side from Python: each stage once, runs among them, and what is refused."""
 
+import numpy as np
 import pytest
 
 import rankhouse as rh
@@ -41,6 +42,25 @@ def test_a_stage_of_several_systems_is_run_once_and_that_is_said(index, searches
         assert [found.cell(name, m).mean for m in ("AP", "RR@10")] == [
             alone.cell(name, m).mean for m in ("AP", "RR@10")
         ]
+
+
+def test_systems_that_are_equal_share_their_stages_whatever_was_given(index, searches):
+    read = []
+
+    class Longest:
+        def score(self, pairs):
+            read.extend(pairs)
+            return np.array([len(pair.passage.text) for pair in pairs], np.float32)
+
+    ranker = Longest()
+    texts = "bm25", "bm25(k1=0.9, b=0.4)", "bm25(b=0.4, k1=0.9)"
+    systems = [rh.system(text) % 2 >> ranker for text in texts]
+    once = systems[0].run(QUERIES, index).rows
+    read.clear()
+    found = rh.compare(dict(zip(texts, systems, strict=True)), QUERIES, QRELS, index, "AP")
+    assert len(read) == once
+    assert len(searches) == 2  # the run above, and the comparison
+    assert found.systems == texts
 
 
 def test_a_list_is_called_by_its_notation_and_runs_stand_beside_systems(index, tmp_path):

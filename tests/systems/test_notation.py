@@ -1,5 +1,6 @@
 """The text of a system: Python's precedence, one canonical print that reads back, faults with their place."""
 
+import pickle
 import string
 from contextlib import suppress
 
@@ -13,10 +14,13 @@ import rankhouse as rh
 # text -> its canonical print
 CANONICAL = {
     "bm25": "bm25",
-    " bm25( k1 = 0.9,b=0.4 ) ": "bm25(k1=0.9, b=0.4)",
-    "bm25(feedback='rm3(terms=10)')": "bm25(feedback=rm3(terms=10))",
+    " bm25( k1 = 0.9,b=0.4 ) ": "bm25",
+    "bm25(b=0.5,k1=1.0)": "bm25(k1=1, b=0.5)",
+    "bm25(feedback='rm3(terms=10)')": "bm25(feedback=rm3)",
+    "bm25(1.2, feedback=rm3(5))": "bm25(k1=1.2, feedback=rm3(terms=5))",
     "ql(form='indri', feedback=rm3)": 'ql(form="indri", feedback=rm3)',
-    "jm(lambda=0.1)": "jm(lambda=0.1)",
+    "jm(lambda=0.1)": "jm",
+    "jm(0.2)": "jm(lambda=0.2)",
     "dense('DIR')": 'dense("DIR")',
     "dense(default)": "dense(default)",
     "dense('default', name='x')": 'dense(default, name="x")',
@@ -40,13 +44,26 @@ CANONICAL = {
     "(bm25>>default)%10": "(bm25 >> default) % 10",
     "bm25>>open('DIR',tail='drop',depth=5)": 'bm25 >> open("DIR", depth=5, tail="drop")',
     "bm25>>crossencoder('D',split='sentences(10, 5)',pool='max')": (
-        'bm25 >> crossencoder("D", split=sentences(10, 5), pool=max)'
+        'bm25 >> crossencoder("D", split=sentences, pool=max)'
     ),
+    "bm25>>crossencoder('D',max_length=9,scale='logit')": (
+        'bm25 >> crossencoder("D", scale="logit", max_length=9)'
+    ),
+    "bm25>>crossencoder(path='D',tokenizer=None,depth=3)": 'bm25 >> crossencoder("D", depth=3)',
+    "bm25>>open('D',split=sentences(stride=3,size=10),pool=top(k=3))": (
+        'bm25 >> open("D", split=sentences(stride=3), pool=top(3))'
+    ),
+    "bm25>>'f(1)'": 'bm25 >> "f(1)"',
+    "bm25>>\"crossencoder('D',depth=3)\"": 'bm25 >> crossencoder("D", depth=3)',
+    "bm25>>(see(0.5)>>'D')": 'bm25 >> see(keep=0.5) >> "D"',
     "bm25>>duot5('D',passages=monot5('E'),depth=10)": (
         'bm25 >> duot5("D", passages="monot5(\\"E\\")", depth=10)'
     ),
     "rrf(bm25,ql)": "rrf(bm25, ql)",
     "rrf(bm25,ql,k=10)": "rrf(bm25, ql, k=10)",
+    "rrf(bm25,ql,k=60.0)": "rrf(bm25, ql)",
+    "linear(bm25,ql,missing='zero',normalise='min-max')": 'linear(bm25, ql, missing="zero")',
+    "0*bm25+(0*ql+jm)": "0 * bm25 + 0 * ql + jm",
     "linear(bm25,ql,norm='z-score',weights=[1,0.7])": "bm25 + 0.7 * ql",
     "linear(bm25,ql,norm='z-score')": 'linear(bm25, ql, norm="z-score")',
     "linear(bm25,ql)": "linear(bm25, ql)",
@@ -106,6 +123,90 @@ def test_an_object_prints_clearly_and_is_not_read_back():
         rh.system("bm25") >> 3
     with pytest.raises(rh.RankhouseError, match="give a ranker"):
         rh.system("bm25") >> rh.system("ql")
+
+
+def test_equal_systems_are_equal_values_whatever_was_given():
+    ranker = Longest()
+    for one, other in [
+        ("bm25(k1=0.9, b=0.4)", "bm25"),
+        ("bm25(b=0.7, k1=2)", "bm25(2.0, 0.7)"),
+        ("rrf(bm25, ql, k=60)", "rrf(bm25, ql)"),
+        ("linear(bm25, ql, norm='min-max')", "linear(bm25, ql)"),
+        ("bm25 >> open('D', split='sentences(10, 5)')", "bm25 >> open('D', split=sentences)"),
+        (
+            "bm25 >> causal('D', max_length=9, prompt='x')",
+            "bm25 >> causal('D', 'x', max_length=9, scale=None)",
+        ),
+        ("bm25 >> duot5('D', aggregate='sum', targets=None)", "bm25 >> duot5('D', aggregate='sum')"),
+    ]:
+        first, second = rh.system(one), rh.system(other)
+        assert first == second, one
+        assert hash(first) == hash(second)
+        assert str(first) == str(second)
+        assert first % 5 >> ranker == second % 5 >> ranker
+    assert rh.system("bm25(k1=0.9, b=0.41)") != rh.system("bm25")
+
+
+def test_what_is_recorded_keeps_the_text_that_was_given():
+    given = (
+        "rrf(bm25(b=0.4), jm(lambda=0.1), k=60) % 9"
+        ' >> crossencoder("D", tokenizer=None, split=sentences(10, 5))'
+    )
+    for system in (rh.system(given), pickle.loads(pickle.dumps(rh.system(given)))):
+        assert system.given == given
+        assert str(system) == 'rrf(bm25, jm) % 9 >> crossencoder("D", split=sentences)'
+        assert system.fuse(rh.system("bm25()")).given == f"rrf({given}, bm25)"
+
+
+def test_a_ranker_in_python_is_what_it_is_in_the_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bm25 = rh.system("bm25")
+    for text in ("see(0.5) >> 'D'", "see(keep=0.5) >> crossencoder('D', depth=3)", "open('D')", "default"):
+        assert bm25 >> text == rh.system(f"bm25 >> {text}")
+    for text in ("monot5", "crossencoder('D', dept=3)", "see(0.5)", "see(0.5) >> bm25"):
+        with pytest.raises(rh.RankhouseError) as told:
+            bm25 >> text
+        with pytest.raises(rh.RankhouseError) as written:
+            rh.system(f"bm25 >> {text}")
+        assert str(told.value).split("\n")[0] == str(written.value).split("\n")[0]
+    for text in ("", " "):
+        with pytest.raises(rh.RankhouseError, match="name is empty"):
+            bm25 >> text
+    (tmp_path / "monot5").mkdir()
+    assert bm25 >> "monot5" == rh.system("bm25 >> monot5") == rh.system('bm25 >> "monot5"')
+
+
+def test_numbers_of_numpy_cut_and_weigh():
+    bm25, ql = rh.system("bm25"), rh.system("ql")
+    assert bm25 % np.int64(5) == bm25 % 5
+    assert type((bm25 % np.int32(5)).k) is int
+    assert np.float32(0.5) * bm25 + np.int64(2) * ql == 0.5 * bm25 + 2 * ql == bm25 * np.float64(0.5) + ql * 2
+    for wrong in (np.bool(True), True, np.float64(5), 0, "5"):
+        with pytest.raises(rh.RankhouseError, match="keep 1 to"):
+            bm25 % wrong
+
+
+def test_sums_read_back_whatever_their_length_and_order():
+    addends = [rh.system(f"bm25(k1={1 + place / 100})") for place in range(66)]
+    long = sum(addends[1:], addends[0])
+    assert rh.system(str(long)) == long
+    one, other, third = (rh.system(name) for name in ("bm25", "ql", "jm"))
+    for total in (0 * one + (0 * other + third), 0 * one + 0 * other + third):
+        assert rh.system(str(total)) == total
+    for use in (
+        lambda: (0 * one + 0 * other) % 5,
+        lambda: 0 * one + 0 * other >> "D",
+        lambda: one.fuse(0 * other),
+    ):
+        with pytest.raises(rh.RankhouseError, match="not all 0|add another"):
+            use()
+    with pytest.raises(rh.RankhouseError, match="500 at most"):
+        sum([one] * 500, one)
+
+
+def test_only_systems_are_fused():
+    with pytest.raises(rh.RankhouseError, match=r'give a System, such as rh\.system\("ql"\)'):
+        rh.system("bm25").fuse("ql")
 
 
 # --- any expression --------------------------------------------------------------------------------------
@@ -178,11 +279,18 @@ FAULTS = {
     "bm25 % 10 >> crossencodr('D')": ("crossencodr", 'did you mean "crossencoder"'),
     "bm25 + 0.7 * danse('D')": ("danse", 'did you mean "dense"'),
     "bm25(k1='x')": ("bm25", "a finite number"),
-    "rrf(bm25, ql(nu=3))": ("ql", "accepted: ql("),
+    "rrf(bm25, ql(nu=3))": ("nu=3", "known: mu, form"),
+    "bm25(k2=1)": ("k2=1", "known: k1, b"),
+    "bm25(feedbck=rm3)": ("feedbck", 'did you mean "feedback"'),
+    "bm25(feedback=rm3(term=5))": ("term=5", 'did you mean "terms"'),
+    "rrf(bm25, ql, kk=3)": ("kk=3", 'did you mean "k"'),
+    "linear(bm25, ql, weigths=[1, 2])": ("weigths", 'did you mean "weights"'),
+    "linear(bm25, ql, mising='zero')": ("mising", 'did you mean "missing"'),
+    "dense('D', nam='x')": ("nam=", 'did you mean "name"'),
     "rrf(bm25)": ("rrf", "two systems or more"),
     "rrf(bm25, ql, weights=[1])": ("rrf", "give one each"),
     "linear(bm25, ql, weights='x')": ("'x'", "no list of weights"),
-    "linear(bm25, ql, norm='zscore')": ("linear", 'did you mean "z-score"'),
+    "linear(bm25, ql, norm='zscore')": ("'zscore'", 'did you mean "z-score"'),
     "bm25 - ql": ("bm25", "they have  >>  +  *  %"),
     "bm25 % 0": ("0", "keep 1 to"),
     "bm25 % 2.5": ("2.5", "keep 1 to"),
@@ -193,7 +301,13 @@ FAULTS = {
     "default": ("default", "put what it reads before it"),
     "monot5('D') >> 'x'": ("monot5", "put what it reads before it"),
     "bm25 >> tk(vectors='glove.txt')": ("tk", "train it, and name its folder"),
-    "bm25 >> open('D', splt='whole')": ("open", 'is written  open("DIR"'),
+    "bm25 >> open('D', splt='whole')": ("splt", 'did you mean "split"'),
+    "bm25 >> crossencoder('D', dept=3)": ("dept", 'did you mean "depth"'),
+    "bm25 >> crossencoder('D', max_lenght=3)": ("max_lenght", 'did you mean "max_length"'),
+    "bm25 >> duot5('D', agregate='sum')": ("agregate", 'did you mean "aggregate"'),
+    "bm25 >> open('D', split=sentences(sise=3))": ("sise", 'did you mean "size"'),
+    "bm25 >> monot5": ("monot5", 'expected  monot5("DIR")'),
+    "bm26 >> 'D'": ("bm26", "(bm25, bm25f, ql, jm, impact, dense, sparse)"),
     "bm25 >> open('D', split=sentence(3))": ("sentence", 'did you mean "sentences"'),
     "bm25 >> open('D', depth=-1)": ("open", "depth=-1"),
     "bm25 >> open('D', tail='lose')": ("open", "choose from: drop, keep"),

@@ -208,7 +208,7 @@ def write_report(job: Adaptation, student: Ranker, weight: float) -> dict[str, f
     comparison = compare(
         runs, test.qrels, f"{MEASURE} AP RR@10", "first stage", test="randomization", correction="holm"
     )
-    title = f"Adapted without judgements: {system_of(job, weight)}"
+    title = f"Adapted without judgements: {system_of(job, weight).given}"
     texts = {query.id: query.text for query in test.queries}
     try:
         comparison.save(job.folder / "report.html", title=title, texts=texts)
@@ -252,7 +252,7 @@ def adapt_with(job: Adaptation) -> AdaptResult:
         weights = weigh(student, some, job.index, options.depth, progress=show, judged=judged)
         result = AdaptResult(
             ranker=str(job.folder),
-            system=str(system_of(job, weights.student)),
+            system=system_of(job, weights.student).given,
             steps=steps,
             questions=len(work.examples.queries),
             student_weight=weights.student,

@@ -32,7 +32,7 @@ from rankhouse.systems.explaining import TEXTS, Question, ask
 from rankhouse.systems.names import choose_query, with_words
 from rankhouse.systems.on_record import OnRecord, read_record
 from rankhouse.systems.rankers import as_ranker
-from rankhouse.systems.short_forms import asked_form, is_dense
+from rankhouse.systems.short_forms import as_whole, asked_form, is_dense
 from rankhouse.systems.stage import Stage, as_stage
 from rankhouse.systems.system import Reranked, System
 
@@ -71,7 +71,8 @@ def explain(
     >>> why.save("why.html")
 
     Args:
-        ranker: A system, a ranker or what :func:`open_ranker` opens, or a first stage, ``bm25`` or several.
+        ranker: A system or its expression, a ranker or what :func:`open_ranker` opens, or a first stage,
+            ``bm25``, or several.
         query: The question; with ``queries``, its id.
         documents: Ids of documents of the index; without one, texts or documents. Several are put in order.
         index: The index of the documents.
@@ -99,7 +100,17 @@ def explain(
     asked, options = _query(query, queries), ExplainOptions(method, unit, passes)
     models: tuple[str, ...] = ()
     stage = None
-    if not isinstance(ranker, System):
+    if (whole := as_whole(ranker)) is not None:
+        given = {
+            "first_stage": not isinstance(first_stage, str) or first_stage, "feedback": feedback,
+            "fusion": fusion, "weights": weights is not None, "k": k != 1000, "split": split, "pool": pool,
+            "depth": depth != 1000,
+        }  # fmt: skip
+        if idle := ", ".join(name for name, is_given in given.items() if is_given):
+            raise WrongUse(
+                f"explain: {idle}: the system  {whole}  says what ranks; say it there, or leave it out"
+            )
+    else:
         models, stage = _split_ranker(ranker)
     if stage is not None:
         stored = None if index is not None else False
@@ -107,10 +118,8 @@ def explain(
     if index is None:
         return ExplainResult(_of_texts(_texts(documents), stage, asked, against, options=options))
     record, first = _first_stage(first_stage)
-    system = (
-        ranker
-        if isinstance(ranker, System)
-        else asked_form((*models, *first), feedback, fusion, weights, k=k, stage=stage, record=record)
+    system = whole or asked_form(
+        (*models, *first), feedback, fusion, weights, k=k, stage=stage, record=record
     )
     earlier, found = _record(before, "the earlier run"), before_ranker(system)
     if earlier is not None and found is not None and first:
@@ -157,7 +166,7 @@ def _split_ranker(given: object) -> tuple[tuple[str, ...], Stage | None]:
 
 
 def _first_stage(given: str | RunLike) -> tuple[OnRecord | None, tuple[str, ...]]:
-    if isinstance(given, str) and (not given or is_model(given)):
+    if isinstance(given, str) and (not given or is_model(given) or as_whole(given) is not None):
         return None, (given,) if given else ()
     return _record(given, "the first stage"), ()
 

@@ -10,6 +10,7 @@ from typing import Literal, Self, cast
 from rankhouse.api.progress import working
 from rankhouse.api.rankers import open_ranker
 from rankhouse.core.arguments import checked
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query, SearchResult, TextEncoder
 from rankhouse.core.progress import OnProgress
 from rankhouse.core.run import Run
@@ -34,19 +35,23 @@ from rankhouse.jobs.index import IndexJob
 from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.rankers import as_encoder
-from rankhouse.systems.short_forms import SearchOptions
+from rankhouse.systems.short_forms import SearchOptions, as_whole
+from rankhouse.systems.system import System
 
 
 class _Searched:
     """Search methods of an index, or of several as one."""
 
     @checked
-    def search(self, query: str, model: str = "bm25", *, k: int = 10, feedback: str = "") -> SearchResult:
+    def search(
+        self, query: str, model: str | System = "bm25", *, k: int = 10, feedback: str = ""
+    ) -> SearchResult:
         """Answer one question: a ranking with titles and snippets that prints as a table.
 
         Args:
             query: The question.
-            model: ``bm25(k1=0.9, b=0.4)``, ``ql(mu=1000)``, ``jm``, or ``dense(RANKER)`` once vectors exist.
+            model: ``bm25(k1=0.9, b=0.4)``, ``ql(mu=1000)``, ``jm``, ``dense(RANKER)`` once vectors exist;
+                or a system, ``bm25 + 0.5 * ql``.
             k: Number of documents.
             feedback: ``rm3`` or "".
 
@@ -60,7 +65,7 @@ class _Searched:
     def retrieve(
         self,
         queries: QueriesLike,
-        model: str | Sequence[str] = "bm25",
+        model: str | System | Sequence[str] = "bm25",
         *,
         k: int = 1000,
         feedback: str = "",
@@ -72,7 +77,7 @@ class _Searched:
 
         Args:
             queries: A file, queries, or query id -> text.
-            model: A model, or several to be fused.
+            model: A model, or several to be fused; or a system, then without ``feedback`` and ``fusion``.
             k: How many documents a query.
             feedback: ``rm3(terms=10, docs=10, weight=0.5)`` or "", for the lexical models.
             fusion: How several models become one run; "" sums z-scores, 0.3 of words and 0.7 of vectors.
@@ -83,12 +88,18 @@ class _Searched:
             WrongUse: An unknown model, feedback, fusion or argument.
             MissingInput: ``dense(...)`` without vectors; make them with :meth:`encode`.
         """
-        models = [model] if isinstance(model, str) else as_list(model, "model", "a model or several")
+        if (whole := as_whole(model)) is not None and (feedback or fusion):
+            raise WrongUse(
+                f"retrieve: {whole}  says what ranks; say feedback and fusion there, or leave them out"
+            )
+        several = [model] if isinstance(model, str) else () if isinstance(model, System) else model
+        models = as_list(several, "model", "a model, several, or a system")
         check_texts("model", models)
         options = SearchOptions(models=tuple(models), feedback=feedback, fusion=fusion, k=k, threads=threads)
         asked = as_queries(queries)
         with working("searching", None, "work", on_progress) as show:
-            return options.work(cast(AnyIndex, self), asked, show).run(options.best(k))
+            best = options.best(k) if whole is None else whole % k
+            return options.work(cast(AnyIndex, self), asked, show).run(best)
 
 
 _NAMES = (

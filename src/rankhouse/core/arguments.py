@@ -174,6 +174,33 @@ def fault(
     return ""
 
 
+signature_of = cache(inspect.signature)
+
+
+def settled(
+    signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return arguments in one way: by place what must be given, the rest by name as declared, no defaults.
+
+    Whole numbers are without a point. Raises TypeError where the signature does not take them.
+    """
+    first: list[Any] = []
+    named: dict[str, Any] = {}
+    for name, value in signature.bind(*args, **kwargs).arguments.items():
+        one = signature.parameters[name]
+        if one.kind is one.VAR_POSITIONAL:
+            first += map(_whole, value)
+        elif one.default is one.empty and one.kind is not one.KEYWORD_ONLY:
+            first.append(_whole(value))
+        elif value != one.default or isinstance(value, bool) != isinstance(one.default, bool):
+            named[name] = _whole(value)
+    return first, named
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
+
+
 class _Form:
     """Parameters of a function, in order, and those with annotations."""
 

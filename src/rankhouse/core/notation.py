@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rankhouse.core.arguments import fault
+from rankhouse.core.arguments import fault, settled, signature_of
 from rankhouse.core.errors import RankhouseError, WrongUse, did_you_mean
 
 if TYPE_CHECKING:
@@ -44,6 +44,27 @@ class Spec(NamedTuple):
 
     def __str__(self) -> str:
         return write(self.name, *self.args, **self.kwargs)
+
+
+class Notation(str):
+    """A notation written in one way, which remembers how it was given.
+
+    What is recorded, and compared with records of earlier versions, is the text that was given.
+    """
+
+    __slots__ = ("given",)
+    given: str
+
+    def __new__(cls, text: str, given: str = "") -> Notation:
+        """Make one; without ``given``, both are the same."""
+        self = super().__new__(cls, text)
+        self.given = given or text
+        return self
+
+
+def as_given(text: str) -> str:
+    """Return a notation as it was given."""
+    return text.given if isinstance(text, Notation) else text
 
 
 def escaped(text: str) -> str:
@@ -136,12 +157,16 @@ def write_spec(
 
 
 def canonical(text: str, table: Mapping[str, Callable[..., object]], what: str) -> str:
-    """Return the notation of something that a table knows, written in one way; "" as it is."""
+    """Return the notation of something that a table knows, written in one way; "" as it is.
+
+    Arguments that must be given stand by place, others by name in the declared order, and no defaults.
+    """
     if not text:
         return ""
-    spec = parse(text)
+    spec = parse(as_given(text))
     make(spec, table, what)
-    return write_spec(*spec)
+    args, kwargs = settled(signature_of(table[spec.name]), spec.args, spec.kwargs)
+    return Notation(write_spec(spec.name, args, kwargs), write_spec(*spec))
 
 
 def choose(name: str, table: Mapping[str, T], what: str) -> T:

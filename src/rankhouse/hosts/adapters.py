@@ -173,7 +173,7 @@ class OpenSystem:
             for query_id, ranking in found.items()
             for wanted in [set(given.record[query_id].doc_ids)]
         }
-        return OnRecord(Run.of(kept), str(system))
+        return OnRecord(Run.of(kept), system.given)
 
     def answer(self, query: str, k: int) -> list[tuple[Document, float]]:
         """Return the best documents of one question with their scores."""

@@ -7,15 +7,18 @@ neither torch nor the other families. Another package names its own ``package.mo
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
+from importlib.util import find_spec
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rankhouse.core.errors import BadModel, RankhouseError, WrongUse
-from rankhouse.core.notation import Extensible, make
+from rankhouse.core.notation import ONE_PARSER, Extensible, make
 
 if TYPE_CHECKING:
     from rankhouse.models.contract import Model
@@ -103,8 +106,64 @@ class LazyTable(Mapping[str, Callable[..., Any]]):
 
 def _load(name: str) -> Any:  # noqa: ANN401  # a class or a function
     """Import ``module.name`` of this package, or ``package.module:name``."""
+    module, own = _place(name)
+    return getattr(import_module(module), own)
+
+
+def _place(name: str) -> tuple[str, str]:
     module, _, own = name.partition(":" if ":" in name else ".")
-    return getattr(import_module(module if ":" in name else f"rankhouse.models.{module}"), own)
+    return module if ":" in name else f"rankhouse.models.{module}", own
+
+
+@cache
+def _declared(name: str) -> Signature | None:
+    """Return the arguments of a function as its source declares them, as importing it would load torch.
+
+    A default that is no literal is an Ellipsis, which equals no value. None where the source has no function
+    of that name, or one that takes any argument.
+    """
+    module, own = _place(name)
+    with suppress(ImportError, SyntaxError, ValueError):
+        spec = find_spec(module)
+        source = spec and spec.loader and getattr(spec.loader, "get_source", lambda _: None)(module)
+        with ONE_PARSER:
+            body = ast.parse(source or "").body
+        for one in body:
+            if isinstance(one, ast.FunctionDef) and one.name == own:
+                return None if one.args.vararg or one.args.kwarg else _signature(one.args)
+    return None
+
+
+def _signature(arguments: ast.arguments) -> Signature:
+    placed = [*arguments.posonlyargs, *arguments.args]
+    usual = [None] * (len(placed) - len(arguments.defaults)) + list[ast.expr | None](arguments.defaults)
+    parameters = [
+        Parameter(one.arg, kind, default=Parameter.empty if default is None else _default(default))
+        for kind, names, defaults in (
+            (Parameter.POSITIONAL_OR_KEYWORD, placed, usual),
+            (Parameter.KEYWORD_ONLY, arguments.kwonlyargs, arguments.kw_defaults),
+        )
+        for one, default in zip(names, defaults, strict=True)
+    ]
+    return Signature(parameters)
+
+
+def _default(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        return ...
+
+
+def is_published(name: str) -> bool:
+    """Return whether a family's notation opens checkpoints that rank: ``crossencoder("DIR")``, ``duot5``."""
+    return name in PAIRWISE or name in PUBLISHED
+
+
+def arguments_of(name: str) -> Signature | None:
+    """Return what opens a family's checkpoints takes; None for no such family, and where it does not say."""
+    family = _PAIRWISE.get(name) or FAMILIES.get(name)
+    return _declared(family.published) if family is not None and family.published else None
 
 
 # Hofstätter et al., TREC 2019: Adam, 1e-4 for embedding and contextualisation, 1e-3 for the rest; batches,
@@ -279,9 +338,8 @@ PUBLISHED: Mapping[str, Callable[..., Model[Any]]] = LazyTable(FAMILIES, "publis
 DESIGNS: Mapping[str, Callable[..., Design]] = LazyTable(FAMILIES, "designed", "design")
 """Families that are trained from the start here: name -> what its notation makes."""
 
-PAIRWISE: Mapping[str, Callable[..., MonoT5]] = LazyTable(
-    {"duot5": Family("monot5.MonoT5", None, published="duot5.open_duot5")}, "published", "open"
-)
+_PAIRWISE: Final = {"duot5": Family("monot5.MonoT5", None, published="duot5.open_duot5")}
+PAIRWISE: Mapping[str, Callable[..., MonoT5]] = LazyTable(_PAIRWISE, "published", "open")
 """Families that compare passages two by two, so that they order lists and score no pairs."""
 
 

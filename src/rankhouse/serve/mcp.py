@@ -27,7 +27,7 @@ from msgspec import Meta, Struct
 from pydantic import ValidationError
 
 import rankhouse
-from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.errors import RankhouseError, WrongUse, did_you_mean
 from rankhouse.explanation.show import to_markdown
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.search.answer import search as search_collection
@@ -137,7 +137,7 @@ def arguments_of(tool: Callable[..., ToolAnswer]) -> type[Struct]:
         (one.name, hints[one.name]) + (() if one.default is Parameter.empty else (one.default,))
         for one in parameters
     ]
-    return msgspec.defstruct(tool.__name__, fields)
+    return msgspec.defstruct(tool.__name__, fields, forbid_unknown_fields=True)
 
 
 def make_server(catalogue: Catalogue, ready: Callable[[], None]) -> Server[Any]:
@@ -183,6 +183,10 @@ def _called(
     if tool is None:
         raise WrongUse(f'there is no tool "{name[:80]}"; there are: {", ".join(TOOLS)}')
     given = {key: value for key, value in arguments.items() if value is not None}
+    known = arguments_of(tool).__struct_fields__
+    for key in (key for key in arguments if key not in known):
+        near = did_you_mean(key, known)
+        raise WrongUse(f'{name}: there is no argument "{key[:80]}"{near}; it takes {", ".join(known)}')
     try:
         asked = msgspec.convert(given, arguments_of(tool), strict=False)
     except msgspec.ValidationError as error:

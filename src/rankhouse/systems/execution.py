@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.core import notation
+from rankhouse.core.notation import as_given
 from rankhouse.core.nouns import Document, Encoder, Marks, Query, Ranking, SearchResult
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
@@ -154,7 +155,8 @@ class Execution:
         """Search by a first stage."""
         match stage:
             case Lexical():
-                options = LexicalOptions(stage.model, stage.feedback, k, self.compute.threads)
+                model, feedback = as_given(stage.model), as_given(stage.feedback)
+                options = LexicalOptions(model, feedback, k, self.compute.threads)
                 return retrieve(self.index, self.queries, options, show)
             case Dense():
                 return search(self.searcher(stage), self.encoder(stage), self.queries, k, progress=show)

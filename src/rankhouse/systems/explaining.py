@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rankhouse.core.errors import RankhouseError, RankhouseWarning, WrongUse
+from rankhouse.core.notation import as_given
 from rankhouse.core.nouns import Document, Ranker, Ranking, fingerprint_of
 from rankhouse.core.run import Run
 from rankhouse.core.scores import base_of, scale_of
@@ -185,19 +186,20 @@ class Explainer:
         """Return what people call a system."""
         match system:
             case Lexical():
-                return f"{system.model} with {system.feedback}" if system.feedback else system.model
+                model, feedback = as_given(system.model), as_given(system.feedback)
+                return f"{model} with {feedback}" if feedback else model
             case Fused():
-                return f"{system.method} of {', '.join(map(self.name, system.systems))}"
+                return f"{as_given(system.method)} of {', '.join(map(self.name, system.systems))}"
             case Cut():
                 return self.name(system.of)
             case OnRecord():
                 return system.label
             case Reranked(stage=Stage(ranker=str(name))):
-                return name
+                return as_given(name)
             case Reranked():
                 ranker = self._work.ranker(system.stage)
                 return family_of(ranker) or type(ranker).__name__
-        return str(system)
+        return system.given
 
     def explain(self, system: System, doc_id: str) -> Explanation:
         """Say why a document scores what it scores; WrongUse where there is no such document."""
@@ -216,7 +218,7 @@ class Explainer:
         match system:
             case Lexical():
                 if system not in self._lexical:
-                    options = LexicalOptions(system.model, system.feedback)
+                    options = LexicalOptions(as_given(system.model), as_given(system.feedback))
                     self._lexical[system] = LexicalExplainer(self._work.index, options)
                 return self._lexical[system].explain(self.query, doc_id)
             case Dense():
@@ -261,7 +263,8 @@ class Explainer:
             for name, part in parts.items()
             if doc_id in runs[name][self.query.id].doc_ids
         }
-        return explain_fused(system.method, runs, self.query, doc_id, weights=system.weights, whys=whys)
+        method = as_given(system.method)
+        return explain_fused(method, runs, self.query, doc_id, weights=system.weights, whys=whys)
 
     def _reranked(self, system: Reranked, document: Document) -> Explanation:
         from rankhouse.explanation.stages import explain_reranked

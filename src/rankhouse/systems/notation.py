@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from rankhouse.core import notation
+from rankhouse.core.arguments import signature_of
 from rankhouse.core.errors import WrongUse, did_you_mean
 from rankhouse.core.notation import Spec, write_spec
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.io.files import wrong_kind
-from rankhouse.models.families import DESIGNS, PAIRWISE, PUBLISHED
-from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.models.families import DESIGNS, PAIRWISE, PUBLISHED, arguments_of
+from rankhouse.ranking.fuse import FUSIONS, NORMALISATIONS
 from rankhouse.ranking.pool import POOLS
-from rankhouse.systems.stage import DEFAULT, STAGE_OPTIONS, Stage
-from rankhouse.systems.system import ENCODED, Fused, Lexical, Reranked, System
+from rankhouse.systems.stage import DEFAULT, PAIRWISE_OPTIONS, STAGE_OPTIONS, Stage, is_ranker
+from rankhouse.systems.system import ENCODED, Fused, Lexical, Reranked, System, total
 from rankhouse.text.split import SPLITTERS
 
 T = TypeVar("T")
@@ -33,17 +35,14 @@ _DEEPEST: Final = 60
 _NAMED: Final = 40
 _SHOWN: Final = 60
 """Characters shown on either side of a fault."""
-_OTHERS: Final = (*PAIRWISE, "open")
-_CALL: Final = re.compile(r"\s*[A-Za-z_]\w*\s*\(.*\)\s*\Z", re.DOTALL)
+_CALL: Final = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*\(.*\)\s*\Z|\s*see\s*\(.*>>.*", re.DOTALL)
 _LIVE: Final = re.compile(r"<(?:ranker|run) ")
 _NOTATIONS: Final[dict[str, tuple[Mapping[str, Callable[..., object]], str]]] = {
     "split": (SPLITTERS, "splitter"),
     "pool": (POOLS, "pool"),
 }
 _FIRST: Final = {**WEIGHTINGS, **ENCODED, **FUSIONS}
-_SYSTEM: Final = (
-    "a first stage (bm25, ql, jm, impact, dense, sparse) or a fusion (linear, rrf, combsum, combmnz)"
-)
+_SYSTEM: Final = f"a first stage ({', '.join([*WEIGHTINGS, *ENCODED])}) or a fusion ({', '.join(FUSIONS)})"
 _RANKER: Final = 'a ranker: a folder in quotes, "DIR", or crossencoder("DIR"), monot5("DIR"), default ...'
 
 
@@ -51,8 +50,8 @@ def system(text: str | System) -> System:
     """Read a system: ``bm25 % 100 >> crossencoder("DIR")``.
 
     >>> import rankhouse as rh
-    >>> print(rh.system("bm25(k1=0.9,b=0.4)+0.7*(dense('DIR')%50)>>'my-ranker'"))
-    bm25(k1=0.9, b=0.4) + 0.7 * (dense("DIR") % 50) >> "my-ranker"
+    >>> print(rh.system("bm25(b=.3,k1=1.2)+0.7*(dense('DIR')%50)>>'my-ranker'"))
+    bm25(k1=1.2, b=0.3) + 0.7 * (dense("DIR") % 50) >> "my-ranker"
     >>> rh.system("bm25") + 0.7 * rh.system("ql") == rh.system("bm25 + 0.7 * ql")
     True
 
@@ -71,7 +70,8 @@ def system(text: str | System) -> System:
 
 def read_stage(text: str) -> Stage:
     """Read what stands right of ``>>``: a call, or the name of a folder; WrongUse if it is neither."""
-    if not _CALL.match(text):
+    is_name = text.strip().isidentifier() and is_ranker(text.strip())
+    if os.path.exists(text) or not (is_name or _CALL.match(text)):  # noqa: PTH110 - any text
         return Stage(text)
     return _Reader(text).read(_Reader.stage)
 
@@ -150,14 +150,18 @@ class _Reader:
                     raise self._at(weight, "is no weight; expected a number, like  0.7 * bm25")
                 return self._made(weight, lambda: weighed * factor)
             case ast.Add():
-                first, second = self.system(left), self.system(right)
-                return self._made(node, lambda: first + second)
+                added = [right]
+                while isinstance(left, ast.BinOp) and isinstance(left.op, ast.Add):
+                    added.append(left.right)
+                    left = left.left
+                parts = [self.system(one) for one in (left, *reversed(added))]
+                return self._made(node, lambda: total(parts))
         raise self._at(node, "joins systems by an operator that they lack; they have  >>  +  *  %")
 
     def _named(self, node: ast.expr, name: str, call: ast.Call | None) -> System:
         """Read a first stage or a fusion, with its arguments where it is called."""
         if name not in _FIRST:
-            if _is_ranker(name) or name == DEFAULT:
+            if is_ranker(name) or name == DEFAULT:
                 raise self._at(node, f"is a ranker; put what it reads before it:  bm25 % 100 >> {name} ...")
             raise self._at(
                 node, f"is no system known here{did_you_mean(name.lower(), _FIRST)}; expected {_SYSTEM}"
@@ -166,17 +170,18 @@ class _Reader:
             return self._fusion(node, name, call)
         args, kwargs = self._arguments(call)
         if name in ENCODED:
-            return self._encoded(node, name, args, kwargs)
+            return self._encoded(node, name, call)
+        self._check_names(call, kwargs, [*signature_of(WEIGHTINGS[name]).parameters, "feedback"])
         feedback = self._notation(kwargs.pop("feedback", None), FEEDBACKS, "feedback")
         spec = write_spec(name, [self._literal(one) for one in args], self._literals(kwargs))
         return self._made(node, lambda: Lexical(spec, feedback))
 
-    def _encoded(
-        self, node: ast.expr, name: str, args: list[ast.expr], kwargs: dict[str, ast.expr]
-    ) -> System:
+    def _encoded(self, node: ast.expr, name: str, call: ast.Call | None) -> System:
+        args, kwargs = self._arguments(call)
         if "ranker" in kwargs or not args:
             family = "biencoder" if name == "dense" else name
             raise self._at(node, f'is written  {name}(RANKER), the ranker being "DIR" or  {family}("DIR")')
+        self._check_names(call, kwargs, [*signature_of(ENCODED[name]).parameters][1:])
         stage = self.stage(args[0])
         if stage != Stage(stage.ranker):
             raise self._at(args[0], "is an encoder, which takes no split, pool, depth and the like")
@@ -187,6 +192,10 @@ class _Reader:
     def _fusion(self, node: ast.expr, name: str, call: ast.Call | None) -> System:
         args, kwargs = self._arguments(call)
         parts = tuple(self.system(one) for one in args)
+        if "normalise" in kwargs:
+            kwargs = {"norm": kwargs.pop("normalise")} | kwargs
+        known = [*signature_of(FUSIONS[name]).parameters, "weights"]
+        self._check_names(call, kwargs, ["norm" if one == "normalise" else one for one in known])
         if len(parts) < 2:
             raise self._at(node, f"fuses two systems or more, like  {name}(bm25, ql)")
         named = self._literals(kwargs)
@@ -196,7 +205,8 @@ class _Reader:
                 kwargs["weights"], "is no list of weights; expected a number per system, like [0.3, 0.7]"
             )
         if "norm" in named:
-            named["normalise"] = named.pop("norm")
+            named["normalise"] = norm = cast(str, named.pop("norm"))  # choose refuses what is none
+            self._made(kwargs["norm"], lambda: notation.choose(norm, NORMALISATIONS, "normalisation"))
         method = write_spec(name, (), named)
         shares = None if weights is None else tuple(weights)
         return self._made(node, lambda: Fused(method, parts, shares))
@@ -207,13 +217,19 @@ class _Reader:
         """Read a ranker with the options of its stage."""
         match node:
             case ast.Constant(value=str(text)) if text.strip() and self._literal(node):
-                return self._made(node, lambda: Stage(text))
+                called = _CALL.match(text)
+                is_call = called is not None and (called["name"] is None or is_ranker(called["name"]))
+                return self._made(node, lambda: read_stage(text) if is_call else Stage(text))
+            case ast.BinOp(ast.Call(func=ast.Name(id="see")) as see, ast.RShift(), right):
+                return self._seen(see, self.stage(right))
             case ast.Call(func=ast.Name(id="see")) | ast.Name(id="see"):
                 raise self._at(node, 'is followed by a ranker:  see(keep=0.5) >> crossencoder("DIR")')
             case ast.Name(id=name) if name in _FIRST:
                 raise self._at(node, f"is a first stage or fusion; expected {_RANKER}")
-            case ast.Name(id=name) if not _is_ranker(name):
+            case ast.Name(id=name) if not is_ranker(name) or os.path.exists(name):  # noqa: PTH110
                 return Stage(name)
+            case ast.Name(id=name):
+                raise self._at(node, f'is a kind of ranker; expected  {name}("DIR"), or a folder "./{name}"')
             case ast.Call(func=ast.Name(id=name)):
                 return self._called_ranker(node, name)
         raise self._at(node, f"is no ranker; expected {_RANKER}")
@@ -229,8 +245,8 @@ class _Reader:
     def _called_ranker(self, node: ast.Call, name: str) -> Stage:
         if name in DESIGNS:
             raise self._at(node, 'is a ranker still to be trained; train it, and name its folder: >> "DIR"')
-        if not _is_ranker(name):
-            near = did_you_mean(name.lower(), (*PUBLISHED, *_OTHERS))
+        if not is_ranker(name):
+            near = did_you_mean(name.lower(), (*PUBLISHED, *PAIRWISE, "open"))
             raise self._at(node, f'"{name}" is no ranker known here{near}; expected {_RANKER}')
         args, kwargs = self._arguments(node)
         options: dict[str, Any] = {key: kwargs.pop(key) for key in STAGE_OPTIONS if key in kwargs}
@@ -238,19 +254,23 @@ class _Reader:
             table = _NOTATIONS.get(key)
             options[key] = self._literal(one) if table is None else self._notation(one, *table)
         if name == "open":
-            if len(args) != 1 or kwargs:
+            self._check_names(node, kwargs, STAGE_OPTIONS)
+            if len(args) != 1:
                 raise self._at(node, 'is written  open("DIR", depth=50, ...)')
-            ranker = self.stage(args[0]).ranker
-        else:
-            named = {key: self._ranker_argument(key, one) for key, one in kwargs.items()}
-            ranker = write_spec(name, [self._literal(one) for one in args], named)
+            inner = self.stage(args[0])
+            return self._made(node, lambda: replace(inner, **options))
+        if (own := arguments_of(name)) is not None:
+            others = PAIRWISE_OPTIONS if name in PAIRWISE else ()
+            self._check_names(node, kwargs, [*own.parameters, *others, *STAGE_OPTIONS])
+        named = {key: self._ranker_argument(key, one) for key, one in kwargs.items()}
+        ranker = write_spec(name, [self._literal(one) for one in args], named)
         return self._made(node, lambda: Stage(ranker, **options))
 
     def _ranker_argument(self, key: str, node: ast.expr) -> object:
         """Read an argument of a ranker's own: a literal, or for duot5 the ranker that chooses passages."""
-        return (
-            str(self.stage(node)) if key == "passages" and isinstance(node, ast.Call) else self._literal(node)
-        )
+        if key == "passages" and isinstance(node, ast.Call):
+            return self.stage(node).text(notation.as_given)
+        return self._literal(node)
 
     # --- arguments
 
@@ -261,6 +281,17 @@ class _Reader:
         if len(named) < len(call.keywords) or any(isinstance(one, ast.Starred) for one in call.args):
             raise self._at(call, "has arguments with a star; expected them one by one")
         return list(call.args), named
+
+    def _check_names(
+        self, call: ast.Call | None, given: Mapping[str, ast.expr], known: Iterable[str]
+    ) -> None:
+        """Refuse the first named argument that a call does not take, at its place."""
+        names = [one.removesuffix("_") for one in known]
+        for one in call.keywords if call else ():
+            if one.arg in given and (key := (one.arg or "").removesuffix("_")) not in names:
+                near, takes = did_you_mean(key, names), ", ".join(names) or "none"
+                place = self._place(one.col_offset)
+                raise self._fault(place, f'there is no option "{_visible(key)}"{near}; known: {takes}')
 
     def _notation(self, node: ast.expr | None, table: Mapping[str, Callable[..., object]], what: str) -> str:
         """Read a notation as an argument, with or without quotes; return it written in one way."""
@@ -273,6 +304,8 @@ class _Reader:
                 spec = Spec(name)
             case ast.Call(func=ast.Name(id=name)):
                 args, kwargs = self._arguments(node)
+                if name in table:
+                    self._check_names(node, kwargs, signature_of(table[name]).parameters)
                 spec = Spec(name, tuple(self._literal(one) for one in args), self._literals(kwargs))
             case _:
                 raise self._at(node, f"is no {what}; choose from: {', '.join(sorted(table))}")
@@ -322,10 +355,6 @@ class _Reader:
         lead, tail = "... " * (start > 0), " ..." * (place + _SHOWN < len(text))
         line = f"{lead}{text[start : place + _SHOWN]}{tail}"
         return WrongUse(f"{reason}\n  {line}\n  {' ' * (len(lead) + place - start)}^")
-
-
-def _is_ranker(name: str) -> bool:
-    return name in _OTHERS or name in PUBLISHED
 
 
 def _visible(text: str) -> str:

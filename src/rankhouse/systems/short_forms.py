@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -12,17 +14,21 @@ from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress, ignore
+from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import FOUND, SUM, Cut, Dense, FirstStage, Lexical, Reranked, System
+from rankhouse.systems.system import ENCODED, FOUND, SUM, Cut, Dense, FirstStage, Lexical, Reranked, System
 
 HYBRID: Final = (0.3, 0.7)
 """Weights of words and of vectors in the usual fusion, a sum of z-scores: benchmarks/fusions.py."""
 _ENCODED = re.compile(r"\s*(?P<kind>dense|sparse)\s*(?:\((?P<inside>.*)\))?\s*", re.DOTALL)
+_FIRST: Final = "|".join((*WEIGHTINGS, *ENCODED, *FUSIONS))
+_EXPRESSION: Final = re.compile(rf"\s*(?:\(|[\d.]+\s*\*|(?:{_FIRST})\s*(?:$|[(%+*>]))")
+"""How every system begins, and no notation of a ranker: a parenthesis, a weight, a first stage, a fusion."""
 _NAMED = re.compile(r",\s*(?=(?:name|vectors)\s*=)")
 
 
@@ -38,12 +44,42 @@ def is_sparse(model: str) -> bool:
     return match is not None and match["kind"] == "sparse"
 
 
+def is_expression(text: str) -> bool:
+    """Return whether a text is written as a system, a first stage included, and names no file."""
+    return _EXPRESSION.match(text) is not None and not os.path.exists(text)  # noqa: PTH110 - any text
+
+
+def as_whole(given: object) -> System | None:
+    """Return a system, or what a text says that is written as more than a first stage; else None.
+
+    Raises WrongUse for an expression with a fault.
+    """
+    if not isinstance(given, str):
+        return given if isinstance(given, System) else None
+    if not is_expression(given):
+        return None
+    with suppress(WrongUse):
+        notation.parse(given)
+        return None
+    from rankhouse.systems.notation import system  # knows everything that ranks
+
+    found: System | None = None
+    with suppress(WrongUse) if _ENCODED.fullmatch(given) else nullcontext():  # a ranker without quotes
+        found = system(given)
+    return None if isinstance(found, FirstStage) else found
+
+
 def first_stage(model: str, feedback: str = "") -> FirstStage:
     """Return a first stage by its notation; the ranker of ``dense`` or ``sparse`` may stand without quotes.
 
     Raises WrongUse where there is no such model. ``feedback``, of a lexical one, is in notation; "" for none.
     """
     match = _ENCODED.fullmatch(model)
+    if as_whole(model) is not None:
+        raise WrongUse(
+            f'"{model:.200}": is no first stage, but a whole system; give it as  --system , or in Python as '
+            f"rh.system({model[:200]!r})"
+        )
     if match is None:
         return Lexical(model, feedback)
     if not (inside := (match["inside"] or "").strip()):
@@ -58,8 +94,7 @@ def first_stage(model: str, feedback: str = "") -> FirstStage:
     except WrongUse:
         ranker, *rest = _NAMED.split(inside, maxsplit=1)
         found = system(f"{match['kind']}({', '.join([repr(ranker.strip()), *rest])})")
-    if not isinstance(found, FirstStage):
-        raise WrongUse(f'"{model}": is no first stage, but a whole system; give it as  --system')
+    assert isinstance(found, FirstStage)
     return found
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import import_module
 from typing import Final, Literal, cast
 
 from rankhouse.core import notation
-from rankhouse.core.arguments import check_whole
+from rankhouse.core.arguments import check_whole, settled, signature_of
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.notation import canonical, quote, write_spec, write_value
+from rankhouse.core.notation import Notation, Spec, as_given, canonical, quote, write_spec, write_value
 from rankhouse.core.nouns import Ranker
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
@@ -56,6 +55,8 @@ class Stage:
 
     def __post_init__(self) -> None:
         if isinstance(self.ranker, str):
+            if not self.ranker.strip():
+                raise WrongUse("the ranker's name is empty; give a folder or a notation")
             object.__setattr__(self, "ranker", canonical_ranker(self.ranker))
         object.__setattr__(self, "split", canonical(self.split, SPLITTERS, "splitter"))
         object.__setattr__(self, "pool", canonical(self.pool, POOLS, "pool"))
@@ -68,17 +69,21 @@ class Stage:
             raise WrongUse(f"stored={self.stored!r:.40}: write True, False or None")
 
     def __str__(self) -> str:
+        return self.text(str)
+
+    def text(self, wording: Callable[[str], str]) -> str:
+        """Write the stage, its notations as ``str`` or :func:`~rankhouse.core.notation.as_given` has them."""
         if self.see != 1:
-            return f"see(keep={write_number(self.see)}) >> {replace(self, see=1.0)}"
+            return f"see(keep={write_number(self.see)}) >> {replace(self, see=1.0).text(wording)}"
         options = [(name, getattr(self, name)) for name in STAGE_OPTIONS]
         given = [
-            f"{name}={value if name in STAGE_NOTATIONS else write_value(value)}"
+            f"{name}={wording(value) if name in STAGE_NOTATIONS else write_value(value)}"
             for name, value in options
             if value != getattr(Stage, name)
         ]
         if isinstance(self.ranker, Live):
             return f"{self.ranker}({', '.join(given)})" if given else str(self.ranker)
-        own = write_ranker(self.ranker)
+        own = write_ranker(wording(self.ranker))
         if not given:
             return own
         if not own.endswith(")"):
@@ -88,14 +93,21 @@ class Stage:
 
 STAGE_OPTIONS: Final = ("split", "pool", "depth", "tail", "precision", "stored", "see")
 STAGE_NOTATIONS: Final = ("split", "pool")
+PAIRWISE_OPTIONS: Final = ("aggregate", "passages")
+"""Options of rankers that compare, beside those of their checkpoints."""
 
 
 def canonical_fusion(text: str) -> str:
     """Return the notation of a fusion, its normalisation first and without a name, the rest with names."""
-    spec = notation.parse(canonical(text, FUSIONS, "method of fusion"))
-    given = dict(inspect.signature(FUSIONS[spec.name]).bind(*spec.args, **spec.kwargs).arguments)
-    first = [given.pop("normalise")] if "normalise" in given else []
-    return write_spec(spec.name, first, given)
+    usual = canonical(text, FUSIONS, "method of fusion")
+    given = notation.parse(as_given(text))
+    bound = signature_of(FUSIONS[given.name]).bind(*given.args, **given.kwargs).arguments
+    return Notation(_norm_first(notation.parse(usual)), _norm_first(Spec(given.name, (), bound)))
+
+
+def _norm_first(spec: Spec) -> str:
+    given = dict(spec.kwargs)
+    return write_spec(spec.name, [given.pop("normalise")] if "normalise" in given else [], given)
 
 
 def write_number(weight: float) -> str:
@@ -107,8 +119,30 @@ def canonical_ranker(text: str) -> str:
     """Return a ranker's notation written in one way; a folder's name as it is."""
     with suppress(WrongUse):
         if text.rstrip().endswith(")"):
-            return write_spec(*notation.parse(text))
+            spec = notation.parse(as_given(text))
+            return Notation(_settled(spec), write_spec(*spec)) if is_ranker(spec.name) else text
     return text
+
+
+def _settled(spec: Spec) -> str:
+    from rankhouse.models.families import arguments_of  # which most first stages do not need
+
+    own = dict(spec.kwargs)
+    others = {name: own.pop(name) for name in PAIRWISE_OPTIONS if name in own}
+    if isinstance(passages := others.get("passages"), str):
+        others["passages"] = canonical_ranker(passages)
+    if (own or spec.args[1:]) and (signature := arguments_of(spec.name)) is not None:
+        with suppress(TypeError):  # what it does not take is refused when it is opened
+            args, own = settled(signature, spec.args, own)
+            return write_spec(spec.name, args, own | others)
+    return write_spec(*spec)
+
+
+def is_ranker(name: str) -> bool:
+    """Return whether a call of this name is a ranker: a published family, or ``open``."""
+    from rankhouse.models.families import is_published
+
+    return name == "open" or is_published(name)
 
 
 def without_family(text: str, family: str) -> str:
@@ -124,8 +158,7 @@ def write_ranker(text: str) -> str:
     if text == DEFAULT:
         return text
     with suppress(WrongUse):
-        if text.endswith(")"):
-            notation.parse(text)
+        if text.endswith(")") and is_ranker(notation.parse(text).name):
             return text
     return quote(text)
 
@@ -135,8 +168,9 @@ def as_stage(given: object) -> Stage:
     if isinstance(given, Stage):
         return given
     if isinstance(given, str):
-        stage: Stage = import_module("rankhouse.systems.notation").read_stage(given)  # reads systems too
-        return stage
+        from rankhouse.systems.notation import read_stage  # reads systems too
+
+        return read_stage(given)
     if isinstance(given, os.PathLike):
         return Stage(str(given))
     if isinstance(given, type) or not any(

@@ -1,17 +1,4 @@
-"""A system that ranks, as one value: first stages, fusion, cuts, rerankers, and how they are written.
-
-Python's operators and the text mean the same:
-
-| written | what it is |
-|---|---|
-| ``bm25(k1=0.9, feedback=rm3)`` | retrieval by words |
-| ``dense("DIR", name="x")``, ``sparse("DIR")`` | by vectors, by learned weights of words |
-| ``a + 0.7 * b`` | weighted sum of z-scores |
-| ``rrf(a, b)``, ``linear(a, b, weights=[0.3, 0.7])`` | any fusion by its name |
-| ``a % 100`` | the best 100 documents a query |
-| ``a >> crossencoder("DIR", depth=50)`` | a ranker reads what comes in |
-| ``a >> see(keep=0.5) >> crossencoder("DIR")`` | it reads the half that ``a`` and the words put first |
-"""
+"""A system that ranks, as one value: first stages, fusion, cuts, rerankers, and how they are written."""
 
 from __future__ import annotations
 
@@ -20,17 +7,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.notation import canonical, quote, write_value
+from rankhouse.core.notation import as_given, canonical, quote, write_value
 from rankhouse.core.nouns import Query, Ranker, Ranking, SearchResult
 from rankhouse.core.progress import shown
 from rankhouse.index.lexical.feedback import FEEDBACKS
 from rankhouse.index.lexical.weighting import WEIGHTINGS
+from rankhouse.io.files import PathLike, wrong_kind
 from rankhouse.systems.stage import (
     STAGE_OPTIONS,
     Stage,
@@ -46,7 +34,6 @@ if TYPE_CHECKING:
     from rankhouse.core.run import Run
     from rankhouse.explanation.report import ExplainResult
     from rankhouse.index.sharded.sharded_index import AnyIndex
-    from rankhouse.io.files import PathLike
     from rankhouse.io.inputs import QueriesLike
 
 FOUND: Final = 1000
@@ -54,6 +41,7 @@ FOUND: Final = 1000
 SUM: Final = 'linear("z-score")'
 """The fusion that ``+`` means."""
 _MOST: Final = 2**31 - 1
+_MOST_TERMS: Final = 500
 
 
 class System:
@@ -78,6 +66,16 @@ class System:
         """The systems that it is made of, left to right; none of a first stage."""
         return ()
 
+    __array_ufunc__ = None  # numpy's numbers leave it to __rmul__ to weigh a system
+
+    def __str__(self) -> str:
+        return _written(self, str)
+
+    @property
+    def given(self) -> str:
+        """The expression with models, fusions and rankers as they were given, which is what is recorded."""
+        return _written(self, as_given)
+
     def __repr__(self) -> str:
         return f"<System {self}>"
 
@@ -99,34 +97,24 @@ class System:
             WrongUse, MissingExtra: The index, or what is installed, lacks what a stage needs.
         """
         from rankhouse.io.inputs import as_queries
+        from rankhouse.systems.execution import Execution  # knows all kinds of systems, as below
 
         with shown("searching", None, "work") as show:
-            found: Run = _load("execution").Execution(index, as_queries(queries), progress=show).run(self)
-        return found
+            return Execution(index, as_queries(queries), progress=show).run(self)
 
     @checked
     def rank(self, query: str | Query, index: AnyIndex | PathLike) -> Ranking:
-        """Rank the documents for one query.
-
-        Args:
-            query: The question.
-            index: As for :meth:`run`.
-        """
+        """Rank the documents for one query; see :meth:`run`."""
         asked = query if isinstance(query, Query) else Query("query", query)
         return self.run([asked], index)[asked.id]
 
     @checked
     def search(self, query: str, index: AnyIndex | PathLike, k: int = 10) -> SearchResult:
-        """Answer one question: the best documents with titles and snippets.
+        """Answer one question by the best k documents, with titles and snippets; see :meth:`run`."""
+        from rankhouse.systems.execution import Execution, with_snippets
 
-        Args:
-            query: The question.
-            index: As for :meth:`run`.
-            k: Number of documents.
-        """
-        work = _load("execution").Execution(index, [Query("query", query)])
-        found: SearchResult = _load("execution").with_snippets(work.index, query, work.run(self % k)["query"])
-        return found
+        work = Execution(index, [Query("query", query)])
+        return with_snippets(work.index, query, work.run(self % k)["query"])
 
     @checked
     def explain(
@@ -143,33 +131,27 @@ class System:
         """Say why a document scores what it scores, or why it stands above another.
 
         Args:
-            query: The question.
             doc: The document's id.
             against: The id of the document to compare with; "" for none.
-            index: As for :meth:`run`.
             method: "removal", "shapley" or "gradients"; "" for what suits the ranker.
             unit: "sentence" or "word": what is left out at a time.
             passes: Most pairs scored for one document.
         """
         from rankhouse.explanation.methods import ExplainOptions
         from rankhouse.explanation.report import ExplainResult
+        from rankhouse.systems.execution import Execution
+        from rankhouse.systems.explaining import Question, ask
         from rankhouse.systems.names import with_words
 
         asked = with_words(query if isinstance(query, Query) else Query("query", query))
-        explaining, work = _load("explaining"), _load("execution").Execution(index, [asked])
-        question = explaining.Question((doc,), against, options=ExplainOptions(method, unit, passes))
-        return ExplainResult(explaining.ask(work, self, question))
+        question = Question((doc,), against, options=ExplainOptions(method, unit, passes))
+        return ExplainResult(ask(Execution(index, [asked]), self, question))
 
     def __rshift__(self, ranker: object) -> Reranked:
         return Reranked(self, as_stage(ranker))
 
     def rerank(self, ranker: str | os.PathLike[str] | Ranker, **options: Any) -> Reranked:  # noqa: ANN401
-        """Return the system whose documents a ranker then reads: ``>>`` with the options of its stage.
-
-        Args:
-            ranker: A ranker, its notation or its folder.
-            options: ``split``, ``pool``, ``depth``, ``tail``, ``precision``, ``stored``, ``see``: of a stage.
-        """
+        """Return the system whose documents a ranker reads: ``>>`` with ``depth`` and other options of it."""
         stage = as_stage(ranker)
         if unknown := [name for name in options if name not in STAGE_OPTIONS]:
             notation.choose(unknown[0], dict.fromkeys(STAGE_OPTIONS), "option of a reranking stage")
@@ -178,37 +160,32 @@ class System:
     def fuse(self, *others: System, method: str = "rrf", weights: Sequence[float] | None = None) -> Fused:
         """Return the fusion of this system and others: ``rrf(a, b)`` and the like.
 
+        Raises WrongUse for an unknown method, weights that do not fit, and what is no system.
+
         Args:
-            others: One or more.
             method: In notation: ``rrf(k=60)``, ``linear("min-max")``, ``combsum``, ``combmnz``.
             weights: One a system, this one's first; equal if not given.
-
-        Raises:
-            WrongUse: An unknown method, or weights that do not fit.
         """
         return Fused(method, (self, *others), None if weights is None else tuple(weights))
 
-    def __mod__(self, k: object) -> System:
-        if type(k) is not int or not 1 <= k <= _MOST:
-            raise WrongUse(f"% is followed by {write_value(k):.40}; keep 1 to {_MOST:,} documents per query")
+    def __mod__(self, number: object) -> System:
+        k = int(number) if not isinstance(number, bool) and isinstance(number, Integral) else 0
+        if not 1 <= k <= _MOST:
+            said = write_value(number)[:40]
+            raise WrongUse(f"% is followed by {said}; keep 1 to {_MOST:,} documents per query")
         if isinstance(self, Fused) and len(self.parts) == 1:  # 0.7 * a % 50 weighs what is left of a
             return replace(self, systems=(self.parts[0] % k,))
         return Cut(self.of, min(self.k, k)) if isinstance(self, Cut) else Cut(self, k)
 
     def __mul__(self, weight: object) -> System:
-        if isinstance(weight, bool) or not isinstance(weight, int | float):
+        if isinstance(weight, bool) or not isinstance(weight, Real):
             return NotImplemented
-        return _sum([(float(weight) * own, part) for own, part in self._terms()])
+        return _sum([(float(weight) * own, part) for own, part in _terms(self)])
 
     __rmul__ = __mul__
 
     def __add__(self, other: object) -> System:
-        if not isinstance(other, System):
-            return NotImplemented
-        return _sum([*self._terms(), *other._terms()])
-
-    def _terms(self) -> list[tuple[float, System]]:
-        return [(1.0, self)]
+        return total([self, other]) if isinstance(other, System) else NotImplemented
 
 
 class FirstStage(System):
@@ -223,14 +200,9 @@ class Lexical(FirstStage):
     feedback: str = ""  # ``rm3(terms=10, docs=10, weight=0.5)``; "" for none
 
     def __post_init__(self) -> None:
-        for name, written in zip(("model", "feedback"), _canonical(self.model, self.feedback), strict=True):
-            object.__setattr__(self, name, written)
-
-    def __str__(self) -> str:
-        if not self.feedback:
-            return self.model
-        name, inside = notation.parse(self.model).name, self.model.partition("(")[2][:-1]
-        return f"{name}({', '.join(filter(None, [inside, f'feedback={self.feedback}']))})"
+        written = _canonical(as_given(self.model), as_given(self.feedback))
+        for name, text in zip(("model", "feedback"), written, strict=True):
+            object.__setattr__(self, name, text)
 
 
 @lru_cache(maxsize=64)  # a query asked alone pays for it
@@ -248,11 +220,6 @@ class _Encoded(FirstStage):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ranker", canonical_ranker(self.ranker))
-
-    def __str__(self) -> str:
-        given = [(one.name, getattr(self, one.name), one.default) for one in fields(self)[1:]]
-        named = [f"{name}={quote(value)}" for name, value, usual in given if value != usual]
-        return f"{type(self).__name__.lower()}({', '.join([write_ranker(self.ranker), *named])})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -294,8 +261,8 @@ class Fused(System):
         if len(given) != count:
             names = ", ".join(map(str, self.systems))
             raise WrongUse(f"{len(given)} weights for {count} systems ({names}); give one each")
-        if not all(math.isfinite(w) and w >= 0 for w in given) or not (any(given) or count == 1):
-            raise WrongUse(f"weights {', '.join(f'{w:g}' for w in given)}: give 0 or more, and not all 0")
+        if not all(math.isfinite(w) and w >= 0 for w in given) or not (any(given) or self.is_sum):
+            _refuse(given)
         object.__setattr__(self, "weights", tuple(map(float, given)))
 
     @property
@@ -312,21 +279,6 @@ class Fused(System):
     def is_plain_sum(self) -> bool:
         """Whether ``+`` and ``*`` can write it: they would merge a sum among the systems into this one."""
         return self.is_sum and not any(isinstance(part, Fused) and part.is_sum for part in self.systems)
-
-    def _terms(self) -> list[tuple[float, System]]:
-        return list(zip(self.weights or (), self.systems, strict=True)) if self.is_sum else super()._terms()
-
-    def __str__(self) -> str:
-        if self.is_plain_sum:
-            return " + ".join(
-                _part(p, 2) if w == 1 else f"{write_number(w)} * {_part(p, 3)}" for w, p in self._terms()
-            )
-        spec = notation.parse(self.method)
-        named = dict(zip(("norm",), spec.args, strict=False)) | dict(spec.kwargs)
-        words = [str(part) for part in self.systems]
-        if self.weights is not None:
-            words.append(f"weights=[{', '.join(map(write_number, self.weights))}]")
-        return f"{spec.name}({', '.join([*words, *(f'{k}={write_value(v)}' for k, v in named.items())])})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -350,9 +302,6 @@ class Cut(_After):
 
     k: int
 
-    def __str__(self) -> str:
-        return f"{_part(self.of, 3)} % {self.k}"
-
 
 @dataclass(frozen=True, repr=False)
 class Reranked(_After):
@@ -360,33 +309,81 @@ class Reranked(_After):
 
     stage: Stage
 
-    def __str__(self) -> str:
-        return f"{self.of} >> {self.stage}"
-
 
 def whole(system: System) -> System:
-    """Return a system that can rank by itself; WrongUse for a weight with one system only."""
+    """Return a system that can rank by itself; WrongUse for one system with a weight, and weights of 0."""
+    if not isinstance(system, System):
+        raise wrong_kind("a system", system, f'a System, such as rh.system("{str(system)[:20]}")')
     if isinstance(system, Fused) and len(system.systems) == 1:
         raise WrongUse(
             f"{system}: a weight says how much a system counts in a sum; add another to it, like  "
             f"{system} + bm25 , or leave the weight out (and put the sum in parentheses)"
         )
+    if isinstance(system, Fused) and not any(system.weights or (1,)):
+        _refuse(system.weights or ())
     return system
+
+
+def _refuse(weights: Sequence[float]) -> NoReturn:
+    raise WrongUse(f"weights {', '.join(f'{w:g}' for w in weights):.200}: give 0 or more, and not all 0")
+
+
+def total(systems: Sequence[System]) -> System:
+    """Return the sum of systems, each of which may be a sum; WrongUse for one of too many terms."""
+    return _sum([term for system in systems for term in _terms(system)])
+
+
+def _terms(system: System) -> list[tuple[float, System]]:
+    if isinstance(system, Fused) and system.is_sum:
+        return list(zip(system.weights or (), system.systems, strict=True))
+    return [(1.0, system)]
 
 
 def _sum(terms: list[tuple[float, System]]) -> System:
     if len(terms) == 1 and terms[0][0] == 1:
         return terms[0][1]
+    if len(terms) > _MOST_TERMS:
+        raise WrongUse(f"a sum of {len(terms):,} systems; {_MOST_TERMS} at most are added")
     weights, systems = zip(*terms, strict=True)
     return Fused(SUM, systems, weights)
 
 
-def _load(module: str) -> Any:  # noqa: ANN401 - a module
-    """Import what puts systems to work, which itself knows all kinds of systems, when it is used."""
-    return import_module(f"rankhouse.systems.{module}")
+def _written(system: System, wording: Callable[[str], str]) -> str:
+    """Write a system, its notations as ``str`` or :func:`~rankhouse.core.notation.as_given` has them."""
+    match system:
+        case Lexical():
+            model, feedback = wording(system.model), wording(system.feedback)
+            name, inside = notation.parse(model).name, model.partition("(")[2][:-1]
+            words = ", ".join(filter(None, [inside, f"feedback={feedback}"]))
+            return f"{name}({words})" if feedback else model
+        case Dense() | Sparse():
+            others = [(one, str(getattr(system, one.name))) for one in fields(system)[1:]]
+            named = [f"{one.name}={quote(value)}" for one, value in others if value != one.default]
+            words = ", ".join([write_ranker(wording(system.ranker)), *named])
+            return f"{type(system).__name__.lower()}({words})"
+        case Fused():
+            return _fusion_written(system, wording)
+        case Cut():
+            return f"{_part(system.of, 3, wording)} % {system.k}"
+        case Reranked():
+            return f"{_written(system.of, wording)} >> {system.stage.text(wording)}"
+    return str(system)  # a run, which has a text of its own
 
 
-def _part(part: System, least: int) -> str:
+def _fusion_written(system: Fused, wording: Callable[[str], str]) -> str:
+    method = wording(system.method)
+    if system.is_plain_sum and method == SUM:
+        parts = [(w, _part(part, 2 if w == 1 else 3, wording)) for w, part in _terms(system)]
+        return " + ".join(text if w == 1 else f"{write_number(w)} * {text}" for w, text in parts)
+    spec = notation.parse(method)
+    named = dict(zip(("norm",), spec.args, strict=False)) | dict(spec.kwargs)
+    words = [_written(part, wording) for part in system.systems]
+    if system.weights is not None:
+        words.append(f"weights=[{', '.join(map(write_number, system.weights))}]")
+    return f"{spec.name}({', '.join([*words, *(f'{k}={write_value(v)}' for k, v in named.items())])})"
+
+
+def _part(part: System, least: int, wording: Callable[[str], str]) -> str:
     """Write a part, in parentheses where its operator binds less than the one around it."""
     match part:
         case Reranked():
@@ -397,4 +394,5 @@ def _part(part: System, least: int) -> str:
             binds = 2
         case _:
             binds = 3
-    return str(part) if binds >= least else f"({part})"
+    text = _written(part, wording)
+    return text if binds >= least else f"({text})"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,17 +14,16 @@ from rankhouse.core.nouns import FloatArray, Pair, Query, Ranker, TextEncoder, f
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.run import Run
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.io.checksums import described
 from rankhouse.io.files import PathLike, as_path
 from rankhouse.io.trec import read_run
 from rankhouse.labels.soft_scores import JOINS, JoinedTeachers, RunTeacher, members_of
 from rankhouse.ranking.cache import CachedRanker
-from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.execution import Execution
 from rankhouse.systems.rankers import as_ranker
+from rankhouse.systems.short_forms import is_expression
 from rankhouse.systems.stage import Live
-from rankhouse.systems.system import ENCODED, Dense, Reranked, System, whole
+from rankhouse.systems.system import Dense, Reranked, System, whole
 
 Join = Annotated[str, Option("The way to join the scores of several teachers.", choices=tuple(JOINS))]
 TeacherLike = PathLike | Ranker | Run | System
@@ -33,9 +31,6 @@ TeacherLike = PathLike | Ranker | Run | System
 
 DEEP: Final = 200
 """Documents a question that a system which teaches finds; whatever it lacks gets the score of the last."""
-_FIRST: Final = "|".join((*WEIGHTINGS, *ENCODED, *FUSIONS))
-_EXPRESSION: Final = re.compile(rf"\s*(?:\(|[\d.]+\s*\*|(?:{_FIRST})\s*(?:$|[(%+*>]))")
-"""Beginning of every system, and of no ranker: a parenthesis, a weight, a first stage, a fusion."""
 
 
 class SystemTeacher:
@@ -51,7 +46,7 @@ class SystemTeacher:
         """The expression, with contents in place of the folders it names; "" where a ranker has none."""
         stages = [part.stage.ranker for part in self.system.walk() if isinstance(part, Reranked)]
         live = [fingerprint_of(one.ranker) for one in stages if isinstance(one, Live)]
-        return " ".join([described(str(self.system)), *live]) if all(live) else ""
+        return " ".join([described(self.system.given), *live]) if all(live) else ""
 
     @property
     def encoder(self) -> str:
@@ -113,7 +108,7 @@ def _open(given: TeacherLike) -> Ranker:
         return SystemTeacher(given)
     if isinstance(given, str | os.PathLike) and (path := as_path(given, "the teacher")).is_file():
         return RunTeacher(read_run(path))
-    if isinstance(given, str) and _EXPRESSION.match(given) and not Path(given).exists():
+    if isinstance(given, str) and is_expression(given):
         from rankhouse.systems.notation import system  # knows everything that ranks
 
         return SystemTeacher(system(given))

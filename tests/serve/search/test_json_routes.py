@@ -88,6 +88,10 @@ def test_nulls_and_unknown_fields_pass_and_a_system_of_ones_own_is_asked(ask, se
     (b"{", 400, None), ({}, 422, "query"), ({"query": ""}, 422, "query"), ({"query": 5}, 422, "query"),
     ({"query": "a", "k": "many"}, 422, "k"), ({"query": "a", "k": 0}, 422, "k"),
     ({"query": "a", "models": ["bm25", 7]}, 422, "models[1]"),
+    ({"query": "a", "system": "bm25 + qll"}, 422, "system"),
+    ({"query": "a", "system": "bm25 >> crossencoder('D', dept=3)"}, 422, "system"),
+    ({"query": "a", "system": "bm25", "models": ["ql"]}, 422, "system"),
+    ({"query": "a", "system": "bm25", "depth": 5}, 422, "system"),
     ({"query": "a", "index": "other"}, 404, "index"), ({"query": "a", "system": "other"}, 404, "system"),
     ({"query": "a", "ranker": "/etc/passwd"}, 404, "ranker"),
     ({"query": "a", "models": ["dense('/etc')"]}, 404, "ranker"),
@@ -129,6 +133,12 @@ def test_documents_and_why(ask):
     assert fine(ask.get("/documents/none/d07"), 404)["error"]["param"] == "index"
     assert fine(ask.get("/documents/harbour/..%2f..%2fetc/passwd"), 404)
     assert fine(ask.post("/explain", json={"query": ASKED}), 422)
+
+
+def test_a_faulty_system_before_is_named(ask):
+    for before, status in (("bm52", 404), ("bm25 + qll", 422)):
+        body = {"query": ASKED, "document": "d07", "system": "bm25", "before": before}
+        assert fine(ask.post("/explain", json=body), status)["error"]["param"] == "before"
 
 
 def test_what_there_is(ask):

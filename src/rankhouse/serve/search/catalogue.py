@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 import numpy as np
 from cachetools import LRUCache
 
-from rankhouse.core.errors import BadIndex, RankhouseError
+from rankhouse.core.errors import BadIndex, RankhouseError, WrongUse
 from rankhouse.core.nouns import Ranking
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
@@ -32,7 +32,7 @@ from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher, ShardedSearcher, open_vectors
 from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.engine.waiting import Recent
-from rankhouse.serve.errors import UnknownName
+from rankhouse.serve.errors import Invalid, UnknownName
 from rankhouse.serve.search.systems import (
     READ,
     NamedSystem,
@@ -379,19 +379,32 @@ class Catalogue:
         return max(first_stages, key=lambda spec: len(list(costly(spec.system))))
 
     def system(
-        self, name: str | None = None, index: str | IndexView | None = None, own: NamedSystem | None = None
+        self,
+        name: str | None = None,
+        index: str | IndexView | None = None,
+        own: NamedSystem | None = None,
+        field: str = "system",
     ) -> NamedSystem:
         """Return a system of an index by its name, or an expression, or the asker's own, or the default.
 
-        In all of them ``bm25`` without numbers is the system of that name.
+        In all of them ``bm25`` without numbers is the system of that name. ``field`` of the request has it.
         """
         view = index if isinstance(index, IndexView) else self.view(index)
+        if own is not None and name:
+            raise Invalid(
+                f'system "{name[:200]}" says what ranks, and so do models, ranker and their options:  '
+                f"{own.system} ; give one of the two",
+                "system",
+            )
         if own is None and not name:
             return self.default(view)
         systems = self.systems(view)
         if own is None and name in systems:
             return systems[name]
         if own is None and not _EXPRESSION.search(name or ""):
-            raise UnknownName("system", name or "", systems, "system")
-        found = own or asked_system(name or "")
+            raise UnknownName("system", name or "", systems, field)
+        try:
+            found = own or asked_system(name or "")
+        except WrongUse as error:
+            raise Invalid(str(error), field) from None
         return replace(found, system=with_words(found.system, self._words(view)))

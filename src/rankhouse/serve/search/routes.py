@@ -79,6 +79,6 @@ def _systems(catalogue: Catalogue, _request: Request, asked: shapes.IndexQuery) 
     view = catalogue.view(asked.index)
     usual = catalogue.default(view).name
     return [
-        shapes.SystemInfo(one.name, one.description or str(one.system), one.ranker, one.name == usual)
+        shapes.SystemInfo(one.name, one.description or one.system.given, one.ranker, one.name == usual)
         for one in catalogue.systems(view).values()
     ]

@@ -75,7 +75,9 @@ def with_words(system: System, words: str) -> System:
     """Return a system in which ``bm25``, as a mere name, stands for other words: ``bm25(k1=2, b=1)``."""
 
     def worded(part: System) -> System:
-        return replace(part, model=words) if isinstance(part, Lexical) and part.model == "bm25" else part
+        if isinstance(part, Lexical) and notation.as_given(part.model) == "bm25":
+            return replace(part, model=words)
+        return part
 
     return _mapped(system, worded)
 

@@ -69,7 +69,7 @@ def _answer(catalogue: Catalogue, view: IndexView, asked: ExplainBody, deadline:
     """Answer in the threads of those models that are looked into."""
     specs = [catalogue.system(asked.system, view.name, asked.own())]
     if asked.before:
-        specs.append(catalogue.system(asked.before, view.name))
+        specs.append(catalogue.system(asked.before, view.name, field="before"))
     names = sorted({name for spec in specs for name in spec.rankers})  # in the order of holding threads
     models = [catalogue.ranker(name) for name in names]
     system, *earlier = [spec.system for spec in specs]
