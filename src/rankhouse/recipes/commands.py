@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +10,11 @@ from typing import Any, Protocol
 import click
 
 from rankhouse.core.errors import RankhouseError, WrongUse, did_you_mean
+from rankhouse.core.notation import canonical
+from rankhouse.index.lexical.feedback import FEEDBACKS
+from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.systems.notation import system
+from rankhouse.systems.short_forms import first_stage
 
 NEUTRAL = frozenset(
     {"threads", "device", "cache", "workers", "processes", "cluster", "cluster_workers", "worker_cpus"}
@@ -26,6 +31,13 @@ _REFUSED = {
     **dict.fromkeys(("update", "delete", "upgrade"), "a step makes an index, and changes none"),
     "overwrite": "each step writes into a folder of its own",
 }
+_NOTATIONS: Mapping[str, Callable[[str], object]] = {
+    "system": system,
+    "models": first_stage,
+    "feedback": lambda text: canonical(text, FEEDBACKS, "feedback"),
+    "fusion": lambda text: canonical(text, FUSIONS, "method of fusion"),
+}
+"""Options whose text is read before anything runs; step by step, a fault would be found hours later."""
 
 
 class CommandSet(Protocol):
@@ -146,6 +158,9 @@ class StepCommand:
         last: list[str] = []
         for key, value in options.items():
             parameter = self.parameter(key)
+            if reads := _NOTATIONS.get(parameter.name or ""):
+                for text in _several(key, value):
+                    reads(text)
             if isinstance(parameter, click.Argument):
                 last += _several(key, value) if parameter.nargs != 1 else [_one(key, value)]
             elif isinstance(parameter, click.Option):
