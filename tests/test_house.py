@@ -104,6 +104,7 @@ def test_functions_take_few_parameters():
 # results while one types, words marked in titles and documents.
 # models, index, training, core, jobs: 140 for encoders of queries that learn alone, beside vectors that stay.
 # adaptation: 25 for two thirds of the minutes in steps, and other programs said while it teaches.
+# text, core, jobs: 20 for scoring in chunks and passages that have text, which ranking gives up.
 BUDGETS = {
     "cli": (4_662, 4_020),
     "cluster": (1_623, 1_603),
@@ -111,13 +112,13 @@ BUDGETS = {
     "serve": (12_055, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_599, 2_500),
+    "jobs adaptation": (3_600, 2_500),
     "systems": (2_680, 1_900),
     "training explanation stores": (12_444, 11_700),
-    "index models ranking labels evaluation": (25_460, 19_100),
-    "text nn page": (7_446, 6_390),
+    "index models ranking labels evaluation": (25_459, 19_100),
+    "text nn page": (7_451, 6_390),
     "io": (5_954, 3_300),
-    "core": (2_738, 1_850),
+    "core": (2_752, 1_850),
     "hosts": (2_065, 1_520),
 }
 MOST_ALL, PLANNED_ALL = 85_211, 66_000
