@@ -115,7 +115,7 @@ BUDGETS = {
     "jobs adaptation": (3_600, 2_500),
     "systems": (2_680, 1_900),
     "training explanation stores": (12_444, 11_700),
-    "index models ranking labels evaluation": (25_459, 19_100),
+    "index models ranking labels evaluation": (25_460, 19_100),
     "text nn page": (7_451, 6_390),
     "io": (5_954, 3_300),
     "core": (2_752, 1_850),

@@ -70,7 +70,7 @@ def check_encoded(index: Index, facts: dict[str, str], faults: list[str]) -> Non
             name = f"{kept} {manifest.parent.name}"
             try:
                 opened, facts[name] = check(manifest.parent)
-                opened.require(documents=len(index), collection=index.fingerprint)
+                opened.require_all(index)
                 if isinstance(opened, Vectors):
                     facts |= {f"{name}, {one}": _recall(opened, one) for one in structures(opened)}
             except RankhouseError as error:

@@ -210,7 +210,7 @@ def explain_dense(
         BadIndex: The vectors are of another index or another encoder.
         BadModel: The encoder gave something that is no finite vector.
     """
-    vectors.require(documents=len(index), collection=index.fingerprint).require_encoder(encoder)
+    vectors.require_all(index).require_encoder(encoder)
     rows = vectors.rows_of(index.row_of(doc_id))
     if not len(rows):
         raise WrongUse(

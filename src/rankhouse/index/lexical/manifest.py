@@ -159,7 +159,7 @@ class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class IndexManifest(msgspec.Struct, frozen=True):
-    """What an index says of itself; ``earlier``: fingerprints from before deletions were merged away."""
+    """What an index says of itself; ``earlier``: its fingerprints before merged deletions, or upgrades."""
 
     analyzer: str
     segments: tuple[SegmentEntry, ...]
