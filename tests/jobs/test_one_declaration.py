@@ -1,5 +1,6 @@
 """An option is declared once, in a record: click, recipes, shards and the Python API take it from there."""
 
+import dataclasses
 import importlib.util
 import inspect
 import json
@@ -20,6 +21,7 @@ from click.testing import CliRunner
 
 import rankhouse as rh
 from rankhouse.adaptation.options import AdaptJob
+from rankhouse.cli.commands.run import ProgramCommands
 from rankhouse.cli.main import cli
 from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option, option_fields
@@ -89,6 +91,51 @@ def test_a_new_option_reaches_click_recipes_and_shards():
     assert identity["patience"] == "5"
     assert "noisy" not in identity
     assert msgspec.convert(pack(job), Extended) == job
+
+
+HASTE = {"threads", "device", "cache", "workers", "cluster", "cluster_workers", "worker_cpus"}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_keys_of_steps_leave_out_what_the_records_call_neutral(name):
+    step = StepCommand(ProgramCommands(), name)
+    neutral = {one.name for one in option_fields(RECORDS[name]) if one.option.neutral}
+    every = {one.name: str(one.name) for one in step.keys.values()}
+    left_out = every.keys() - {step.keys[key].name for key in step.telling(every)}
+    assert left_out == neutral | (HASTE & every.keys())
+    assert {"rerank": {"alone"}, "label": {"shown"}}.get(name, set()) <= left_out
+    if "changes" in every:
+        assert step.telling({"changes": ("device=cpu", "devices=2")}) == {"set": "['devices=2']"}
+
+
+def test_the_service_takes_every_setting_of_its_command(tmp_path, monkeypatch):
+    pytest.importorskip("starlette")
+    from rankhouse.serve.host import serving
+    from rankhouse.serve.host.settings import ServeOptions, ServiceSettings
+
+    held = []
+    monkeypatch.setattr(serving, "start", lambda options, *_, **__: held.append(options))
+    (tmp_path / "key").write_text("x")
+    settings = {
+        "host": "127.0.0.2", "port": 7, "key_file": tmp_path / "key", "split": "words(9)", "pool": "mean",
+        "queries": tmp_path / "q", "qrels": tmp_path / "r", "judgements": tmp_path / "j",
+        "allow_hosts": ("a", "b"), "access_log": tmp_path / "l", "audit": tmp_path / "a", "cluster": "ray",
+        "replicas": 3, "partial": True,
+    }  # fmt: skip
+    fields = {one.name: one for one in option_fields(ServiceSettings)}
+    assert settings.keys() <= fields.keys()
+    assert fields.keys() <= {one.name for one in dataclasses.fields(ServeOptions)}
+    words = ["serve", "i", "--ranker", "x=y"]
+    for name, value in settings.items():
+        flag = fields[name].option.flag or f"--{name.replace('_', '-')}"
+        several = value if isinstance(value, tuple) else (value,)
+        words += [flag] if value is True else [word for one in several for word in (flag, str(one))]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    assert {name: getattr(held[0], name) for name in settings} == settings
+    assert (held[0].indexes, held[0].rankers) == ({"i": Path("i")}, {"x": "y"})
+    assert CliRunner().invoke(cli, ["serve", "i", "--judgements", "mine.qrels"]).exit_code == 0
+    assert held[1].audit == Path("mine.qrels.audit.jsonl")
 
 
 def test_python_takes_every_option_of_reranking():

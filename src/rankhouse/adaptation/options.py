@@ -169,7 +169,8 @@ class AdaptJob(AdaptOptions):
     ] = None
     kinds: Annotated[str, Option("Kinds of pseudo-queries.")] = ",".join(PseudoOptions.kinds)
     cache: Annotated[
-        Path | None, Option("Keep the scores of a teacher that has no vectors in this folder.", "local")
+        Path | None,
+        Option("Keep the scores of a teacher that has no vectors in this folder.", "local", neutral=True),
     ] = None
     changes: Annotated[
         tuple[str, ...], Option("Any setting of the training.", flag="--set", metavar="NAME=VALUE")

@@ -275,12 +275,17 @@ def _parameter(held: OptionField) -> click.Parameter:
     more: dict[str, Any] = {"help": words, "required": is_required, "metavar": option.metavar}
     if not is_required:  # to click, None is a default that is there
         more["default"] = None if option.default else held.default
+    made = NeutralOption if option.neutral else click.Option
     if kind is bool:
         both = len(_kinds(held.type)) > 1 or held.default is True  # not given is a third answer
-        return click.Option([held.name, f"{flag}/--no-{flag[2:]}" if both else flag], is_flag=True, **more)
+        return made([held.name, f"{flag}/--no-{flag[2:]}" if both else flag], is_flag=True, **more)
     more |= {"multiple": several, "is_eager": option.eager}
     more["show_default"] = more.get("default") not in (None, "", ())
-    return click.Option([held.name, flag], type=of, **more)
+    return made([held.name, flag], type=of, **more)
+
+
+class NeutralOption(click.Option):
+    """An option that changes how fast, or what is shown, and never what is computed."""
 
 
 class _Argument(click.Argument):

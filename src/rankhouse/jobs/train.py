@@ -60,7 +60,9 @@ class TrainJob:
         str | None,
         Option("On teachers' scores: margin-mse, listwise-kl, pointwise.  [with --teacher: margin-mse]"),
     ] = None
-    cache: Annotated[Path | None, Option("Keep the teacher's scores in this folder.", "local")] = None
+    cache: Annotated[
+        Path | None, Option("Keep the teacher's scores in this folder.", "local", neutral=True)
+    ] = None
     relevant_from: RelevantFrom = 1
     valid_queries: Annotated[QueriesLike | None, Option("Validation queries.", "source")] = None
     valid_qrels: Annotated[QrelsLike | None, Option("Their judgements.", "input")] = None

@@ -16,10 +16,8 @@ from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.notation import system
 from rankhouse.systems.short_forms import first_stage
 
-NEUTRAL = frozenset(
-    {"threads", "device", "cache", "workers", "processes", "cluster", "cluster_workers", "worker_cpus"}
-)
-"""Options that change how fast, not what; the key of a step leaves them out."""
+_NEUTRAL_SETTING = "device="
+"""How what a ``set`` says of no result begins; options say it themselves."""
 
 # What a store holds changes without a recipe seeing it.
 _NOT_STEPS = frozenset({"run", "serve", "up", "doctor", "export", "push", "pull"})
@@ -61,6 +59,10 @@ class CommandSet(Protocol):
 
     def writes(self, parameter: click.Parameter) -> bool:
         """Return whether an option names a file that the command writes."""
+        ...
+
+    def is_neutral(self, parameter: click.Parameter) -> bool:
+        """Return whether an option changes no result; the key of a step leaves it out."""
         ...
 
 
@@ -182,10 +184,10 @@ class StepCommand:
         texts = {}
         for name, value in sorted(params.items()):
             key = keys.get(name)
-            if key is None or key in NEUTRAL:
+            if key is None or self._program.is_neutral(self.keys[key]):
                 continue
             if isinstance(value, tuple):  # set = { device = "cpu" } is as neutral as --device
-                texts[key] = repr([str(v) for v in value if str(v).partition("=")[0] not in NEUTRAL])
+                texts[key] = repr([str(v) for v in value if not str(v).startswith(_NEUTRAL_SETTING)])
             else:
                 texts[key] = str(value)
         return texts
