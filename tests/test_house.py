@@ -104,24 +104,25 @@ def test_functions_take_few_parameters():
 # results while one types, words marked in titles and documents.
 # models, index, training, core, jobs: 140 for encoders of queries that learn alone, beside vectors that stay.
 # adaptation: 25 for two thirds of the minutes in steps, and other programs said while it teaches.
-# text, core, jobs: 20 for scoring in chunks and passages that have text, which ranking gives up.
+# text, core, jobs, index: 27 for scoring in chunks and passages that have text, which ranking gives up, and
+# for vectors of before an upgrade. serve: 18 for a service's settings, which its command declared once more.
 BUDGETS = {
-    "cli": (4_662, 4_020),
+    "cli": (4_626, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_319, 1_100),
-    "serve": (12_055, 9_110),
+    "serve": (12_073, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_600, 2_500),
-    "systems": (2_680, 1_900),
-    "training explanation stores": (12_444, 11_700),
-    "index models ranking labels evaluation": (25_460, 19_100),
+    "jobs adaptation": (3_604, 2_500),
+    "systems": (2_668, 1_900),
+    "training explanation stores": (12_428, 11_700),
+    "index models ranking labels evaluation": (25_463, 19_100),
     "text nn page": (7_451, 6_390),
     "io": (5_954, 3_300),
     "core": (2_752, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_211, 66_000
+MOST_ALL, PLANNED_ALL = 85_209, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -267,10 +267,8 @@ def _parameter(held: OptionField) -> click.Parameter:
     of = _click_type(held, get_args(kind)[0] if several else kind)
     is_required = held.default is MISSING
     if option.positional:
-        count = -1 if several else 1
-        needed = is_required or bool(option.unless)
-        given = {"type": of, "nargs": count, "required": needed, "metavar": option.metavar}
-        return _Argument(option.unless, [held.name], **given)
+        given = {"type": of, "nargs": -1 if several else 1, "metavar": option.metavar}
+        return _Argument(option.unless, [held.name], required=is_required or bool(option.unless), **given)
     words = f"{option.help}  [default: {option.default}]" if option.default else option.help
     more: dict[str, Any] = {"help": words, "required": is_required, "metavar": option.metavar}
     if not is_required:  # to click, None is a default that is there

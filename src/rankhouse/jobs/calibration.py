@@ -54,8 +54,7 @@ class CalibrateJob(ComputeOptions):
         Option("A logistic curve, or any rising curve (for many pairs).", choices=tuple(METHODS)),
     ] = "platt"
     cache: Annotated[
-        Path | None,
-        Option("Keep scores in this folder, and resume from them after a kill.", "local", neutral=True),
+        Path | None, Option("Folder for scores, to resume from after a kill.", "local", neutral=True)
     ] = None
     seed: Annotated[int, Option("Of folds and intervals.", least=0, most=2**32 - 1)] = 0
 

@@ -29,6 +29,7 @@ from pydantic import ValidationError
 import rankhouse
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.explanation.show import to_markdown
+from rankhouse.serve.contracts.requests import converted
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.search.answer import search as search_collection
 from rankhouse.serve.search.catalogue import Catalogue
@@ -183,10 +184,7 @@ def _called(
     if tool is None:
         raise WrongUse(f'there is no tool "{name[:80]}"; there are: {", ".join(TOOLS)}')
     given = {key: value for key, value in arguments.items() if value is not None}
-    try:
-        asked = msgspec.convert(given, arguments_of(tool), strict=False)
-    except msgspec.ValidationError as error:
-        raise WrongUse(f"{name}: {error}") from None
+    asked = converted(given, arguments_of(tool), f"the schema of {name}")
     ready()
     return tool(catalogue, **msgspec.structs.asdict(asked))
 

@@ -230,14 +230,6 @@ class Segment(TermLists):
         held = self.vocabulary.documents.tolist()
         return [name for name, n in zip(names, held, strict=True) if n]
 
-    def postings_among_alive(self, number: int) -> tuple[Int32s, NDArray[Any]]:
-        """Return the rows of a term's documents, and its count in each."""
-        rows, counts = self.postings(number)
-        if len(self.dead):
-            alive = ~np.isin(rows, self.dead)
-            rows, counts = self.among_alive(rows[alive].astype(np.int64)).astype(np.int32), counts[alive]
-        return rows, counts
-
     @cached_property
     def title_lengths(self) -> Int32s:
         """True length of every document's title, deleted ones included."""

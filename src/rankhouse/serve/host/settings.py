@@ -56,11 +56,7 @@ class ServiceSettings(Address):
     ] = None
     allow_hosts: Annotated[
         tuple[str, ...],
-        Option(
-            "Another name under which the service is reached, such as a proxy's.",
-            flag="--allow-host",
-            metavar="NAME",
-        ),
+        Option("Another of its names, such as a proxy's.", flag="--allow-host", metavar="NAME"),
     ] = ()
     access_log: Annotated[
         Path | None, Option("A line of JSON per request; - for standard error.", "local", metavar="FILE")
