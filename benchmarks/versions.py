@@ -2,6 +2,7 @@
 
     python benchmarks/versions.py TREE TREE ... [--rounds 5] [--families knrm tk ...] [--lengths drawn]
     python benchmarks/versions.py TREE TREE ... --search DIR 200000
+    python benchmarks/versions.py TREE TREE ... --serve 20000
 
 The trees take turns in every round, each in a process of its own, on one thread. Printed are processor
 milliseconds, least and median of the rounds, with their ratios to the first tree's, and the ratio of the
@@ -14,6 +15,10 @@ calls after one that is not counted. "next": by a ranker that scored the passage
 Searching: the whole command ``rankhouse search`` with 300 queries, in an index that the same tree has made of
 a folder (corpus.jsonl.gz, queries.dev.jsonl) or of so many synthetic documents (first_stage.py); the later
 trees also search the first tree's index. "no search" is a command that only loads the program.
+
+Serving: ``rankhouse serve`` with an index of so many synthetic documents, made by the same tree, and a
+cross-encoder of MiniLM's shape; the processor's time of the whole process a request, over 300 questions to
+/search by bm25 and 20 to /rerank with 20 passages, one after the other, after a tenth that is not counted.
 """
 
 from __future__ import annotations
@@ -22,11 +27,14 @@ import argparse
 import json
 import os
 import resource
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -45,14 +53,16 @@ TRANSFORMERS = {
     "biencoder fp32": "fp32",
 }
 NAMES = [*WORD_LEVEL, *SAMCNN, *TRANSFORMERS]
-TRANSFORMER_PASSAGES, COLD_QUERIES = 200, 300
+TRANSFORMER_PASSAGES, COLD_QUERIES, SERVED_PASSAGES = 200, 300, 20
+TICK = os.sysconf("SC_CLK_TCK")
 COMMAND = ("-m", "rankhouse")
 
 
 def write_texts(folder: Path, lengths: str) -> None:
-    """Write what children score: texts.json and a checkpoint, by today's code."""
+    """Write what children score: texts.json, a cross-encoder and its encoder alone, by today's code."""
     import numpy as np
-    from rerank import make_checkpoint
+    from rerank import make_checkpoint, tokenizer_of
+    from transformers import BertModel, logging
     from word_level import collection
 
     query, texts = collection(1000)
@@ -60,7 +70,10 @@ def write_texts(folder: Path, lengths: str) -> None:
         most = np.random.default_rng(1).integers(10, 76, len(texts))
         texts = [" ".join(text.split()[:n]) for text, n in zip(texts, most, strict=True)]
     (folder / "texts.json").write_text(json.dumps([query, texts]))
-    make_checkpoint("minilm", folder)
+    logging.set_verbosity_error()  # that its head is left out is meant
+    BertModel.from_pretrained(make_checkpoint("minilm", folder)).save_pretrained(folder / "biencoder")
+    tokenizer_of("minilm").save_pretrained(folder / "biencoder")
+    (folder / "minilm").rename(folder / "crossencoder")
 
 
 def score_families(folder: Path, families: Sequence[str], repeat: int) -> None:
@@ -84,7 +97,8 @@ def score_families(folder: Path, families: Sequence[str], repeat: int) -> None:
     found: dict[str, Seconds] = {}
     for name in families:
         if name in TRANSFORMERS:
-            model = open_model(f'{name.split()[0]}("{folder / "minilm"}")')
+            family = name.split()[0]
+            model = open_model(f'{family}("{folder / family}")')
             these = pairs(asked, texts[:TRANSFORMER_PASSAGES])
         else:
             own = {"attention": SAMCNN[name], "overlap": False} if name in SAMCNN else {}
@@ -184,6 +198,65 @@ def command_seconds(tree: Path, command: Sequence[str]) -> Seconds:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
 
+def served_seconds(tree: Path, folder: Path, index: Path, queries: Sequence[str]) -> dict[str, Seconds]:
+    """Return the seconds of a request of each kind to a tree's service."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranker = f'crossencoder("{folder / "crossencoder"}")'
+    options = ["--ranker", f"ce={ranker}", "--precision", "fp32", "--threads", "1", "--port", str(port)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(tree / "src")}
+    passages = json.loads((folder / "texts.json").read_text())[1][:SERVED_PASSAGES]
+    bodies = {
+        "search": [{"query": query, "system": "bm25"} for query in queries],
+        "rerank": [{"query": query, "documents": passages} for query in queries[:SERVED_PASSAGES]],
+    }
+    with (folder / "serve.log").open("w") as log:
+        command = [sys.executable, "-P", *COMMAND, "serve", str(index), *options]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        while not is_ready(port):
+            if process.poll() is not None:
+                raise SystemExit(f"{tree}: {(folder / 'serve.log').read_text()[-3000:]}")
+            time.sleep(0.2)
+        return {f"serve {path}": asked(process.pid, port, path, bodies[path]) for path in bodies}
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def is_ready(port: int) -> bool:
+    """Return whether a service has opened all that it serves."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+def asked(pid: int, port: int, path: str, bodies: Sequence[Mapping[str, Any]]) -> Seconds:
+    """Return the seconds of a request; a tenth of them is sent before, and not counted."""
+
+    def ask(body: Mapping[str, Any]) -> None:
+        head = {"Content-Type": "application/json"}
+        url = f"http://127.0.0.1:{port}/{path}"
+        with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), head)) as answer:
+            answer.read()
+
+    def used() -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
+
+    first = len(bodies) // 10
+    for body in bodies[:first]:
+        ask(body)
+    before, started = used(), time.perf_counter()
+    for body in bodies[first:]:
+        ask(body)
+    counted = len(bodies) - first
+    return (used() - before) / counted, (time.perf_counter() - started) / counted
+
+
 def show(trees: Sequence[Path], found: Mapping[tuple[Path, str], list[Seconds]]) -> None:
     """Print a line for every tree and what it did."""
     print(f"{'':<34}{'tree':<14}{'least ms':>10}{'median':>10}{'ratio':>8}{'median':>8}{'wall':>8}")
@@ -219,6 +292,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="*", default=NAMES, choices=NAMES)
     parser.add_argument("--lengths", choices=["one", "drawn"], default="one")
     parser.add_argument("--search", nargs="*", default=[], help="folders, or numbers of documents")
+    parser.add_argument("--serve", type=int, default=0, help="documents of the index that is served")
     options = parser.parse_args()
     found: dict[tuple[Path, str], list[Seconds]] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -227,13 +301,23 @@ def main() -> None:
         for number, what in enumerate(options.search):
             (part := folder / str(number)).mkdir()
             commands |= search_commands(part, what, options.trees)
-        if not options.search:
+        if not options.search or options.serve:
             write_texts(folder, options.lengths)
+        scores = not options.search and not options.serve
+        if options.serve:
+            corpus, queries = write_collection(folder, str(options.serve))
+            asks = [line.split("\t")[1] for line in queries.read_text().splitlines()]
+            indexes = {tree: folder / f"served{number}" for number, tree in enumerate(options.trees)}
+            for tree, index in indexes.items():
+                run_in(tree, *COMMAND, "index", str(corpus), "--out", str(index), "--analyzer", "whitespace")
         for _ in range(options.rounds):
             for key, command in commands.items():
                 found.setdefault(key, []).append(command_seconds(key[0], command))
-            for tree in options.trees if not options.search else ():
-                for name, seconds in scores_of(tree, folder, options).items():
+            for tree in options.trees:
+                taken = scores_of(tree, folder, options) if scores else {}
+                if options.serve:
+                    taken |= served_seconds(tree, folder, indexes[tree], asks)
+                for name, seconds in taken.items():
                     found.setdefault((tree, name), []).append(seconds)
             print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)

@@ -109,23 +109,25 @@ def test_functions_take_few_parameters():
 # shown as written once rendering it takes too long. io: 10 for scripts that programs packed.
 # systems, models, core, api, serve: 230 for equal systems as equal values that know the text given, unknown
 # options named at their place (of rankers too, without torch), and expressions in more calls.
+# text, core, jobs, index: 27 for scoring in chunks and passages that have text, which ranking gives up, and
+# for vectors of before an upgrade.
 BUDGETS = {
-    "cli": (4_690, 4_020),
+    "cli": (4_655, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_344, 1_100),
-    "serve": (12_213, 9_110),
+    "serve": (12_231, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_646, 2_500),
-    "systems": (2_776, 1_900),
-    "training explanation stores": (12_444, 11_700),
-    "index models ranking labels evaluation": (25_505, 19_100),
-    "text nn page": (7_503, 6_390),
+    "jobs adaptation": (3_651, 2_500),
+    "systems": (2_764, 1_900),
+    "training explanation stores": (12_428, 11_700),
+    "index models ranking labels evaluation": (25_516, 19_100),
+    "text nn page": (7_508, 6_390),
     "io": (5_964, 3_300),
-    "core": (2_790, 1_850),
+    "core": (2_804, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_729, 66_000
+MOST_ALL, PLANNED_ALL = 85_736, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -63,6 +63,10 @@ SETTINGS = [
 def test_a_teachers_scores_are_learned_without_judgements(world, run):
     taught = run(*TRAIN, "--ranker", "knrm(min_count=1, width=16)", *SETTINGS, "--out", "teacher")
     assert taught.returncode == 0, taught.stderr
+    examined = run("doctor", "teacher")
+    assert examined.returncode == 0, examined.stdout
+    assert "teacher: ranker, sound" in examined.stdout
+    assert "family: knrm" in examined.stdout
     train = [word for word in TRAIN if word not in ("--qrels", "train.qrels")]
     student = [*train, *VALID, "--ranker", "knrm(min_count=1, width=8)", *SETTINGS, "--teacher", "teacher"]
     done = run(*student, "--cache", "scores", "--set", "count=3", "--out", "student", "--json")

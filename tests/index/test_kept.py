@@ -1,16 +1,24 @@
 """Kept passages of an index: made once, gone on with after a kill, read by number."""
 
+import shutil
 import tracemalloc
+import warnings
+import zipfile
 from hashlib import blake2b
+from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from rankhouse.core.errors import BadIndex, BadModel, MissingInput, WrongUse
+from rankhouse.core.errors import BadIndex, BadModel, MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.nouns import Document, Passage, PassageRows
 from rankhouse.index import append_log as growing
+from rankhouse.index.dense.vectors import VECTORS, EncodeOptions, Vectors, encode
 from rankhouse.index.index import Index
-from rankhouse.index.lexical.build import BuildOptions, append, build
+from rankhouse.index.lexical.build import BuildOptions, append, build, delete
+from rankhouse.index.lexical.manifest import load
+from rankhouse.index.lexical.merge import upgrade
 from rankhouse.index.precomputed.read import (
     FORMATS,
     PASSAGES,
@@ -271,3 +279,67 @@ def test_memory_depends_on_the_chunk_and_not_on_the_collection(tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0] + 200_000
+
+
+class WordVectors:
+    """A small real encoder: the mean of its words' rows."""
+
+    fingerprint, similarity, dimension, maker = "mean-1", "dot", 4, WordRows()
+
+    def encode_passages(self, texts):
+        return np.array(
+            [np.mean([self.maker.row(word) for word in text.split()], axis=0) for text in texts], "f4"
+        )
+
+    encode_queries = encode_passages
+
+
+@pytest.mark.parametrize("added", [0, 2])
+def test_what_was_made_before_an_upgrade_is_that_of_the_index(tmp_path, added):
+    """It holds the fingerprint that the index had then, and documents stand where they stood."""
+    folder = tmp_path / "older"
+    with zipfile.ZipFile(Path(__file__).with_name("index_of_version_2.zip")) as archive:
+        archive.extractall(folder)
+    was = load(folder, older=True)
+    upgraded = tmp_path / "upgraded"
+    shutil.copytree(folder, upgraded)
+    upgrade(upgraded)
+    documents = list(Index.open(upgraded).documents.stream())
+    if added:  # when these were made, the index had only its first segment
+        was = replace(was, segments=was.segments[:1])
+    count = sum(entry.documents for entry in was.segments)
+    assert count == len(documents) - added
+    precompute(WordRows(), documents[:count], folder / PASSAGES, PrecomputeOptions(count, was.fingerprint))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RankhouseWarning)  # one has no text
+        encode(
+            WordVectors(),
+            documents[:count],
+            folder / "vectors" / "own",
+            EncodeOptions(count, was.fingerprint),
+        )
+        half = [folder / "half" / n for n in "12"]
+        for place, part in zip(half, (documents[:3], documents[3:]), strict=True):
+            encode(WordVectors(), part, place, EncodeOptions(len(part), was.fingerprint))
+    assert upgrade(folder) == len(documents)
+    index, vectors = Index.open(folder), Vectors.open(folder / "vectors" / "own")
+    assert index.fingerprint not in ("", was.fingerprint)
+    [kept] = open_all(folder)
+    assert kept.covered(index.manifest) == count
+    if added:
+        with pytest.raises(BadIndex, match="of 4 documents, the index now has 6"):
+            vectors.require_all(index)
+    else:
+        assert vectors.require_all(index) is vectors
+        growing.merge_logs(half, tmp_path / "merged", VECTORS, index)
+        merged = Vectors.open(tmp_path / "merged")
+        assert contents(merged) == contents(vectors)
+        assert merged.state.collection == index.fingerprint
+    append([Document("later", "ships")], folder, BuildOptions(workers=1))
+    index = Index.open(folder)
+    assert kept.covered(index.manifest) == count
+    with pytest.raises(BadIndex, match="the index now has 7"):
+        vectors.require_all(index)
+    delete(["d9"], folder)
+    with pytest.raises(BadIndex, match="made from other documents"):
+        kept.covered(Index.open(folder).manifest)

@@ -32,6 +32,9 @@ measures = "AP"
 """
 
 
+INDEX = 'command = "search"\nindex = "@index"'
+
+
 @pytest.fixture
 def recipe(tmp_path, run):
     """Write a recipe beside a small collection and plan it: gives the program's answer."""
@@ -54,6 +57,18 @@ def test_a_good_recipe_is_planned_with_its_commands_and_nothing_is_written(recip
     assert "rankhouse index --out work/index-" in done.stdout
     assert "2 steps, 2 to do" in done.stderr
     assert not (tmp_path / "r.out").exists()
+
+
+def test_systems_may_name_what_other_steps_make(recipe):
+    written = [
+        "system = 'bm25 % 20 >> \"@index\"'",
+        "model = ['dense(@index)', 'dense(\"biencoder(@index)\")', 'ql(mu=9)']",
+        'fusion = "rrf(k=9)"\nfeedback = ""',
+    ]
+    for lines in written:
+        done = recipe(GOOD.replace(INDEX, f"{INDEX}\n{lines}"))
+        assert done.returncode == 0, done.stderr
+        assert "work/index-" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -80,6 +95,10 @@ def test_a_good_recipe_is_planned_with_its_commands_and_nothing_is_written(recip
         ('corpus = "@notes/corpus.jsonl"', 'corpus = "@bm25"', 9, "index needs bm25 needs index"),
         ('corpus = "@notes/corpus.jsonl"', "", 9, "Missing argument"),
         ('command = "search"', 'command = "serch"', 14, 'no command (did you mean "search"?)'),
+        (INDEX, f"{INDEX}\nsystem = 'bm25 + 0.5 * qll'", 16, 'did you mean "ql"?'),
+        (INDEX, f'{INDEX}\nmodel = ["ql", "bm255"]', 16, 'did you mean "bm25"?'),
+        (INDEX, f'{INDEX}\nmodel = "dense(@index)"\nfeedback = "rm4"', 17, 'did you mean "rm3"?'),
+        (INDEX, f'{INDEX}\nfusion = "rrff(k=60)"', 16, 'did you mean "rrf"?'),
         ('command = "search"', 'command = "doctor"', 14, '"doctor" is no command'),
         ('command = "search"', "", 13, "names no command"),
         ("seed = [1, 2]", "seed = []", 7, "a list of values or a range"),

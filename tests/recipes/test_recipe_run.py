@@ -217,10 +217,10 @@ def test_an_input_changed_during_the_run_is_refused(world, run, monkeypatch):
 
 
 def test_a_failing_step_is_named_with_its_line(world, run):
-    done = run("run", "r.toml", "--set", "steps.bm25.feedback=rm4")
-    assert done.returncode == 2
+    done = run("run", "r.toml", "--set", "steps.bm25.field=subject")
+    assert done.returncode == 1
     assert "r.toml, line 14: step bm25 k1=0.5: " in done.stderr
-    assert "rm3" in done.stderr
+    assert "subject" in done.stderr
 
 
 def test_absent_data_stops_before_anything_is_done(world, run):

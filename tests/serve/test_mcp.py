@@ -93,8 +93,9 @@ def test_an_assistant_searches_reads_and_asks_why(index):
 def test_what_is_wrong_is_told_to_the_assistant_and_the_talk_goes_on(index):
     async def questions(client):
         for name, arguments, said in [
-            ("search", {}, "missing required field `query`"),
-            ("search", {"query": "ships", "k": 1000}, "<= 50"),
+            ("search", {}, "query: is missing; the schema of search says what it is"),
+            ("search", {"query": "ships", "k": 0}, "k: must be at least 1"),
+            ("search", {"query": "ships", "k": 1000}, "k: must be at most 50"),
             ("search", {"query": "ships", "system": "bm52"}, 'did you mean "bm25"'),
             ("search", {"query": "ships", "sytem": "ql"}, 'no argument "sytem" (did you mean "system"?)'),
             ("search", {"query": "  "}, "query is empty"),

@@ -174,7 +174,7 @@ class AdaptJob(AdaptOptions):
     weight_qrels: Annotated[QrelsLike | None, Option("Their judgements.", "input")] = None
     kinds: Annotated[str, Option("Kinds of pseudo-queries.")] = ",".join(PseudoOptions.kinds)
     cache: Annotated[
-        Path | None, Option("Keep the scores of a teacher that has no vectors in this folder.", "local")
+        Path | None, Option("Folder for the scores of a teacher without vectors.", "local", neutral=True)
     ] = None
     changes: Annotated[
         tuple[str, ...], Option("Any setting of the training.", flag="--set", metavar="NAME=VALUE")

@@ -67,23 +67,22 @@ def check_encoded(index: Index, facts: dict[str, str], faults: list[str]) -> Non
     """Check every folder of vectors and of impacts, and measure structures of vectors."""
     for kept, check in (("vectors", _vectors), ("impacts", _impacts)):
         for manifest in sorted(index.path.glob(f"{kept}/*/{MANIFEST}")):
+            name = f"{kept} {manifest.parent.name}"
             try:
-                check(index, manifest.parent, facts)
+                opened, facts[name] = check(manifest.parent)
+                opened.require_all(index)
+                if isinstance(opened, Vectors):
+                    facts |= {f"{name}, {one}": _recall(opened, one) for one in structures(opened)}
             except RankhouseError as error:
                 faults.append(str(error))
 
 
-def _vectors(index: Index, folder: Path, facts: dict[str, str]) -> None:
+def _vectors(folder: Path) -> tuple[Vectors, str]:
     vectors = Vectors.open(folder)
     vectors.verify()
     state = vectors.state
-    facts[f"vectors {folder.name}"] = (
-        f"{len(vectors):,} of {vectors.dimension} numbers ({state.dtype}, {state.similarity}, split "
-        f"{state.policy})"
-    )
-    vectors.require(documents=len(index), collection=index.fingerprint)
-    for structure in structures(vectors):
-        facts[f"vectors {folder.name}, {structure}"] = _recall(vectors, structure)
+    size = f"{len(vectors):,} of {vectors.dimension} numbers"
+    return vectors, f"{size} ({state.dtype}, {state.similarity}, split {state.policy})"
 
 
 def _recall(vectors: Vectors, structure: str) -> str:
@@ -94,15 +93,12 @@ def _recall(vectors: Vectors, structure: str) -> str:
     return f"recall@10 {share:.4f} of exact search, asked for stored vectors"
 
 
-def _impacts(index: Index, folder: Path, facts: dict[str, str]) -> None:
+def _impacts(folder: Path) -> tuple[Impacts, str]:
     impacts = Impacts.open(folder)
     impacts.verify()
     PackedImpacts(impacts).verify()
     state = impacts.state
-    facts[f"impacts {folder.name}"] = (
-        f"{state.entries:,} of {state.vocabulary:,} words (float32, split {state.policy})"
-    )
-    impacts.require(documents=len(index), collection=index.fingerprint)
+    return impacts, f"{state.entries:,} of {state.vocabulary:,} words (float32, split {state.policy})"
 
 
 def check_kept(index: Index, facts: dict[str, str], faults: list[str]) -> None:

@@ -267,20 +267,23 @@ def _parameter(held: OptionField) -> click.Parameter:
     of = _click_type(held, get_args(kind)[0] if several else kind)
     is_required = held.default is MISSING
     if option.positional:
-        count = -1 if several else 1
-        needed = is_required or bool(option.unless)
-        given = {"type": of, "nargs": count, "required": needed, "metavar": option.metavar}
-        return _Argument(option.unless, [held.name], **given)
+        given = {"type": of, "nargs": -1 if several else 1, "metavar": option.metavar}
+        return _Argument(option.unless, [held.name], required=is_required or bool(option.unless), **given)
     words = f"{option.help}  [default: {option.default}]" if option.default else option.help
     more: dict[str, Any] = {"help": words, "required": is_required, "metavar": option.metavar}
     if not is_required:  # to click, None is a default that is there
         more["default"] = None if option.default else held.default
+    made = NeutralOption if option.neutral else click.Option
     if kind is bool:
         both = len(_kinds(held.type)) > 1 or held.default is True  # not given is a third answer
-        return click.Option([held.name, f"{flag}/--no-{flag[2:]}" if both else flag], is_flag=True, **more)
+        return made([held.name, f"{flag}/--no-{flag[2:]}" if both else flag], is_flag=True, **more)
     more |= {"multiple": several, "is_eager": option.eager}
     more["show_default"] = more.get("default") not in (None, "", ())
-    return click.Option([held.name, flag], type=of, **more)
+    return made([held.name, flag], type=of, **more)
+
+
+class NeutralOption(click.Option):
+    """An option that changes how fast, or what is shown, and never what is computed."""
 
 
 class _Argument(click.Argument):

@@ -54,10 +54,11 @@ class ClusterChoice:
         Option(
             "Work on Ray: ray (started here), or ray://HOST:PORT or HOST:PORT of a cluster.",
             metavar="ray|ADDRESS",
+            neutral=True,
         ),
     ] = None
-    cluster_workers: Annotated[int, Option("Workers on the cluster; 0 for as many as fit.", least=0)] = 0
-    worker_cpus: Annotated[int, Option("Processors of each worker; 0 for a share.", least=0)] = 0
+    cluster_workers: Annotated[int, Option("Workers there; 0 for as many as fit.", least=0, neutral=True)] = 0
+    worker_cpus: Annotated[int, Option("Processors of each; 0 for a share.", least=0, neutral=True)] = 0
 
     @property
     def options(self) -> ClusterOptions | None:

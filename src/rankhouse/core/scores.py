@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from operator import ge
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.fitted_scales import read_fitted
 from rankhouse.core.nouns import FloatArray, Pair, Ranker, StoredPair
+from rankhouse.core.progress import part
 
 Doubles = NDArray[np.float64]
 Ordinals = NDArray[np.int64]
+AnyPair = TypeVar("AnyPair", Pair, StoredPair)
 
 PROBABLE: Final = ("logit", "probability", "logprob")
 """Scales on which a score stands for a probability by itself; see :func:`is_probable`."""
@@ -283,3 +285,15 @@ def numbers_only(
             f"overflow in this precision: {remedy}"
         )
     return scores
+
+
+def in_chunks(
+    score: Callable[[Sequence[AnyPair]], FloatArray], pairs: Sequence[AnyPair], size: int
+) -> FloatArray:
+    """Score n pairs, so many at once: (n,); BadModel for one that is no number, too few or too many."""
+    scores = np.empty(len(pairs), np.float32)
+    for start in range(0, len(pairs), size):
+        some = pairs[start : start + size]
+        with part(start / len(pairs), (start + len(some)) / len(pairs)):
+            scores[start : start + len(some)] = one_each(len(some), score(some))
+    return numbers_only(scores, pairs)

@@ -21,8 +21,7 @@ from rankhouse.explanation.methods import ExplainOptions, finite_scores, uncache
 from rankhouse.explanation.removal import most_units, unit_for, units_of
 from rankhouse.explanation.units import Unit, joined, without
 from rankhouse.ranking.pool import Pool, best, pooled_ones
-from rankhouse.ranking.rerank import readable
-from rankhouse.text.split import Split, Whole
+from rankhouse.text.split import Split, Whole, readable
 
 ALWAYS_TRIED = 8
 """Texts of at most so many units have all choices of them tried."""

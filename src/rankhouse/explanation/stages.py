@@ -18,7 +18,7 @@ from rankhouse.core import notation
 from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Encoder, FloatArray, Pair, Passage, Query, Ranker, fingerprint_of
 from rankhouse.core.run import Run
-from rankhouse.core.scores import Doubles, base_of
+from rankhouse.core.scores import Doubles, base_of, in_chunks
 from rankhouse.explanation.answer import Explanation, Grid, Part
 from rankhouse.explanation.methods import ExplainOptions, explain_pair
 from rankhouse.explanation.units import ordinal
@@ -29,8 +29,7 @@ from rankhouse.index.impacts.search import ImpactSearcher, impact_addends, weigh
 from rankhouse.index.index import Index
 from rankhouse.ranking.fuse import FUSIONS, Addend, Fusion, linear
 from rankhouse.ranking.pool import Pool, pooled_ones
-from rankhouse.ranking.rerank import in_chunks, readable
-from rankhouse.text.split import SPLITTERS, Split, Splitter, Whole, dropped_words
+from rankhouse.text.split import SPLITTERS, Split, Splitter, Whole, dropped_words, readable
 
 MOST_PARTS: Final = 100
 """Passages that have a part each; the others have one together."""
@@ -211,7 +210,7 @@ def explain_dense(
         BadIndex: The vectors are of another index or another encoder.
         BadModel: The encoder gave something that is no finite vector.
     """
-    vectors.require(documents=len(index), collection=index.fingerprint).require_encoder(encoder)
+    vectors.require_all(index).require_encoder(encoder)
     rows = vectors.rows_of(index.row_of(doc_id))
     if not len(rows):
         raise WrongUse(

@@ -309,7 +309,8 @@ def merge_logs(
     zeros: dict[str, object] = dict.fromkeys((*kind.sums, *kind.most), 0)
     fresh = replace(states[0], texts="", collection="", sums={}, blocks={}, **zeros)
     count = sum(state.documents for state in states)
-    if count != len(index) or any(state.collection != index.fingerprint for state in states):
+    made = {state.collection for state in states}
+    if count != len(index) or len(made) != 1 or not index.manifest.began_as(*made):
         raise BadIndex(
             f"{target}: the shards are of {count:,} documents of an index that has changed since; it has "
             f"{len(index):,} now: encode the shards again"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rankhouse import __version__
 from rankhouse.core.errors import BadIndex, MissingInput, WrongUse
 from rankhouse.core.notation import choose
+from rankhouse.index.index import Index
 from rankhouse.io.checksums import (
     BLOCK,
     BadEnvelope,
@@ -216,6 +217,15 @@ class Encoded(DataFolder[E]):
                 f"{folder}: there are no such {cls.what}{there}; make them with  {cls.command}"
             )
         raise BadIndex(f"{folder}: holds no {cls.what} (it has no {MANIFEST}); {AGAIN}")
+
+    def require_all(self, index: Index) -> Self:
+        """Make sure that all documents of an index were encoded: BadIndex as for :meth:`require`.
+
+        An index that was upgraded has another fingerprint since, and the same documents.
+        """
+        made = self.state.collection
+        same = made if index.manifest.began_as(made) else index.fingerprint
+        return self.require(documents=len(index), collection=same)
 
     def require(self, *, documents: int, collection: str) -> Self:
         """Make sure that all documents of an index were encoded, as it is now.

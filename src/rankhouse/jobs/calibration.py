@@ -17,15 +17,15 @@ from rankhouse.core.progress import Progress
 from rankhouse.core.qrels import RelevantFrom
 from rankhouse.core.run import Run
 from rankhouse.core.sameness import warn_of_mismatch
-from rankhouse.core.scores import base_of, scale_of
+from rankhouse.core.scores import base_of, in_chunks, scale_of
 from rankhouse.evaluation.calibration import METHODS, JudgedScores
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.pairs import UNDECIDED, LabelledPair, distinct, read_pairs
 from rankhouse.io.trec import read_qrels, read_run
-from rankhouse.ranking.rerank import Counter, Plan, Report, candidates, in_chunks, scored
+from rankhouse.ranking.rerank import Counter, Plan, Report, candidates, scored
 from rankhouse.systems.rankers import ComputeOptions
-from rankhouse.systems.reranking import RerankOptions, reading_plan, with_cache
+from rankhouse.systems.reranking import RerankOptions, reading_plan, stored_for, with_cache
 
 _POOLS = ("max", "first")
 """Pools that choose one passage's score, so that what is fitted on documents holds for passages."""
@@ -54,7 +54,7 @@ class CalibrateJob(ComputeOptions):
         Option("A logistic curve, or any rising curve (for many pairs).", choices=tuple(METHODS)),
     ] = "platt"
     cache: Annotated[
-        Path | None, Option("Keep scores in this folder, and resume from them after a kill.", "local")
+        Path | None, Option("Folder for scores, to resume from after a kill.", "local", neutral=True)
     ] = None
     seed: Annotated[int, Option("Of folds and intervals.", least=0, most=2**32 - 1)] = 0
 
@@ -77,7 +77,8 @@ class CalibrateJob(ComputeOptions):
         warn_of_mismatch({q: tops[q].doc_ids for q in tops}, "the run", qrels, "the judgements")
         split, pool = use.get("split", ""), use.get("pool", "")
         options = RerankOptions(split=split, pool=pool, depth=self.depth, cache=self.cache)
-        plan, scorer = reading_plan(ranker, index, options)
+        scorer = stored_for(ranker, index, options)
+        plan = reading_plan(ranker, options, scorer)
         if plan.pool.notation not in _POOLS:
             raise WrongUse(
                 f"pool {plan.pool}: makes a number that no passage has, and judgements of documents say "

@@ -24,6 +24,7 @@ class SearchJob(SearchOptions):
         Option(
             "Search on Ray, one worker per shard: ray (started here), or a cluster's address.",
             metavar="ray|ADDRESS",
+            neutral=True,
         ),
     ] = ""
     partial: Annotated[bool, Option("On a cluster: do without the shards that do not answer.")] = False

@@ -23,7 +23,7 @@ from rankhouse.systems.teachers import Join, TeacherLike, on_index, open_teacher
 
 if TYPE_CHECKING:
     from rankhouse.training.folder import TrainingOutcome
-    from rankhouse.training.validation import ValidationData
+    from rankhouse.training.validation import Validation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class TrainJob:
         str | None,
         Option("On teachers' scores: margin-mse, listwise-kl, pointwise.  [with --teacher: margin-mse]"),
     ] = None
-    cache: Annotated[Path | None, Option("Keep the teacher's scores in this folder.", "local")] = None
+    cache: Annotated[Path | None, Option("Folder for the teacher's scores.", "local", neutral=True)] = None
     relevant_from: RelevantFrom = 1
     valid_queries: Annotated[QueriesLike | None, Option("Validation queries.", "source")] = None
     valid_qrels: Annotated[QrelsLike | None, Option("Their judgements.", "input")] = None
@@ -102,7 +102,7 @@ class TrainJob:
                 run=None if self.run is None else as_run(self.run),
                 pairs=self.pairs,
                 relevant_from=self.relevant_from,
-                validation=self._validation(out, stack),
+                validation=self._validation(index, out, stack),
                 teacher=self._teacher(index, stack, progress or ignore) if self.teachers else None,
             )
             model = begin(with_default(str(self.ranker or self.init)), index, options.seed)
@@ -115,8 +115,8 @@ class TrainJob:
             return teacher
         return on_index(teacher, as_queries(self.queries), index, progress)
 
-    def _validation(self, out: Path, stack: ExitStack) -> ValidationData | None:
-        from rankhouse.training.validation import ValidationData, validation_sets
+    def _validation(self, index: Index, out: Path, stack: ExitStack) -> Validation | None:
+        from rankhouse.training.validation import Validation, validation_sets
 
         if self.valid_sets:
             with writing_failures(out):  # beside it, where the next training tidies up after a killed one
@@ -124,6 +124,9 @@ class TrainJob:
             return validation_sets(self.valid_sets, folder / "sets", self.depth)
         if self.valid_queries is None or self.valid_qrels is None or self.valid_run is None:
             return None
-        return ValidationData(
-            as_queries(self.valid_queries), as_qrels(self.valid_qrels), as_run(self.valid_run)
+        queries, qrels, run = (
+            as_queries(self.valid_queries),
+            as_qrels(self.valid_qrels),
+            as_run(self.valid_run),
         )
+        return Validation(run, queries, qrels, index.documents)

@@ -28,7 +28,7 @@ from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Documents, FloatArray, Pair, Passage, Query, Ranker
 from rankhouse.core.progress import Progress
 from rankhouse.core.run import Run
-from rankhouse.core.scores import Doubles
+from rankhouse.core.scores import Doubles, in_chunks
 from rankhouse.ranking.rerank import (
     Candidate,
     Columns,
@@ -36,7 +36,6 @@ from rankhouse.ranking.rerank import (
     Report,
     candidates,
     completed,
-    in_chunks,
     query_texts,
     settled,
 )

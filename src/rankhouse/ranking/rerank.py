@@ -19,14 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from rankhouse.core.arguments import check_whole
+from rankhouse.core.arguments import Option, check_whole
 from rankhouse.core.errors import BadModel, WrongUse, name_few, warn
 from rankhouse.core.nouns import (
-    Document,
     Documents,
     FloatArray,
     Pair,
@@ -41,14 +40,13 @@ from rankhouse.core.nouns import (
 )
 from rankhouse.core.progress import Progress, ignore, part
 from rankhouse.core.run import Run
-from rankhouse.core.scores import base_of, numbers_only, one_each, with_room_below
+from rankhouse.core.scores import base_of, in_chunks, with_room_below
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pool import Pool, best, pooled_ones
 from rankhouse.ranking.see import See
-from rankhouse.text.split import Split, Whole, dropped_words
+from rankhouse.text.split import Split, Whole, dropped_words, readable
 
 _warn = partial(warn, stacklevel=3)
-AnyPair = TypeVar("AnyPair", Pair, StoredPair)
 
 
 class StoredScorer(Protocol):
@@ -65,6 +63,26 @@ class StoredScorer(Protocol):
     def score(self, pairs: Sequence[StoredPair]) -> FloatArray:
         """Score n pairs: (n,) float32, as the ranker would."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """Reading options of a ranker, the same in commands, expressions and Python."""
+
+    split: Annotated[
+        str,
+        Option('"sentences(10, 5)", "words(100)" ...', default="whole; as kept, where encode kept it"),
+    ] = ""
+    pool: Annotated[
+        str, Option('first, max, sum, mean, "top(3)" ...', default="max; as kept, where encode kept it")
+    ] = ""
+    tail: Annotated[Literal["keep", "drop"], Option("Keep or drop the documents below the depth.")] = "keep"
+    stored: Annotated[
+        bool | None, Option("Require, or ignore, what encode stored.", default="used if there")
+    ] = None
+    see: Annotated[
+        float, Option("Share of these that is read: the first by first stage and word embeddings.", least=0)
+    ] = 1.0
 
 
 @dataclass(frozen=True)
@@ -203,11 +221,6 @@ def candidates(
             yield Candidate(texts[query_id], doc_id, passages)
 
 
-def readable(document: Document, split: Split) -> list[Passage]:
-    """Return a document's passages that have text."""
-    return [passage for passage in split(document) if passage.text.strip()]
-
-
 def _note(doc_id: str, ids: list[str]) -> None:
     if len(ids) <= 5 and doc_id not in ids:  # one more than a warning names
         ids.append(doc_id)
@@ -268,18 +281,6 @@ def _scores(ranker: Ranker, chunk: Sequence[Candidate], plan: Plan) -> FloatArra
         with part(share, 1):
             scores[~read] = in_chunks(plan.stored.score, stored, plan.chunk)
     return scores
-
-
-def in_chunks(
-    score: Callable[[Sequence[AnyPair]], FloatArray], pairs: Sequence[AnyPair], size: int
-) -> FloatArray:
-    """Score n pairs, so many at once: (n,); BadModel for one that is no number, too few or too many."""
-    scores = np.empty(len(pairs), np.float32)
-    for start in range(0, len(pairs), size):
-        some = pairs[start : start + size]
-        with part(start / len(pairs), (start + len(some)) / len(pairs)):
-            scores[start : start + len(some)] = one_each(len(some), score(some))
-    return numbers_only(scores, pairs)
 
 
 def rerank(

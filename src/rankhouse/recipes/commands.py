@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,11 +10,14 @@ from typing import Any, Protocol
 import click
 
 from rankhouse.core.errors import RankhouseError, WrongUse, did_you_mean
+from rankhouse.core.notation import canonical
+from rankhouse.index.lexical.feedback import FEEDBACKS
+from rankhouse.ranking.fuse import FUSIONS
+from rankhouse.systems.notation import system
+from rankhouse.systems.short_forms import first_stage
 
-NEUTRAL = frozenset(
-    {"threads", "device", "cache", "workers", "processes", "cluster", "cluster_workers", "worker_cpus"}
-)
-"""Options that change how fast, not what; the key of a step leaves them out."""
+_NEUTRAL_SETTING = "device="
+"""How what a ``set`` says of no result begins; options say it themselves."""
 
 # What a store holds changes without a recipe seeing it.
 _NOT_STEPS = frozenset({"run", "serve", "up", "doctor", "export", "push", "pull"})
@@ -26,6 +29,13 @@ _REFUSED = {
     **dict.fromkeys(("update", "delete", "upgrade"), "a step makes an index, and changes none"),
     "overwrite": "each step writes into a folder of its own",
 }
+_NOTATIONS: Mapping[str, Callable[[str], object]] = {
+    "system": system,
+    "models": first_stage,
+    "feedback": lambda text: canonical(text, FEEDBACKS, "feedback"),
+    "fusion": lambda text: canonical(text, FUSIONS, "method of fusion"),
+}
+"""Options whose text is read before anything runs; step by step, a fault would be found hours later."""
 
 
 class CommandSet(Protocol):
@@ -49,6 +59,10 @@ class CommandSet(Protocol):
 
     def writes(self, parameter: click.Parameter) -> bool:
         """Return whether an option names a file that the command writes."""
+        ...
+
+    def is_neutral(self, parameter: click.Parameter) -> bool:
+        """Return whether an option changes no result; the key of a step leaves it out."""
         ...
 
 
@@ -146,6 +160,9 @@ class StepCommand:
         last: list[str] = []
         for key, value in options.items():
             parameter = self.parameter(key)
+            if reads := _NOTATIONS.get(parameter.name or ""):
+                for text in _several(key, value):
+                    reads(text)
             if isinstance(parameter, click.Argument):
                 last += _several(key, value) if parameter.nargs != 1 else [_one(key, value)]
             elif isinstance(parameter, click.Option):
@@ -167,10 +184,10 @@ class StepCommand:
         texts = {}
         for name, value in sorted(params.items()):
             key = keys.get(name)
-            if key is None or key in NEUTRAL:
+            if key is None or self._program.is_neutral(self.keys[key]):
                 continue
             if isinstance(value, tuple):  # set = { device = "cpu" } is as neutral as --device
-                texts[key] = repr([str(v) for v in value if str(v).partition("=")[0] not in NEUTRAL])
+                texts[key] = repr([str(v) for v in value if not str(v).startswith(_NEUTRAL_SETTING)])
             else:
                 texts[key] = str(value)
         return texts

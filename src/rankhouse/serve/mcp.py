@@ -29,6 +29,7 @@ from pydantic import ValidationError
 import rankhouse
 from rankhouse.core.errors import RankhouseError, WrongUse, did_you_mean
 from rankhouse.explanation.show import to_markdown
+from rankhouse.serve.contracts.requests import converted
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.search.answer import search as search_collection
 from rankhouse.serve.search.catalogue import Catalogue
@@ -187,10 +188,7 @@ def _called(
     for key in (key for key in arguments if key not in known):
         near = did_you_mean(key, known)
         raise WrongUse(f'{name}: there is no argument "{key[:80]}"{near}; it takes {", ".join(known)}')
-    try:
-        asked = msgspec.convert(given, arguments_of(tool), strict=False)
-    except msgspec.ValidationError as error:
-        raise WrongUse(f"{name}: {error}") from None
+    asked = converted(given, arguments_of(tool), f"the schema of {name}")
     ready()
     return tool(catalogue, **msgspec.structs.asdict(asked))
 

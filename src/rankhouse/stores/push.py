@@ -223,7 +223,7 @@ def _source(index: Index, store: Store, options: PushOptions) -> _PushSource:
         if "vectors" not in store.holds:
             raise store.cannot("holds no vectors", "leave out --vectors")
         vectors = Vectors.open(vectors_folder(index.path, options.vectors))
-        vectors.require(documents=len(index), collection=index.fingerprint)
+        vectors.require_all(index)
     return _PushSource(index, vectors, model, encoded, texts=options.texts, counts=store.weighs)
 
 
@@ -235,7 +235,7 @@ def _encoded(index: Index, store: Store, text: str) -> Impacts:
         )
     make: dict[str, Callable[..., str]] = {"sparse": lambda name="default": name}
     impacts = Impacts.open(impacts_folder(index.path, notation.make(text, make, "impacts")))
-    return impacts.require(documents=len(index), collection=index.fingerprint)
+    return impacts.require_all(index)
 
 
 def _prepare(store: Store, contents: StoreContents, *, overwrite: bool) -> tuple[int, bool]:

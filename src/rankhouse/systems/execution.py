@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ from rankhouse.index.lexical.store import NoTexts
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
 from rankhouse.ranking.fuse import FUSIONS
-from rankhouse.ranking.rerank import Plan
+from rankhouse.ranking.rerank import Plan, ReadingOptions
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import (
     ComputeOptions,
@@ -179,7 +179,7 @@ class Execution:
 
         stage, ranker = system.stage, self.ranker(system.stage)
         if isinstance(ranker, PairwiseSystem):
-            options = _options(stage, DEPTH)
+            options = options_of(stage, DEPTH)
             return rerank_with(ranker, before, self.queries, self.index, options=options, progress=show).run
         documents = self.index.documents
         return rerank(ranker, before, self.queries, documents, plan=self.plan(stage), progress=show)
@@ -215,9 +215,10 @@ class Execution:
 
     def plan(self, stage: Stage) -> Plan:
         """Settle how the ranker of a stage reads documents."""
-        from rankhouse.systems.reranking import reading_plan
+        from rankhouse.systems.reranking import reading_plan, stored_for
 
-        return reading_plan(self.ranker(stage), self.index, _options(stage, sys.maxsize))[0]
+        ranker, options = self.ranker(stage), options_of(stage, sys.maxsize)
+        return reading_plan(ranker, options, stored_for(ranker, self.index, options))
 
     @property
     def rankers(self) -> dict[str, Any]:
@@ -247,19 +248,12 @@ class Execution:
         return run
 
 
-def _options(stage: Stage, depth: int) -> RerankOptions:
+def options_of(stage: Stage, depth: int) -> RerankOptions:
     """Return the options of a stage; it reads ``depth`` documents where it does not say how many."""
     from rankhouse.systems.reranking import RerankOptions
 
-    depth = depth if stage.depth is None else stage.depth
-    return RerankOptions(
-        depth=depth,
-        split=stage.split,
-        pool=stage.pool,
-        stored=stage.stored,
-        tail=stage.tail,
-        see=stage.see,
-    )
+    shared: dict[str, Any] = {one.name: getattr(stage, one.name) for one in fields(ReadingOptions)}
+    return RerankOptions(depth=depth if stage.depth is None else stage.depth, **shared)
 
 
 def demands(system: System) -> Iterator[tuple[FirstStage, int]]:

@@ -198,7 +198,7 @@ def dense_searcher(index: AnyIndex, model: Dense) -> Searcher:
     if isinstance(index, ShardedIndex):
         return ShardedSearcher(index, open_vectors(index, model.name), model.vectors)
     vectors = Vectors.open(vectors_folder(index.path, model.name))
-    vectors.require(documents=len(index), collection=index.fingerprint)
+    vectors.require_all(index)
     return searcher_of(vectors, model.vectors)
 
 
@@ -228,7 +228,7 @@ def impact_searcher(index: AnyIndex, model: Sparse) -> AnyImpactSearcher:
     if isinstance(index, ShardedIndex):
         return ShardedImpactSearcher(index, open_impacts(index, model.name))
     impacts = Impacts.open(impacts_folder(index.path, model.name))
-    impacts.require(documents=len(index), collection=index.fingerprint)
+    impacts.require_all(index)
     return ImpactSearcher(PackedImpacts(impacts))
 
 

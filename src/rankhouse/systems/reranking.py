@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 from rankhouse.core import notation
 from rankhouse.core.arguments import Option
@@ -25,7 +25,7 @@ from rankhouse.io.files import PathLike
 from rankhouse.ranking.cache import CachedRanker
 from rankhouse.ranking.pairwise import PairwisePlan, rerank_pairwise
 from rankhouse.ranking.pool import POOLS, Pool
-from rankhouse.ranking.rerank import Plan, Report, rerank
+from rankhouse.ranking.rerank import Plan, ReadingOptions, Report, rerank
 from rankhouse.ranking.see import See, check_keep
 from rankhouse.systems.rankers import ComputeOptions, as_ranker, is_pairwise, open_ranker
 from rankhouse.text.split import SPLITTERS, Splitter, Whole
@@ -38,27 +38,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RerankOptions:
+class RerankOptions(ReadingOptions):
     """Options of a reranking; ``rankhouse rerank`` shows their help texts."""
 
     depth: Annotated[int, Option("Documents read per query; 50 by default for duot5.", least=0)] = 1000
-    split: Annotated[
-        str,
-        Option('"sentences(10, 5)", "words(100)" ...', default="whole; as kept, where encode kept it"),
-    ] = ""
-    pool: Annotated[
-        str, Option('first, max, sum, mean, "top(3)" ...', default="max; as kept, where encode kept it")
-    ] = ""
-    stored: Annotated[
-        bool | None, Option("Require, or ignore, what encode stored.", default="used if there")
-    ] = None
-    tail: Annotated[Literal["keep", "drop"], Option("Keep or drop the documents below the depth.")] = "keep"
-    see: Annotated[
-        float,
-        Option(
-            "Share of these that is read: those that the first stage and word embeddings put first.", least=0
-        ),
-    ] = 1.0
     alone: Annotated[
         bool, Option("Rerank queries one by one, as people ask them, and time each.", neutral=True)
     ] = False
@@ -93,19 +76,32 @@ def split_and_pool(
     )
 
 
-def reading_plan(
-    ranker: Ranker, index: AnyIndex, options: RerankOptions
-) -> tuple[Plan, PrecomputedScorer | None]:
-    """Settle how documents are read, and find what is stored for the ranker.
+def stored_for(ranker: Ranker, index: AnyIndex, options: RerankOptions) -> PrecomputedScorer | None:
+    """Find what an index stores for a ranker, as the options have it.
 
-    Raises WrongUse for an unknown splitter or pool, and where nothing is stored that is insisted on.
+    Raises WrongUse for an unknown splitter, and where nothing is stored that is insisted on.
     """
     cut = str(notation.make(options.split, SPLITTERS, "splitter")) if options.split else ""
-    scorer = None
-    if options.stored is not False:
-        scorer = open_precomputed(index, ranker, cut, required=bool(options.stored))
-    split, pool = split_and_pool(options.split, options.pool, scorer.store.state if scorer else None)
-    plan = Plan(
+    if options.stored is False:
+        return None
+    return open_precomputed(index, ranker, cut, required=bool(options.stored))
+
+
+def reading_plan(
+    ranker: Ranker,
+    options: RerankOptions,
+    scorer: PrecomputedScorer | None,
+    usual: tuple[Splitter, Pool] | None = None,
+) -> Plan:
+    """Settle how documents are read; WrongUse for an unknown splitter or pool.
+
+    Args:
+        scorer: What the index stores for the ranker.
+        usual: How documents are cut and pooled where neither the options nor what is stored say it.
+    """
+    state = scorer.store.state if scorer else None
+    split, pool = split_and_pool(options.split, options.pool, state, usual)
+    return Plan(
         split=split,
         pool=pool,
         depth=options.depth,
@@ -114,7 +110,6 @@ def reading_plan(
         stored=scorer if options.cache is None else None,  # a cache knows passages by their texts
         see=see_of(ranker, options.see),
     )
-    return plan, scorer
 
 
 def see_of(ranker: object, keep: float) -> See | None:
@@ -223,7 +218,8 @@ def rerank_with(
                 ranker.ranker, run, queries, documents, plan=compared, report=report, progress=progress
             )
         else:
-            plan, scorer = reading_plan(ranker, index, options)
+            scorer = stored_for(ranker, index, options)
+            plan = reading_plan(ranker, options, scorer)
             started, ranker = time.perf_counter(), with_cache(ranker, scorer, options.cache, stack)
             reranked = rerank(ranker, run, queries, documents, plan=plan, report=report, progress=progress)
     return RerankedRun(reranked, report, time.perf_counter() - started, scorer)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Final, Literal, cast
+from dataclasses import dataclass, fields, replace
+from typing import Final, cast
 
 from rankhouse.core import notation
-from rankhouse.core.arguments import check_whole, settled, signature_of
+from rankhouse.core.arguments import check_whole, fault, settled, signature_of
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import Notation, Spec, as_given, canonical, quote, write_spec, write_value
 from rankhouse.core.nouns import Ranker
 from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.ranking.pool import POOLS
+from rankhouse.ranking.rerank import ReadingOptions
 from rankhouse.ranking.see import check_keep
 from rankhouse.text.split import SPLITTERS
 
@@ -41,17 +42,12 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(ReadingOptions):
     """A ranker at work behind something: what it reads, and what becomes of it."""
 
     ranker: str | Live  # a folder, a notation, ``default``; or an object
-    split: str = ""  # how documents are cut, in notation; "" is as stored for the ranker, else whole
-    pool: str = ""  # what makes one score of passages, in notation; "" is as stored, else max
     depth: int | None = None  # documents a query that are read; None for all that come in, and 50 for duot5
-    tail: Literal["keep", "drop"] = "keep"  # what becomes of those below
     precision: str = ""  # "fp32", "bf16", "int8"; "" for what is asked of the whole
-    stored: bool | None = None  # what the index stores for the ranker: True insists, False does without
-    see: float = 1.0  # share of the documents that is read, the most alike by word embeddings
 
     def __post_init__(self) -> None:
         if isinstance(self.ranker, str):
@@ -65,8 +61,8 @@ class Stage:
         notation.choose(self.tail, {"keep": 0, "drop": 0}, "treatment of the documents below the depth")
         notation.choose(self.precision, dict.fromkeys(("", "auto", "fp32", "bf16", "int8")), "precision")
         object.__setattr__(self, "see", check_keep(self.see))
-        if self.stored not in (True, False, None):
-            raise WrongUse(f"stored={self.stored!r:.40}: write True, False or None")
+        if wrong := fault(ReadingOptions, (), {name: getattr(self, name) for name in _READING}):
+            raise WrongUse(wrong)
 
     def __str__(self) -> str:
         return self.text(str)
@@ -91,7 +87,9 @@ class Stage:
         return f"{own[:-1]}{', ' * (own[-2] != '(')}{', '.join(given)})"
 
 
-STAGE_OPTIONS: Final = ("split", "pool", "depth", "tail", "precision", "stored", "see")
+_READING: Final = tuple(one.name for one in fields(ReadingOptions))
+STAGE_OPTIONS: Final = tuple(dict.fromkeys(("split", "pool", "depth", "tail", "precision", *_READING)))
+"""The options of a stage, in the order in which they are written."""
 STAGE_NOTATIONS: Final = ("split", "pool")
 PAIRWISE_OPTIONS: Final = ("aggregate", "passages")
 """Options of rankers that compare, beside those of their checkpoints."""

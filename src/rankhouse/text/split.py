@@ -380,3 +380,8 @@ class SplitCache:
 
 def _size(document: Document) -> int:
     return len(document.title) + len(document.text)
+
+
+def readable(document: Document, split: Split) -> list[Passage]:
+    """Return a document's passages that have text."""
+    return [passage for passage in split(document) if passage.text.strip()]

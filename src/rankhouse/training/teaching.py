@@ -35,7 +35,7 @@ from rankhouse.training.fit import fit
 from rankhouse.training.log import read_log, write_curve
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.tuning import interpolated
-from rankhouse.training.validation import Validation, ValidationData
+from rankhouse.training.validation import Validation
 
 if TYPE_CHECKING:
     from rankhouse.models.contract import Model
@@ -102,7 +102,7 @@ class TrainingData:
     run: Run | None = None  # a first stage, for negatives
     pairs: tuple[Path, ...] = ()  # PAIRS files in place of the three
     relevant_from: int = 1  # the lowest grade or label that means relevant
-    validation: ValidationData | None = None  # None keeps the last model
+    validation: Validation | None = None  # None keeps the last model
     # whose scores are learned; it scores the pairs that have none, a run or several teachers all of them,
     # before the training. Judgements are not needed then.
     teacher: Ranker | None = None
@@ -203,10 +203,7 @@ def train_with(
         given = data.validation
         ids = {query.id for query in given.queries}
         run = given.run.restrict([query_id for query_id in given.run if query_id in ids])
-        documents = index.documents if given.documents is None else given.documents
-        validation = Validation(
-            run, given.queries, given.qrels, documents, plan=options.plan, sets=given.sets
-        )
+        validation = replace(given, run=run, plan=options.plan)
     use = {"split": options.split, "pool": options.pool}
     first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
     with only_writer(out) if first else nullcontext():

@@ -9,7 +9,6 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
 
 import msgspec
 
@@ -64,17 +63,7 @@ class Validation:
         return digest.hexdigest()[:16]
 
 
-class ValidationData(NamedTuple):
-    """Data of a validation without its settings; ``documents`` None: those of the training."""
-
-    queries: Sequence[Query]
-    qrels: Qrels
-    run: Run
-    documents: Documents | None = None
-    sets: Sequence[str] = ()
-
-
-def validation_sets(collections: Sequence[str], folder: Path, depth: int) -> ValidationData:
+def validation_sets(collections: Sequence[str], folder: Path, depth: int) -> Validation:
     """Join collections with documents, queries and judgements of their own, BM25's first ``depth`` of each.
 
     Args:
@@ -109,7 +98,7 @@ def validation_sets(collections: Sequence[str], folder: Path, depth: int) -> Val
         qrels |= judged
         names.append(source.prefix)
     documents = ShardedIndex.open(folders).documents
-    return ValidationData(queries, qrels, Run.from_rankings(rankings), documents, sets=names)
+    return Validation(Run.from_rankings(rankings), queries, qrels, documents, sets=names)
 
 
 def interval(settings: Settings, steps: int, validation: Validation) -> int:

@@ -114,7 +114,7 @@ def test_why_is_what_the_command_says(service, world, system):
     models, feedback, ranker, fusion = AS_OPTIONS[system]
     models = [model.replace("'bi'", repr(world.specs["bi"])) for model in models]
     cut = str(service.catalogue.ranker(ranker).split) if ranker else ""
-    stage = Stage(world.specs[ranker], cut, depth=100) if ranker else None
+    stage = Stage(world.specs[ranker], split=cut, depth=100) if ranker else None
     work = Execution(service.catalogue.view().index, [Query("query", ASKED)], compute)
     asked = Question((one,), other, options=ExplainOptions(passes=64))
     offline = ask(work, asked_form(models, feedback, fusion, None, k=1000, stage=stage), asked)

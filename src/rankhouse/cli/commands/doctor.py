@@ -31,7 +31,7 @@ from rankhouse.io.pairs import Contradictions, numbered_pairs
 from rankhouse.io.readers.tables import PARQUET, each_row
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.page.tables import CommandResult, Table
-from rankhouse.systems.rankers import CHECKPOINTS, default_ranker
+from rankhouse.systems.rankers import CHECKPOINTS, bundle_folder, default_ranker
 from rankhouse.systems.stage import DEFAULT
 
 MOST_FAULTS = 1_000_000
@@ -87,7 +87,7 @@ def examine(thing: str, qrels: Path | None = None, corpus: Path | None = None) -
 
 def _is_ranker(thing: str) -> bool:
     """Tell a ranker's notation, or the folder of a bundle or checkpoint, from the paths of data."""
-    folder = Path(thing)
+    folder = Path(bundle_folder(thing))
     if thing == DEFAULT and not folder.exists():
         return True
     held = ("manifest.json", "config.json", "modules.json")

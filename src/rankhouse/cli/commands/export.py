@@ -122,7 +122,7 @@ def _impacts_of(index: Path, asked: str) -> tuple[Impacts, QueryWeigher]:
     if not isinstance(model, Sparse):
         raise WrongUse(f'--impacts {asked}: is no sparse encoder; name one like  sparse("DIR")')
     held, impacts = Index.open(index), Impacts.open(impacts_folder(index, model.name))
-    impacts.require(documents=len(held), collection=held.fingerprint)
+    impacts.require_all(held)
     encoder = Execution(held, ()).weigher(model, impacts)
     if impacts.state.source != source_of(model.ranker):  # equal: only the precision may differ
         impacts.require_encoder(encoder)

@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from rankhouse.cli import console, main
-from rankhouse.cli.options import OUTPUT_FILE, PLANNED, verb
+from rankhouse.cli.options import OUTPUT_FILE, PLANNED, NeutralOption, verb
 from rankhouse.cli.shards import ClusterChoice
 from rankhouse.cluster.session import ClusterOptions
 from rankhouse.core.arguments import Option
@@ -44,6 +44,10 @@ class ProgramCommands:
     def writes(self, parameter: click.Parameter) -> bool:
         """Return whether an option names a file that the command writes."""
         return parameter.type is OUTPUT_FILE
+
+    def is_neutral(self, parameter: click.Parameter) -> bool:
+        """Return whether an option changes no result."""
+        return isinstance(parameter, NeutralOption)
 
 
 @verb("run", "rankhouse run recipes/first-stage.toml --set data.root=~/collections --dry-run")

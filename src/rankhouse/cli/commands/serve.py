@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -15,11 +15,12 @@ from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
+from rankhouse.serve.host import settings
+from rankhouse.serve.host.settings import Limits, ServeOptions
 from rankhouse.systems.rankers import ComputeOptions
 
 if TYPE_CHECKING:
     from rankhouse.serve.host.service import RemoteHolder, Service
-    from rankhouse.serve.host.settings import ServeOptions
 
 
 class _Seconds(click.FloatRange):
@@ -38,12 +39,9 @@ _SECONDS = _Seconds(0, min_open=True, max=1e6)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listening:
-    """Addresses of a service, who may reach it, and how quick its default ranker must be."""
+class AddressOptions(settings.Address):
+    """Addresses of a service, what begins with it, and how quick its default ranker must be."""
 
-    host: Annotated[str, Option("The address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Option("The port; 0 takes a free one.", least=0, most=65_535)] = 8080
-    key_file: Annotated[Path | None, Option("Keys of those who may use it, NAME KEY [read] per line.")] = None
     mcp: Annotated[bool, Option("Serve an assistant's tools on standard input and output instead.")] = False
     opens: Annotated[bool, Option("Open the page in the browser.", flag="--open")] = False
     quick: Annotated[
@@ -57,8 +55,8 @@ class Listening:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeChoices(Listening, ComputeOptions):
-    """The options of ``rankhouse serve``."""
+class ServeCommandOptions(settings.ServiceSettings, AddressOptions, ComputeOptions):
+    """The options of ``rankhouse serve`` that are texts, and those of the service itself."""
 
     indexes: Annotated[
         tuple[str, ...], Option(kind="source", positional=True, metavar="[[NAME=]INDEX]...")
@@ -81,23 +79,8 @@ class ServeChoices(Listening, ComputeOptions):
             metavar="NAME=EXPR",
         ),
     ] = ()
-    split: Annotated[str, Option("The split of long documents.", default="each ranker's own way")] = ""
-    pool: Annotated[str, Option("The pool of passages' scores.", default="each ranker's own")] = ""
-    queries: Annotated[Path | None, Option("Questions to choose from, of the first index.")] = None
-    qrels: Annotated[Path | None, Option("Existing judgements of them; only read.")] = None
     runs: Annotated[
         tuple[str, ...], Option("A run to compare beside the systems.", flag="--run", metavar="[NAME=]RUN")
-    ] = ()
-    judgements: Annotated[
-        Path | None, Option("The qrels file that judging writes; without it nobody judges.", "local")
-    ] = None
-    allow_hosts: Annotated[
-        tuple[str, ...],
-        Option(
-            "Another name under which the service is reached, such as a proxy's.",
-            flag="--allow-host",
-            metavar="NAME",
-        ),
     ] = ()
     max_body: Annotated[int, Option("The largest request.", least=1, metavar="MIB")] = 64
     queue_tokens: Annotated[
@@ -115,35 +98,16 @@ class ServeChoices(Listening, ComputeOptions):
     grace: Annotated[
         float, Option("How long requests may go on after SIGTERM.", reader=_SECONDS, metavar="SECONDS")
     ] = 30
-    access_log: Annotated[
-        Path | None, Option("A line of JSON per request; - for standard error.", "local", metavar="FILE")
-    ] = None
-    audit: Annotated[
-        Path | None,
-        Option(
-            "Log of who judged, trained, tried keys.",
-            "local",
-            default="JUDGEMENTS.audit.jsonl",
-            metavar="FILE",
-        ),
-    ] = None
-    cluster: Annotated[
-        str,
-        Option("Hold indexes and rankers on Ray: ray, started here, or a cluster.", metavar="ray|ADDRESS"),
-    ] = ""
-    replicas: Annotated[int, Option("Replicas of each shard and each ranker in the cluster.", least=1)] = 1
-    partial: Annotated[bool, Option("Answer without the shards that do not answer, and say so.")] = False
 
 
 @verb("serve", "rankhouse serve my.index --ranker ce='crossencoder(\"DIR\")' --judgements mine.qrels")
-def command(*, given: ServeChoices) -> None:
+def command(*, given: ServeCommandOptions) -> None:
     """Serve indexes and rankers: the API that rerank clients speak, and a page in the browser.
 
     Without any INDEX or --ranker, what rankhouse demo left in ./demo is served.
     """
     with needs("serve", "rankhouse serve"):
-        from rankhouse.serve.host import serving, settings
-        from rankhouse.serve.host.settings import Limits, ServeOptions
+        from rankhouse.serve.host import serving
     named = given.indexes or given.rankers
     found = ServeOptions() if named else settings.demo_options(settings.DEMO)
     rankers = settings.named_rankers(given.rankers) or found.rankers
@@ -152,22 +116,20 @@ def command(*, given: ServeChoices) -> None:
     audit = given.audit
     if audit is None and judgements is not None:
         audit = judgements.with_name(f"{judgements.name}.audit.jsonl")
+    shared = {one.name: getattr(given, one.name) for one in fields(settings.ServiceSettings)}
+    demo = {name: getattr(found, name) for name in ("queries", "qrels", "judgements") if not shared[name]}
     options = ServeOptions(
         indexes=settings.named_paths(given.indexes, "index") or found.indexes,
         rankers=rankers,
         systems=systems,
-        queries=given.queries or found.queries,
-        qrels=given.qrels or found.qrels,
         runs=settings.named_paths(given.runs, "--run") or found.runs,
-        judgements=judgements,
-        split=given.split, pool=given.pool, host=given.host, port=given.port, key_file=given.key_file,
-        allow_hosts=given.allow_hosts, access_log=given.access_log, audit=audit,
         compute=ComputeOptions(given.precision, given.device, given.threads),
         limits=Limits(
             given.max_body << 20, request=given.timeout, grace=given.grace, queue_tokens=given.queue_tokens
         ),
-        cluster=given.cluster, replicas=given.replicas, partial=given.partial, quick=given.quick,
-    )  # fmt: skip
+        quick=given.quick,
+        **shared | demo | {"audit": audit},
+    )
     _refuse_idle(options)
     if given.mcp:
         reason = "--mcp talks on standard input and output, to the program that started it"
@@ -217,7 +179,7 @@ def _cluster_of(options: ServeOptions) -> AbstractContextManager[RemoteHolder | 
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpChoices(Listening):
+class UpOptions(AddressOptions):
     """The options of ``rankhouse up``."""
 
     folder: Annotated[Path, Option(kind="local", positional=True)]
@@ -242,7 +204,7 @@ class UpChoices(Listening):
 
 
 @verb("up", "rankhouse up ~/notes --open")
-def up_command(*, given: UpChoices) -> None:
+def up_command(*, given: UpOptions) -> None:
     """Search the files in FOLDER: index them, encode them with the encoder at hand, serve a page.
 
     Text, Markdown, HTML, code, notebooks, mail, tables, PDF, Office files and EPUB are read; .jsonl, .tsv and
@@ -253,9 +215,8 @@ def up_command(*, given: UpChoices) -> None:
     with needs("serve", "rankhouse up"):
         from rankhouse.serve.folder import prepare
         from rankhouse.serve.folder.choice import FolderChoice
-        from rankhouse.serve.host import serving, settings
+        from rankhouse.serve.host import serving
         from rankhouse.serve.host.folder import kept
-        from rankhouse.serve.host.settings import ServeOptions
     named = settings.named_rankers(given.rankers)
     options = ServeOptions(host=given.host, port=given.port, key_file=given.key_file, quick=given.quick)
     if settings.ENCODER in named and not given.lexical:

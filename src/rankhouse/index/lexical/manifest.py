@@ -159,7 +159,7 @@ class SegmentEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class IndexManifest(msgspec.Struct, frozen=True):
-    """Manifest of an index; ``earlier``: fingerprints from before deletions were merged away."""
+    """Manifest of an index; ``earlier``: fingerprints from before merged deletions, or upgrades."""
 
     analyzer: str
     segments: tuple[SegmentEntry, ...]

@@ -183,7 +183,7 @@ def upgrade(folder: Path, progress: Progress = ignore) -> int:
                 progress(done, total)
                 entries.append(_rewritten(segments, entry, f"{number:06d}", repack=before.version == 1))
                 done += entry.documents
-            IndexManifest(before.analyzer, tuple(entries)).save(folder)
+            IndexManifest(before.analyzer, tuple(entries), earlier=before.prefixes()).save(folder)
         finally:
             tidy(folder, manifest.load(folder, older=True))
         progress(done, total)

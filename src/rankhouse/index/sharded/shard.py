@@ -86,7 +86,7 @@ class IndexShard:
 
     def _whole(self, encoded: _EncodedT) -> _EncodedT:
         """Refuse (BadIndex) what does not cover all documents."""
-        encoded.require(documents=len(self.index), collection=self.index.fingerprint)
+        encoded.require_all(self.index)
         return encoded
 
     def _states(self, what: str, kind: type[Vectors] | type[Impacts]) -> dict[str, Any]:

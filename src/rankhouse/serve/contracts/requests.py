@@ -70,10 +70,15 @@ def from_query(params: ImmutableMultiDict[str, str], kind: type[T]) -> T:
         values = [value for value in params.getlist(name) if value]
         if values:
             given[name] = values if name in lists else values[-1]
+    return converted(given, kind)
+
+
+def converted(given: Mapping[str, object], kind: type[T], schema: str = "/openapi.json") -> T:
+    """Turn values by name, maybe texts, into a type; Invalid names a wrong one, and where the schema is."""
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        _refuse(error, "")
+        _refuse(error, "", schema)
 
 
 def given(body: bytes, *names: str) -> dict[str, bytes]:
@@ -98,12 +103,14 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - any type
     return msgspec.json.Decoder(kind)
 
 
-def _refuse(error: msgspec.ValidationError, whole: str = "the body: ") -> NoReturn:
+def _refuse(
+    error: msgspec.ValidationError, whole: str = "the body: ", schema: str = "/openapi.json"
+) -> NoReturn:
     reason, _, at = str(error).partition(" - at `$")
     place = at.removesuffix("`").removeprefix(".")
     if missing := _MISSING.fullmatch(reason):
         place = ".".join(filter(None, (place, missing[1])))
-        reason = "is missing; /openapi.json says what it is"
+        reason = f"is missing; {schema} says what it is"
     reason = reason[:1].lower() + reason[1:]
     if (bound := _BOUND.fullmatch(reason)) and bound["what"] in {"int", "str"}:
         of = f" character{'s' * (bound['to'] != '1')}" if bound["length"] else ""

@@ -19,13 +19,12 @@ from rankhouse.core.errors import BadModel, name_few
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query
 from rankhouse.core.scores import Doubles, is_probable, probabilities, with_room_below
 from rankhouse.ranking.pool import Pool, pooled_ones
-from rankhouse.ranking.rerank import readable
 from rankhouse.serve.engine.choice import asked_split
 from rankhouse.serve.engine.served import PairScores, ServedRanker
 from rankhouse.serve.engine.waiting import ENDLESS, Deadline
 from rankhouse.serve.errors import TooLarge
 from rankhouse.systems.reranking import split_and_pool
-from rankhouse.text.split import LocatingSplitter, Splitter
+from rankhouse.text.split import LocatingSplitter, Splitter, readable
 from rankhouse.text.words import Span
 
 MOST_PASSAGES: Final = 1_000_000

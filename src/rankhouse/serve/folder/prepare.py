@@ -188,7 +188,7 @@ def _has_vectors(path: Path, index: Index | None = None) -> bool:
     try:
         vectors = Vectors.open(vectors_folder(path))
         if index is not None:
-            vectors.require(documents=len(index), collection=index.fingerprint)
+            vectors.require_all(index)
     except RankhouseError:
         return False
     return True

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from rankhouse.serve import errors
 from rankhouse.serve.contracts.openapi import Operation, RouteGroup
-from rankhouse.serve.contracts.requests import answer
+from rankhouse.serve.contracts.requests import Threads, answer
 from rankhouse.serve.contracts.routes import routes as contract_routes
 from rankhouse.serve.host import gates
 from rankhouse.serve.host.gates import LOGIN, Gate
@@ -30,6 +30,7 @@ from rankhouse.serve.page.render import error_page, read_form, sign_in_page
 from rankhouse.serve.page.routes import routes as page_routes
 from rankhouse.serve.search.routes import routes as search_routes
 
+_THREADS = Threads("sign-in", 4)
 _UNCACHED = {"cache-control": "no-store"}
 _WAIT = 0.5  # seconds before a wrong key is answered
 
@@ -123,9 +124,9 @@ async def _sign_in(service: Service, guard: asyncio.Lock, request: Request) -> R
     if caller is None:
         async with guard:
             await asyncio.sleep(_WAIT)
-        await asyncio.to_thread(audit.record, "refused", "nobody", client=client)
+        await _THREADS.call(partial(audit.record, "refused", "nobody", client=client))
         return sign_in_page(LOGIN, there, "That key is not valid.")
-    await asyncio.to_thread(audit.record, "sign in", caller.name, client=client)
+    await _THREADS.call(partial(audit.record, "sign in", caller.name, client=client))
     response = RedirectResponse(there, 303)
     response.set_cookie(
         keys.cookie, keys.session(caller), gates.SESSION_SECONDS,

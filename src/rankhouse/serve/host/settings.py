@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
+from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse
 from rankhouse.serve.search.systems import NamedSystem, with_names
 from rankhouse.systems.notation import system
@@ -32,25 +34,60 @@ class Limits:
     queue_tokens: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Address of a service, and who may reach it: everybody on this machine without a key file."""
+
+    host: Annotated[str, Option("The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Option("The port; 0 takes a free one.", least=0, most=65_535)] = 8080
+    key_file: Annotated[Path | None, Option("Keys of those who may use it, NAME KEY [read] per line.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceSettings(Address):
+    """Settings of a service that its command shares."""
+
+    split: Annotated[str, Option("The split of long documents.", default="each ranker's own way")] = ""
+    pool: Annotated[str, Option("The pool of passages' scores.", default="each ranker's own")] = ""
+    queries: Annotated[Path | None, Option("Questions to choose from, of the first index.")] = None
+    qrels: Annotated[Path | None, Option("Existing judgements of them; only read.")] = None
+    judgements: Annotated[
+        Path | None, Option("The qrels file that judging writes; without it nobody judges.", "local")
+    ] = None
+    allow_hosts: Annotated[
+        tuple[str, ...],
+        Option("Another of its names, such as a proxy's.", flag="--allow-host", metavar="NAME"),
+    ] = ()
+    access_log: Annotated[
+        Path | None, Option("A line of JSON per request; - for standard error.", "local", metavar="FILE")
+    ] = None
+    audit: Annotated[
+        Path | None,
+        Option(
+            "Log of who judged, trained, tried keys.",
+            "local",
+            default="JUDGEMENTS.audit.jsonl",
+            metavar="FILE",
+        ),
+    ] = None
+    cluster: Annotated[
+        str,
+        Option("Hold indexes and rankers on Ray: ray, started here, or a cluster.", metavar="ray|ADDRESS"),
+    ] = ""
+    replicas: Annotated[int, Option("Replicas of each shard and each ranker in the cluster.", least=1)] = 1
+    partial: Annotated[bool, Option("Answer without the shards that do not answer, and say so.")] = False
+
+
 @dataclass(frozen=True)
-class ServeOptions:
+class ServeOptions(ServiceSettings):
     """Settings of a service: what it serves, to whom, and where it writes.
 
     Attributes:
         indexes: Name -> folder; the first is the default.
         rankers: Name -> notation or folder; an encoder makes its vectors in the indexes searchable.
         systems: Systems beside those that every service has; their rankers are among the rankers.
-        queries, qrels, runs: Of the first index, to choose from, judge and compare; only read.
-        judgements: The qrels file that judging writes; None for a service that only reads.
+        runs: Of the first index, to compare; only read.
         trainings: The folder of rankers trained from judgements; None beside the judgements.
-        split, pool: How documents are read; "" for each ranker's own way.
-        port: 0 takes a free one.
-        key_file: None lets everybody on this machine in.
-        allow_hosts: Other names under which the service is reached, for example a proxy's.
-        access_log: "-" for standard error, None for none.
-        cluster: "ray", or the address of a cluster that holds shards and rankers; "" for this process alone.
-        replicas: How many of each shard and each ranker the cluster holds.
-        partial: Whether an answer may lack the shards that do not answer.
         contents: The list of a folder's files, where one is served.
         late: Names of rankers that are not opened at the start, but when there is work for them.
         quick: Seconds within which the first ranker must read for one question to rank by default; 0: never.
@@ -59,24 +96,10 @@ class ServeOptions:
     indexes: Mapping[str, Path] = field(default_factory=dict)
     rankers: Mapping[str, str] = field(default_factory=dict)
     systems: Sequence[NamedSystem] = ()
-    queries: Path | None = None
-    qrels: Path | None = None
     runs: Mapping[str, Path] = field(default_factory=dict)
-    judgements: Path | None = None
     trainings: Path | None = None
-    split: str = ""
-    pool: str = ""
     compute: ComputeOptions = field(default_factory=ComputeOptions)
-    host: str = "127.0.0.1"
-    port: int = 8080
-    key_file: Path | None = None
-    allow_hosts: tuple[str, ...] = ()
-    access_log: Path | None = None
-    audit: Path | None = None
     limits: Limits = Limits()
-    cluster: str = ""
-    replicas: int = 1
-    partial: bool = False
     contents: Path | None = None
     late: frozenset[str] = frozenset()
     quick: float = 1.0

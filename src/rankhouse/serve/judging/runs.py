@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from cachetools import LRUCache
 from msgspec import Struct
 
 from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.nouns import Query, Ranking
 from rankhouse.core.run import Run
 from rankhouse.io.trec import run_rows
+from rankhouse.serve.engine.waiting import Recent
 from rankhouse.serve.errors import Overloaded, Unready
 from rankhouse.serve.search.catalogue import Catalogue
 from rankhouse.serve.search.ranking import rank
@@ -56,7 +56,7 @@ class SystemRuns:
         self._catalogue = catalogue
         self._thread = ThreadPoolExecutor(1, "system-runs")
         self._changed = threading.Condition()
-        self._rankings: LRUCache[_Key, Ranking] = LRUCache(KEPT)
+        self._rankings: Recent[_Key, Ranking] = Recent(KEPT)
         self._faults: dict[tuple[str, NamedSystem], str] = {}
         self._ids: dict[str, str] = {}  # so that a document's id is kept once
         self._asked: dict[_Key, Future[None]] = {}  # waiting or at work
@@ -82,7 +82,7 @@ class SystemRuns:
         with self._changed:
             if fault := self._faults.pop((view.name, spec), ""):
                 return RunProgress(spec.name, 0, len(queries), fault), None
-            rankings = {key: self._rankings[key] for key in keys if key in self._rankings}
+            rankings = {key: one for key in keys if (one := self._rankings.get(key)) is not None}
             for key in keys:
                 if key not in rankings and key not in self._asked and not self._closed:
                     self._asked[key] = self._thread.submit(self._ask, key)
@@ -128,7 +128,7 @@ class SystemRuns:
         with self._changed:
             del self._asked[key]
             if ranking is not None:
-                self._rankings[key] = ranking
+                self._rankings.put(key, ranking)
             elif not self._closed:
                 self._faults[key.searched, key.spec] = fault
                 for other in [

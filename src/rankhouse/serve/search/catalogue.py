@@ -173,7 +173,7 @@ class IndexView:
     def _lacking(self, index: Index, stored: Vectors | Impacts) -> str:
         state = stored.state
         if not index.manifest.began_as(state.collection):
-            stored.require(documents=len(index), collection=index.fingerprint)
+            stored.require_all(index)
         elif missing := len(index) - state.documents:
             return (
                 f"{missing:,} documents were added to {self.name} after it was encoded, so {stored.what} do "

@@ -23,7 +23,6 @@ from rankhouse.index.dense.exact import encode_queries, rescore
 from rankhouse.index.dense.vectors import Vectors
 from rankhouse.index.index import Index
 from rankhouse.index.sharded.sharded_index import AnyIndex
-from rankhouse.ranking.rerank import readable
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.ranking import ServedExecution
@@ -31,7 +30,7 @@ from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.system import Dense
 from rankhouse.text.analyze import is_function_word
 from rankhouse.text.snippets import snippet, windows
-from rankhouse.text.split import SPLITTERS, LocatingSplitter
+from rankhouse.text.split import SPLITTERS, LocatingSplitter, readable
 from rankhouse.text.words import Span
 
 MOST_PASSAGES: Final = 4

@@ -26,9 +26,9 @@ from rankhouse.serve.engine.waiting import ENDLESS, Deadline, waited
 from rankhouse.serve.errors import DeadlinePassed
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.systems import NamedSystem
-from rankhouse.systems.execution import Execution, before_ranker
+from rankhouse.systems.execution import Execution, before_ranker, options_of
 from rankhouse.systems.rankers import ComputeOptions
-from rankhouse.systems.reranking import see_of, split_and_pool
+from rankhouse.systems.reranking import reading_plan
 from rankhouse.systems.stage import Stage
 from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Reranked, Sparse, System
 
@@ -129,17 +129,8 @@ class ServedExecution(Execution):
         served = self._catalogue.ranker(str(stage.ranker))
         cut = str(asked_split(stage.split)) if stage.split else ""
         scorer = self._view.stored(served, cut) if stage.stored is not False else None
-        usual = served.split, served.pool
-        state = scorer.store.state if scorer else None
-        split, pool = split_and_pool(stage.split, stage.pool, state, usual)
-        return Plan(
-            split=split,
-            pool=pool,
-            depth=FOUND if stage.depth is None else stage.depth,
-            tail=stage.tail,
-            stored=self.stored(scorer, served) if scorer else None,
-            see=see_of(served.ranker, stage.see),
-        )
+        plan = reading_plan(served.ranker, options_of(stage, FOUND), scorer, (served.split, served.pool))
+        return replace(plan, stored=self.stored(scorer, served) if scorer else None)
 
     def stored(self, scorer: PrecomputedScorer, served: ServedRanker) -> StoredScorer | None:
         """Return what scores stored passages for a ranker, in turn with its other work."""

@@ -59,7 +59,7 @@ class OwnSystem(Struct):
         if not self.ranker:
             return NamedSystem("own", short_form(models, feedback, fusion, self.weights))
         depth = READ if self.depth is None else self.depth
-        stage = Stage(self.ranker, self.split or "", self.pool or "", depth)
+        stage = Stage(self.ranker, depth, split=self.split or "", pool=self.pool or "")
         found = [first_stage(model, feedback) for model in models]
         return NamedSystem("own", read_by(found, stage, fusion, self.weights, k=FOUND))
 
