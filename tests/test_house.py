@@ -115,19 +115,19 @@ BUDGETS = {
     "cli": (4_655, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_344, 1_100),
-    "serve": (12_231, 9_110),
+    "serve": (12_235, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_651, 2_500),
-    "systems": (2_764, 1_900),
-    "training explanation stores": (12_428, 11_700),
-    "index models ranking labels evaluation": (25_516, 19_100),
+    "jobs adaptation": (3_663, 2_500),
+    "systems": (2_776, 1_900),
+    "training explanation stores": (12_435, 11_700),
+    "index models ranking labels evaluation": (25_523, 19_100),
     "text nn page": (7_508, 6_390),
     "io": (5_964, 3_300),
     "core": (2_804, 1_850),
-    "hosts": (2_065, 1_520),
+    "hosts": (2_071, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_736, 66_000
+MOST_ALL, PLANNED_ALL = 85_784, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 
@@ -155,6 +155,20 @@ def test_class_names_stand_for_one_thing():
                 places.setdefault(node.name, []).append(str(path.relative_to(HOUSE)))
     shared = {name: files for name, files in places.items() if len(files) > 1}
     assert len(shared) <= MOST_SHARED_NAMES, shared
+
+
+NO_NOUNS = re.compile(r"(?:[a-z]ed|Held|Made|Said|Found|Drawn|Chosen|Told|Kept)$")
+FIELD_WORDS = {"Ragged", "Packed", "Gated", "TwoSided", "_Named"}
+"""Adjectives for class names that the field has itself, or that a noun follows in the mind."""
+
+
+def test_class_names_are_nouns():
+    classes = [node for path in FILES for node in nodes(path) if isinstance(node, ast.ClassDef)]
+    errors = {"Exception", "RankhouseError"}  # these are sentences: StoreFailed
+    for _ in classes:
+        errors |= {one.name for one in classes if errors & {ast.unparse(base) for base in one.bases}}
+    wrong = {one.name for one in classes if NO_NOUNS.search(one.name) and one.name not in errors}
+    assert wrong <= FIELD_WORDS, wrong
 
 
 PHRASES = {

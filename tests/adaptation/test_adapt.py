@@ -365,7 +365,7 @@ def test_all_that_is_no_step_is_taken_off_the_minutes(index, tmp_path, monkeypat
         apart, model = held_out(job, found), begin_student(job)
         examples = examples_of(found, index)
         settings = settings_of(model.family, found.teacher, options)
-        work = student.Remaining(model, examples, settings, apart)
+        work = student.StudentTraining(model, examples, settings, apart)
         rows.append(sum(len(ranking.doc_ids) for ranking in apart.first.values()))
         runs.append(apart.first)
         done = student.timetable(job, work, 900.0)

@@ -76,13 +76,13 @@ def timetable_of_adaptation(folder):
 
 
 def mined(folder):
-    from rankhouse.adaptation.mining import Mined
+    from rankhouse.adaptation.mining import MiningResult
     from rankhouse.io.checksums import write_checked
     from rankhouse.io.decoding import read_cache
 
     path = folder / "mined-1.json"
-    write_checked(path, Mined(questions=9, candidates=8, false_negatives=7))
-    return path, lambda: read_cache(path, Mined)
+    write_checked(path, MiningResult(questions=9, candidates=8, false_negatives=7))
+    return path, lambda: read_cache(path, MiningResult)
 
 
 def written_questions(folder):

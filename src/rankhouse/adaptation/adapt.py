@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rankhouse.adaptation.mining import Mined, mine
+from rankhouse.adaptation.mining import MiningResult, mine
 from rankhouse.adaptation.options import ELSEWHERE, Adaptation, JudgedQuestions, design_of
 from rankhouse.adaptation.questions import Questions, first_passages, questions, try_systems
 from rankhouse.adaptation.student import (
     STEPS_FILE,
     HeldOut,
-    Remaining,
+    StudentTraining,
     Timetable,
     begin_student,
     examples_of,
@@ -56,7 +56,7 @@ from rankhouse.ranking.rerank import Plan, rerank
 from rankhouse.systems.rankers import ComputeOptions, open_ranker, with_default
 from rankhouse.systems.short_forms import short_form
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import Reranked, System
+from rankhouse.systems.system import RerankedSystem, System
 from rankhouse.systems.teachers import SystemTeacher, on_index
 from rankhouse.training.fit import prepare
 
@@ -78,7 +78,7 @@ class AdaptResult(msgspec.Struct, frozen=True, kw_only=True):
     held_out: dict[str, float]  # system -> nDCG@10 on held-out questions, the mean of both ideas of relevance
     test: dict[str, float]  # system -> nDCG@10 on the test; empty without one
     encode: str = ""  # the command that encodes the index with a student that is an encoder; "" for others
-    mined: list[Mined] = []  # what the student itself chose between the parts of its training, one each
+    mined: list[MiningResult] = []  # the student's own choices between the parts of its training
 
 
 class Weight(NamedTuple):
@@ -163,7 +163,7 @@ def joined(reranked: Run, first: Run, weight: float) -> Run:
 def system_of(job: Adaptation, weight: float) -> System:
     """Return what the adaptation made as a system: the student behind the first stage, joined with it."""
     first = short_form((job.options.first_stage,), k=job.options.depth)
-    ranked = Reranked(first, Stage(str(job.folder)))
+    ranked = RerankedSystem(first, Stage(str(job.folder)))
     if weight in (0, 1):
         return ranked if weight else first
     return weight * ranked + round(1 - weight, 2) * first
@@ -243,7 +243,7 @@ def adapt_with(job: Adaptation) -> AdaptResult:
         apart, model = held_out(job, found), begin_student(job)
         settings = settings_of(model.family, found.teacher, options)
         prepare(model, settings)
-        work = Remaining(model, examples_of(found, job.index), settings, apart)
+        work = StudentTraining(model, examples_of(found, job.index), settings, apart)
         settled = go_on(job, work, timetable(job, work, began))
         write_json(job.folder / PLAN, plan)  # with the steps or minutes that were raised
         steps, mined = _teach(job, work, found, settled)
@@ -308,7 +308,9 @@ def _is_raised(job: Adaptation) -> bool:
     return 0 < settled.minutes <= options.minutes
 
 
-def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetable) -> tuple[int, list[Mined]]:
+def _teach(
+    job: Adaptation, work: StudentTraining, found: Questions, settled: Timetable
+) -> tuple[int, list[MiningResult]]:
     """Teach the student in one part, or in several with mining between them; keep the last part's best.
 
     Parts that were added are trainings of their own, each begun with the best of the one before.
@@ -323,7 +325,7 @@ def _teach(job: Adaptation, work: Remaining, found: Questions, settled: Timetabl
     parts = min(job.options.mine + 1, settled.steps)
     if parts <= job.options.mine:
         say(f"the {settled.steps:,} steps that fit leave room for {parts - 1:,} choices by the student")
-    examples, mined, folder, taken = work.examples, list[Mined](), job.folder / TRAINING, 0
+    examples, mined, folder, taken = work.examples, list[MiningResult](), job.folder / TRAINING, 0
     whole = settled.steps
     shares = [whole * (part + 1) // parts - whole * part // parts for part in range(parts)]
     for part, steps in enumerate([*shares, *settled.added]):

@@ -31,7 +31,7 @@ MINING_SHARE: Final = 0.1
 _PORTION, _ALL = 32, 1_000_000
 
 
-class Mined(msgspec.Struct, frozen=True, kw_only=True):
+class MiningResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result of mining."""
 
     questions: int  # whose candidates were ordered by the student
@@ -39,13 +39,15 @@ class Mined(msgspec.Struct, frozen=True, kw_only=True):
     false_negatives: int  # how many were left out, since the teacher likes them as much as the own document
 
 
-def mine(job: Adaptation, student: Ranker, found: Questions, part: int, seconds: float) -> tuple[Run, Mined]:
+def mine(
+    job: Adaptation, student: Ranker, found: Questions, part: int, seconds: float
+) -> tuple[Run, MiningResult]:
     """Return the candidates of all questions, those of as many as there is time for ordered by the student.
 
     What was mined before this part already is read.
     """
     path = job.folder / QUESTIONS / f"mined-{part}.run"
-    if (counts := read_cache(path.with_suffix(".json"), Mined)) is None:
+    if (counts := read_cache(path.with_suffix(".json"), MiningResult)) is None:
         queries = sorted(found.queries, key=lambda query: order(job.options.seed + part, query.id))
         counts = _write(
             job, student, found._replace(queries=queries), path=path, seconds=MINING_SHARE * seconds
@@ -60,7 +62,7 @@ def mine(job: Adaptation, student: Ranker, found: Questions, part: int, seconds:
     return Run.from_rankings({q: (fresh if q in fresh else before)[q] for q in before}), counts
 
 
-def _write(job: Adaptation, student: Ranker, found: Questions, path: Path, seconds: float) -> Mined:
+def _write(job: Adaptation, student: Ranker, found: Questions, path: Path, seconds: float) -> MiningResult:
     index, progress, began = job.index, job.show("mining"), time.monotonic()
     queries = [
         query for query in found.queries if query.id in found.candidates and query.id not in found.first
@@ -81,7 +83,7 @@ def _write(job: Adaptation, student: Ranker, found: Questions, path: Path, secon
         done += len(some)
     write_run(Run.from_rankings(kept), path, "mined")
     candidates = sum(len(ranking.doc_ids) for ranking in kept.values())
-    counts = Mined(questions=done, candidates=candidates, false_negatives=removed)
+    counts = MiningResult(questions=done, candidates=candidates, false_negatives=removed)
     write_checked(path.with_suffix(".json"), counts, [path])
     return counts
 

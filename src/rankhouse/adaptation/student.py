@@ -228,7 +228,7 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Remaining:
+class StudentTraining:
     """The student, its examples and settings, and the held-out questions."""
 
     model: Model[Any]
@@ -237,7 +237,7 @@ class Remaining:
     apart: HeldOut
 
 
-def timetable(job: Adaptation, work: Remaining, began: float) -> Timetable:
+def timetable(job: Adaptation, work: StudentTraining, began: float) -> Timetable:
     """Return how many steps are taken, as given or as many as fit; decided once, and said."""
     path = job.folder / STEPS_FILE
     if path.exists():
@@ -252,7 +252,7 @@ def timetable(job: Adaptation, work: Remaining, began: float) -> Timetable:
     return settled
 
 
-def go_on(job: Adaptation, work: Remaining, settled: Timetable) -> Timetable:
+def go_on(job: Adaptation, work: StudentTraining, settled: Timetable) -> Timetable:
     """Return the timetable with the steps that raised steps or minutes add; kept, and said."""
     options, more = job.options, 0
     if options.steps:
@@ -269,7 +269,7 @@ def go_on(job: Adaptation, work: Remaining, settled: Timetable) -> Timetable:
     return settled
 
 
-def _settle(job: Adaptation, work: Remaining, began: float) -> Timetable:
+def _settle(job: Adaptation, work: StudentTraining, began: float) -> Timetable:
     index, options = job.index, job.options
     limited = options.minutes and not options.steps
     step = _SLACK * seconds_a_step(work, 60 * _MEASURING * options.minutes if limited else _TIMING)
@@ -319,13 +319,13 @@ def _to_read(run: Run, *, once: bool) -> int:
     return len(set().union(*lists)) if once else sum(map(len, lists))
 
 
-def ranker_of(work: Remaining) -> Ranker:
+def ranker_of(work: StudentTraining) -> Ranker:
     """Return the student as it is now, put to work in the precision that it is taught in."""
     compute = choose(work.settings.precision, work.settings.device)
     return FAMILIES[work.model.family].ranker(work.model, compute)
 
 
-def seconds_a_step(work: Remaining, most: float) -> float:
+def seconds_a_step(work: StudentTraining, most: float) -> float:
     """Measure a step, the first ones left out, in ``most`` seconds; weights are put back."""
     network, began = cast(nn.Module, work.model), ProcessorTime.now()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}

@@ -24,13 +24,13 @@ _DOCUMENTS: Final = 2_000
 _TIMED: Final = 3
 
 
-class _Drawn(msgspec.Struct):
+class _Sample(msgspec.Struct):
     documents: int
     of: Annotated[int, msgspec.Meta(ge=1)]
     seed: int
 
 
-class _Asked(msgspec.Struct):
+class _DocumentQuestions(msgspec.Struct):
     id: str
     questions: list[str]
 
@@ -46,9 +46,9 @@ class KeptWriter:
         advice = "remove the file, and the questions are written again"
         raw = read_own_bytes(path, advice)
         head, *lines = raw[: raw.rfind(b"\n") + 1].splitlines() or [b""]
-        drawn = decode_own(head, _Drawn, f"{path}, line 1:", advice)
+        drawn = decode_own(head, _Sample, f"{path}, line 1:", advice)
         named = ((f"{path}, line {number}:", line) for number, line in enumerate(lines, 2))
-        kept = [decode_own(line, _Asked, name, advice) for name, line in named]
+        kept = [decode_own(line, _DocumentQuestions, name, advice) for name, line in named]
         os.truncate(path, raw.rfind(b"\n") + 1)  # without what a kill cut off
         self._most, self._of, self._seed = drawn.documents, drawn.of, drawn.seed
         self._kept = {record.id: record.questions for record in kept}

@@ -34,7 +34,7 @@ from rankhouse.systems.on_record import OnRecord, read_record
 from rankhouse.systems.rankers import as_ranker
 from rankhouse.systems.short_forms import as_whole, asked_form, is_dense
 from rankhouse.systems.stage import Stage, as_stage
-from rankhouse.systems.system import Reranked, System
+from rankhouse.systems.system import RerankedSystem, System
 
 
 @checked
@@ -139,7 +139,7 @@ def _of_texts(
         raise WrongUse("a first stage needs an index: its words are counted there; give index=")
     held = cast(Index, SimpleNamespace(documents={text.id: text for text in texts}))
     question = Question(tuple(text.id for text in texts), against, options=options)
-    return ask(Execution(held, [query]), Reranked(TEXTS, stage), question)
+    return ask(Execution(held, [query]), RerankedSystem(TEXTS, stage), question)
 
 
 def _query(given: str | Query, queries: QueriesLike | None) -> Query:

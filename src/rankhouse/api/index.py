@@ -39,7 +39,7 @@ from rankhouse.systems.short_forms import SearchOptions, as_whole
 from rankhouse.systems.system import System
 
 
-class _Searched:
+class _Searchable:
     """Search methods of an index, or of several as one."""
 
     @checked
@@ -109,7 +109,7 @@ _NAMES = (
 """Names that tab completion offers for an index; the rest is for the layers below."""
 
 
-class Index(_Searched, stored.Index):
+class Index(_Searchable, stored.Index):
     """A collection that can be searched.
 
     >>> import rankhouse as rh
@@ -272,7 +272,7 @@ class Index(_Searched, stored.Index):
         return vectors
 
 
-class ShardedIndex(_Searched, sharded_index.ShardedIndex):
+class ShardedIndex(_Searchable, sharded_index.ShardedIndex):
     """Several indexes, the shards of one collection, searched as one.
 
     >>> import rankhouse as rh

@@ -15,7 +15,7 @@ from rankhouse.core.errors import OutputFailed, RankhouseError
 _DISK_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class Held(Protocol):
+class ActorWork(Protocol):
     """The object that an actor holds."""
 
     @property
@@ -28,7 +28,7 @@ class Held(Protocol):
         ...
 
 
-Opener = Callable[[], Held]
+Opener = Callable[[], ActorWork]
 """Opener of what an actor holds; pickled on its way there."""
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from rankhouse.cluster.actors import Fault, actor_class, received, start_actor
 from rankhouse.cluster.session import Capacity, ClusterOptions, first_line, full_store, ray_session
-from rankhouse.cluster.worker import JobSetup, JobWorker, Made, beacon, shard_folder, write_shard
+from rankhouse.cluster.worker import JobSetup, JobWorker, WorkerResult, beacon, shard_folder, write_shard
 from rankhouse.core import progress
 from rankhouse.core.errors import BadData, RankhouseError, WrongUse, name_few, warn
 from rankhouse.io.outputs import SHARD_MANIFEST, is_stream, only_writer, real_path, writing_failures
@@ -199,7 +199,7 @@ class Pool:
         elif worker.shard is None:
             self._opened(worker, received(answer))
         else:
-            made: Made = received(answer)
+            made: WorkerResult = received(answer)
             for text in made.warned:
                 warn(text, 1)
             if made.files is not None:

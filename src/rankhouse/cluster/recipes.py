@@ -46,7 +46,7 @@ def carry_out_on_cluster(
     return [states[which] for which in plan.tasks]
 
 
-class Said(NamedTuple):
+class PassOutput(NamedTuple):
     """Standard output and warnings of the command of a pass."""
 
     text: str
@@ -62,7 +62,7 @@ class HeldPass:
     token: str
     found: ClassVar[dict[str, str]] = {}  # the pass's record says all
 
-    def run(self, _: None) -> Said:
+    def run(self, _: None) -> PassOutput:
         """Do the pass; MissingInput where the result's folder is not to be seen from here."""
         if not sees(self.out, self.token):
             raise MissingInput(
@@ -77,7 +77,7 @@ class HeldPass:
                 raise WrongUse(error.format_message()) from error
         lines = output.getvalue().splitlines()
         marks = ("warning: ", "note: ")
-        return Said(text, tuple(line.partition(": ")[2] for line in lines if line.startswith(marks)))
+        return PassOutput(text, tuple(line.partition(": ")[2] for line in lines if line.startswith(marks)))
 
 
 @dataclass
@@ -171,7 +171,7 @@ class _Passes:
             raise of_step(self._plan, task, died) from None
         if isinstance(answer, Fault):
             raise of_step(self._plan, task, answer.error())
-        said: Said = received(answer)
+        said: PassOutput = received(answer)
         for text in said.warned:
             warn(f"{task.title}: {text}")
         seconds = time.perf_counter() - running.clock

@@ -24,7 +24,7 @@ _BEACON: Final = ".here"
 _PATIENCE: Final = 60  # seconds in which the worker of a driver that died has to let go of a shard
 
 
-class Made(NamedTuple):
+class WorkerResult(NamedTuple):
     """A shard that was made."""
 
     files: Mapping[str, Any] | None  # path -> content; None where it stands in the driver's folder already
@@ -59,7 +59,7 @@ class JobWorker:
         """Facts that the result depends on, known only now: the ranker's weights, the precision."""
         return dict(self._worker.found)
 
-    def run(self, shard: Shard) -> Made:
+    def run(self, shard: Shard) -> WorkerResult:
         """Make a shard."""
         self._fraction = 0.0
         folder = shard_folder(self._shards, shard)
@@ -68,7 +68,7 @@ class JobWorker:
             with locked(folder):
                 self._make(folder, shard)
         warned = tuple(str(w.message) for w in caught if issubclass(w.category, RankhouseWarning))
-        return Made(None if self._is_shared else _taken(folder), warned)
+        return WorkerResult(None if self._is_shared else _taken(folder), warned)
 
     def _make(self, folder: Path, shard: Shard) -> None:  # what tests of a sick worker replace
         make_shard(folder, manifest_of(self._job, self._survey, shard), lambda: self._worker, self._note)

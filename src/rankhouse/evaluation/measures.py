@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 Judgements = dict[str, dict[str, int]]
-Ranked = Mapping[str, tuple[str, ...]]
+RankResult = Mapping[str, tuple[str, ...]]
 
 MOST_GAIN = 10_000
 """The highest grade, or gain given in its place, that nDCG takes: some 20 ms a query."""
@@ -60,7 +60,7 @@ class Program:
     names: Mapping[str, Mapping[str, str]] | None
     depth: int | None  # the rank below which these measures do not look; None if one of them reads to the end
 
-    def values(self, ranked: Ranked) -> Iterator[tuple[int, int, float]]:
+    def values(self, ranked: RankResult) -> Iterator[tuple[int, int, float]]:
         """Stream (row, column, value) of rankings, best first, of queries that have judgements."""
         longest = max(map(len, ranked.values()))
         longest = longest if self.depth is None else min(self.depth, longest)

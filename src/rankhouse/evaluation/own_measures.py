@@ -17,8 +17,8 @@ from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.notation import entries, load
 
 GROUP = "rankhouse.measures"
-Ranked = tuple[str, ...]
-MeasureFunction = Callable[[Ranked, Mapping[str, int]], float]
+RankResult = tuple[str, ...]
+MeasureFunction = Callable[[RankResult, Mapping[str, int]], float]
 
 
 class _Own(NamedTuple):

@@ -20,7 +20,7 @@ from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part
 from rankhouse.explanation.methods import ExplainOptions, family_of
 from rankhouse.explanation.units import numbered
-from rankhouse.explanation.word_texts import Scored, best_matches, explanation_of, no_words, scored
+from rankhouse.explanation.word_texts import ScoredPair, best_matches, explanation_of, no_words, scored
 from rankhouse.models.drmm import DRMM
 from rankhouse.models.pacrr import PACRR
 from rankhouse.nn.layers.ragged import Ragged, TwoSided
@@ -49,7 +49,7 @@ def explain_pacrr_drmm(ranker: Ranker, pair: Pair, options: ExplainOptions) -> E
 
 
 def _explained(
-    of: Scored[DRMM] | Scored[PACRR], stand_ins: Sequence[int], table: str, options: ExplainOptions
+    of: ScoredPair[DRMM] | ScoredPair[PACRR], stand_ins: Sequence[int], table: str, options: ExplainOptions
 ) -> Explanation:
     """Explain a pair.
 
@@ -87,7 +87,7 @@ def _explained(
     )
 
 
-def _without_each(of: Scored[DRMM] | Scored[PACRR], places: Sequence[int]) -> Doubles:
+def _without_each(of: ScoredPair[DRMM] | ScoredPair[PACRR], places: Sequence[int]) -> Doubles:
     """Score the words that were read without the one at each place: (m,); no unread word moves up."""
     ids = np.array(of.model.reader.ids(of.evidence.passage_words), np.int64)
     asked = of.model.reader.ids(of.evidence.query_words)

@@ -28,7 +28,14 @@ from rankhouse.core.scores import Doubles
 from rankhouse.explanation.answer import Explanation, Grid, Part
 from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.explanation.units import NO_WORDS, numbered, ordinal
-from rankhouse.explanation.word_texts import Scored, best_matches, explanation_of, no_words, numbers, scored
+from rankhouse.explanation.word_texts import (
+    ScoredPair,
+    best_matches,
+    explanation_of,
+    no_words,
+    numbers,
+    scored,
+)
 from rankhouse.models import knrm
 from rankhouse.models.tk import TK, KernelHead, WindowHead
 from rankhouse.models.word_models import Evidence, array
@@ -108,7 +115,7 @@ class _Windows(NamedTuple):
         return bool((start - np.maximum(0.0, start + sums) < 14.0).all())
 
 
-def _explain_windows(of: Scored[TK], head: WindowHead) -> Explanation:
+def _explain_windows(of: ScoredPair[TK], head: WindowHead) -> Explanation:
     """Explain a pair's score: a part for each window size, below it the windows, below them query words."""
     seen, match = of.evidence, of.evidence.matches["cosine"]
     sizes = _all_windows(head, match) if match.size else []
@@ -305,7 +312,7 @@ def _look(model: TK, pair: Pair) -> Evidence:
     return Evidence(query_words, passage_words, math.nan, {"cosine": cosines})
 
 
-def _explain_paths(of: Scored[TK], head: KernelHead) -> Explanation:
+def _explain_paths(of: ScoredPair[TK], head: KernelHead) -> Explanation:
     """Explain TK without windows: both paths of each query word."""
     seen = of.evidence
     counts, kernels = seen.gathered["kernel sums"], head.kernels

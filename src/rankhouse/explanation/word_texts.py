@@ -32,7 +32,7 @@ M = TypeVar("M", KNRM, ConvKNRM, TK, DRMM, PACRR)
 
 
 @dataclass(frozen=True)
-class Scored(Generic[M]):
+class ScoredPair(Generic[M]):
     """A pair that a word-level ranker has scored; the first match of the evidence shows which words match."""
 
     ranker: NeuralRanker
@@ -44,7 +44,7 @@ class Scored(Generic[M]):
 
 def scored(
     ranker: Ranker, pair: Pair, kind: type[M], look: Callable[[M, Pair], Evidence] | None = None
-) -> Scored[M]:
+) -> ScoredPair[M]:
     """Score a pair, and look what the model saw; WrongUse for a ranker whose model is of another kind."""
     model = ranker.model if isinstance(ranker, NeuralRanker) else None
     if not isinstance(ranker, NeuralRanker) or not isinstance(model, kind):
@@ -55,11 +55,11 @@ def scored(
     score = float(ranker.score([pair])[0])
     with ranker.compute.active():
         evidence = model.evidence(pair) if look is None else look(model, pair)
-    return Scored(ranker, model, pair, score, evidence=evidence)
+    return ScoredPair(ranker, model, pair, score, evidence=evidence)
 
 
 def explanation_of(
-    of: Scored[Any],
+    of: ScoredPair[Any],
     method: str,
     parts: tuple[Part, ...],
     added: Sequence[float | None],

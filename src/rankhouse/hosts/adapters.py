@@ -33,7 +33,7 @@ from rankhouse.systems.notation import system as as_system
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import is_pairwise, sparse_spec
 from rankhouse.systems.stage import Stage, as_stage
-from rankhouse.systems.system import Cut, Dense, FirstStage, Fused, Reranked, Sparse, System
+from rankhouse.systems.system import Cut, Dense, FirstStage, FusedSystem, RerankedSystem, Sparse, System
 
 RankerLike: TypeAlias = str | PathLike | Ranker | Stage
 """A folder, a notation with the options of its stage, as ``crossencoder("DIR", depth=50)``, an object."""
@@ -159,13 +159,15 @@ class OpenSystem:
 
     def _restricted(self, system: System, given: OnRecord, queries: Sequence[Query]) -> System:
         match system:
-            case Reranked(of=before, stage=stage):
-                is_first = not any(isinstance(part, Reranked) for part in before.walk())
-                return Reranked(given if is_first else self._restricted(before, given, queries), stage)
+            case RerankedSystem(of=before, stage=stage):
+                is_first = not any(isinstance(part, RerankedSystem) for part in before.walk())
+                return RerankedSystem(given if is_first else self._restricted(before, given, queries), stage)
             case Cut(of=before, k=k):
                 return Cut(self._restricted(before, given, queries), k)
-            case Fused(method=method, systems=parts, weights=weights):
-                return Fused(method, tuple(self._restricted(one, given, queries) for one in parts), weights)
+            case FusedSystem(method=method, systems=parts, weights=weights):
+                return FusedSystem(
+                    method, tuple(self._restricted(one, given, queries) for one in parts), weights
+                )
         assert isinstance(system, FirstStage)
         found = self._held.run(system % self.index.collection.documents, queries, self.index)
         kept = {
@@ -242,11 +244,13 @@ class OpenRanker:
             documents: Their texts, where no index has them.
         """
         if self.index is not None:
-            return self._held.run(Reranked(OnRecord(run, "candidates"), self.stage), queries, self.index)
+            return self._held.run(
+                RerankedSystem(OnRecord(run, "candidates"), self.stage), queries, self.index
+            )
         # A stage that uses nothing stored asks an index for nothing but texts.
         texts = cast(AnyIndex, SimpleNamespace(documents=documents))
         stage = replace(self.stage, stored=False)
-        return self._held.run(Reranked(OnRecord(run, "candidates"), stage), queries, texts)
+        return self._held.run(RerankedSystem(OnRecord(run, "candidates"), stage), queries, texts)
 
     def order(
         self, query: str, documents: Sequence[Document], k: int | None = None

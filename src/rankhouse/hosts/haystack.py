@@ -14,7 +14,7 @@ from rankhouse.hosts import adapters
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.io.files import PathLike
 from rankhouse.systems.stage import Live, Stage
-from rankhouse.systems.system import Reranked, System
+from rankhouse.systems.system import RerankedSystem, System
 
 with adapters.host("haystack", "3.0", "haystack-ai"):
     from haystack import Document, component, default_to_dict
@@ -40,7 +40,9 @@ class RankhouseRetriever:
             WrongUse: A ranker of the system is an object, which no file holds.
         """
         system = self._open.system
-        if any(isinstance(part, Reranked) and isinstance(part.stage.ranker, Live) for part in system.walk()):
+        if any(
+            isinstance(part, RerankedSystem) and isinstance(part.stage.ranker, Live) for part in system.walk()
+        ):
             raise WrongUse(f"{system}: a ranker that is an object is not saved; save it, and name its folder")
         where = str(self._open.index.path)
         saved: dict[str, Any] = default_to_dict(self, system=str(system), index=where, top_k=self.top_k)

@@ -21,7 +21,7 @@ from rankhouse.hosts import adapters
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.io.files import PathLike
 from rankhouse.io.inputs import as_list
-from rankhouse.systems.system import FOUND, FirstStage, Reranked, System
+from rankhouse.systems.system import FOUND, FirstStage, RerankedSystem, System
 
 with adapters.host("pyterrier", "1.1", "pyterrier", "python-terrier"):
     import pandas as pd
@@ -97,7 +97,7 @@ class Retriever(pt.Transformer):
     def fuse_right(self, right: pt.Transformer) -> Retriever | None:
         """Return the retriever that this one and a reranker on the same index are together."""
         if isinstance(right, Reranker) and right.index is not None and right.index.path == self.index.path:
-            return self._with(Reranked(self.system, right.stage))
+            return self._with(RerankedSystem(self.system, right.stage))
         return None
 
     def _with(self, system: System) -> Retriever:

@@ -192,7 +192,7 @@ class _Named(Protocol):
     def fingerprint(self) -> str: ...
 
 
-class Encoded(DataFolder[E]):
+class EncodedData(DataFolder[E]):
     """The work of an encoder, memory-mapped. Open it with :meth:`open`."""
 
     kind: ClassVar[LogKind[Any]]  # what its folder is made of

@@ -27,7 +27,15 @@ from rankhouse.io.outputs import SHARD_MANIFEST, only_writer, others, real_path,
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.staging import fetched
 from rankhouse.io.trec import read_run
-from rankhouse.jobs.shards import Found, Shard, ShardFolder, ShardManifest, difference, load_shard, sum_of
+from rankhouse.jobs.shards import (
+    KindEvidence,
+    Shard,
+    ShardFolder,
+    ShardManifest,
+    difference,
+    load_shard,
+    sum_of,
+)
 from rankhouse.page.tables import CommandResult
 
 if TYPE_CHECKING:
@@ -69,7 +77,7 @@ class Worker(Protocol):
     """Does the work of shards, one after the other, with everything loaded once."""
 
     @property
-    def found(self) -> Found:
+    def found(self) -> KindEvidence:
         """Facts that the result depends on, known only now (a ranker's fingerprint)."""
         ...
 

@@ -177,7 +177,7 @@ def choose_threshold(pairs: ScoredPairs, by: str = "f1") -> Threshold:
     return chosen(_thresholds(pairs))
 
 
-class _Chosen(msgspec.Struct):
+class _ThresholdFile(msgspec.Struct):
     """The field that a rule reads of the file that ``rankhouse threshold`` writes."""
 
     threshold: float
@@ -191,7 +191,7 @@ def read_threshold(path: str) -> float:
         BadData: It holds no threshold.
     """
     try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=_Chosen).threshold
+        return msgspec.json.decode(Path(path).read_bytes(), type=_ThresholdFile).threshold
     except OSError as error:
         raise WrongUse(
             f"threshold={path!r}, but it takes a finite number, or the file that  rankhouse threshold  wrote "

@@ -132,7 +132,7 @@ def _route(router: Path, side: str) -> list[tuple[str, Path]]:
     return [(str(settings["types"][name]), router / name) for name in routes[wanted[0]]]
 
 
-class Found(NamedTuple):
+class KindEvidence(NamedTuple):
     """Kind of a folder: the key of :data:`KINDS`, and the evidence for it."""
 
     key: str
@@ -144,11 +144,11 @@ class Found(NamedTuple):
         return KINDS[self.key]
 
 
-def kind_of(folder: Path) -> Found:
+def kind_of(folder: Path) -> KindEvidence:
     """Tell what a checkpoint's folder holds; BadModel if its JSON files cannot be read."""
     sides = [modules_of(folder, side) for side in ("document", "query")] if is_chain(folder) else []
     if evidence := _own_code([folder, *(module.place for modules in sides for module in modules)]):
-        return Found("custom", evidence)
+        return KindEvidence("custom", evidence)
     if sides and (found := _by_modules(folder, *sides)) is not None:
         return found
     return _by_architecture(folder)
@@ -178,29 +178,29 @@ def _own_code(folders: Sequence[Path]) -> str:
     return ""
 
 
-def _by_architecture(folder: Path) -> Found:
+def _by_architecture(folder: Path) -> KindEvidence:
     """Tell the kind by config.json."""
     raw = read_config(folder)
     names = [str(name) for name in raw.get("architectures") or ()]
     evidence = f"config.json names {names[0]}" if names else f"config.json: model_type {raw['model_type']}"
     if (folder / "artifact.metadata").is_file():
-        return Found("colbert", "artifact.metadata is ColBERT's own")
+        return KindEvidence("colbert", "artifact.metadata is ColBERT's own")
     if raw["model_type"] == "model2vec":
-        return Found("vectors", evidence)
+        return KindEvidence("vectors", evidence)
     if raw["model_type"] in SEQ2SEQ and names and names[0].endswith("EncoderModel"):
-        return Found("encoder", evidence)
+        return KindEvidence("encoder", evidence)
     if raw["model_type"] in SEQ2SEQ or raw.get("is_encoder_decoder"):
         answers = raw["model_type"] in SEQ2SEQ and not any(name.endswith(_LABELS) for name in names)
-        return Found("words" if answers else "other", evidence)
+        return KindEvidence("words" if answers else "other", evidence)
     if _is_decoder(str(raw["model_type"]), names):
         bare = bool(names) and names[0].endswith("Model") and not names[0].endswith("LMHeadModel")
-        return Found("headless" if bare else "decoder", evidence)
+        return KindEvidence("headless" if bare else "decoder", evidence)
     if not names:
-        return Found("unknown", evidence)
+        return KindEvidence("unknown", evidence)
     ending = next((kind for end, kind in _ENDINGS.items() if names[0].endswith(end)), None)
     if ending is None:
         ending = "other" if "For" in names[0] else "encoder"
-    return Found(ending, evidence)
+    return KindEvidence(ending, evidence)
 
 
 def _is_decoder(model_type: str, names: Sequence[str]) -> bool:
@@ -244,7 +244,7 @@ def notation_of(folder: Path) -> str:
     return f"{found.kind.family}({json.dumps(str(folder))})"
 
 
-def require(folder: Path, family: str, accepted: Sequence[str] = ()) -> Found:
+def require(folder: Path, family: str, accepted: Sequence[str] = ()) -> KindEvidence:
     """Tell what a folder holds, if a family can open it.
 
     Args:
@@ -263,7 +263,7 @@ def require(folder: Path, family: str, accepted: Sequence[str] = ()) -> Found:
     return found
 
 
-def refusal(folder: Path, found: Found, family: str = "") -> BadModel:
+def refusal(folder: Path, found: KindEvidence, family: str = "") -> BadModel:
     """Return the error for a checkpoint that a family, or none, can open."""
     kind = found.kind
     opened = f'open it as  {kind.family}("{folder}")' if kind.family else kind.advice or _ADVICE
@@ -271,22 +271,22 @@ def refusal(folder: Path, found: Found, family: str = "") -> BadModel:
     return BadModel(f'"{folder}" is {kind.noun}{wanted} ({found.evidence}); {opened}')
 
 
-def _by_modules(folder: Path, modules: Sequence[Module], asked: Sequence[Module]) -> Found | None:
+def _by_modules(folder: Path, modules: Sequence[Module], asked: Sequence[Module]) -> KindEvidence | None:
     """Tell the kind by the modules of documents and of queries; None where only config.json can."""
     for kind, source, _ in (*modules, *asked):
         if source.startswith("pylate."):
-            return Found("colbert", f"modules.json names {source}")
+            return KindEvidence("colbert", f"modules.json names {source}")
         if not source.startswith("sentence_transformers."):
-            return Found("custom", f"modules.json names {source}")
+            return KindEvidence("custom", f"modules.json names {source}")
         if kind == "LogitScore" and len(modules) > 2:
-            return Found("other", f"modules.json names more than a Transformer and {kind}")
+            return KindEvidence("other", f"modules.json names more than a Transformer and {kind}")
         if kind in _MODULES:
-            return Found(_MODULES[kind], f"modules.json names {kind}")
+            return KindEvidence(_MODULES[kind], f"modules.json names {kind}")
     task = library_settings(folder).get("model_type")
     if task in {"MultiVectorEncoder", "ColBERT"}:
-        return Found("colbert", f"{LIBRARY_SETTINGS} says {task}")
+        return KindEvidence("colbert", f"{LIBRARY_SETTINGS} says {task}")
     if {module.kind for module in modules} <= {"Transformer"}:
         return None  # a classifier, or a decoder
     last = modules[-1].place / "config.json"
     scores = last.is_file() and read_json(last).get("module_output_name") == "scores"
-    return Found("chain" if scores or task == "CrossEncoder" else "sentences", "modules.json")
+    return KindEvidence("chain" if scores or task == "CrossEncoder" else "sentences", "modules.json")

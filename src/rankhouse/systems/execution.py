@@ -41,9 +41,9 @@ from rankhouse.systems.system import (
     Cut,
     Dense,
     FirstStage,
-    Fused,
+    FusedSystem,
     Lexical,
-    Reranked,
+    RerankedSystem,
     Sparse,
     System,
     whole,
@@ -132,9 +132,9 @@ class Execution:
         match system:
             case Cut():
                 return self.made(system.of).top(system.k)
-            case Fused():
+            case FusedSystem():
                 return self.fused(system)
-            case Reranked():
+            case RerankedSystem():
                 before = self.made(system.of)
                 return self._counted(system, lambda show: self.reranked(system, before, show))
         raise TypeError(f"{type(system).__name__} is no kind of system")
@@ -166,12 +166,12 @@ class Execution:
                 return search_impacts(searcher, weigher, self.queries, k, threads=threads, progress=show)
         raise TypeError(f"{type(stage).__name__} is no kind of first stage")
 
-    def fused(self, system: Fused) -> Run:
+    def fused(self, system: FusedSystem) -> Run:
         """Join the runs of several systems."""
         fusion = notation.make(system.method, FUSIONS, "method of fusion")
         return fusion([self.made(part) for part in system.systems], system.weights)
 
-    def reranked(self, system: Reranked, before: Run, show: Progress) -> Run:
+    def reranked(self, system: RerankedSystem, before: Run, show: Progress) -> Run:
         """Let a ranker read what was found."""
         from rankhouse.ranking.pairwise import DEPTH
         from rankhouse.ranking.rerank import rerank
@@ -227,7 +227,7 @@ class Execution:
 
     def _work(self, stage: System) -> int:
         """Return how much work a stage is, as far as is known before it begins."""
-        if not isinstance(stage, Reranked):
+        if not isinstance(stage, RerankedSystem):
             return len(self.queries)
         depth = FOUND if stage.stage.depth is None else stage.stage.depth
         return len(self.queries) * min(_most(stage.of), depth, len(self.index.documents))
@@ -273,21 +273,21 @@ def _most(system: System) -> int:
     match system:
         case Cut():
             return min(system.k, _most(system.of))
-        case Reranked():
+        case RerankedSystem():
             return _most(system.of)
-        case Fused():
+        case FusedSystem():
             return sum(map(_most, system.systems))
     return FOUND
 
 
 def before_ranker(system: System) -> System | None:
     """Return what stands before the first ranker of a system, outermost first; None where none reads."""
-    return next((part.of for part in system.walk() if isinstance(part, Reranked)), None)
+    return next((part.of for part in system.walk() if isinstance(part, RerankedSystem)), None)
 
 
 def costly(system: System) -> Iterator[System]:
     """Yield the stages of a system that search or read."""
-    return (part for part in system.walk() if isinstance(part, Lexical | Dense | Sparse | Reranked))
+    return (part for part in system.walk() if isinstance(part, Lexical | Dense | Sparse | RerankedSystem))
 
 
 def with_snippets(index: AnyIndex, question: str, ranking: Ranking) -> SearchResult:

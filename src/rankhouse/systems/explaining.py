@@ -34,7 +34,7 @@ from rankhouse.systems.execution import Execution
 from rankhouse.systems.names import unknown
 from rankhouse.systems.on_record import OnRecord, agrees, tagged_fingerprint
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import Cut, Dense, Fused, Lexical, Reranked, Sparse, System
+from rankhouse.systems.system import Cut, Dense, FusedSystem, Lexical, RerankedSystem, Sparse, System
 
 TEXTS: Final = OnRecord(Run.of({}), "the texts")
 """Record of a ranker whose documents are in no index."""
@@ -65,7 +65,7 @@ def ask(work: Execution, system: System, question: Question) -> Answer:
     doc_id, *others = question.doc_ids
     if question.before is not None:
         return why.moved(system, question.before, doc_id, question.against)
-    ranked = not isinstance(_uncut(system), Reranked)  # a ranker would have to read all documents for a rank
+    ranked = not isinstance(_uncut(system), RerankedSystem)  # that would have to read all for a rank
     if question.against:
         return why.above(system, doc_id, question.against, ranked=ranked)
     if others:
@@ -188,15 +188,15 @@ class Explainer:
             case Lexical():
                 model, feedback = as_given(system.model), as_given(system.feedback)
                 return f"{model} with {feedback}" if feedback else model
-            case Fused():
+            case FusedSystem():
                 return f"{as_given(system.method)} of {', '.join(map(self.name, system.systems))}"
             case Cut():
                 return self.name(system.of)
             case OnRecord():
                 return system.label
-            case Reranked(stage=Stage(ranker=str(name))):
+            case RerankedSystem(stage=Stage(ranker=str(name))):
                 return as_given(name)
-            case Reranked():
+            case RerankedSystem():
                 ranker = self._work.ranker(system.stage)
                 return family_of(ranker) or type(ranker).__name__
         return system.given
@@ -206,11 +206,11 @@ class Explainer:
         match system:
             case Cut():
                 return self.explain(system.of, doc_id)
-            case Fused():
+            case FusedSystem():
                 return self._fused(system, doc_id)
             case OnRecord(maker=None):
                 return self._numbers(system, doc_id)
-            case OnRecord(maker=Reranked() as maker):
+            case OnRecord(maker=RerankedSystem() as maker):
                 return self._reread(system, maker, doc_id)
             case OnRecord(maker=System() as maker):
                 return self._compared(system, maker, doc_id)
@@ -231,7 +231,7 @@ class Explainer:
                 weigher = self._work.weigher(system, searcher.impacts)
                 number = self._work.index.row_of(doc_id)
                 return explain_impacts(searcher, weigher, self.query, doc_id, number=number)
-            case Reranked():
+            case RerankedSystem():
                 return self._reranked(system, document)
         raise TypeError(f"{type(system).__name__} is no kind of system")
 
@@ -246,7 +246,7 @@ class Explainer:
         encoder = self._work.encoder(system)
         return explain_dense(index, vectors, encoder, self.query, doc_id=doc_id, options=self._options)
 
-    def _fused(self, system: Fused, doc_id: str) -> Explanation:
+    def _fused(self, system: FusedSystem, doc_id: str) -> Explanation:
         from rankhouse.explanation.stages import explain_fused
 
         parts: dict[str, System] = {}
@@ -266,7 +266,7 @@ class Explainer:
         method = as_given(system.method)
         return explain_fused(method, runs, self.query, doc_id, weights=system.weights, whys=whys)
 
-    def _reranked(self, system: Reranked, document: Document) -> Explanation:
+    def _reranked(self, system: RerankedSystem, document: Document) -> Explanation:
         from rankhouse.explanation.stages import explain_reranked
 
         ranker, plan = self._ranker(system), self._work.plan(system.stage)
@@ -278,7 +278,7 @@ class Explainer:
             ranker, self.query, document, plan.split, pool=plan.pool, options=self._options
         )
 
-    def _ranker(self, system: Reranked) -> Ranker:
+    def _ranker(self, system: RerankedSystem) -> Ranker:
         ranker: Ranker = self._work.ranker(system.stage)
         if not hasattr(ranker, "score"):
             raise WrongUse(
@@ -286,7 +286,7 @@ class Explainer:
             )
         return ranker
 
-    def _placeholder(self, system: Reranked, document: Document) -> str:
+    def _placeholder(self, system: RerankedSystem, document: Document) -> str:
         """Return why a document's number is no score; "" where it is one, or where it has no number."""
         if system.of is TEXTS:
             return ""
@@ -311,7 +311,7 @@ class Explainer:
                 return self._flip(system.of, doc_id, rival)
             case OnRecord(maker=System() as maker):
                 return self._flip(maker, doc_id, rival)
-            case Reranked():
+            case RerankedSystem():
                 from rankhouse.explanation.counterfactual import flip
 
                 document, plan = self._document(doc_id), self._work.plan(system.stage)
@@ -338,7 +338,7 @@ class Explainer:
     def tied(self, given: OnRecord, system: System) -> OnRecord:
         """Return a run tied to the system that made it; WrongUse where its tag names another ranker."""
         maker = _uncut(system)
-        if isinstance(maker, Reranked):
+        if isinstance(maker, RerankedSystem):
             written, own = tagged_fingerprint(given.tag), fingerprint_of(self._ranker(maker))
             if written and written != own[:8]:
                 raise WrongUse(
@@ -364,7 +364,7 @@ class Explainer:
             raise given.disagreement(said, answer.score, self.name(maker))
         return answer
 
-    def _reread(self, given: OnRecord, maker: Reranked, doc_id: str) -> Explanation:
+    def _reread(self, given: OnRecord, maker: RerankedSystem, doc_id: str) -> Explanation:
         """Explain a document of a run that a ranker made, if what it gives now is the run's number."""
         said, score = given.number(self.query, doc_id), self._score(maker, doc_id)
         sure = bool(tagged_fingerprint(given.tag))
@@ -382,12 +382,12 @@ class Explainer:
         mark = fingerprint_of(ranker) or "none"
         raise given.disagreement(said, score, f"{self.name(maker)} (fingerprint {mark})")
 
-    def _made(self, given: OnRecord, maker: Reranked) -> bool:
+    def _made(self, given: OnRecord, maker: RerankedSystem) -> bool:
         """Return whether the ranker gives the first document what the run has."""
         ranking = given.ranking(self.query)
         return agrees(self._score(maker, ranking.doc_ids[0]), float(ranking.scores[0]))
 
-    def _score(self, system: Reranked, doc_id: str) -> float:
+    def _score(self, system: RerankedSystem, doc_id: str) -> float:
         """Return what a ranker gives a document, by the ordinary path."""
         self._document(doc_id)
         alone = OnRecord(Run.of({self.query.id: {doc_id: 0.0}}), doc_id)

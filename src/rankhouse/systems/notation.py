@@ -25,7 +25,7 @@ from rankhouse.models.families import DESIGNS, PAIRWISE, PUBLISHED, arguments_of
 from rankhouse.ranking.fuse import FUSIONS, NORMALISATIONS
 from rankhouse.ranking.pool import POOLS
 from rankhouse.systems.stage import DEFAULT, PAIRWISE_OPTIONS, STAGE_OPTIONS, Stage, is_ranker
-from rankhouse.systems.system import ENCODED, Fused, Lexical, Reranked, System, total
+from rankhouse.systems.system import ENCODED, FusedSystem, Lexical, RerankedSystem, System, total
 from rankhouse.text.split import SPLITTERS
 
 T = TypeVar("T")
@@ -137,7 +137,7 @@ class _Reader:
                         before, stage = self.system(earlier), self._seen(see, stage)
                     case _:
                         before = self.system(left)
-                return self._made(left, lambda: Reranked(before, stage))
+                return self._made(left, lambda: RerankedSystem(before, stage))
             case ast.Mod():
                 cut, k = self.system(left), cast(object, self._literal(right))
                 return self._made(right, lambda: cut % k)
@@ -209,7 +209,7 @@ class _Reader:
             self._made(kwargs["norm"], lambda: notation.choose(norm, NORMALISATIONS, "normalisation"))
         method = write_spec(name, (), named)
         shares = None if weights is None else tuple(weights)
-        return self._made(node, lambda: Fused(method, parts, shares))
+        return self._made(node, lambda: FusedSystem(method, parts, shares))
 
     # --- rankers
 

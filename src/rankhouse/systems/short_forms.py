@@ -21,7 +21,17 @@ from rankhouse.systems.execution import Execution
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import ENCODED, FOUND, SUM, Cut, Dense, FirstStage, Lexical, Reranked, System
+from rankhouse.systems.system import (
+    ENCODED,
+    FOUND,
+    SUM,
+    Cut,
+    Dense,
+    FirstStage,
+    Lexical,
+    RerankedSystem,
+    System,
+)
 
 HYBRID: Final = (0.3, 0.7)
 """Weights of words and of vectors in the usual fusion, a sum of z-scores: benchmarks/fusions.py."""
@@ -167,7 +177,7 @@ def read_by(
         k: Documents of the first stages' fusion; None for all.
     """
     before = joined(first)
-    ranked = Reranked(Cut(before, k) if k and len(first) > 1 else before, stage)
+    ranked = RerankedSystem(Cut(before, k) if k and len(first) > 1 else before, stage)
     return joined([*first, ranked], fusion, weights) if fusion else ranked
 
 

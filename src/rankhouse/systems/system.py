@@ -147,17 +147,19 @@ class System:
         question = Question((doc,), against, options=ExplainOptions(method, unit, passes))
         return ExplainResult(ask(Execution(index, [asked]), self, question))
 
-    def __rshift__(self, ranker: object) -> Reranked:
-        return Reranked(self, as_stage(ranker))
+    def __rshift__(self, ranker: object) -> RerankedSystem:
+        return RerankedSystem(self, as_stage(ranker))
 
-    def rerank(self, ranker: str | os.PathLike[str] | Ranker, **options: Any) -> Reranked:  # noqa: ANN401
+    def rerank(self, ranker: str | os.PathLike[str] | Ranker, **options: Any) -> RerankedSystem:  # noqa: ANN401
         """Return the system whose documents a ranker reads: ``>>`` with ``depth`` and other options of it."""
         stage = as_stage(ranker)
         if unknown := [name for name in options if name not in STAGE_OPTIONS]:
             notation.choose(unknown[0], dict.fromkeys(STAGE_OPTIONS), "option of a reranking stage")
-        return Reranked(self, replace(stage, **options))
+        return RerankedSystem(self, replace(stage, **options))
 
-    def fuse(self, *others: System, method: str = "rrf", weights: Sequence[float] | None = None) -> Fused:
+    def fuse(
+        self, *others: System, method: str = "rrf", weights: Sequence[float] | None = None
+    ) -> FusedSystem:
         """Return the fusion of this system and others: ``rrf(a, b)`` and the like.
 
         Raises WrongUse for an unknown method, weights that do not fit, and what is no system.
@@ -166,14 +168,14 @@ class System:
             method: In notation: ``rrf(k=60)``, ``linear("min-max")``, ``combsum``, ``combmnz``.
             weights: One a system, this one's first; equal if not given.
         """
-        return Fused(method, (self, *others), None if weights is None else tuple(weights))
+        return FusedSystem(method, (self, *others), None if weights is None else tuple(weights))
 
     def __mod__(self, number: object) -> System:
         k = int(number) if not isinstance(number, bool) and isinstance(number, Integral) else 0
         if not 1 <= k <= _MOST:
             said = write_value(number)[:40]
             raise WrongUse(f"% is followed by {said}; keep 1 to {_MOST:,} documents per query")
-        if isinstance(self, Fused) and len(self.parts) == 1:  # 0.7 * a % 50 weighs what is left of a
+        if isinstance(self, FusedSystem) and len(self.parts) == 1:  # 0.7 * a % 50 weighs what is left of a
             return replace(self, systems=(self.parts[0] % k,))
         return Cut(self.of, min(self.k, k)) if isinstance(self, Cut) else Cut(self, k)
 
@@ -212,7 +214,7 @@ def _canonical(model: str, feedback: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, repr=False)
-class _Encoded(FirstStage):
+class _EncodedStage(FirstStage):
     """Retrieval by what ``rankhouse encode`` made."""
 
     ranker: str  # the encoder: a folder or hub name, or its notation, ``sparse("DIR", max_length=128)``
@@ -223,14 +225,14 @@ class _Encoded(FirstStage):
 
 
 @dataclass(frozen=True, repr=False)
-class Dense(_Encoded):
+class Dense(_EncodedStage):
     """Retrieval by vectors."""
 
     vectors: str = "exact"  # "exact", or a FAISS structure that was built: ``flat``, ``sq8``, ``hnsw`` ...
 
 
 @dataclass(frozen=True, repr=False)
-class Sparse(_Encoded):
+class Sparse(_EncodedStage):
     """Retrieval by the impacts of a sparse encoder."""
 
     def __post_init__(self) -> None:
@@ -242,7 +244,7 @@ ENCODED: Final[dict[str, Callable[..., Dense | Sparse]]] = {"dense": Dense, "spa
 
 
 @dataclass(frozen=True, repr=False)
-class Fused(System):
+class FusedSystem(System):
     """Several systems whose rankings become one."""
 
     method: str  # in notation: ``rrf(k=60)``, ``linear("z-score")``, ``combsum``, ``combmnz``
@@ -278,7 +280,7 @@ class Fused(System):
     @property
     def is_plain_sum(self) -> bool:
         """Whether ``+`` and ``*`` can write it: they would merge a sum among the systems into this one."""
-        return self.is_sum and not any(isinstance(part, Fused) and part.is_sum for part in self.systems)
+        return self.is_sum and not any(isinstance(part, FusedSystem) and part.is_sum for part in self.systems)
 
 
 @dataclass(frozen=True, repr=False)
@@ -304,7 +306,7 @@ class Cut(_After):
 
 
 @dataclass(frozen=True, repr=False)
-class Reranked(_After):
+class RerankedSystem(_After):
     """A system whose documents a ranker reads and reorders."""
 
     stage: Stage
@@ -314,12 +316,12 @@ def whole(system: System) -> System:
     """Return a system that can rank by itself; WrongUse for one system with a weight, and weights of 0."""
     if not isinstance(system, System):
         raise wrong_kind("a system", system, f'a System, such as rh.system("{str(system)[:20]}")')
-    if isinstance(system, Fused) and len(system.systems) == 1:
+    if isinstance(system, FusedSystem) and len(system.systems) == 1:
         raise WrongUse(
             f"{system}: a weight says how much a system counts in a sum; add another to it, like  "
             f"{system} + bm25 , or leave the weight out (and put the sum in parentheses)"
         )
-    if isinstance(system, Fused) and not any(system.weights or (1,)):
+    if isinstance(system, FusedSystem) and not any(system.weights or (1,)):
         _refuse(system.weights or ())
     return system
 
@@ -334,7 +336,7 @@ def total(systems: Sequence[System]) -> System:
 
 
 def _terms(system: System) -> list[tuple[float, System]]:
-    if isinstance(system, Fused) and system.is_sum:
+    if isinstance(system, FusedSystem) and system.is_sum:
         return list(zip(system.weights or (), system.systems, strict=True))
     return [(1.0, system)]
 
@@ -345,7 +347,7 @@ def _sum(terms: list[tuple[float, System]]) -> System:
     if len(terms) > _MOST_TERMS:
         raise WrongUse(f"a sum of {len(terms):,} systems; {_MOST_TERMS} at most are added")
     weights, systems = zip(*terms, strict=True)
-    return Fused(SUM, systems, weights)
+    return FusedSystem(SUM, systems, weights)
 
 
 def _written(system: System, wording: Callable[[str], str]) -> str:
@@ -361,16 +363,16 @@ def _written(system: System, wording: Callable[[str], str]) -> str:
             named = [f"{one.name}={quote(value)}" for one, value in others if value != one.default]
             words = ", ".join([write_ranker(wording(system.ranker)), *named])
             return f"{type(system).__name__.lower()}({words})"
-        case Fused():
+        case FusedSystem():
             return _fusion_written(system, wording)
         case Cut():
             return f"{_part(system.of, 3, wording)} % {system.k}"
-        case Reranked():
+        case RerankedSystem():
             return f"{_written(system.of, wording)} >> {system.stage.text(wording)}"
     return str(system)  # a run, which has a text of its own
 
 
-def _fusion_written(system: Fused, wording: Callable[[str], str]) -> str:
+def _fusion_written(system: FusedSystem, wording: Callable[[str], str]) -> str:
     method = wording(system.method)
     if system.is_plain_sum and method == SUM:
         parts = [(w, _part(part, 2 if w == 1 else 3, wording)) for w, part in _terms(system)]
@@ -386,9 +388,9 @@ def _fusion_written(system: Fused, wording: Callable[[str], str]) -> str:
 def _part(part: System, least: int, wording: Callable[[str], str]) -> str:
     """Write a part, in parentheses where its operator binds less than the one around it."""
     match part:
-        case Reranked():
+        case RerankedSystem():
             binds = 0
-        case Fused() if part.is_plain_sum:
+        case FusedSystem() if part.is_plain_sum:
             binds = 1 if len(part.systems) > 1 else 2
         case Cut():
             binds = 2

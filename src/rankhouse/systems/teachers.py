@@ -23,7 +23,7 @@ from rankhouse.systems.execution import Execution
 from rankhouse.systems.rankers import as_ranker
 from rankhouse.systems.short_forms import is_expression
 from rankhouse.systems.stage import Live
-from rankhouse.systems.system import Dense, Reranked, System, whole
+from rankhouse.systems.system import Dense, RerankedSystem, System, whole
 
 Join = Annotated[str, Option("The way to join the scores of several teachers.", choices=tuple(JOINS))]
 TeacherLike = PathLike | Ranker | Run | System
@@ -44,7 +44,7 @@ class SystemTeacher:
     @property
     def fingerprint(self) -> str:
         """The expression, with contents in place of the folders it names; "" where a ranker has none."""
-        stages = [part.stage.ranker for part in self.system.walk() if isinstance(part, Reranked)]
+        stages = [part.stage.ranker for part in self.system.walk() if isinstance(part, RerankedSystem)]
         live = [fingerprint_of(one.ranker) for one in stages if isinstance(one, Live)]
         return " ".join([described(self.system.given), *live]) if all(live) else ""
 

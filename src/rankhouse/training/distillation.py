@@ -224,7 +224,7 @@ DENOISERS: Final[dict[str, Callable[..., Bound]]] = {"margin": _margin, "share":
 """Name -> bound: ``margin(0.1)`` below the relevant passage's score, or ``share(0.95)`` of it."""
 
 
-class Denoised(NamedTuple):
+class DenoiseResult(NamedTuple):
     """Examples without false negatives."""
 
     examples: Examples  # what is left
@@ -232,7 +232,7 @@ class Denoised(NamedTuple):
     negatives: int  # how many there were
 
 
-def denoise(examples: Examples, bound: Bound) -> Denoised:
+def denoise(examples: Examples, bound: Bound) -> DenoiseResult:
     """Leave out negatives that a teacher puts near or above the relevant passage of their query.
 
     Of several relevant passages the one that the teacher likes least counts, since it is relevant too. Where
@@ -249,7 +249,7 @@ def denoise(examples: Examples, bound: Bound) -> Denoised:
     negative = (examples.label == NOT_RELEVANT) | (examples.label == UNJUDGED)
     known = negative & ~np.isnan(scores) & np.isfinite(least[examples.query])
     false = known & (np.nan_to_num(scores) > bound(least)[examples.query])
-    return Denoised(examples.take(np.flatnonzero(~false)), int(false.sum()), int(negative.sum()))
+    return DenoiseResult(examples.take(np.flatnonzero(~false)), int(false.sum()), int(negative.sum()))
 
 
 def _scores(examples: Examples) -> FloatArray:

@@ -37,7 +37,7 @@ from rankhouse.systems.on_record import OnRecord, read_record
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 from rankhouse.systems.short_forms import SystemText, asked_form
 from rankhouse.systems.stage import as_stage
-from rankhouse.systems.system import Dense, Reranked, System
+from rankhouse.systems.system import Dense, RerankedSystem, System
 
 _SHORT = (
     "models", "feedback", "ranker", "fusion", "weights", "first_stage", "k", "depth", "split", "pool",
@@ -120,7 +120,7 @@ def command(
     work = Execution(open_index(given.index), [query], given)
     run, first, earlier = (None if path is None else read_record(path) for path in runs)
     whole = _system(given, first) if given.system is None else system(given.system)
-    if not any(isinstance(part, Reranked | Dense) for part in whole.walk()):
+    if not any(isinstance(part, RerankedSystem | Dense) for part in whole.walk()):
         idle("no ranker and no encoder reads a text", "method", "unit", "passes")
     found = before_ranker(whole)
     if earlier is not None and found is not None and first is None and (given.models or given.system):

@@ -29,7 +29,7 @@ from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.execution import open_index, with_snippets
 from rankhouse.systems.names import own_entries, without
-from rankhouse.systems.system import Dense, Fused, Lexical, Reranked, Sparse
+from rankhouse.systems.system import Dense, FusedSystem, Lexical, RerankedSystem, Sparse
 from rankhouse.text.analyze import Analyzer
 
 T = TypeVar("T")
@@ -169,11 +169,11 @@ def _refuse_idle(job: SearchJob) -> None:
         idle("--system says what ranks", "models", "feedback", "fusion")
     if job.query is not None:
         idle("of use only with --queries", "out", "tag", "own", "field", "skip_bad")
-    if not any(isinstance(part, Fused) for part in whole.walk()):
+    if not any(isinstance(part, FusedSystem) for part in whole.walk()):
         idle("it says how several --model are fused", "fusion")
     if not any(isinstance(part, Lexical) for part in whole.walk()):
         idle("lexical models have feedback, dense ones have none", "feedback")
-    if not any(isinstance(part, Dense | Sparse | Reranked) for part in whole.walk()):
+    if not any(isinstance(part, Dense | Sparse | RerankedSystem) for part in whole.walk()):
         reason = f"{whole} computes on the processor, in a precision of its own"
         if job.precision != "auto":
             idle(reason, "precision")

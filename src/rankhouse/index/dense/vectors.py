@@ -42,7 +42,7 @@ from rankhouse.index.append_log import (
     begin,
     finish,
 )
-from rankhouse.index.append_state import Encoded, EncodedState, LogKind, OffsetColumn, encoded_folder
+from rankhouse.index.append_state import EncodedData, EncodedState, LogKind, OffsetColumn, encoded_folder
 from rankhouse.index.lexical.store import Strings
 from rankhouse.io.checksums import CheckedArray
 from rankhouse.io.outputs import only_writer
@@ -129,7 +129,7 @@ def vectors_folder(index: Path | str, name: str = "default") -> Path:
     return encoded_folder(index, "vectors", name)
 
 
-class Vectors(Encoded[VectorsState]):
+class Vectors(EncodedData[VectorsState]):
     """The vectors of a collection, memory-mapped. Open them with :meth:`open`.
 
     Attributes:

@@ -40,7 +40,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadIndex
-from rankhouse.index.append_state import AGAIN, Encoded, EncodedState, LogKind, OffsetColumn, encoded_folder
+from rankhouse.index.append_state import (
+    AGAIN,
+    EncodedData,
+    EncodedState,
+    LogKind,
+    OffsetColumn,
+    encoded_folder,
+)
 from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.kernel import Float32s, Forward, Int32s, Int64s, Postings, scatter, tally
 from rankhouse.index.lexical.manifest import OPTIONAL, check_files
@@ -307,7 +314,7 @@ def impacts_folder(index: Path | str, name: str = "default") -> Path:
     return encoded_folder(index, "impacts", name)
 
 
-class Impacts(Encoded[ImpactsState]):
+class Impacts(EncodedData[ImpactsState]):
     """The impacts of a collection, memory-mapped. Open them with :meth:`open`.
 
     Attributes:

@@ -16,7 +16,7 @@ from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.errors import DeadlinePassed
 from rankhouse.serve.search.catalogue import Catalogue, IndexView, ReadingTime
 from rankhouse.serve.search.passages import PassageFinder, content_words, random_questions
-from rankhouse.serve.search.ranking import Ranked, rank
+from rankhouse.serve.search.ranking import RankResult, rank
 from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, SearchResponse
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.execution import documents_of, snippets_of
@@ -82,7 +82,7 @@ def _hits(
     view: IndexView,
     asked: SearchBody,
     spec: NamedSystem,
-    ranked: Ranked,
+    ranked: RankResult,
     until: Deadline,
 ) -> tuple[SearchHit, ...]:
     """Return the first documents with what people read of them."""

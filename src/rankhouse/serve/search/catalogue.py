@@ -45,12 +45,11 @@ from rankhouse.serve.search.systems import (
 from rankhouse.systems.execution import costly, open_index
 from rankhouse.systems.rankers import impact_searcher, query_weigher
 from rankhouse.systems.reranking import open_precomputed
-from rankhouse.systems.system import Dense, Reranked, Sparse
+from rankhouse.systems.system import Dense, RerankedSystem, Sparse
 from rankhouse.text.words import Span
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
-
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -68,8 +67,7 @@ _IN_FULL: Final = "bm25(k1=2, b=1)"
 _SPLITS = 64
 """Rankers and splits for which it is known what is stored; requests name splits of their own."""
 
-
-ReadBy = tuple[Reranked, str, str]
+ReadBy = tuple[RerankedSystem, str, str]
 """Key of a ranker's order besides the index: its fingerprint and the question."""
 
 
@@ -309,10 +307,8 @@ class Catalogue:
         of_folder: bool = False,
     ) -> None:
         self._given, self._of_folder = given, of_folder
-        self._indexes = {
-            name: ServedIndex(name, path, held(name, path) if held else None)
-            for name, path in indexes.items()
-        }
+        views = {name: held(name, path) for name, path in indexes.items()} if held else {}
+        self._indexes = {name: ServedIndex(name, path, views.get(name)) for name, path in indexes.items()}
         self.indexes = tuple(self._indexes)
         self.rankers: Mapping[str, ServedRanker] = rankers or {}
         self.own_systems = {spec.name: spec for spec in systems}
@@ -343,10 +339,7 @@ class Catalogue:
     def systems(self, index: str | IndexView | None = None) -> dict[str, NamedSystem]:
         """Return the systems for an index by name, first stages first."""
         view = index if isinstance(index, IndexView) else self.view(index)
-        vectors = {
-            name: view.vectors_of(ranker) if ranker.is_encoder else ""
-            for name, ranker in self.rankers.items()
-        }
+        vectors = {n: view.vectors_of(one) if one.is_encoder else "" for n, one in self.rankers.items()}
         encoded = tuple((name, found) for name, found in vectors.items() if found)
         readers = tuple(name for name, found in vectors.items() if not found)
         words = view.words if self._of_folder else "bm25"
@@ -357,10 +350,7 @@ class Catalogue:
         return of_content(view.words) if self._of_folder else "bm25"
 
     def reading(self, view: IndexView) -> NamedSystem | None:
-        """Return the system of the first ranker that was given, over vectors too where there are any.
-
-        None where that is an encoder, or none was given.
-        """
+        """Return the system of the first ranker given, over vectors if there are any; None for an encoder."""
         systems = self.systems(view)
         first = next((one for one in self.rankers if self._given is None or one in self._given), "")
         return systems.get(over_hybrid(first)) or systems.get(first)
@@ -396,13 +386,13 @@ class Catalogue:
                 f"{own.system} ; give one of the two",
                 "system",
             )
-        if own is None and not name:
-            return self.default(view)
-        systems = self.systems(view)
-        if own is None and name in systems:
-            return systems[name]
-        if own is None and not _EXPRESSION.search(name or ""):
-            raise UnknownName("system", name or "", systems, field)
+        if own is None:
+            if not name:
+                return self.default(view)
+            if name in (systems := self.systems(view)):
+                return systems[name]
+            if not _EXPRESSION.search(name):
+                raise UnknownName("system", name, systems, field)
         try:
             found = own or asked_system(name or "")
         except WrongUse as error:

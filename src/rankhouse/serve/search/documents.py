@@ -21,7 +21,7 @@ from rankhouse.serve.search.ranking import ServedExecution
 from rankhouse.serve.search.shapes import DocumentPassage
 from rankhouse.serve.search.systems import NamedSystem
 from rankhouse.systems.names import unknown
-from rankhouse.systems.system import Dense, Reranked
+from rankhouse.systems.system import Dense, RerankedSystem
 from rankhouse.text.split import SPLITTERS, LocatingSplitter, Split
 from rankhouse.text.words import Span
 
@@ -116,7 +116,7 @@ def _scorer_of(
 ) -> tuple[ServedRanker | None, Split | None]:
     """Return what scores a system's passages and how it cuts them; None for the words of the question."""
     parts = list(spec.system.walk())
-    stage = next((part.stage for part in parts if isinstance(part, Reranked)), None)
+    stage = next((part.stage for part in parts if isinstance(part, RerankedSystem)), None)
     if stage is not None:
         split = ServedExecution(catalogue, view, Query("query", ""), ENDLESS).plan(stage).split
         return catalogue.ranker(str(stage.ranker)), split

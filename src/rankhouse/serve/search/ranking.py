@@ -30,7 +30,16 @@ from rankhouse.systems.execution import Execution, before_ranker, options_of
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import reading_plan
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import FOUND, Cut, Dense, FirstStage, Fused, Reranked, Sparse, System
+from rankhouse.systems.system import (
+    FOUND,
+    Cut,
+    Dense,
+    FirstStage,
+    FusedSystem,
+    RerankedSystem,
+    Sparse,
+    System,
+)
 
 if TYPE_CHECKING:
     from rankhouse.serve.engine.served import ServedRanker
@@ -41,7 +50,7 @@ _LATE = "did not answer in time"
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankResult:
     """A system's ranking for a question; ``before`` is the first stage's order, where a later stage follows.
 
     ``found`` says how many documents it ranked, of which the ranking may have only the first; ``degraded``
@@ -62,24 +71,24 @@ def rank(
     query: Query,
     deadline: Deadline = ENDLESS,
     k: int | None = None,
-) -> Ranked:
+) -> RankResult:
     """Rank the documents of an index for a question, and return the first k; errors as for `search`."""
     system = spec.system
     for name in spec.rankers:
         catalogue.ranker(name)
     work = ServedExecution(catalogue, view, query, deadline)
     for part in system.walk():
-        if isinstance(part, Reranked):
+        if isinstance(part, RerankedSystem):
             work.plan(part.stage)  # what is wrong with it is said before anything is searched
     run = work.run(system)
     ranking = (run if k is None else run.top(k))[query.id]  # ids that nobody asks for are not read
     warnings = tuple(dict.fromkeys(work.warnings))
     if work.degraded:
-        return Ranked(ranking, run.rows, degraded=work.degraded, warnings=warnings)
+        return RankResult(ranking, run.rows, degraded=work.degraded, warnings=warnings)
     whole = system.of if isinstance(system, Cut) else system
-    before = before_ranker(whole) or (whole.parts[0] if isinstance(whole, Fused) else None)
+    before = before_ranker(whole) or (whole.parts[0] if isinstance(whole, FusedSystem) else None)
     known = None if before is None else work.made(before)[query.id]
-    return Ranked(ranking, run.rows, known, warnings=warnings)
+    return RankResult(ranking, run.rows, known, warnings=warnings)
 
 
 class ServedExecution(Execution):
@@ -147,7 +156,7 @@ class ServedExecution(Execution):
             self.degraded = f"{names} {_LATE}: this is the others' order"
             raise DeadlinePassed(f"{names} {_LATE}; ask for less, or wait longer") from None
 
-    def fused(self, system: Fused) -> Run:
+    def fused(self, system: FusedSystem) -> Run:
         """Join what is in time: of late systems, the others' order. Args: as for :meth:`Execution.fused`."""
         runs, late = list[Run](), None
         for part in system.systems:
@@ -165,7 +174,7 @@ class ServedExecution(Execution):
             raise late or DeadlinePassed(f"{system} {_LATE}")
         return runs[0] if len(runs) == 1 else rrf()(runs).top(FOUND)
 
-    def reranked(self, system: Reranked, before: Run, show: Progress) -> Run:
+    def reranked(self, system: RerankedSystem, before: Run, show: Progress) -> Run:
         """Let a ranker read, or return what it read lately, or, where it is late, what comes before it."""
         if self._lacks(system.of):
             self._lacking.add(system)

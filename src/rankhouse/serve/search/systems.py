@@ -12,7 +12,7 @@ from rankhouse.systems.execution import costly
 from rankhouse.systems.notation import system
 from rankhouse.systems.short_forms import joined
 from rankhouse.systems.stage import Stage
-from rankhouse.systems.system import FOUND, Cut, Dense, Fused, Lexical, Reranked, Sparse, System
+from rankhouse.systems.system import FOUND, Cut, Dense, FusedSystem, Lexical, RerankedSystem, Sparse, System
 
 MOST_STAGES = 9
 """Stages that search or read in a system that comes with a request."""
@@ -34,14 +34,16 @@ class NamedSystem:
     @cached_property
     def ranker(self) -> str:
         """Name of the ranker that reads last; "" where none does."""
-        return next((str(part.stage.ranker) for part in self.system.walk() if isinstance(part, Reranked)), "")
+        return next(
+            (str(part.stage.ranker) for part in self.system.walk() if isinstance(part, RerankedSystem)), ""
+        )
 
     @cached_property
     def rankers(self) -> tuple[str, ...]:
         """Names of the rankers of the service that it needs: encoders, then those that read."""
         parts = list(self.system.walk())
         encoders = [part.ranker for part in parts if isinstance(part, Dense | Sparse)]
-        return (*encoders, *(str(part.stage.ranker) for part in parts if isinstance(part, Reranked)))
+        return (*encoders, *(str(part.stage.ranker) for part in parts if isinstance(part, RerankedSystem)))
 
 
 def asked_system(text: str) -> NamedSystem:
@@ -64,7 +66,7 @@ def with_names(system: System, names: Mapping[str, str]) -> System:
         match part:
             case Dense() | Sparse():
                 return replace(part, ranker=names.get(part.ranker, part.ranker))
-            case Reranked() if (spec := str(part.stage.ranker)) in names:
+            case RerankedSystem() if (spec := str(part.stage.ranker)) in names:
                 return replace(part, stage=replace(part.stage, ranker=names[spec]))
         return part
 
@@ -85,9 +87,9 @@ def with_words(system: System, words: str) -> System:
 def _mapped(system: System, change: Callable[[System], System]) -> System:
     """Return a system whose parts, then itself, are changed."""
     match system:
-        case Fused():
+        case FusedSystem():
             system = replace(system, systems=tuple(_mapped(part, change) for part in system.systems))
-        case Cut() | Reranked():
+        case Cut() | RerankedSystem():
             system = replace(system, of=_mapped(system.of, change))
     return change(system)
 
@@ -128,11 +130,14 @@ def usual_systems(
         systems.append(NamedSystem(f"hybrid{suffix}", hybrid, label))
     hybrids = [one for one in systems if one.name.startswith("hybrid")]
     for ranker in rankers:
-        read, text = Reranked(bm25, Stage(ranker, depth=READ)), f"{ranker} reads the first {READ} of bm25"
+        read, text = (
+            RerankedSystem(bm25, Stage(ranker, depth=READ)),
+            f"{ranker} reads the first {READ} of bm25",
+        )
         systems.append(NamedSystem(ranker, read, text))
         systems.append(NamedSystem(f"{ranker}+bm25", bm25.fuse(read), f"{text}; both joined by rrf"))
         for one in hybrids[:1]:
-            over = Reranked(one.system, Stage(ranker, depth=READ))
+            over = RerankedSystem(one.system, Stage(ranker, depth=READ))
             text = f"{ranker} reads the first {READ} of {one.name}"
             systems.append(NamedSystem(over_hybrid(ranker), over, text))
     return {one.name: one for one in systems}

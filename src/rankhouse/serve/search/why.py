@@ -82,7 +82,7 @@ def _answer(catalogue: Catalogue, view: IndexView, asked: ExplainBody, deadline:
     )
 
     def answer(opened: Mapping[str, NeuralRanker], *, stores: bool) -> Answer:
-        work = _Opened(catalogue, view, Query("query", asked.query), deadline)
+        work = _ExplainedSystem(catalogue, view, Query("query", asked.query), deadline)
         work.opened, work.stores = opened, stores
         return ask(work, system, question)
 
@@ -92,7 +92,7 @@ def _answer(catalogue: Catalogue, view: IndexView, asked: ExplainBody, deadline:
     return _in_threads(models, lambda: answer(opened, stores=True), deadline)
 
 
-class _Opened(ServedExecution):
+class _ExplainedSystem(ServedExecution):
     """A system at work with rankers, by name, that an explanation may look into.
 
     ``stores`` says whether they score by what is stored for them, at once.
