@@ -40,7 +40,7 @@ class KnownAnswer(msgspec.Struct):
     phrase: str
 
 
-class KindEvidence(NamedTuple):
+class HitPlace(NamedTuple):
     """Rank of the first right document, 0 for none, and how far its snippet is from the phrase.
 
     The distance is in characters, -1 where the snippet is not in the text.
@@ -72,17 +72,17 @@ def main() -> None:
         print(*told, one.question, sep="\t")
 
 
-def asked(service: str, index: str, system: str, known: KnownAnswer) -> KindEvidence:
+def asked(service: str, index: str, system: str, known: KnownAnswer) -> HitPlace:
     """Ask one question of one system."""
     body = {"query": known.question, "system": system, "k": DEPTH} | ({"index": index} if index else {})
     answer = fetched(f"{service}/search", json.dumps(body).encode())
     for hit in answer["hits"]:
         text = text_of(service, answer["index"], hit["id"])
         if match := flexible(known.phrase).search(text):
-            return KindEvidence(hit["rank"], distance(text, match.span(), hit["snippet"]))
+            return HitPlace(hit["rank"], distance(text, match.span(), hit["snippet"]))
         if flexible(known.phrase).search(hit["title"]):
-            return KindEvidence(hit["rank"], 0)
-    return KindEvidence(0, -1)
+            return HitPlace(hit["rank"], 0)
+    return HitPlace(0, -1)
 
 
 def distance(text: str, phrase: tuple[int, int], snippet: str) -> int:
