@@ -54,7 +54,7 @@ INPUTS = {
     "apply", "baseline", "before", "ciff", "corpus", "files", "first", "first_stage", "folds", "given",
     "index", "pairs", "parts", "passages", "qrels", "queries", "run", "runs", "second", "test_qrels",
     "test_run", "truth", "tune",
-    "valid_qrels", "valid_run", "vocabulary", "within",
+    "valid_qrels", "valid_run", "vocabulary", "weight_qrels", "within",
 }  # fmt: skip
 
 

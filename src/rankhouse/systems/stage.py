@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Final, cast
@@ -106,6 +106,16 @@ def canonical_fusion(text: str) -> str:
 def _norm_first(spec: Spec) -> str:
     given = dict(spec.kwargs)
     return write_spec(spec.name, [given.pop("normalise")] if "normalise" in given else [], given)
+
+
+def write_fusion(method: str, systems: Sequence[str], weights: Sequence[float] | None) -> str:
+    """Write a fusion of systems that are written already."""
+    spec = notation.parse(method)
+    named = dict(zip(("norm",), spec.args, strict=False)) | dict(spec.kwargs)
+    words = (
+        [*systems] if weights is None else [*systems, f"weights=[{', '.join(map(write_number, weights))}]"]
+    )
+    return f"{spec.name}({', '.join([*words, *(f'{k}={write_value(v)}' for k, v in named.items())])})"
 
 
 def write_number(weight: float) -> str:

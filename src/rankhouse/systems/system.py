@@ -26,6 +26,7 @@ from rankhouse.systems.stage import (
     canonical_fusion,
     canonical_ranker,
     without_family,
+    write_fusion,
     write_number,
     write_ranker,
 )
@@ -40,8 +41,7 @@ FOUND: Final = 1000
 """Documents a query that a first stage finds where no cut stands right behind it."""
 SUM: Final = 'linear("z-score")'
 """The fusion that ``+`` means."""
-_MOST: Final = 2**31 - 1
-_MOST_TERMS: Final = 500
+_MOST, _MOST_TERMS = 2**31 - 1, 500
 
 
 class System:
@@ -104,13 +104,24 @@ class System:
 
     @checked
     def rank(self, query: str | Query, index: AnyIndex | PathLike) -> Ranking:
-        """Rank the documents for one query; see :meth:`run`."""
+        """Rank the documents for one query.
+
+        Args:
+            query: The question.
+            index: As for :meth:`run`.
+        """
         asked = query if isinstance(query, Query) else Query("query", query)
         return self.run([asked], index)[asked.id]
 
     @checked
     def search(self, query: str, index: AnyIndex | PathLike, k: int = 10) -> SearchResult:
-        """Answer one question by the best k documents, with titles and snippets; see :meth:`run`."""
+        """Answer one question by the best documents, with titles and snippets.
+
+        Args:
+            query: The question.
+            index: As for :meth:`run`.
+            k: Number of documents.
+        """
         from rankhouse.systems.execution import Execution, with_snippets
 
         work = Execution(index, [Query("query", query)])
@@ -131,8 +142,10 @@ class System:
         """Say why a document scores what it scores, or why it stands above another.
 
         Args:
+            query: The question.
             doc: The document's id.
             against: The id of the document to compare with; "" for none.
+            index: As for :meth:`run`.
             method: "removal", "shapley" or "gradients"; "" for what suits the ranker.
             unit: "sentence" or "word": what is left out at a time.
             passes: Most pairs scored for one document.
@@ -173,8 +186,7 @@ class System:
     def __mod__(self, number: object) -> System:
         k = int(number) if not isinstance(number, bool) and isinstance(number, Integral) else 0
         if not 1 <= k <= _MOST:
-            said = write_value(number)[:40]
-            raise WrongUse(f"% is followed by {said}; keep 1 to {_MOST:,} documents per query")
+            raise WrongUse(f"% {write_value(number)[:40]}: keep 1 to {_MOST:,} documents per query")
         if isinstance(self, FusedSystem) and len(self.parts) == 1:  # 0.7 * a % 50 weighs what is left of a
             return replace(self, systems=(self.parts[0] % k,))
         return Cut(self.of, min(self.k, k)) if isinstance(self, Cut) else Cut(self, k)
@@ -254,7 +266,7 @@ class FusedSystem(System):
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", canonical_fusion(self.method))
         given, count = self.weights, len(self.systems)
-        if count < (1 if self.is_sum else 2):
+        if count < 2 - self.is_sum:
             raise WrongUse(f"{self.method} of {count}: a fusion needs two systems or more")
         for part in self.systems:
             whole(part)
@@ -351,7 +363,6 @@ def _sum(terms: list[tuple[float, System]]) -> System:
 
 
 def _written(system: System, wording: Callable[[str], str]) -> str:
-    """Write a system, its notations as ``str`` or :func:`~rankhouse.core.notation.as_given` has them."""
     match system:
         case Lexical():
             model, feedback = wording(system.model), wording(system.feedback)
@@ -377,24 +388,13 @@ def _fusion_written(system: FusedSystem, wording: Callable[[str], str]) -> str:
     if system.is_plain_sum and method == SUM:
         parts = [(w, _part(part, 2 if w == 1 else 3, wording)) for w, part in _terms(system)]
         return " + ".join(text if w == 1 else f"{write_number(w)} * {text}" for w, text in parts)
-    spec = notation.parse(method)
-    named = dict(zip(("norm",), spec.args, strict=False)) | dict(spec.kwargs)
-    words = [_written(part, wording) for part in system.systems]
-    if system.weights is not None:
-        words.append(f"weights=[{', '.join(map(write_number, system.weights))}]")
-    return f"{spec.name}({', '.join([*words, *(f'{k}={write_value(v)}' for k, v in named.items())])})"
+    return write_fusion(method, [_written(part, wording) for part in system.systems], system.weights)
 
 
 def _part(part: System, least: int, wording: Callable[[str], str]) -> str:
     """Write a part, in parentheses where its operator binds less than the one around it."""
-    match part:
-        case RerankedSystem():
-            binds = 0
-        case FusedSystem() if part.is_plain_sum:
-            binds = 1 if len(part.systems) > 1 else 2
-        case Cut():
-            binds = 2
-        case _:
-            binds = 3
-    text = _written(part, wording)
-    return text if binds >= least else f"({text})"
+    if isinstance(part, FusedSystem) and part.is_plain_sum:
+        binds = 1 if len(part.systems) > 1 else 2
+    else:
+        binds = {RerankedSystem: 0, Cut: 2}.get(type(part), 3)
+    return _written(part, wording) if binds >= least else f"({_written(part, wording)})"
