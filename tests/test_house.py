@@ -119,7 +119,7 @@ BUDGETS = {
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
     "jobs adaptation": (3_663, 2_500),
-    "systems": (2_786, 1_900),
+    "systems": (2_785, 1_900),
     "training explanation stores": (12_435, 11_700),
     "index models ranking labels evaluation": (25_523, 19_100),
     "text nn page": (7_508, 6_390),
@@ -127,7 +127,7 @@ BUDGETS = {
     "core": (2_804, 1_850),
     "hosts": (2_071, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_794, 66_000
+MOST_ALL, PLANNED_ALL = 85_793, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

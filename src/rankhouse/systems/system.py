@@ -53,8 +53,6 @@ class System:
     >>> hybrid = (rh.system("bm25") + 0.5 * rh.system("ql")) % 2
     >>> print(hybrid)
     (bm25 + 0.5 * ql) % 2
-    >>> hybrid == rh.system("(bm25 + 0.5 * ql) % 2")
-    True
     >>> hybrid.rank("who steers ships?", index).doc_ids
     ('pilots', 'locks')
     """
@@ -164,20 +162,22 @@ class System:
         return RerankedSystem(self, as_stage(ranker))
 
     def rerank(self, ranker: str | os.PathLike[str] | Ranker, **options: Any) -> RerankedSystem:  # noqa: ANN401
-        """Return the system whose documents a ranker reads: ``>>`` with ``depth`` and other options of it."""
+        """Return the system whose documents a ranker reads: ``>>`` with options.
+
+        Args:
+            ranker: A folder, a notation, or an object.
+            options: Of the stage: ``depth``, ``split``, ``pool`` and the like; WrongUse for others.
+        """
         stage = as_stage(ranker)
         if unknown := [name for name in options if name not in STAGE_OPTIONS]:
             notation.choose(unknown[0], dict.fromkeys(STAGE_OPTIONS), "option of a reranking stage")
         return RerankedSystem(self, replace(stage, **options))
 
-    def fuse(
-        self, *others: System, method: str = "rrf", weights: Sequence[float] | None = None
-    ) -> FusedSystem:
-        """Return the fusion of this system and others: ``rrf(a, b)`` and the like.
-
-        Raises WrongUse for an unknown method, weights that do not fit, and what is no system.
+    def fuse(self, *others: System, method: str = "rrf", weights: Sequence[float] | None = None) -> System:
+        """Return the fusion of this system and others, ``rrf(a, b)``; WrongUse for what does not fit.
 
         Args:
+            others: One or more.
             method: In notation: ``rrf(k=60)``, ``linear("min-max")``, ``combsum``, ``combmnz``.
             weights: One a system, this one's first; equal if not given.
         """
@@ -306,7 +306,6 @@ class _After(System):
 
     @property
     def parts(self) -> tuple[System, ...]:
-        """The system before it."""
         return (self.of,)
 
 
