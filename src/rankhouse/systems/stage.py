@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from rankhouse.core import notation
@@ -87,7 +87,7 @@ class Stage(ReadingOptions):
         return f"{own[:-1]}{', ' * (own[-2] != '(')}{', '.join(given)})"
 
 
-_READING: Final = tuple(one.name for one in fields(ReadingOptions))
+_READING: Final = tuple(ReadingOptions.__dataclass_fields__)
 STAGE_OPTIONS: Final = tuple(dict.fromkeys(("split", "pool", "depth", "tail", "precision", *_READING)))
 """The options of a stage, in the order in which they are written."""
 STAGE_NOTATIONS: Final = ("split", "pool")
