@@ -199,6 +199,14 @@ def test_our_own_product_of_bytes_is_exact(rows, inside, outside, size, seed):
 
 
 @needs_loops
+@pytest.mark.skipif(not machine.GROUPED, reason="oneDNN multiplies here")
+def test_a_weight_that_is_packed_is_not_kept_twice():
+    product = wide.QuantisedLinear(some(256, 512), None)
+    kept = [product._weight, *product._grouped._packed]
+    assert sum(one.untyped_storage().nbytes() for one in kept) < 1.6 * 256 * 512
+
+
+@needs_loops
 def test_one_query_a_head():
     lengths = torch.tensor([1, 7, 8, 33])
     x, queries = some(49, 64), some(4, 5, 64, seed=1)
