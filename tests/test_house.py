@@ -107,23 +107,26 @@ def test_functions_take_few_parameters():
 # adaptation: 25 for two thirds of the minutes in steps, and other programs said while it teaches.
 # serve: 139, cli: 28 for a ranker that becomes the default where it reads quickly enough, and markup that is
 # shown as written once rendering it takes too long. io: 10 for scripts that programs packed.
+# cli: 9 for seconds that are no number. adaptation: 4 for judged questions that find nothing. serve: 2 for
+# links defined twice, and encoders named as a system. io: 1 for short scripts. nn: 4 for convolutions, and
+# biases that two registers read.
 BUDGETS = {
-    "cli": (4_690, 4_020),
+    "cli": (4_699, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_324, 1_100),
-    "serve": (12_194, 9_110),
+    "serve": (12_196, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_646, 2_500),
+    "jobs adaptation": (3_650, 2_500),
     "systems": (2_680, 1_900),
     "training explanation stores": (12_444, 11_700),
     "index models ranking labels evaluation": (25_447, 19_100),
-    "text nn page": (7_500, 6_390),
-    "io": (5_964, 3_300),
+    "text nn page": (7_504, 6_390),
+    "io": (5_965, 3_300),
     "core": (2_738, 1_850),
     "hosts": (2_065, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_481, 66_000
+MOST_ALL, PLANNED_ALL = 85_501, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

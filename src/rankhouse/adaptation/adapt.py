@@ -154,8 +154,7 @@ def _judged_questions(job: Adaptation) -> JudgedQuestions | None:
     found = [query for query in queries if query.id in run and len(run[query.id])]
     if not found:
         raise BadData(
-            f"the first stage, {job.options.first_stage}, finds nothing for any of the {len(queries):,} "
-            "judged questions that choose the weight; give others, or leave them out"
+            f"{job.options.first_stage} finds nothing for any judged question that chooses the weight"
         )
     return JudgedQuestions(found, restrict(given.qrels, [query.id for query in found]), run)
 
