@@ -180,6 +180,10 @@ def test_judged_questions_choose_the_weight_of_a_finished_student(index, tmp_pat
         adapt(index, tmp_path / "b", weighing=TEST)
     with pytest.raises(BadData, match='none of the questions that choose the weight is judged.*"t1"'):
         adapt(index, tmp_path / "b", weighing=JudgedQuestions([query], TEST.qrels))
+    with pytest.raises(BadData, match="finds nothing for any judged question that chooses the weight"):
+        adapt(index, tmp_path / "b", weighing=JudgedQuestions([rh.Query("z", "zzzz")], {"z": {"d1": 1}}))
+    with pytest.raises(BadData, match="none of the questions that choose the weight is judged"):
+        adapt(index, tmp_path / "b", weighing=JudgedQuestions([query], {"w": {}}))
     assert not (tmp_path / "b").exists() or not list((tmp_path / "b").iterdir())
 
 

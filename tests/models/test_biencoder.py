@@ -117,6 +117,10 @@ def test_vectors_of_passages_that_stay_are_computed_once(checkpoint, monkeypatch
         found = model.passage_vectors(long)
         torch.testing.assert_close(found, model.vectors(long), atol=0.05, rtol=0.05)
     torch.testing.assert_close(model.vector_scorer(Compute("bf16"))(long), found, atol=0, rtol=0)
+    validating = Compute(
+        "bf16", torch.device("cpu", 0)
+    )  # parameters are on "cuda:0", training asks for "cuda"
+    torch.testing.assert_close(model.vector_scorer(validating)(long), found, atol=0, rtol=0)
     assert computed[2:] == [2]  # once for training and validation
     monkeypatch.setattr(OnceScorer, "_most", 0)  # what does not fit is forgotten, and computed again
     model.passage_vectors(model.encode_passages(["new"]))

@@ -125,7 +125,7 @@ def test_a_row_has_the_same_bits_alone_and_in_a_batch(compute):
 def test_compiled_attention_is_softmax_of_each_row_alone(sizes, d, biased):
     heads, tokens = 3, sum(sizes)
     qkv = (some(tokens, 3 * heads * d) * (1 if d < 64 else 0.7)).bfloat16()
-    table, centre = some(heads, 2 * 160 + 1), 160
+    table, centre = some(heads, 2 * 180 + 1), 180
     layout = RowLayout(torch.tensor(sizes), BF16)
     heard = FusedAttention(heads)(qkv, layout, table if biased else None)
     start = 0
@@ -154,6 +154,16 @@ def test_compiled_attention_bears_scores_of_any_size(size):
     heard = FusedAttention(1)(qkv, RowLayout(torch.tensor([13, 7]), BF16))
     assert heard.isfinite().all()
     assert heard.abs().max() <= v.bfloat16().abs().max()
+
+
+@needs_compiled
+@pytest.mark.parametrize("d", [16, 32, 64, 128, 512])
+def test_compiled_attention_adds_the_largest_products_there_can_be(d):
+    qkv = torch.full((5, 3 * d), 0.3)
+    qkv[2, d : 2 * d] = 8.0  # read by all queries alone
+    qkv[:, 2 * d :] = some(5, d)
+    heard = FusedAttention(1)(qkv.bfloat16(), RowLayout(torch.tensor([5]), BF16))
+    torch.testing.assert_close(heard.float(), qkv[2, 2 * d :].expand(5, d), atol=0.02, rtol=0.01)
 
 
 @needs_compiled
@@ -264,8 +274,8 @@ def test_rows_the_loops_would_misread_are_refused(x):
 @needs_compiled
 def test_tables_and_ends_the_loops_would_read_beyond_are_refused():
     qkv, ends = torch.zeros(20, 48).bfloat16(), torch.tensor([0, 20])
-    infer.attend(qkv, ends, 1, torch.zeros(1, 2 * 36 + 1))
-    for bias in (torch.zeros(1, 2 * 35 + 1), torch.zeros(2, 2 * 36 + 1), torch.zeros(1, 2 * 36 + 1).double()):
+    infer.attend(qkv, ends, 1, torch.zeros(1, 2 * 52 + 1))
+    for bias in (torch.zeros(1, 2 * 51 + 1), torch.zeros(2, 2 * 52 + 1), torch.zeros(1, 2 * 52 + 1).double()):
         with pytest.raises(ValueError, match="bias|rows of"):
             infer.attend(qkv, ends, 1, bias)
     with pytest.raises(ValueError, match="there are 20 tokens"):

@@ -158,6 +158,16 @@ def test_what_is_not_finite_stays_seen_behind_attention(wrong, place):
 
 
 @needs_loops
+@pytest.mark.parametrize("d", [16, 32, 64, 128, 512])
+def test_attention_adds_the_largest_products_there_can_be(d):
+    qkv = torch.full((5, 3 * d), 0.3)
+    qkv[2, d : 2 * d] = 8.0  # read by all queries alone
+    qkv[:, 2 * d :] = some(5, d)
+    heard = wide.attend(qkv, torch.tensor([0, 5]), 1)
+    torch.testing.assert_close(heard, qkv[2, 2 * d :].expand(5, d), atol=8e-3, rtol=0)
+
+
+@needs_loops
 def test_attention_to_one_of_many_and_to_all_alike():
     """Weights of 16 bits lose the smallest ones only: those of 2000 equal tokens are 1 / 2000 each."""
     qkv = torch.zeros(2000, 48)
@@ -186,6 +196,14 @@ def test_our_own_product_of_bytes_is_exact(rows, inside, outside, size, seed):
     given_rows = x.to(torch.uint8)
     assert torch.equal(wide.GroupedProduct(weight)(given_rows).double(), exact)
     assert torch.equal(onednn_int8.multiply(given_rows, onednn_int8.pack(weight), outside).double(), exact)
+
+
+@needs_loops
+@pytest.mark.skipif(not machine.GROUPED, reason="oneDNN multiplies here")
+def test_a_weight_that_is_packed_is_not_kept_twice():
+    product = wide.QuantisedLinear(some(256, 512), None)
+    kept = [product._weight, *product._grouped._packed]
+    assert sum(one.untyped_storage().nbytes() for one in kept) < 1.6 * 256 * 512
 
 
 @needs_loops

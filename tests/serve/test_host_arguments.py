@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from rankhouse.cli.commands.serve import command
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical.build import build
@@ -48,6 +50,22 @@ def test_a_path_with_an_equals_sign_is_a_path(tmp_path, monkeypatch):
 def test_one_name_for_two_is_refused():
     with pytest.raises(WrongUse, match=r'"my" already names my.index.*NAME='):
         named_paths(["my.index", "other/my.idx"], "index")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--quick", "nan", "nan is not at least 0 and at most 1,000,000 seconds"),
+        ("--quick", "-1", "-1.0 is not at least 0 and"),
+        ("--timeout", "nan", "nan is not above 0 and at most 1,000,000 seconds"),
+        ("--grace", "0", "0.0 is not above 0 and"),
+    ],
+)
+def test_seconds_without_bounds_are_refused(option, value, told):
+    """With --quick nan a ranker was measured at the start and never the default."""
+    done = CliRunner().invoke(command, ["my=/absent", "--ranker", "default", option, value])
+    assert done.exit_code == 2
+    assert told in " ".join(done.output.split())
 
 
 def test_a_name_is_never_empty():

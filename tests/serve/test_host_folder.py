@@ -182,6 +182,16 @@ def test_what_programs_packed_into_one_line_is_no_text(tmp_path, name):
         assert "is generated or minified (5,0" in reading.faults[0]
 
 
+def test_scripts_that_people_wrote_are_text_however_their_lines_end(tmp_path):
+    """A story in one line of a script was called minified, as was each script with lines that end in CR."""
+    sentence = "The harbour pilots of the old town steer ships through the lock at dawn. "
+    (tmp_path / "story.js").write_text(f"export const story = `{sentence * 25}`;\n")
+    (tmp_path / "old.js").write_bytes(b"let depth = 1;\r" * 400)
+    reading = FolderReader(tmp_path)
+    assert [one.id for one in reading.documents(["old.js", "story.js"])] == ["old.js", "story.js"]
+    assert not reading.faults
+
+
 def test_what_changed_is_noticed_and_nothing_is_done_twice(place, capsys):
     index_folder(place)
     first = Index.open(place.index)

@@ -144,14 +144,18 @@ def _judged_questions(job: Adaptation) -> JudgedQuestions | None:
     given = job.weighing
     if given is None:
         return None
-    queries = [query for query in given.queries if query.id in given.qrels]
+    queries = [query for query in given.queries if given.qrels.get(query.id)]
     if not queries:
-        known = name_few(given.qrels, quoted=True) or "none"
+        known = name_few([one for one, grades in given.qrels.items() if grades], quoted=True) or "none"
         raise BadData(f"none of the questions that choose the weight is judged; judged are: {known}")
     if job.test and {query.text for query in queries} & {query.text for query in job.test.queries}:
         raise WrongUse("questions of the test would choose the weight, and flatter it; leave them out of one")
     run = short_form((job.options.first_stage,), k=job.options.depth).run(queries, job.index)
-    found = [query for query in queries if query.id in run]
+    found = [query for query in queries if query.id in run and len(run[query.id])]
+    if not found:
+        raise BadData(
+            f"{job.options.first_stage} finds nothing for any judged question that chooses the weight"
+        )
     return JudgedQuestions(found, restrict(given.qrels, [query.id for query in found]), run)
 
 

@@ -192,9 +192,9 @@ class BiEncoder(DualEncoder):
         finish = Finish(self.dense, self.policy["normalised"], compute)
         if self._fixed is None:
             return VectorScorer(self.network, self.policy["pooling"], finish, compute)
-        if compute not in self._fixed:
-            self._fixed[compute] = OnceScorer(self.network, self.policy["pooling"], finish, compute)
-        return self._fixed[compute]
+        if (same := compute._replace(device=torch.device(compute.device.type))) not in self._fixed:
+            self._fixed[same] = OnceScorer(self.network, self.policy["pooling"], finish, compute)
+        return self._fixed[same]  # one for "cuda" and "cuda:0"
 
     def scorer(self, compute: Compute) -> Callable[[DualBatch], Tensor]:
         """Return the quickest way from ids to scores (n,)."""

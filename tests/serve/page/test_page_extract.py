@@ -165,6 +165,14 @@ def test_links_of_a_part_are_defined_in_the_whole_text():
     assert '<a href="https://example.org/g"' in str(rendered(text[:38], whole=noted)[0].html)
 
 
+def test_a_link_that_is_defined_twice_leads_to_the_first_address():
+    """Such a text had no page, and no question that found it had an answer."""
+    text = "See [g].\n\n[g]: https://example.org/1\n\n[g]: https://example.org/2\n"
+    for part in (text, text[:8]):
+        assert '<a href="https://example.org/1"' in str(rendered(part, whole=text)[0].html)
+        assert [one.text for one in read_blocks(part, "markdown", whole=text)] == ["See g."]
+
+
 def test_rows_of_a_table_are_lines():
     """The rows of a CSV file ran into each other."""
     blocks = shown(Document("log.csv", "day | pots\n1 May | 20\n2 May | 37"), 0, 34)

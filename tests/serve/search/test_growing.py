@@ -197,6 +197,14 @@ def test_a_ranker_that_is_given_is_the_default_where_it_is_quick(world, rankers)
     assert only_words.default(only_words.view()).name == "cross"
 
 
+@pytest.mark.parametrize("name", ["bi", "dense", "hybrid"])
+def test_an_encoder_reads_no_documents_whatever_its_name(world, rankers, name):
+    """A folder called "dense" was measured as if it read documents, and answered in place of the hybrid."""
+    served = Catalogue({"harbour": world.index}, {name: rankers["bi"]})
+    assert served.reading(served.view()) is None
+    assert served.default(served.view()).name == "hybrid"
+
+
 @pytest.mark.parametrize(("enough", "asked"), [(0.0, 1), (600.0, 3)])
 def test_a_slow_ranker_is_asked_once(world, rankers, monkeypatch, enough, asked):
     """The service is not ready before that; three questions at 40 seconds each were too many."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -29,9 +30,17 @@ class _Seconds(click.FloatRange):
     def _describe_range(self) -> str:
         return ""
 
+    def convert(self, value: Any, *where: Any) -> Any:  # noqa: ANN401 - as click has it
+        """Read a number; "nan" lies within all bounds. Args: as for click."""
+        seconds = super().convert(value, *where)
+        if math.isnan(seconds):
+            self.fail(f"{value} is not in the range .", *where)
+        return seconds
+
     def fail(self, message: str, *where: Any) -> NoReturn:  # noqa: ANN401 - as click has it
         """Refuse a value. Args: as for click."""
-        bounds = f"{'more than ' * self.min_open}{self.min:g} to {self.max:,.0f} seconds"
+        least = f"{'above' if self.min_open else 'at least'} {self.min:g}"
+        bounds = f"{least} and at most {self.max:,.0f} seconds"
         super().fail(message.replace("in the range .", bounds), *where)
 
 

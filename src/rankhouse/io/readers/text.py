@@ -48,6 +48,7 @@ _overstruck = re.compile(r"(?<!_)_+\x08+|[^\n]\x08")  # before a letter: an unde
 _sentence_end = re.compile(r"[^\W\d_]{3}[.?!] +[A-Z]")
 _SCRIPTS = (".js", ".mjs", ".cjs", ".css")
 _PACKED = 1_000  # characters of its lines on average, more than people write
+_LEAST_PACKED = 4_000  # characters: a sentence or a poem in a script may be one line
 _WRAPPED = 50
 """Characters of a line, from which prose is wrapped."""
 
@@ -151,8 +152,8 @@ def source(path: Path) -> Iterator[FilePart]:
     people: such an index is near to every question.
     """
     text = decoded(read_whole(path), path)
-    width = len(text) // (1 + text.count("\n"))
-    if kind_of(path) in _SCRIPTS and width > _PACKED:
+    width = len(text) // (1 + text.count("\n") + text.count("\r"))
+    if kind_of(path) in _SCRIPTS and width > _PACKED and len(text) > _LEAST_PACKED:
         raise BadData(f"is generated or minified ({width:,} characters a line)", path)
     yield FilePart(text, file_title(path, keep_ending=True))
 

@@ -653,7 +653,7 @@ static int64_t longest(const int64_t *ends, int64_t rows) {
 /* Returns 0 where there is no memory. */
 static int attend_rows(const Attention *a) {
     size_t places = (size_t)(longest(a->ends, a->rows) + 31) / 32 * 32, d = (size_t)a->d, pairs = (d + 31) / 32 * 16;
-    float top = (float)(int)sqrtf(2147483647.0f / (float)d);
+    float top = floorf(sqrtf(2147480000.0f / (float)d)); /* d top^2 < 2^31, which a float of 2^31 - 1 is */
     Head h = {.d = a->d, .pairs = (int64_t)pairs, .top = top < 32767.0f ? top : 32767.0f};
     char *room = malloc(4 * (places * (pairs + d / 2 + TALL / 2 + TALL) + TALL * pairs + d) + 64);
     if (room == NULL) return 0;

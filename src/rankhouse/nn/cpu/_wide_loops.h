@@ -504,7 +504,7 @@ FOR void attend_head(const Attention *a, int64_t start, int64_t length, int64_t 
 /* room: as many numbers as attention_room says, from an address that is a multiple of 32. */
 FOR void attend_rows(const Attention *a, float *room, int64_t places) {
     int64_t d = a->d;
-    float top = (float)(int)sqrtf(2147483647.0f / (float)d);
+    float top = floorf(sqrtf(2147480000.0f / (float)d)); /* d top^2 < 2^31, which a float of 2^31 - 1 is */
     Head h = {.d = d, .top = top < 32767.0f ? top : 32767.0f};
     h.keys = (int32_t *)room, h.values = h.keys + places * (d / 2), h.weights = h.values + places / 2 * d;
     h.scores = (float *)(h.weights + TALL * places / 2), h.queries = (int32_t *)(h.scores + TALL * places);

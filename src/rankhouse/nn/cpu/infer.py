@@ -255,7 +255,7 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
         qkv: (t, 3 * heads * d) bf16, queries, keys, values side by side.
         ends: (n + 1,) int64, where rows begin and end in t.
         bias: (heads, 2 * c + 1) float32, added to the score of key j for query i: column c + j - i; c is at
-            least the longest row plus 16. None: nothing is added.
+            least the longest row plus 32. None: nothing is added.
 
     Returns:
         (t, heads * d) bf16.
@@ -266,7 +266,8 @@ def attend(qkv: Tensor, ends: Tensor, heads: int, bias: Tensor | None = None) ->
     if int(ends[-1]) != len(qkv):
         raise ValueError(f"rows end at {int(ends[-1])}, there are {len(qkv)} tokens")
     stride = 0 if bias is None else checked(bias, torch.float32, bias.shape[1]).shape[1]
-    if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + machine.REGISTER):
+    beyond = 2 * machine.REGISTER  # scores are computed by two registers
+    if bias is not None and (len(bias) != heads or stride // 2 < int(ends.diff().max()) + beyond):
         raise ValueError(f"a bias of shape {tuple(bias.shape)} is too small for {heads} heads and these rows")
     out = torch.empty(len(qkv), width, dtype=torch.bfloat16)
     arguments = _InferAttend(

@@ -71,7 +71,7 @@ class QuantisedLinear:
         self._scale = (weight.abs().amax(1).clamp(min=1e-30) / onednn_int8.LARGEST).contiguous()
         whole = torch.round(weight / self._scale[:, None]).nan_to_num().to(torch.int8)
         self._grouped = GroupedProduct(whole) if machine.GROUPED else None
-        self._weight = whole[:0] if self._grouped else onednn_int8.pack(whole)
+        self._weight = torch.empty(0) if self._grouped else onednn_int8.pack(whole)
 
     def __call__(self, rows: Tensor | ByteRows) -> Any:  # noqa: ANN401  # as `feeds` says
         """Apply to rows: (t, k) -> (t, m) float32, or bytes."""

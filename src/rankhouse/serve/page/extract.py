@@ -319,8 +319,9 @@ def without_tags(text: str) -> str:
 
 
 def _parsed(text: str, whole: str, form: Form) -> list[Token]:
-    links = {} if form == "restructured" else {what: {**held} for what, held in _links_of(whole).items()}
-    return tokens_of(text, whole) if form == "restructured" else _markdown().parse(text, links)
+    if form == "restructured":
+        return tokens_of(text, whole)
+    return _markdown().parse(text, {"references": {**_links_of(whole)}})  # parsing adds to them
 
 
 @lru_cache(maxsize=1)
@@ -331,9 +332,9 @@ def _markdown() -> MarkdownIt:
 @lru_cache(maxsize=4)
 def _links_of(text: str) -> dict[str, Any]:
     """Return the links that a text defines, "[name]: address", which its parts refer to."""
-    found: dict[str, Any] = {}
+    found: dict[str, dict[str, Any]] = {"references": {}}
     _markdown().parse("\n\n".join(match[0] for match in _DEFINED.finditer(text)), found)
-    return found
+    return found["references"]
 
 
 # --- long texts ---------------------------------------------------------------------------------------------

@@ -353,7 +353,8 @@ class Catalogue:
         """Return the system of the first ranker given, over vectors if there are any; None for an encoder."""
         systems = self.systems(view)
         first = next((one for one in self.rankers if self._given is None or one in self._given), "")
-        return systems.get(over_hybrid(first)) or systems.get(first)
+        found = systems.get(over_hybrid(first)) or systems.get(first)
+        return found if found is not None and found.ranker else None  # an encoder may be called "dense"
 
     def default(self, view: IndexView) -> NamedSystem:
         """Return the system that answers where none is named.
