@@ -4,12 +4,14 @@ import pickle
 import string
 from contextlib import suppress
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rankhouse as rh
+from rankhouse.systems.rankers import source_of
 
 # text -> its canonical print
 CANONICAL = {
@@ -400,3 +402,12 @@ def test_what_is_no_text_is_refused():
     for given_value in (None, 3, ["bm25"]):
         with pytest.raises(rh.RankhouseError, match="a system is of type .*give its notation"):
             rh.system(given_value)
+
+
+def test_the_source_of_impacts_is_the_encoder_as_it_was_given():
+    """It is compared with what manifests hold, also those of earlier versions."""
+    for given_text in ('sparse("DIR", tokenizer="t", max_length=8)', 'sparse("DIR", allow_pickle=False)'):
+        ranker = rh.system(f"sparse({given_text})").ranker
+        assert source_of(ranker) == given_text != ranker
+        assert rh.system(f"sparse({given_text})").given == f"sparse({given_text})"
+        assert msgspec.json.decode(msgspec.json.encode(source_of(ranker))) == given_text

@@ -155,6 +155,8 @@ def is_ranker(name: str) -> bool:
 
 def without_family(text: str, family: str) -> str:
     """Return the folder or name in a notation of a family that says nothing else: ``sparse("DIR")``."""
+    if isinstance(text, Notation):
+        return Notation(without_family(str(text), family), without_family(text.given, family))
     with suppress(WrongUse):
         if text.endswith(")") and (spec := notation.parse(text)).name == family and not spec.kwargs:
             return str(spec.args[0]) if len(spec.args) == 1 else text
