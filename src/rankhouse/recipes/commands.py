@@ -19,6 +19,9 @@ from rankhouse.systems.short_forms import first_stage
 _NEUTRAL_SETTING = "device="
 """How what a ``set`` says of no result begins; options say it themselves."""
 
+_REPORTED = frozenset({"alone", "shown"})
+"""Neutral options that change what a step reports beside its result: times, the page of a labelling."""
+
 # What a store holds changes without a recipe seeing it.
 _NOT_STEPS = frozenset({"run", "serve", "up", "doctor", "export", "push", "pull"})
 CACHE = "cache"
@@ -184,7 +187,7 @@ class StepCommand:
         texts = {}
         for name, value in sorted(params.items()):
             key = keys.get(name)
-            if key is None or self._program.is_neutral(self.keys[key]):
+            if key is None or (key not in _REPORTED and self._program.is_neutral(self.keys[key])):
                 continue
             if isinstance(value, tuple):  # set = { device = "cpu" } is as neutral as --device
                 texts[key] = repr([str(v) for v in value if not str(v).startswith(_NEUTRAL_SETTING)])
