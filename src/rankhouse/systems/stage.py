@@ -112,10 +112,9 @@ def write_fusion(method: str, systems: Sequence[str], weights: Sequence[float] |
     """Write a fusion of systems that are written already."""
     spec = notation.parse(method)
     named = dict(zip(("norm",), spec.args, strict=False)) | dict(spec.kwargs)
-    words = (
-        [*systems] if weights is None else [*systems, f"weights=[{', '.join(map(write_number, weights))}]"]
-    )
-    return f"{spec.name}({', '.join([*words, *(f'{k}={write_value(v)}' for k, v in named.items())])})"
+    shares = [] if weights is None else [f"weights=[{', '.join(map(write_number, weights))}]"]
+    words = [*systems, *shares, *(f"{key}={write_value(value)}" for key, value in named.items())]
+    return f"{spec.name}({', '.join(words)})"
 
 
 def write_number(weight: float) -> str:
@@ -126,9 +125,8 @@ def write_number(weight: float) -> str:
 def canonical_ranker(text: str) -> str:
     """Return a ranker's notation written in one way; a folder's name as it is."""
     with suppress(WrongUse):
-        if text.rstrip().endswith(")"):
-            spec = notation.parse(as_given(text))
-            return Notation(_settled(spec), write_spec(*spec)) if is_ranker(spec.name) else text
+        if text.rstrip().endswith(")") and is_ranker((spec := notation.parse(as_given(text))).name):
+            return Notation(_settled(spec), write_spec(*spec))
     return text
 
 
