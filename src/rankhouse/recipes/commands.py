@@ -16,11 +16,9 @@ from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.notation import system
 from rankhouse.systems.short_forms import first_stage
 
+_REPORTED = frozenset({"alone", "shown"})  # neutral, but they change a step's report: its times, its page
 _NEUTRAL_SETTING = "device="
 """How what a ``set`` says of no result begins; options say it themselves."""
-
-_REPORTED = frozenset({"alone", "shown"})
-"""Neutral options that change what a step reports beside its result: times, the page of a labelling."""
 
 # What a store holds changes without a recipe seeing it.
 _NOT_STEPS = frozenset({"run", "serve", "up", "doctor", "export", "push", "pull"})
