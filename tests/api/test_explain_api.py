@@ -61,6 +61,9 @@ def test_an_expression_is_a_system_wherever_one_makes_sense(index):
     assert (
         found.doc_ids == index.search(QUESTION, both, k=2).doc_ids == both.search(QUESTION, index, 2).doc_ids
     )
+    fed = rh.system("bm25(feedback=rm3)").run(QUERIES, index).to_dict()
+    for text in ("bm25(feedback=rm3)", 'bm25(feedback="rm3(docs=10)")'):
+        assert index.retrieve(QUERIES, text).to_dict() == fed
     assert index.retrieve(QUERIES, "(bm25 + ql) % 1").to_dict() == (both % 1).run(QUERIES, index).to_dict()
     for call, said in [
         (lambda: rh.explain("bm25 + 0.5 * qll", QUESTION, "pilots", index=index), 'did you mean "ql"'),

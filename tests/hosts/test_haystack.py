@@ -53,6 +53,8 @@ def test_a_pipeline_ranks_as_the_command_line_does_saved_and_opened_again(search
         assert asked(pipeline, text) == asked(again, text) == list(expected[query_id].to_dict().items())
     options = RankhouseRanker('open("ranker", depth=2, tail="drop")', top_k=4).to_dict()["init_parameters"]
     assert options == {"ranker": 'open("ranker", depth=2, tail="drop")', "top_k": 4}
+    options = RankhouseRanker('crossencoder("ranker", max_length=8)').to_dict()["init_parameters"]
+    assert type(options["ranker"]) is str  # YAML writes no other kind of text
 
 
 def test_its_evaluators_measure_what_the_command_line_measures(searched):

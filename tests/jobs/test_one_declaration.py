@@ -102,8 +102,8 @@ def test_keys_of_steps_leave_out_what_the_records_call_neutral(name):
     neutral = {one.name for one in option_fields(RECORDS[name]) if one.option.neutral}
     every = {one.name: str(one.name) for one in step.keys.values()}
     left_out = every.keys() - {step.keys[key].name for key in step.telling(every)}
-    assert left_out == neutral | (HASTE & every.keys())
-    assert {"rerank": {"alone"}, "label": {"shown"}}.get(name, set()) <= left_out
+    assert left_out == (neutral | (HASTE & every.keys())) - {"alone", "shown"}
+    assert {"rerank": {"alone"}, "label": {"shown"}}.get(name, set()) <= neutral  # of shards, not of reports
     if "changes" in every:
         assert step.telling({"changes": ("device=cpu", "devices=2")}) == {"set": "['devices=2']"}
 

@@ -4,12 +4,15 @@ import pickle
 import string
 from contextlib import suppress
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rankhouse as rh
+from rankhouse.systems.rankers import source_of
+from rankhouse.systems.short_forms import first_stage
 
 # text -> its canonical print
 CANONICAL = {
@@ -400,3 +403,25 @@ def test_what_is_no_text_is_refused():
     for given_value in (None, 3, ["bm25"]):
         with pytest.raises(rh.RankhouseError, match="a system is of type .*give its notation"):
             rh.system(given_value)
+
+
+def test_the_source_of_impacts_is_the_encoder_as_it_was_given():
+    """It is compared with what manifests hold, also those of earlier versions."""
+    for given_text in ('sparse("DIR", tokenizer="t", max_length=8)', 'sparse("DIR", allow_pickle=False)'):
+        ranker = rh.system(f"sparse({given_text})").ranker
+        assert source_of(ranker) == given_text != ranker
+        assert rh.system(f"sparse({given_text})").given == f"sparse({given_text})"
+        assert msgspec.json.decode(msgspec.json.encode(source_of(ranker))) == given_text
+
+
+def test_equal_systems_are_pickled_by_every_protocol_with_the_text_given():
+    held = rh.system("bm25(b=0.3, k1=0.9) >> crossencoder('DIR', max_length=9.0)")
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(held, protocol))
+        assert (again, again.given) == (held, held.given)
+
+
+def test_a_long_name_is_shortened_where_it_is_refused():
+    with pytest.raises(rh.RankhouseError, match='"x{200}" is no model known here') as told:
+        first_stage("x" * 10_000)
+    assert len(str(told.value)) < 500

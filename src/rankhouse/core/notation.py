@@ -52,7 +52,6 @@ class Notation(str):
     What is recorded, and compared with records of earlier versions, is the text that was given.
     """
 
-    __slots__ = ("given",)
     given: str
 
     def __new__(cls, text: str, given: str = "") -> Notation:
@@ -185,7 +184,7 @@ def choose(name: str, table: Mapping[str, T], what: str) -> T:
     if name in table:
         return table[name]
     guess = did_you_mean(name.lower(), table)
-    raise WrongUse(f'"{name}" is no {what} known here{guess}; choose from: {", ".join(sorted(table))}')
+    raise WrongUse(f'"{name:.200}" is no {what} known here{guess}; choose from: {", ".join(sorted(table))}')
 
 
 def make(text: str | Spec, table: Mapping[str, Callable[..., T]], what: str) -> T:

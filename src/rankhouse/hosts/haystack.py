@@ -85,7 +85,7 @@ class RankhouseRanker:
                 f"{self._open.stage}: an object is not saved; save the ranker, and name its folder"
             )
         stage = self._open.stage
-        ranker = stage.ranker if stage == Stage(stage.ranker) else str(stage)
+        ranker = str(stage.ranker if stage == Stage(stage.ranker) else stage)
         saved: dict[str, Any] = default_to_dict(self, ranker=ranker, top_k=self.top_k)
         return saved
 

@@ -16,6 +16,7 @@ from rankhouse.ranking.fuse import FUSIONS
 from rankhouse.systems.notation import system
 from rankhouse.systems.short_forms import first_stage
 
+_REPORTED = frozenset({"alone", "shown"})  # neutral, but they change a step's report: its times, its page
 _NEUTRAL_SETTING = "device="
 """How what a ``set`` says of no result begins; options say it themselves."""
 
@@ -184,7 +185,7 @@ class StepCommand:
         texts = {}
         for name, value in sorted(params.items()):
             key = keys.get(name)
-            if key is None or self._program.is_neutral(self.keys[key]):
+            if key is None or (key not in _REPORTED and self._program.is_neutral(self.keys[key])):
                 continue
             if isinstance(value, tuple):  # set = { device = "cpu" } is as neutral as --device
                 texts[key] = repr([str(v) for v in value if not str(v).startswith(_NEUTRAL_SETTING)])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, cast
 
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
-from rankhouse.core.notation import parse, write_spec
+from rankhouse.core.notation import as_given, parse, write_spec
 from rankhouse.core.nouns import Encoder, Ranker, TextEncoder
 from rankhouse.index.dense.exact import Searcher
 from rankhouse.index.dense.faiss import searcher_of
@@ -216,7 +216,7 @@ def sparse_spec(ranker: str) -> str:
 
 def source_of(ranker: str) -> str:
     """Return a name of an encoder that says what is in its folder, not where that is."""
-    return described(bundle_folder(without_family(ranker, "sparse")))
+    return described(bundle_folder(without_family(as_given(ranker), "sparse")))
 
 
 def impact_searcher(index: AnyIndex, model: Sparse) -> AnyImpactSearcher:

@@ -60,7 +60,7 @@ def is_expression(text: str) -> bool:
 
 
 def as_whole(given: object) -> System | None:
-    """Return a system, or what a text says that is written as more than a first stage; else None.
+    """Return a system, or what a text says that is written as more than a model; else None.
 
     Raises WrongUse for an expression with a fault.
     """
@@ -69,14 +69,14 @@ def as_whole(given: object) -> System | None:
     if not is_expression(given):
         return None
     with suppress(WrongUse):
-        notation.parse(given)
-        return None
+        if "feedback" not in notation.parse(given).kwargs:
+            return None
     from rankhouse.systems.notation import system  # knows everything that ranks
 
     found: System | None = None
     with suppress(WrongUse) if _ENCODED.fullmatch(given) else nullcontext():  # a ranker without quotes
         found = system(given)
-    return None if isinstance(found, FirstStage) else found
+    return None if isinstance(found, FirstStage) and not getattr(found, "feedback", "") else found
 
 
 def first_stage(model: str, feedback: str = "") -> FirstStage:

@@ -112,10 +112,9 @@ def write_fusion(method: str, systems: Sequence[str], weights: Sequence[float] |
     """Write a fusion of systems that are written already."""
     spec = notation.parse(method)
     named = dict(zip(("norm",), spec.args, strict=False)) | dict(spec.kwargs)
-    words = (
-        [*systems] if weights is None else [*systems, f"weights=[{', '.join(map(write_number, weights))}]"]
-    )
-    return f"{spec.name}({', '.join([*words, *(f'{k}={write_value(v)}' for k, v in named.items())])})"
+    shares = [] if weights is None else [f"weights=[{', '.join(map(write_number, weights))}]"]
+    words = [*systems, *shares, *(f"{key}={write_value(value)}" for key, value in named.items())]
+    return f"{spec.name}({', '.join(words)})"
 
 
 def write_number(weight: float) -> str:
@@ -126,9 +125,8 @@ def write_number(weight: float) -> str:
 def canonical_ranker(text: str) -> str:
     """Return a ranker's notation written in one way; a folder's name as it is."""
     with suppress(WrongUse):
-        if text.rstrip().endswith(")"):
-            spec = notation.parse(as_given(text))
-            return Notation(_settled(spec), write_spec(*spec)) if is_ranker(spec.name) else text
+        if text.rstrip().endswith(")") and is_ranker((spec := notation.parse(as_given(text))).name):
+            return Notation(_settled(spec), write_spec(*spec))
     return text
 
 
@@ -155,6 +153,8 @@ def is_ranker(name: str) -> bool:
 
 def without_family(text: str, family: str) -> str:
     """Return the folder or name in a notation of a family that says nothing else: ``sparse("DIR")``."""
+    if isinstance(text, Notation):
+        return Notation(without_family(str(text), family), without_family(text.given, family))
     with suppress(WrongUse):
         if text.endswith(")") and (spec := notation.parse(text)).name == family and not spec.kwargs:
             return str(spec.args[0]) if len(spec.args) == 1 else text
