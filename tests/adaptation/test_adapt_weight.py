@@ -79,13 +79,15 @@ def test_the_best_mean_is_chosen_and_joining_that_helps_is_said(capsys):
     assert f"joined they have {found.values['joined']:.3f}" in said
 
 
-def test_judged_questions_choose_beside_held_out_ones():
+def test_judged_questions_choose_beside_held_out_ones(capsys):
     # The student is right where pseudo-queries ask, and wrong where people do.
     pseudo = ["bacdef"] * 8, ["abcdef"] * 8, "a" * 8
     wrong = ["abcdef"], ["fedcba"], "a"
     assert weight(*pseudo).student == 0.6
     assert weight(*pseudo, [one * 2 for one in wrong]).student == 0.6  # few count for little
     assert weight(*pseudo, [one * 400 for one in wrong]).student < 0.5
+    said = " ".join(capsys.readouterr().err.split())
+    assert "on 400 judged questions that chose it too: nDCG@10 1.000 first stage, " in said
 
 
 def test_a_single_question_is_enough_to_choose():

@@ -316,10 +316,12 @@ def test_passes_of_a_recipe_run_at_the_same_time(recipe, done, cluster):
 
 
 def test_a_step_that_fails_is_named_and_what_ran_beside_it_is_kept(recipe, run, cluster):
-    Path("r.toml").write_text(RECIPE.replace("1.4]", "-1]"))
+    Path("queries.jsonl").write_text('{"id": "q1", "text": "ships", "0.5": "ships", "0.9": "ships"}\n')
+    asked = RECIPE.replace("queries.tsv", "queries.jsonl").replace("model = ", 'field = "{k1}"\nmodel = ', 1)
+    Path("r.toml").write_text(asked)
     plain = run("run", "r.toml", "--out", "here.out")
-    assert plain.returncode == 2
-    said = ended(cluster.command("run", "r.toml", "--out", "there.out"), 2)
+    assert plain.returncode == 1
+    said = ended(cluster.command("run", "r.toml", "--out", "there.out"), 1)
     assert said.splitlines()[-1] == plain.stderr.splitlines()[-1]
     assert list(Path("there.out/work").glob("bm25.k1=0.5-*/step.json"))
 

@@ -208,3 +208,9 @@ def test_a_run_is_cut_by_a_slice_and_says_which_queries_it_has():
         KeyError, match=r"run\[0\]: the run has no such query; its ids: q1, q2, q3, which are strings"
     ):
         run[0]
+
+
+def test_a_long_ranking_shows_its_beginning():
+    ranking = Run.of([("q", f"d{n}", -n) for n in range(1000)])["q"]
+    assert repr(ranking).splitlines()[-2:] == [" 20  d19  -19.0000", "... and 980 more"]
+    assert len(str(ranking).splitlines()) == 1000

@@ -139,7 +139,7 @@ def test_a_judged_query_without_results_counts_as_zero_and_is_named():
     assert scores.without_judgements == ("stray",)
     assert scores.remarks == (
         "1 of 2 judged queries without results, counted as 0: q2",
-        "1 queries with results but without judgements, left out: stray",
+        "1 query with results but without judgements, left out: stray",
     )
     assert "q2" in str(scores)
     assert "0.5000" in str(scores)

@@ -247,3 +247,11 @@ def test_a_calibration_that_was_changed_or_is_none_is_refused(checkpoint, fp32, 
     ranker.save(tmp_path / "other")
     with pytest.raises(BadModel, match="the calibration in manifest.json cannot be read"):
         open_ranker(str(tmp_path / "other"), fp32)
+
+
+@pytest.mark.parametrize("place", ["", "training"])
+def test_a_training_that_has_not_ended_is_named_as_one(tmp_path, place):
+    (tmp_path / place).mkdir(exist_ok=True)
+    (tmp_path / place / "settings.json").write_text("{}")
+    with pytest.raises(BadModel, match="is an unfinished training; give its command again"):
+        read_manifest(tmp_path)

@@ -16,9 +16,11 @@ import pytest
 from rankhouse.cli.options import BYTES
 from rankhouse.core import progress
 from rankhouse.core.errors import MissingInput, WrongUse
+from rankhouse.core.nouns import Document
 from rankhouse.index import append_log
 from rankhouse.index.dense.vectors import Vectors, vectors_folder
 from rankhouse.index.index import Index
+from rankhouse.index.lexical.build import build
 from rankhouse.io.readers.kinds import kind_at
 from rankhouse.io.readers.parts import file_title
 from rankhouse.io.readers.process import read_parts
@@ -331,6 +333,14 @@ def test_a_folder_without_documents_says_what_is_read(tmp_path):
     with pytest.raises(MissingInput, match="is a file, not a folder"), claimed(tmp_path / "notes.jsonl"):
         pass
     with pytest.raises(MissingInput, match="no such folder"), claimed(tmp_path / "absent"):
+        pass
+    build([Document("d", "ships")], tmp_path / "my.index")
+    with pytest.raises(WrongUse, match="my.index: is an index; serve it"), claimed(tmp_path / "my.index"):
+        pass
+    assert not (tmp_path / "my.index" / ".rankhouse").exists()
+    (tmp_path / "extension").mkdir()
+    (tmp_path / "extension" / "manifest.json").write_text('{"name": "a browser extension"}')
+    with claimed(tmp_path / "extension"):
         pass
 
 

@@ -282,6 +282,7 @@ FAULTS = {
     "bm25 % 10 >> crossencodr('D')": ("crossencodr", 'did you mean "crossencoder"'),
     "bm25 + 0.7 * danse('D')": ("danse", 'did you mean "dense"'),
     "bm25(k1='x')": ("bm25", "a finite number"),
+    "rrf(bm25, ql": ("(", "never closed"),
     "rrf(bm25, ql(nu=3))": ("nu=3", "known: mu, form"),
     "bm25(k2=1)": ("k2=1", "known: k1, b"),
     "bm25(feedbck=rm3)": ("feedbck", 'did you mean "feedback"'),
@@ -322,7 +323,7 @@ FAULTS = {
     "bm25 + ql) % 3": (") % 3", "cannot be read"),
     "'x' * bm25": ("'x'", "no weight"),
     "-1 * bm25 + ql": ("-1", "give 0 or more"),
-    "(bm25": ("(", "cannot be read"),
+    "(bm25": ("(", "never closed"),
     "bm25 % ": ("", "cannot be read"),
 }
 

@@ -37,7 +37,7 @@ from rankhouse.adaptation.student import (
 from rankhouse.core.arguments import changed
 from rankhouse.core.errors import BadData, MissingExtra, WrongUse, name_few
 from rankhouse.core.nouns import Ranker, TextEncoder, fingerprint_of
-from rankhouse.core.progress import Progress, say
+from rankhouse.core.progress import Progress, counted, say
 from rankhouse.core.qrels import Qrels, restrict
 from rankhouse.core.run import Run
 from rankhouse.core.scores import Doubles
@@ -107,15 +107,19 @@ def weigh(
     reranked = rerank(student, apart.first, apart.queries, index.documents, plan=plan, progress=progress)
     values = {weight: _values(apart, joined(reranked, apart.first, weight)) for weight in _WEIGHTS}
     means = {weight: round(float(each.mean()), 9) for weight, each in values.items()}
-    worth = means
+    worth, theirs = means, dict[float, Doubles]()
     if judged is not None and judged.run is not None:
         asked = [query for query in judged.queries if query.id in judged.run]
         own = rerank(student, judged.run, asked, index.documents, plan=plan, progress=progress)
-        worth = {
-            weight: mean + float(_measured(joined(own, judged.run, weight), judged.qrels).sum()) / _PSEUDO
-            for weight, mean in means.items()
-        }
+        theirs = {weight: _measured(joined(own, judged.run, weight), judged.qrels) for weight in _WEIGHTS}
+        worth = {weight: mean + float(theirs[weight].sum()) / _PSEUDO for weight, mean in means.items()}
     chosen = min(_WEIGHTS, key=lambda weight: (-round(worth[weight], 9), abs(weight - 0.5), weight))
+    if theirs:
+        first, alone, both = (float(theirs[weight].mean()) for weight in (0.0, 1.0, chosen))
+        say(
+            f"the student's weight is {chosen:g}; on {counted(len(theirs[chosen]), 'judged question')} that "
+            f"chose it too: {MEASURE} {first:.3f} first stage, {alone:.3f} student, {both:.3f} joined"
+        )
     if means[1.0] < means[0.0]:
         lost = values[0.0] - values[1.0]
         error = float(lost.std(ddof=1)) / len(lost) ** 0.5 if len(lost) > 1 else 0.0

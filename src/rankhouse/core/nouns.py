@@ -285,9 +285,11 @@ class Ranking(Sequence[Hit]):
         return hash(self.doc_ids)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self)} documents>\n{self}"
+        rest = f"\n... and {len(self) - SHOWN:,} more" if len(self) > SHOWN else ""
+        return f"<{type(self).__name__} of {len(self)} documents>\n{self[:SHOWN]}{rest}"
 
     def __str__(self) -> str:
+        lines = [f"{hit.rank:>3}  {hit.doc_id}  {hit.score:.4f}" for hit in self]
         lines = [f"{hit.rank:>3}  {hit.doc_id}  {hit.score:.4f}" for hit in self]
         return "\n".join(lines) or "nothing was found"
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadData, WrongUse, name_few
 from rankhouse.core.frames import frame
+from rankhouse.core.progress import counted
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.sameness import NOTHING, mismatch
@@ -259,7 +260,7 @@ class Scores:
             )
         if unjudged := len(self.without_judgements):
             sentences.append(
-                f"{unjudged} queries with results but without judgements, left out: "
+                f"{counted(unjudged, 'query', 'queries')} with results but without judgements, left out: "
                 f"{name_few(self.without_judgements)}"
             )
         return (*sentences, self.mismatch) if self.mismatch else tuple(sentences)

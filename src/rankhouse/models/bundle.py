@@ -152,6 +152,8 @@ def read_manifest(folder: Path | str) -> BundleManifest:
     if (folder / "segments").is_dir():
         raise BadModel(f'"{folder}" is an index, not a ranker; give the folder that train made')
     if not (folder / MANIFEST).is_file():
+        if any((folder / name / "settings.json").is_file() for name in ("", "training")):
+            raise BadModel(f'"{folder}" is an unfinished training; give its command again to resume it')
         raise BadModel(f'"{folder}" is no ranker saved by rankhouse: it holds no {MANIFEST}')
     try:
         fields = msgspec.json.decode((folder / MANIFEST).read_bytes())

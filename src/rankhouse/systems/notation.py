@@ -96,7 +96,8 @@ class _Reader:
             node = notation.parsed(text)
         except SyntaxError as error:
             place = min((error.offset or len(text) + 1) - 1, len(text))
-            raise self._fault(place, f"the system cannot be read here; expected {_SYSTEM}") from None
+            reason = f"the system cannot be read here; expected {_SYSTEM}"
+            raise self._fault(place, _open_bracket(error) or reason) from None
         except (ValueError, MemoryError, RecursionError):
             raise self._fault(
                 0, "the system cannot be read: nested too deep, or with characters of no text"
@@ -355,6 +356,11 @@ class _Reader:
         lead, tail = "... " * (start > 0), " ..." * (place + _SHOWN < len(text))
         line = f"{lead}{text[start : place + _SHOWN]}{tail}"
         return WrongUse(f"{reason}\n  {line}\n  {' ' * (len(lead) + place - start)}^")
+
+
+def _open_bracket(error: SyntaxError) -> str:
+    found = re.match(r"'(.)' was never closed", error.msg or "")
+    return f'this "{found[1]}" is never closed' if found else ""
 
 
 def _visible(text: str) -> str:

@@ -185,7 +185,7 @@ def as_stage(given: object) -> Stage:
         callable(getattr(given, name, None)) for name in ("score", "preferences")
     ):
         raise WrongUse(
-            f">> is followed by a {type(given).__name__} ({given!s:.60}); give a ranker: an object with "
+            f">> is followed by {given!s:.60} ({type(given).__name__}); give a ranker: an object with "
             "score(pairs), a folder, or a notation"
         )
     return Stage(Live(cast(Ranker, given)))

@@ -93,7 +93,8 @@ def _is_ranker(thing: str) -> bool:
     held = ("manifest.json", "config.json", "modules.json")
     if not folder.is_dir() or (folder / "segments").is_dir():
         return thing.rstrip().endswith(")") and not folder.exists()
-    return any((folder / name).exists() for name in held)
+    is_training = all((folder / name).exists() for name in ("settings.json", "log.jsonl"))  # not ended
+    return is_training or any((folder / name).exists() for name in held)
 
 
 def recognise(path: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -16,9 +17,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from rankhouse.core.errors import BadData, MissingInput, RankhouseError, encodable
+from rankhouse.core.errors import BadData, BadIndex, MissingInput, RankhouseError, WrongUse, encodable
 from rankhouse.core.nouns import Document
 from rankhouse.core.progress import clock
+from rankhouse.index.lexical import manifest
 from rankhouse.io.corpora import read_documents
 from rankhouse.io.decoding import read_cache
 from rankhouse.io.duplicate_ids import Repeats
@@ -175,6 +177,10 @@ def check_folder(folder: Path) -> None:
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "there is no such folder"
         raise MissingInput(f"{folder}: {what}; name the one that holds your files")
+    if (folder / manifest.FILE).is_file():
+        with suppress(BadIndex):
+            manifest.load(folder, older=True)
+            raise WrongUse(f"{folder}: is an index; serve it with  rankhouse serve {folder}")
 
 
 def compare(before: Mapping[str, FileState], now: Mapping[str, FileState]) -> Changes:

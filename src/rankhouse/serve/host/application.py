@@ -70,7 +70,7 @@ class RouterByPath(Router):
         await (super().app if router is None else router.app)(scope, receive, send)
 
 
-class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
     """State of a service: "ok", or for readiness "starting", "ready", "draining", "failed".
 
     ``work`` says what is still to come of a folder, "" for nothing.
@@ -83,9 +83,9 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 def own_routes(service: Service) -> list[BaseRoute]:
     """Return the routes of probes, of what Prometheus reads, and of signing in and out."""
     group = RouteGroup(service, "service")
-    lives = Operation("Whether the process lives", answer=ServiceStatus)
+    lives = Operation("Whether the process lives", answer=Standing)
     takes = Operation(
-        "Whether the service takes work", answer=ServiceStatus, refusals=(errors.ErrorBody, ServiceStatus)
+        "Whether the service takes work", answer=Standing, refusals=(errors.ErrorBody, Standing)
     )
     return [
         group("GET", "/healthz", _alive, lives),
@@ -97,15 +97,15 @@ def own_routes(service: Service) -> list[BaseRoute]:
 
 
 async def _alive(_service: Service, _request: Request, _asked: None) -> Response:
-    return answer(ServiceStatus("ok"), headers=_UNCACHED)
+    return answer(Standing("ok"), headers=_UNCACHED)
 
 
 async def _ready(service: Service, _request: Request, _asked: None) -> Response:
     is_ready = service.phase is Phase.READY
     if is_ready and not all(one.worker.alive for one in service.catalogue.rankers.values()):
-        return answer(ServiceStatus("failed"), 503, _UNCACHED)
+        return answer(Standing("failed"), 503, _UNCACHED)
     work = service.work.sentence if is_ready else ""
-    return answer(ServiceStatus(str(service.phase), work), 200 if is_ready else 503, _UNCACHED)
+    return answer(Standing(str(service.phase), work), 200 if is_ready else 503, _UNCACHED)
 
 
 async def _metrics(service: Service, _request: Request) -> Response:

@@ -359,9 +359,8 @@ class Catalogue:
     def default(self, view: IndexView) -> NamedSystem:
         """Return the system that answers where none is named.
 
-        The first ranker that was given decides: its own where it reads documents and is quick enough; else
-        the first stage of most parts: the hybrid one where there are vectors, bm25 where there is nothing
-        else. A ranker that was trained here is chosen by its name.
+        The first ranker given decides: its own where it reads documents and is quick enough; else the first
+        stage of most parts, hybrid where there are vectors. One that was trained here is chosen by its name.
         """
         reading, time = self.reading(view), self.reading_times.get(view.name)
         if reading is not None and (time is None or time.is_quick):
