@@ -328,6 +328,12 @@ def test_an_output_that_another_process_writes_is_refused(files, run):
 def test_a_message_that_quotes_a_whole_file_is_cut(files, run):
     done = run("search", "--index", "my.index", "--query", "ships", "--model", "b" * 70_000)
     assert done.returncode == 2
+    assert len(done.stderr) < 500
+    assert "choose from: bm25" in done.stderr  # a name is shortened, so that the advice is still read
+    Path("x.run").write_text("q1 Q0 d1 1 1.0 x\n")
+    Path("x.qrels").write_text("q1 0 d1 1\n")
+    done = run("evaluate", "x.run", "--qrels", "x.qrels", "--measures", "b" * 70_000)
+    assert done.returncode == 2
     assert len(done.stderr) < 3_000
     assert "characters more" in done.stderr
 
