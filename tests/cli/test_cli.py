@@ -330,8 +330,8 @@ def test_a_message_that_quotes_a_whole_file_is_cut(files, run):
     assert done.returncode == 2
     assert len(done.stderr) < 500
     assert "choose from: bm25" in done.stderr  # a name is shortened, so that the advice is still read
-    Path("x.run").write_text("q1 Q0 d1 1 1.0 x\n")
-    Path("x.qrels").write_text("q1 0 d1 1\n")
+    (files / "x.run").write_text("q1 Q0 d1 1 1.0 x\n")
+    (files / "x.qrels").write_text("q1 0 d1 1\n")
     done = run("evaluate", "x.run", "--qrels", "x.qrels", "--measures", "b" * 70_000)
     assert done.returncode == 2
     assert len(done.stderr) < 3_000
