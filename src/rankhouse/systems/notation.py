@@ -360,7 +360,7 @@ class _Reader:
 
 def _open_bracket(error: SyntaxError) -> str:
     found = re.match(r"'(.)' was never closed", error.msg or "")
-    return f'this "{found[1]}" is never closed' if found else ""
+    return f'the system cannot be read: this "{found[1]}" is never closed' if found else ""
 
 
 def _visible(text: str) -> str:

@@ -132,17 +132,18 @@ function listed() {
 function live(form, box, shown) {
   let timer, request;
   let last = box.value.trim();
+  const choosing = () => one("details[open]", form); // the form would move under the pointer
   const look = async () => {
     const query = box.value.trim();
     const others = all("input[name=system]:checked", form).some((chip) => !chip.defaultChecked); // may be slow
-    if (query === last || query.length < 3 || others) return;
+    if (query === last || query.length < 3 || others || choosing()) return;
     request = new AbortController();
     const there = `${form.getAttribute("action")}?${new URLSearchParams(new FormData(form))}`;
     try {
       const answer = await fetch(there, { signal: request.signal, headers: { accept: "text/html" } });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (!answer.ok || !one(".hit[data-doc]", page)) return; // half a word finds nothing, and the list stays
-      if (one(".results").contains(document.activeElement)) return; // nothing is taken from under the reader
+      if (choosing() || one(".results").contains(document.activeElement)) return; // nothing is taken from under the reader
       all(".nowhere", page).forEach((note) => note.remove());
       for (const part of ["main h1", ".results", ".foot"]) one(part).replaceWith(one(part, page));
       last = query;
