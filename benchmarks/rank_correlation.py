@@ -108,12 +108,12 @@ def main() -> None:
         for precision in given.precisions:
             for limit in given.sets:
                 scores, seconds, by = scored(given, precision, limit, file)
-                told = [spearmanr(a, b).statistic for a, b in zip(scores, exact, strict=True) if len(a) > 1]
+                each = [spearmanr(a, b).statistic for a, b in zip(scores, exact, strict=True) if len(a) > 1]
                 digest = hashlib.sha256(np.concatenate(scores).tobytes()).digest()
                 first = seen.setdefault(digest, f"{precision} {limit}")
                 same = "" if first == f"{precision} {limit}" else first
                 rate = sum(map(len, scores)) / seconds
-                line = f"{np.mean(told):.4f} | {min(told):.4f} | {rate:.1f} | {same} | {digest.hex()[:12]}"
+                line = f"{np.mean(each):.4f} | {min(each):.4f} | {rate:.1f} | {same} | {digest.hex()[:12]}"
                 print(f"| {precision} | {limit} | {line} | {by} |", flush=True)
 
 

@@ -112,22 +112,22 @@ def test_functions_take_few_parameters():
 # text, core, jobs, index: 27 for scoring in chunks and passages that have text, which ranking gives up, and
 # for vectors of before an upgrade.
 BUDGETS = {
-    "cli": (4_665, 4_020),
+    "cli": (4_655, 4_020),
     "cluster": (1_623, 1_603),
-    "api": (1_344, 1_100),
-    "serve": (12_242, 9_110),
+    "api": (1_336, 1_100),
+    "serve": (12_241, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
-    "jobs adaptation": (3_671, 2_500),
-    "systems": (2_791, 1_900),
+    "jobs adaptation": (3_667, 2_500),
+    "systems": (2_809, 1_900),
     "training explanation stores": (12_435, 11_700),
     "index models ranking labels evaluation": (25_526, 19_100),
     "text nn page": (7_509, 6_390),
     "io": (5_965, 3_300),
-    "core": (2_805, 1_850),
+    "core": (2_804, 1_850),
     "hosts": (2_071, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_831, 66_000
+MOST_ALL, PLANNED_ALL = 85_825, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

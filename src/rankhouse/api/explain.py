@@ -32,7 +32,7 @@ from rankhouse.systems.explaining import TEXTS, Question, ask
 from rankhouse.systems.names import choose_query, with_words
 from rankhouse.systems.on_record import OnRecord, read_record
 from rankhouse.systems.rankers import as_ranker
-from rankhouse.systems.short_forms import as_whole, asked_form, is_dense
+from rankhouse.systems.short_forms import as_whole, asked_form, is_dense, refuse_beside
 from rankhouse.systems.stage import Stage, as_stage
 from rankhouse.systems.system import RerankedSystem, System
 
@@ -101,15 +101,10 @@ def explain(
     models: tuple[str, ...] = ()
     stage = None
     if (whole := as_whole(ranker)) is not None:
-        given = {
-            "first_stage": not isinstance(first_stage, str) or first_stage, "feedback": feedback,
-            "fusion": fusion, "weights": weights is not None, "k": k != 1000, "split": split, "pool": pool,
-            "depth": depth != 1000,
-        }  # fmt: skip
-        if idle := ", ".join(name for name, is_given in given.items() if is_given):
-            raise WrongUse(
-                f"explain: {idle}: the system  {whole}  says what ranks; say it there, or leave it out"
-            )
+        refuse_beside(
+            whole, explain, first_stage=first_stage, feedback=feedback, fusion=fusion, weights=weights, k=k,
+            split=split, pool=pool, depth=depth,
+        )  # fmt: skip
     else:
         models, stage = _split_ranker(ranker)
     if stage is not None:

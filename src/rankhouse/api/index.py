@@ -10,7 +10,6 @@ from typing import Literal, Self, cast
 from rankhouse.api.progress import working
 from rankhouse.api.rankers import open_ranker
 from rankhouse.core.arguments import checked
-from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query, SearchResult, TextEncoder
 from rankhouse.core.progress import OnProgress
 from rankhouse.core.run import Run
@@ -35,7 +34,7 @@ from rankhouse.jobs.index import IndexJob
 from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.systems.execution import with_snippets
 from rankhouse.systems.rankers import as_encoder
-from rankhouse.systems.short_forms import SearchOptions, as_whole
+from rankhouse.systems.short_forms import SearchOptions, as_whole, refuse_beside
 from rankhouse.systems.system import System
 
 
@@ -88,10 +87,8 @@ class _Searchable:
             WrongUse: An unknown model, feedback, fusion or argument.
             MissingInput: ``dense(...)`` without vectors; make them with :meth:`encode`.
         """
-        if (whole := as_whole(model)) is not None and (feedback or fusion):
-            raise WrongUse(
-                f"retrieve: {whole}  says what ranks; say feedback and fusion there, or leave them out"
-            )
+        if (whole := as_whole(model)) is not None:
+            refuse_beside(whole, _Searchable.retrieve, feedback=feedback, fusion=fusion)
         several = [model] if isinstance(model, str) else () if isinstance(model, System) else model
         models = as_list(several, "model", "a model, several, or a system")
         check_texts("model", models)

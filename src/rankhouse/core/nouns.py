@@ -290,7 +290,6 @@ class Ranking(Sequence[Hit]):
 
     def __str__(self) -> str:
         lines = [f"{hit.rank:>3}  {hit.doc_id}  {hit.score:.4f}" for hit in self]
-        lines = [f"{hit.rank:>3}  {hit.doc_id}  {hit.score:.4f}" for hit in self]
         return "\n".join(lines) or "nothing was found"
 
     def _repr_html_(self) -> str:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 Judgements = dict[str, dict[str, int]]
-RankResult = Mapping[str, tuple[str, ...]]
+RankedDocuments = Mapping[str, tuple[str, ...]]
 
 MOST_GAIN = 10_000
 """The highest grade, or gain given in its place, that nDCG takes: some 20 ms a query."""
@@ -61,7 +61,7 @@ class Program:
     names: Mapping[str, Mapping[str, str]] | None
     depth: int | None  # the rank below which these measures do not look; None if one of them reads to the end
 
-    def values(self, ranked: RankResult) -> Iterator[tuple[int, int, float]]:
+    def values(self, ranked: RankedDocuments) -> Iterator[tuple[int, int, float]]:
         """Stream (row, column, value) of rankings, best first, of queries that have judgements."""
         longest = max(map(len, ranked.values()))
         longest = longest if self.depth is None else min(self.depth, longest)

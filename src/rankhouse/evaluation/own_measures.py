@@ -17,8 +17,8 @@ from rankhouse.core.errors import RankhouseError, WrongUse
 from rankhouse.core.notation import entries, load
 
 GROUP = "rankhouse.measures"
-RankResult = tuple[str, ...]
-MeasureFunction = Callable[[RankResult, Mapping[str, int]], float]
+RankedIds = tuple[str, ...]
+MeasureFunction = Callable[[RankedIds, Mapping[str, int]], float]
 
 
 class _Own(NamedTuple):

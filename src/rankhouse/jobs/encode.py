@@ -27,7 +27,7 @@ from rankhouse.index.precomputed.read import PASSAGES, STORED, PrecomputedPassag
 from rankhouse.index.precomputed.write import PrecomputeOptions, precompute
 from rankhouse.io.outputs import only_writer, replacing_folder
 from rankhouse.jobs.jobs import MergeOptions, Survey, computed_by, identity_of
-from rankhouse.jobs.shards import KindEvidence, Shard, ShardFolder
+from rankhouse.jobs.shards import Facts, Shard, ShardFolder
 from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pool import POOLS
 from rankhouse.systems.rankers import ComputeOptions, as_encoder, as_weigher, open_ranker, source_of
@@ -140,7 +140,7 @@ class EncodeWorker:
         self.is_sparse = isinstance(self._ranker, Weigher) and not job.tokens
 
     @property
-    def found(self) -> KindEvidence:
+    def found(self) -> Facts:
         """The ranker, and what it computes on."""
         return computed_by(self._ranker)
 

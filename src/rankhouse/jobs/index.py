@@ -23,7 +23,7 @@ from rankhouse.io.corpus_shards import CorpusFile, CorpusShards
 from rankhouse.io.duplicate_ids import RULES, Repeats, SeenIds
 from rankhouse.io.files import SkipBad, Skips
 from rankhouse.jobs.jobs import MergeOptions, Survey, digest, identity_of, read_reports
-from rankhouse.jobs.shards import KindEvidence, Shard, ShardFolder
+from rankhouse.jobs.shards import Facts, Shard, ShardFolder
 from rankhouse.page.tables import CommandResult
 from rankhouse.text.analyze import ANALYZERS
 
@@ -131,7 +131,7 @@ class IndexWorker:
         self._job = job
 
     @property
-    def found(self) -> KindEvidence:
+    def found(self) -> Facts:
         """Nothing that the options do not say."""
         return {}
 

@@ -28,7 +28,7 @@ from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.staging import fetched
 from rankhouse.io.trec import read_run
 from rankhouse.jobs.shards import (
-    KindEvidence,
+    Facts,
     Shard,
     ShardFolder,
     ShardManifest,
@@ -77,7 +77,7 @@ class Worker(Protocol):
     """Does the work of shards, one after the other, with everything loaded once."""
 
     @property
-    def found(self) -> KindEvidence:
+    def found(self) -> Facts:
         """Facts that the result depends on, known only now (a ranker's fingerprint)."""
         ...
 

@@ -24,7 +24,7 @@ from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
 from rankhouse.io.trec import read_qrels
 from rankhouse.jobs.jobs import MergeOptions, OfQueries, read_reports
-from rankhouse.jobs.shards import KindEvidence, Shard, ShardFolder
+from rankhouse.jobs.shards import Facts, Shard, ShardFolder
 from rankhouse.labels import report
 from rankhouse.labels.candidates import (
     NEGATIVES,
@@ -141,7 +141,7 @@ class LabelWorker:
         )
 
     @property
-    def found(self) -> KindEvidence:
+    def found(self) -> Facts:
         """The teachers, and what they compute on."""
         found: dict[str, str] = {}
         for number, ranker in enumerate(self._teachers.neural.values(), 1):
@@ -190,7 +190,7 @@ class _KnownTeacher:
 class _KnownTeachers:
     """Stands for the teachers of shards, numbered by the order in which their names come first."""
 
-    def __init__(self, found: KindEvidence) -> None:
+    def __init__(self, found: Facts) -> None:
         self._found, self._numbers = found, dict[str, int]()
 
     def __call__(self, name: str) -> _KnownTeacher:

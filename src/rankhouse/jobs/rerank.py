@@ -19,7 +19,7 @@ from rankhouse.io.corpora import read_queries
 from rankhouse.io.outputs import only_writer, writing
 from rankhouse.io.trec import write_run
 from rankhouse.jobs.jobs import MergeOptions, OfQueries, computed_by, read_reports
-from rankhouse.jobs.shards import KindEvidence, Shard, ShardFolder
+from rankhouse.jobs.shards import Facts, Shard, ShardFolder
 from rankhouse.page.tables import CommandResult
 from rankhouse.ranking.pairwise import comparisons
 from rankhouse.systems import reranking
@@ -110,7 +110,7 @@ class RerankWorker:
         return reranking.rerank_with(self._opened, run, asked, self._index, options=self._job, progress=show)
 
     @property
-    def found(self) -> KindEvidence:
+    def found(self) -> Facts:
         """The ranker, what it computes on, and what was kept for it."""
         return computed_by(self.ranker) | self._chooser | {"kept by encode": self._store}
 

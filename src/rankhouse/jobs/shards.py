@@ -31,7 +31,7 @@ VERSION: Final = 1
 MOST: Final = 1_000_000
 _NUMBER: Final = re.compile("([0-9]{1,9})/([0-9]{1,9})").fullmatch
 
-KindEvidence = Mapping[str, str]
+Facts = Mapping[str, str]
 
 
 class Shard(NamedTuple):

@@ -124,9 +124,5 @@ class TrainJob:
             return validation_sets(self.valid_sets, folder / "sets", self.depth)
         if self.valid_queries is None or self.valid_qrels is None or self.valid_run is None:
             return None
-        queries, qrels, run = (
-            as_queries(self.valid_queries),
-            as_qrels(self.valid_qrels),
-            as_run(self.valid_run),
-        )
-        return Validation(run, queries, qrels, index.documents)
+        queries, qrels = as_queries(self.valid_queries), as_qrels(self.valid_qrels)
+        return Validation(as_run(self.valid_run), queries, qrels, index.documents)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +24,7 @@ from rankhouse.index.lexical.store import NoTexts
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.index.sharded.vectors import AnyImpacts, AnyImpactSearcher
 from rankhouse.ranking.fuse import FUSIONS
-from rankhouse.ranking.rerank import Plan, ReadingOptions
+from rankhouse.ranking.rerank import Plan
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import (
     ComputeOptions,
@@ -252,8 +252,7 @@ def options_of(stage: Stage, depth: int) -> RerankOptions:
     """Return the options of a stage; it reads ``depth`` documents where it does not say how many."""
     from rankhouse.systems.reranking import RerankOptions
 
-    shared: dict[str, Any] = {one.name: getattr(stage, one.name) for one in fields(ReadingOptions)}
-    return RerankOptions(depth=depth if stage.depth is None else stage.depth, **shared)
+    return RerankOptions(depth=depth if stage.depth is None else stage.depth, **stage.reading)
 
 
 def demands(system: System) -> Iterator[tuple[FirstStage, int]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 from rankhouse.core import notation
-from rankhouse.core.arguments import Option
+from rankhouse.core.arguments import Option, signature_of
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query
 from rankhouse.core.progress import Progress, ignore
@@ -77,6 +77,20 @@ def as_whole(given: object) -> System | None:
     with suppress(WrongUse) if _ENCODED.fullmatch(given) else nullcontext():  # a ranker without quotes
         found = system(given)
     return None if isinstance(found, FirstStage) and not getattr(found, "feedback", "") else found
+
+
+def refuse_beside(system: System, call: Callable[..., object], **given: object) -> None:
+    """Refuse arguments of a call that change nothing, since a system says what ranks: WrongUse names them.
+
+    A value that is the default of the call's own counts as not given.
+    """
+    usual = {name: one.default for name, one in signature_of(call).parameters.items()}
+    idle = [name for name, one in given.items() if type(one) is not type(usual[name]) or one != usual[name]]
+    if idle:
+        raise WrongUse(
+            f"{call.__name__}: {', '.join(idle)}: the system  {system}  says what ranks; say it there, or "
+            "leave it out"
+        )
 
 
 def first_stage(model: str, feedback: str = "") -> FirstStage:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from rankhouse.core import notation
 from rankhouse.core.arguments import check_whole, fault, settled, signature_of
@@ -61,8 +61,13 @@ class Stage(ReadingOptions):
         notation.choose(self.tail, {"keep": 0, "drop": 0}, "treatment of the documents below the depth")
         notation.choose(self.precision, dict.fromkeys(("", "auto", "fp32", "bf16", "int8")), "precision")
         object.__setattr__(self, "see", check_keep(self.see))
-        if wrong := fault(ReadingOptions, (), {name: getattr(self, name) for name in _READING}):
+        if wrong := fault(ReadingOptions, (), self.reading):
             raise WrongUse(wrong)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The reading options, by name."""
+        return {name: getattr(self, name) for name in _READING}
 
     def __str__(self) -> str:
         return self.text(str)

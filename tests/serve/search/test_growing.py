@@ -175,7 +175,7 @@ def test_a_ranker_that_is_given_is_the_default_where_it_is_quick(world, rankers)
     """People waited for a slow ranker at every question, or never met the one they gave."""
     served = Catalogue({"harbour": world.index}, {name: rankers[name] for name in ("cross", "bi")})
     view = served.view()
-    reading = served.reading(view)
+    reading = served.reading(served.systems(view))
     assert reading.name == "hybrid>>cross"
     assert str(reading.system).startswith(str(served.systems()["hybrid"].system))
     measured = reading_time(served, view, reading, most=600)
@@ -201,7 +201,7 @@ def test_a_ranker_that_is_given_is_the_default_where_it_is_quick(world, rankers)
 def test_an_encoder_reads_no_documents_whatever_its_name(world, rankers, name):
     """A folder called "dense" was measured as if it read documents, and answered in place of the hybrid."""
     served = Catalogue({"harbour": world.index}, {name: rankers["bi"]})
-    assert served.reading(served.view()) is None
+    assert served.reading(served.systems()) is None
     assert served.default(served.view()).name == "hybrid"
 
 
@@ -217,7 +217,7 @@ def test_a_slow_ranker_is_asked_once(world, rankers, monkeypatch, enough, asked)
     monkeypatch.setattr(answer, "_ENOUGH", enough)
     monkeypatch.setattr(answer, "rank", counted)
     view = served.view()
-    assert reading_time(served, view, served.reading(view), most=600).is_quick
+    assert reading_time(served, view, served.reading(served.systems(view)), most=600).is_quick
     assert len(questions) == len(set(questions)) == asked
 
 
@@ -227,7 +227,7 @@ def test_a_ranker_that_cannot_read_an_index_is_no_default(world, rankers, tmp_pa
     build_from_ciff(tmp_path / "terms.ciff", tmp_path / "terms", BuildOptions(workers=1))
     served = Catalogue({"terms": tmp_path / "terms"}, {"cross": rankers["cross"]})
     view = served.view()
-    time = reading_time(served, view, served.reading(view), most=600)
+    time = reading_time(served, view, served.reading(served.systems(view)), most=600)
     assert not time.is_quick
     assert time.sentence.startswith("cross ranks only when it is chosen: ")
     assert "texts" in time.sentence

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from rankhouse.cli import console
-from rankhouse.cli.options import idle, verb
+from rankhouse.cli.options import WordType, idle, verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import WrongUse, needs
 from rankhouse.serve.host import settings
@@ -24,27 +24,17 @@ if TYPE_CHECKING:
     from rankhouse.serve.host.service import RemoteHolder, Service
 
 
-class _Seconds(click.FloatRange):
-    """Seconds; help does not spell out the bounds, which a refusal does."""
-
-    def _describe_range(self) -> str:
-        return ""
-
-    def convert(self, value: Any, *where: Any) -> Any:  # noqa: ANN401 - as click has it
-        """Read a number; "nan" lies within all bounds. Args: as for click."""
-        seconds = super().convert(value, *where)
-        if math.isnan(seconds):
-            self.fail(f"{value} is not in the range .", *where)
-        return seconds
-
-    def fail(self, message: str, *where: Any) -> NoReturn:  # noqa: ANN401 - as click has it
-        """Refuse a value. Args: as for click."""
-        least = f"{'above' if self.min_open else 'at least'} {self.min:g}"
-        bounds = f"{least} and at most {self.max:,.0f} seconds"
-        super().fail(message.replace("in the range .", bounds), *where)
+def _seconds(least: str, value: object, _: click.Context | None) -> float:
+    try:
+        number = float(str(value))
+    except ValueError:
+        raise click.BadParameter(f'"{value}" is no number of seconds') from None
+    if 0 < number <= 1e6 or (number == 0 and least == "at least"):
+        return number
+    raise click.BadParameter(f"{number} is not {least} 0 and at most 1,000,000 seconds")
 
 
-_SECONDS = _Seconds(0, min_open=True, max=1e6)
+_SECONDS = WordType("seconds", partial(_seconds, "above"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +47,10 @@ class AddressOptions(settings.Address):
         float,
         Option(
             "The longest the first ranker may take for a question and still rank by default; 0: never.",
-            reader=_Seconds(0, max=1e6),
+            reader=WordType("seconds", partial(_seconds, "at least")),
             metavar="SECONDS",
         ),
-    ] = 1.0
+    ] = ServeOptions.quick
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -293,16 +293,16 @@ class Vocabulary(NamedTuple):
     highest: NDArray[np.integer[Any]]
 
 
-KindEvidence = tuple[int, int, int, bytes]
+FoundTerm = tuple[int, int, int, bytes]
 """Of a term: documents, occurrences, largest count in one, 1 at least, and int32 numbers in the segments."""
 
 
-def find_terms(vocabularies: list[Vocabulary], terms: list[str]) -> list[KindEvidence]:
+def find_terms(vocabularies: list[Vocabulary], terms: list[str]) -> list[FoundTerm]:
     """Find terms in segments and add up what these know of them; number -1 where a segment has none."""
     if COMPILED:
         return _kernel.find_terms(vocabularies, terms)
     numbers = [[_place_of(term, one) for one in vocabularies] for term in terms]
-    found = list[KindEvidence]()
+    found = list[FoundTerm]()
     for places in numbers:
         held = [(one, place) for one, place in zip(vocabularies, places, strict=True) if place >= 0]
         documents = sum(int(one.documents[place]) for one, place in held)

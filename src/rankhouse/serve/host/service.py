@@ -89,11 +89,11 @@ class Service(ServedCollection):
         """Measure whether the first ranker is quick enough to rank by default, and say so."""
         catalogue, most = self.catalogue, self.options.quick
         view = catalogue.view(index)
-        if (reading := catalogue.reading(view)) is None:
+        if (reading := catalogue.reading(catalogue.systems(view))) is None:
             return
         catalogue.reading_times[index] = reading_time(catalogue, view, reading, most)
-        told = f"{index}: " * (len(catalogue.indexes) > 1) + catalogue.reading_times[index].sentence
-        progress.say(told)
+        which = f"{index}: " * (len(catalogue.indexes) > 1)
+        progress.say(which + catalogue.reading_times[index].sentence)
 
     def add_ranker(self, name: str, spec: str) -> ServedRanker:
         """Open and warm a ranker, or raise a RankhouseError, and offer it; one of that name is replaced."""

@@ -97,8 +97,8 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
 
     is_cut = asked.whole and len(document.text) > LONGEST_TEXT
     cut = f"The first {LONGEST_TEXT:,} of {len(document.text):,} characters are shown."
-    told = _anchored(sections(document, seen, found, passages, links=not is_saved(request), mark=mark))
-    is_late = form_of(document) != "plain" and not all(one.html for one in told)
+    shown = _anchored(sections(document, seen, found, passages, links=not is_saved(request), mark=mark))
+    is_late = form_of(document) != "plain" and not all(one.html for one in shown)
     late = "This text takes too long to format, so the rest of it is shown as it was written."
     return page(request, "document.html.j2", {
         "title": ", ".join(filter(None, (document.title or asked.doc, place_of(document)))),
@@ -109,7 +109,7 @@ def show(service: ServedCollection, request: Request, asked: DocumentFields) -> 
         "length": counted(len(document.text.split()), "word"),
         "query": asked.query,
         "shaded": shaded,
-        "sections": told,
+        "sections": shown,
         "best": best,
         "place": "here" if found else f"passage-{best}" if best else "",
         "parts": _neighbours(parts, seen, asked),

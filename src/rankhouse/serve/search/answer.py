@@ -111,8 +111,8 @@ def reading_time(catalogue: Catalogue, view: IndexView, spec: NamedSystem, most:
     """
     taken = list[float]()
     try:
-        told = random_questions(view.index, np.random.default_rng(0))[: _TRIALS**2] if most else ()
-        for text in (" ".join(told[trial::_TRIALS]) for trial in range(_TRIALS if told else 0)):
+        questions = random_questions(view.index, np.random.default_rng(0))[: _TRIALS**2] if most else ()
+        for text in (" ".join(questions[trial::_TRIALS]) for trial in range(_TRIALS if questions else 0)):
             started = time.monotonic()
             if rank(catalogue, view, spec, Query("query", text), deadline=Deadline.after(2 * most)).degraded:
                 return ReadingTime(spec.ranker, None, most)

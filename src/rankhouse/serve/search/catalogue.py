@@ -349,9 +349,8 @@ class Catalogue:
         """Return what ``bm25`` without numbers stands for: of a folder's files, people ask in sentences."""
         return of_content(view.words) if self._of_folder else "bm25"
 
-    def reading(self, view: IndexView) -> NamedSystem | None:
+    def reading(self, systems: Mapping[str, NamedSystem]) -> NamedSystem | None:
         """Return the system of the first ranker given, over vectors if there are any; None for an encoder."""
-        systems = self.systems(view)
         first = next((one for one in self.rankers if self._given is None or one in self._given), "")
         found = systems.get(over_hybrid(first)) or systems.get(first)
         return found if found is not None and found.ranker else None  # an encoder may be called "dense"
@@ -362,10 +361,10 @@ class Catalogue:
         The first ranker given decides: its own where it reads documents and is quick enough; else the first
         stage of most parts, hybrid where there are vectors. One that was trained here is chosen by its name.
         """
-        reading, time = self.reading(view), self.reading_times.get(view.name)
-        if reading is not None and (time is None or time.is_quick):
+        systems, time = self.systems(view), self.reading_times.get(view.name)
+        if (reading := self.reading(systems)) is not None and (time is None or time.is_quick):
             return reading
-        first_stages = [spec for spec in self.systems(view).values() if not spec.ranker]
+        first_stages = (spec for spec in systems.values() if not spec.ranker)
         return max(first_stages, key=lambda spec: len(list(costly(spec.system))))
 
     def system(
