@@ -121,13 +121,13 @@ BUDGETS = {
     "jobs adaptation": (3_667, 2_500),
     "systems": (2_809, 1_900),
     "training explanation stores": (12_435, 11_700),
-    "index models ranking labels evaluation": (25_526, 19_100),
+    "index models ranking labels evaluation": (25_533, 19_100),
     "text nn page": (7_509, 6_390),
     "io": (5_965, 3_300),
     "core": (2_804, 1_850),
     "hosts": (2_071, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_825, 66_000
+MOST_ALL, PLANNED_ALL = 85_832, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -249,9 +249,11 @@ def test_a_calibration_that_was_changed_or_is_none_is_refused(checkpoint, fp32, 
         open_ranker(str(tmp_path / "other"), fp32)
 
 
-@pytest.mark.parametrize("place", ["", "training"])
-def test_a_training_that_has_not_ended_is_named_as_one(tmp_path, place):
-    (tmp_path / place).mkdir(exist_ok=True)
-    (tmp_path / place / "settings.json").write_text("{}")
+@pytest.mark.parametrize("names", [("settings.json", "log.jsonl"), ("plan.json", "questions")])
+def test_a_training_that_has_not_ended_is_named_as_one(tmp_path, names):
+    (tmp_path / names[0]).write_text("{}")
+    with pytest.raises(BadModel, match="is no ranker saved by rankhouse"):
+        read_manifest(tmp_path)
+    (tmp_path / names[1]).write_text("")
     with pytest.raises(BadModel, match="is an unfinished training; give its command again"):
         read_manifest(tmp_path)

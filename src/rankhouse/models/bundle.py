@@ -29,7 +29,7 @@ from rankhouse.io.outputs import others, replacing_folder
 from rankhouse.io.scratch import recover
 from rankhouse.models.checkpoint_kinds import notation_of
 from rankhouse.models.contract import Model
-from rankhouse.models.families import FAMILIES, open_model, reading
+from rankhouse.models.families import FAMILIES, is_unfinished, open_model, reading
 from rankhouse.nn.machine import Compute
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def read_manifest(folder: Path | str) -> BundleManifest:
     if (folder / "segments").is_dir():
         raise BadModel(f'"{folder}" is an index, not a ranker; give the folder that train made')
     if not (folder / MANIFEST).is_file():
-        if any((folder / name / "settings.json").is_file() for name in ("", "training")):
+        if is_unfinished(folder):
             raise BadModel(f'"{folder}" is an unfinished training; give its command again to resume it')
         raise BadModel(f'"{folder}" is no ranker saved by rankhouse: it holds no {MANIFEST}')
     try:

@@ -15,6 +15,7 @@ from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rankhouse.core.errors import BadModel, RankhouseError, WrongUse
@@ -153,6 +154,12 @@ def _default(node: ast.expr) -> object:
         return ast.literal_eval(node)
     except (ValueError, TypeError):
         return ...
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Return whether a folder is of a training, or of an adaptation, that has made no ranker so far."""
+    begun = (("settings.json", "log.jsonl"), ("plan.json", "questions"))  # the files of each that come first
+    return any(all((folder / name).exists() for name in names) for names in begun)
 
 
 def is_published(name: str) -> bool:

@@ -30,6 +30,7 @@ from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lin
 from rankhouse.io.pairs import Contradictions, numbered_pairs
 from rankhouse.io.readers.tables import PARQUET, each_row
 from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.models.families import is_unfinished
 from rankhouse.page.tables import CommandResult, Table
 from rankhouse.systems.rankers import CHECKPOINTS, bundle_folder, default_ranker
 from rankhouse.systems.stage import DEFAULT
@@ -93,8 +94,7 @@ def _is_ranker(thing: str) -> bool:
     held = ("manifest.json", "config.json", "modules.json")
     if not folder.is_dir() or (folder / "segments").is_dir():
         return thing.rstrip().endswith(")") and not folder.exists()
-    is_training = all((folder / name).exists() for name in ("settings.json", "log.jsonl"))  # not ended
-    return is_training or any((folder / name).exists() for name in held)
+    return is_unfinished(folder) or any((folder / name).exists() for name in held)
 
 
 def recognise(path: Path) -> str:
