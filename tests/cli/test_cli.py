@@ -231,6 +231,22 @@ def test_doctor_finds_what_is_wrong(files, run):
     assert "compiled kernel" in run("doctor").stdout
 
 
+def test_doctor_knows_tables_and_logs_of_judgements(files, run):
+    (files / "table.csv").write_text("id,title,text\n1,Ships,they sail\n2,Trains,they run\n")
+    entry = '{"number":%d,"time":"2026-01-01","judge":"ann","query_id":"q1","doc_id":"d%d","grade":1}\n'
+    (files / "judged.jsonl").write_text(entry % (1, 1) + entry % (2, 2))
+    found = run("doctor", "table.csv", "judged.jsonl", "--json")
+    assert found.returncode == 0, found.stdout
+    table, log = json.loads(found.stdout)
+    assert (table["kind"], table["facts"]["documents"]) == ("corpus", "2")
+    assert table["facts"]["with a title"] == "2"
+    assert (log["kind"], log["facts"]["entries"], log["facts"]["judges"]) == ("judgement log", "2", "1")
+    (files / "judged.jsonl").write_text(entry % (1, 1) + entry % (7, 2))
+    found = run("doctor", "judged.jsonl", "--json")
+    assert found.returncode == 1
+    assert "numbered from 1; this one says 7" in json.loads(found.stdout)[0]["faults"][0]
+
+
 def test_missing_files_exit_with_1_and_one_line(tmp_path, run):
     for arguments in (
         ["index", "none.jsonl", "--out", "i"],

@@ -42,6 +42,23 @@ def test_rerank_orders_anew_and_goes_on_from_its_cache(files, run, cross):
     assert all(len(r.doc_ids) == 1 for r in read_run(files / "short.run").values())
 
 
+def test_rerank_refuses_the_index_of_another_collection(files, run, cross):
+    (files / "other.jsonl").write_text('{"id": "z9", "text": "dogs bark"}\n')
+    assert run("index", "other.jsonl", "--out", "other.index").returncode == 0
+    asked = ["rerank", "--run", "bm25.run", "--queries", "queries.tsv", "--index", "other.index", *CPU]
+    ranker = ["--ranker", f"crossencoder({str(cross)!r})"]
+    wrong = run(*asked, *ranker, "--out", "wrong.run")
+    assert wrong.returncode == 1
+    assert "no document of the run bm25.run is in this index" in wrong.stderr
+    assert not (files / "wrong.run").exists()
+    sharded = run(*asked, *ranker, "--shard", "1/1", "--out", "shards")
+    assert sharded.returncode == 0, sharded.stderr
+    merged = run("merge", "shards", "--out", "wrong.run")
+    assert merged.returncode == 1
+    assert "no document of the run bm25.run is in this index" in merged.stderr
+    assert not (files / "wrong.run").exists()
+
+
 def test_rerank_warns_of_what_was_not_read_and_splits(files, run, cross):
     (files / "long.jsonl").write_text(json.dumps({"id": "long", "text": "harbour pilots steer ships. " * 60}))
     assert run("index", "long.jsonl", "--out", "long.index").returncode == 0

@@ -96,6 +96,25 @@ def test_a_run_writes_tables_numbers_page_and_manifest(world, run):
     assert "## Rankings" in (out / "results.md").read_text()
 
 
+def test_the_doctor_compares_what_steps_left(world, run):
+    assert run("run", "r.toml").returncode == 0
+    sound = run("doctor", "r.out", "--json")
+    assert sound.returncode == 0, sound.stdout
+    (found,) = json.loads(sound.stdout)
+    assert (found["kind"], found["facts"]["steps done"]) == ("recipe output", "4")
+    changed = next((world / "r.out" / "work").glob("ql*/*.run"))
+    was = changed.stat()
+    changed.write_bytes(changed.read_bytes().replace(b"Q0", b"Q1"))
+    os.utime(changed, ns=(was.st_atime_ns, was.st_mtime_ns))  # no time and no size tells
+    ill = run("doctor", "r.out", "--json")
+    assert ill.returncode == 1
+    assert [str(changed.relative_to(world)) in fault for fault in json.loads(ill.stdout)[0]["faults"]] == [
+        True
+    ]
+    changed.unlink()
+    assert "is missing" in json.loads(run("doctor", "r.out", "--json").stdout)[0]["faults"][0]
+
+
 def test_the_report_page_shows_tables_and_pictures(world, run):
     pytest.importorskip("matplotlib")
     pytest.importorskip("jinja2")

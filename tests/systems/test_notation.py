@@ -324,7 +324,10 @@ FAULTS = {
     "'x' * bm25": ("'x'", "no weight"),
     "-1 * bm25 + ql": ("-1", "give 0 or more"),
     "(bm25": ("(", "never closed"),
-    "bm25 % ": ("", "cannot be read"),
+    "bm25 % ": ("", "the number of documents to keep"),
+    "bm25 >> ": ("", "expected a ranker"),
+    "bm25(k1=)": (")", "expected a finite number"),
+    "bm25 >> open('D', tail=drop)": ("drop", 'a text is written "drop"'),
 }
 
 

@@ -7,9 +7,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from rankhouse.core.errors import MissingExtra, RankhouseError
+from rankhouse.core.errors import MissingExtra, RankhouseError, name_few
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.index.append_state import MANIFEST
 from rankhouse.index.dense.check import measured_recall, structures
@@ -18,9 +19,13 @@ from rankhouse.index.impacts.impacts import Impacts, PackedImpacts
 from rankhouse.index.index import Index
 from rankhouse.index.precomputed.read import open_all
 from rankhouse.io.corpora import read_documents
+from rankhouse.io.decoding import UNREADABLE, read_own
 from rankhouse.page.charts import shortened
 from rankhouse.ranking.cache import cache_file
 from rankhouse.ranking.score_file import ScoreFile
+from rankhouse.recipes.execute import MANIFEST as RECIPE
+from rankhouse.recipes.execute import Manifest, altered
+from rankhouse.serve.judging.log import read_entries
 from rankhouse.systems.rankers import ComputeOptions, open_ranker
 
 _MAGIC = b"SQLite format 3\0"
@@ -61,6 +66,38 @@ def check_cache(path: Path, facts: dict[str, str]) -> None:
             if file.version > 1
             else "not known: version 1 had no checksums, the next ranking adds them",
         }
+
+
+def is_recipe_output(folder: Path) -> bool:
+    """Whether a folder is what ``rankhouse run`` wrote; a ranker has a file of the same name."""
+    try:
+        keys = msgspec.json.decode((folder / RECIPE).read_bytes(), type=dict[str, msgspec.Raw]).keys()
+    except (OSError, *UNREADABLE):
+        return False
+    return {"recipe", "steps", "absent"} <= keys
+
+
+def check_recipe_output(folder: Path, facts: dict[str, str], faults: list[str]) -> None:
+    """Compare the files of every step with the hashes that were kept when it ended."""
+    manifest = read_own(folder / RECIPE, Manifest, "rankhouse run writes it anew")
+    facts |= {
+        "recipe": manifest.file,
+        "steps done": f"{len(manifest.steps):,}",
+        "steps without data": name_few(manifest.absent) if manifest.absent else "none",
+        "made by": f"rankhouse {manifest.versions.get('rankhouse', '?')}",
+    }
+    faults += [f"{fault}; rankhouse run does the step again" for fault in altered(manifest, folder)]
+
+
+def check_judgement_log(path: Path, facts: dict[str, str]) -> None:
+    """Read a log of judgements; BadData names the line that is none of such a log."""
+    entries = list(read_entries(path.read_bytes(), path))
+    facts |= {
+        "entries": f"{len(entries):,}",
+        "judges": f"{len({entry.judge for entry in entries}):,}",
+        "queries": f"{len({entry.query_id for entry in entries}):,}",
+        "taken back": f"{sum(entry.undoes > 0 for entry in entries):,}",
+    }
 
 
 def check_encoded(index: Index, facts: dict[str, str], faults: list[str]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import numpy as np
 
 from rankhouse.core.arguments import Option
+from rankhouse.core.errors import BadData, name_few
 from rankhouse.core.nouns import Query, by_id, fingerprint_of, require_texts
 from rankhouse.core.progress import Progress, counted
 from rankhouse.core.run import Run
@@ -70,11 +71,12 @@ class RerankJob(OfQueries, reranking.RerankOptions, ComputeOptions):
     def merge(self, shards: Sequence[ShardFolder], out: Path, options: MergeOptions) -> CommandResult:
         """Write one run."""
         del options
+        facts = _facts(read_reports(shards))
+        self.require_known(facts)
         with only_writer(out), writing(out) as file:
             for shard in shards:
                 with (shard.folder / _ROWS).open(encoding="utf-8", newline="\n") as rows:
                     file.writelines(rows)
-        facts = _facts(read_reports(shards))
         message = (
             f"{_counts(facts, self.read)} ({facts['cached']:,} from the cache) of {len(shards):,} shards, "
             f"{facts['seconds']:.2f} s of work; written to {out}"
@@ -83,6 +85,16 @@ class RerankJob(OfQueries, reranking.RerankOptions, ComputeOptions):
         if missing := facts["unknown"] + facts["without_text"]:
             warnings.append(f"{missing:,} rows of the run name documents without text, or not in the index")
         return CommandResult({"run": str(out)} | facts, message, warnings=warnings)
+
+    def require_known(self, facts: Mapping[str, Any]) -> None:
+        """Raise BadData where the index has none of the run's documents: it is another collection's."""
+        if facts["unknown"] and not facts["documents"] + facts["without_text"]:
+            named = name_few(facts["unknown_ids"], 3, quoted=True)
+            raise BadData(
+                f"no document of the run {self.run} is in this index (the run has {named}), so there is "
+                "nothing to rerank; give the index that the run was made on",
+                self.index,
+            )
 
 
 class RerankWorker:
@@ -117,9 +129,10 @@ class RerankWorker:
     def whole(self, out: Path, progress: Progress) -> CommandResult:
         """Rerank the whole run, and write it."""
         job, done = self._job, self._rerank(self._run, self._queries, progress)
-        self._write(done, out)
         seen = self.ranker.report
         facts = _facts([self._report(done)])
+        job.require_known(facts)
+        self._write(done, out)
         rate = done.report.passages / max(done.seconds, 1e-9)
         if job.is_pairwise:
             limit, speed, cached = f"{self.ranker.max_length} tokens", f"{rate:,.0f} a second", ""

@@ -69,6 +69,27 @@ def standing(task: Task, out: Path, contents: Contents) -> State:
     return State(task, "data absent" if task.inputs.absent else "to do")
 
 
+def altered(manifest: Manifest, out: Path) -> list[str]:
+    """Read every file of a result again; return a sentence for each that is not as its step left it."""
+    records = {path.parent: read_cache(path, Record) for path in sorted(out.rglob(DONE))}
+    folders = {record.key: folder for folder, record in records.items() if record is not None}
+    faults, contents = [], Contents()
+    for record in manifest.steps:
+        folder = folders.get(record.key)
+        if folder is None:
+            faults.append(
+                f"{out}: step {record.step} {record.loop or ''}".rstrip() + " has no record of its end"
+            )
+            continue
+        now = contents.files(folder)
+        faults += [
+            f"{folder / name}: {'was changed' if name in now else 'is missing'}"
+            for name, digest in record.files.items()
+            if now.get(name) != digest
+        ]
+    return faults
+
+
 def carry_out(plan: RecipePlan, out: Path, contents: Contents, say: Callable[[str], None]) -> list[State]:
     """Do every task that is not done, in the result's folder.
 

@@ -31,11 +31,14 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class Contents:
-    """Hashes files and folders, and keeps the hashes in a file from run to run."""
+    """Hashes files and folders, and keeps the hashes in a file from run to run.
 
-    def __init__(self, memory: Path) -> None:
+    Without such a file every file is read, whatever its time and size say.
+    """
+
+    def __init__(self, memory: Path | None = None) -> None:
         self._memory = memory
-        self._known = read_cache(memory, dict[str, _Entry]) or {}  # without it, files are read again
+        self._known = (read_cache(memory, dict[str, _Entry]) if memory else None) or {}
         self._new = False
 
     def of(self, path: Path) -> str:
@@ -72,7 +75,7 @@ class Contents:
 
     def save(self) -> None:
         """Keep what was learned for the next run."""
-        if self._new:
+        if self._new and self._memory is not None:
             with writing(self._memory) as out:
                 out.write(msgspec.json.encode(self._known).decode())
             self._new = False

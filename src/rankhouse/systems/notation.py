@@ -44,6 +44,9 @@ _NOTATIONS: Final[dict[str, tuple[Mapping[str, Callable[..., object]], str]]] = 
 _FIRST: Final = {**WEIGHTINGS, **ENCODED, **FUSIONS}
 _SYSTEM: Final = f"a first stage ({', '.join([*WEIGHTINGS, *ENCODED])}) or a fusion ({', '.join(FUSIONS)})"
 _RANKER: Final = 'a ranker: a folder in quotes, "DIR", or crossencoder("DIR"), monot5("DIR"), default ...'
+_LITERAL: Final = "a finite number, a text in quotes, True, False, None or a list"
+_AFTER: Final = {">>": _RANKER, "%": "the number of documents to keep", "=": _LITERAL}
+"""Signs, and what stands right of them."""
 
 
 def system(text: str | System) -> System:
@@ -96,7 +99,10 @@ class _Reader:
             node = notation.parsed(text)
         except SyntaxError as error:
             place = min((error.offset or len(text) + 1) - 1, len(text))
-            reason = f"the system cannot be read here; expected {_SYSTEM}"
+            wanted = next(
+                (what for sign, what in _AFTER.items() if text[:place].rstrip().endswith(sign)), _SYSTEM
+            )
+            reason = f"the system cannot be read here; expected {wanted}"
             raise self._fault(place, _open_bracket(error) or reason) from None
         except (ValueError, MemoryError, RecursionError):
             raise self._fault(
@@ -325,9 +331,8 @@ class _Reader:
                 return value
         except (ValueError, TypeError, MemoryError, RecursionError):
             pass
-        raise self._at(
-            node, "is no literal; expected a finite number, a text in quotes, True, False, None or a list"
-        )
+        hint = f'; a text is written "{node.id}"' if isinstance(node, ast.Name) else ""
+        raise self._at(node, f"is no literal; expected {_LITERAL}{hint}")
 
     # --- faults
 

@@ -18,7 +18,16 @@ from rich.text import Text
 
 from rankhouse import __version__
 from rankhouse.cli import console
-from rankhouse.cli.doctor import check_cache, check_encoded, check_kept, check_ranker, is_cache
+from rankhouse.cli.doctor import (
+    check_cache,
+    check_encoded,
+    check_judgement_log,
+    check_kept,
+    check_ranker,
+    check_recipe_output,
+    is_cache,
+    is_recipe_output,
+)
 from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option
 from rankhouse.core.errors import BadData, RankhouseError, WrongUse, name_few, visible
@@ -91,6 +100,8 @@ def _is_ranker(thing: str) -> bool:
     folder = Path(bundle_folder(thing))
     if thing == DEFAULT and not folder.exists():
         return True
+    if is_recipe_output(folder):
+        return False
     held = ("manifest.json", "config.json", "modules.json")
     if not folder.is_dir() or (folder / "segments").is_dir():
         return thing.rstrip().endswith(")") and not folder.exists()
@@ -102,12 +113,14 @@ def recognise(path: Path) -> str:
     if is_cache(path):
         return "score cache"
     if path.is_dir():
-        return "index" if (path / manifest.FILE).exists() else "corpus"
+        return _kind_of_folder(path)
     if kind_of(path) == PARQUET:
         rows = each_row(path, lambda row, *_: row, Skips())
         return _kind_of_columns(next((row for _, row in rows), ()), path.parts[-2:])
     if _is_ciff(path):
         return "ciff"
+    if kind_of(path) == ".csv":
+        return _kind_of_columns((), [path.name])
     match looks_like(path):
         case "{":
             return _kind_of_records(path)
@@ -131,11 +144,19 @@ def recognise(path: Path) -> str:
     )
 
 
+def _kind_of_folder(path: Path) -> str:
+    if is_recipe_output(path):
+        return "recipe output"
+    return "index" if (path / manifest.FILE).exists() else "corpus"
+
+
 def _kind_of_records(path: Path) -> str:
     """Return what a file of JSON lines is."""
     first = next(raw for _, raw in _first_lines(path, 1))
     if all(f'"{key}"'.encode() in first for key in ("query_id", "doc_id", "label")):
         return "pairs"
+    if all(f'"{key}"'.encode() in first for key in ("judge", "doc_id", "grade")):
+        return "judgement log"
     return _kind_of_columns(["corpus-id"] if b'"corpus-id"' in first else [], [path.name])
 
 
@@ -290,6 +311,8 @@ _CHECKS: dict[str, Callable[[Path, Finding, Skips, Path | None], None]] = {
     "index": _index,
     "ciff": _ciff,
     "score cache": lambda path, finding, *_: check_cache(path, finding.facts),
+    "judgement log": lambda path, finding, *_: check_judgement_log(path, finding.facts),
+    "recipe output": lambda path, finding, *_: check_recipe_output(path, finding.facts, finding.faults),
 }
 
 

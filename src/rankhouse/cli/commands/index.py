@@ -52,8 +52,8 @@ def command(
 ) -> CommandResult:
     """Build an index from CORPUS files, folders of them, or ir_datasets:NAME collections.
 
-    Files are .jsonl, .tsv or TREC .sgml, each also with .gz or .zst. An index of a CIFF file (--ciff)
-    is searched as any other, and has no texts.
+    Files are .jsonl, .csv, .tsv or TREC .sgml, each also with .gz or .zst, or .parquet. An index of a CIFF
+    file (--ciff) is searched as any other, and has no texts.
     """
     where = cluster.options
     ways = [name for name in ("append", "update", "overwrite", "delete", "upgrade") if was_given(name)]

@@ -124,10 +124,10 @@ def adapt_command(
             idle("vectors of a bi-encoder are kept in --out, and so are a system's lists", "cache")
         result = adapt_with(work)
     record_command(out / COMMAND)  # each time: more steps may have been given
-    return CommandResult(result, lambda: _tell_of_adapting(result, out))
+    return CommandResult(result, lambda: _tell_of_adapting(result, job, out))
 
 
-def _tell_of_adapting(result: AdaptResult, out: Path) -> None:
+def _tell_of_adapting(result: AdaptResult, job: AdaptJob, out: Path) -> None:
     """Say what came out and what to type next."""
     for name, value in result.test.items():
         console.say(f"nDCG@10 on the test: {name} {value:.4f}")
@@ -141,7 +141,8 @@ def _tell_of_adapting(result: AdaptResult, out: Path) -> None:
     if result.encode:
         dense = f'dense("{out}", name="{out.name}")'
         console.say(f"its vectors of all documents:  {result.encode}  and then  {dense}  in any --system")
-    console.say(f"as one system:  rankhouse search --system {shlex.quote(result.system)}")
+    index, expression = shlex.quote(str(job.index)), shlex.quote(result.system)
+    console.say(f"as one system:  rankhouse search {index} QUESTION --system {expression}")
     console.say(
         f"use it with  --ranker {out}  and join it with the first stage:  rankhouse fuse RERANKED FIRST "
         f"--method 'linear(\"z-score\")' --weights {own:g},{first:g}"

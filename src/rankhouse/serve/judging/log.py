@@ -70,7 +70,7 @@ class JudgementLog:
                 with writing_failures(path):
                     os.ftruncate(self._file, whole)
                     os.fsync(self._file)
-            self.entries = list(_lines(content[:whole], path))
+            self.entries = list(read_entries(content[:whole], path))
         except BaseException:
             os.close(self._file)
             raise
@@ -86,7 +86,8 @@ class JudgementLog:
         os.close(self._file)
 
 
-def _lines(content: bytes, path: Path) -> Iterator[JudgementEntry]:
+def read_entries(content: bytes, path: Path) -> Iterator[JudgementEntry]:
+    """Read a log's whole lines; BadData names the line that is none of such a log."""
     for number, line in enumerate(content.splitlines(), 1):
         try:
             entry = _decode(line)
