@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING
 from functools import partial
@@ -233,6 +233,7 @@ def verb(name: str, example: str) -> Callable[[Callable[..., CommandResult | Non
         held = {name: own.get(name) or option_fields(hints[name]) for name in names}
 
         def carry_out(*, as_json: bool = False, **values: Any) -> None:  # noqa: ANN401 - a command's options
+            _refuse_alone(one for some in held.values() for one in some)
             given = {name: {one.name: _plain(one, values[one.name]) for one in held[name]} for name in held}
             answer = work(
                 **{name: one[name] if name in own else hints[name](**one) for name, one in given.items()}
@@ -346,6 +347,13 @@ def idle(reason: str, *names: str) -> None:
     """Refuse options that were given and change nothing here: WrongUse."""
     if given := _given(names):
         raise WrongUse(f"{given} would change nothing here: {reason}")
+
+
+def _refuse_alone(declared: Iterable[OptionField]) -> None:
+    """Refuse options that were given without the one that they belong to."""
+    for one in declared:
+        if one.option.beside and not was_given(one.option.beside):
+            idle(f"it is for --{one.option.beside.replace('_', '-')}, which is not given", one.name)
 
 
 def unused(reason: str, *names: str) -> None:
