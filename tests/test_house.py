@@ -260,3 +260,19 @@ def test_the_light_modules_never_import_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+ASKED = {"systems/rankers.py": 1, "systems/reranking.py": 2}
+"""File -> how often it asks for an attribute by its name: of what Python hands in, which may be anything."""
+
+
+def test_contracts_are_asked_by_their_types():
+    found = Counter(
+        str(path.relative_to(HOUSE))
+        for path in FILES
+        if path.relative_to(HOUSE).parts[0] in {"systems", "explanation", "adaptation"}
+        for node in nodes(path)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"getattr", "hasattr"}
+        if isinstance(node.args[1], ast.Constant)
+    )
+    assert found == ASKED

@@ -187,6 +187,7 @@ class CheckpointModel(nn.Module):
     """
 
     batch_tokens = 0
+    reads_words = False
 
     def __init__(
         self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
@@ -215,6 +216,10 @@ class PairModel(CheckpointModel):
     def encode(self, pairs: Sequence[Pair]) -> Packed:
         """Turn the text of n pairs into ids."""
         return self.pair_reader(pairs)
+
+    def characters_read(self, pair: Pair) -> int | None:
+        """Return how many characters of the passage are read; None: all of them."""
+        return self.pair_reader.passage_tokens(pair).characters_read
 
     def forget(self) -> None:
         """Drop the ids of texts that were tokenised before."""

@@ -120,26 +120,33 @@ def _place(name: str) -> tuple[str, str]:
 def _declared(name: str) -> Signature | None:
     """Return the arguments of a function as its source declares them, as importing it would load torch.
 
-    A default that is no literal is an Ellipsis, which equals no value. None where the source has no function
-    of that name, or one that takes any argument.
+    A default that is neither a literal nor a constant of the module, or of one that it imports from, is an
+    Ellipsis, which equals no value. None where the source has no function of that name, or one that takes any
+    argument.
     """
     module, own = _place(name)
+    for one in _body(module):
+        if isinstance(one, ast.FunctionDef) and one.name == own:
+            return None if one.args.vararg or one.args.kwarg else _signature(one.args, module)
+    return None
+
+
+@cache
+def _body(module: str) -> list[ast.stmt]:
+    """Return the statements of a module; none where there is no source to read."""
     with suppress(ImportError, SyntaxError, ValueError):
         spec = find_spec(module)
         source = spec and spec.loader and getattr(spec.loader, "get_source", lambda _: None)(module)
         with ONE_PARSER:
-            body = ast.parse(source or "").body
-        for one in body:
-            if isinstance(one, ast.FunctionDef) and one.name == own:
-                return None if one.args.vararg or one.args.kwarg else _signature(one.args)
-    return None
+            return ast.parse(source or "").body
+    return []
 
 
-def _signature(arguments: ast.arguments) -> Signature:
+def _signature(arguments: ast.arguments, module: str) -> Signature:
     placed = [*arguments.posonlyargs, *arguments.args]
     usual = [None] * (len(placed) - len(arguments.defaults)) + list[ast.expr | None](arguments.defaults)
     parameters = [
-        Parameter(one.arg, kind, default=Parameter.empty if default is None else _default(default))
+        Parameter(one.arg, kind, default=Parameter.empty if default is None else _default(default, module))
         for kind, names, defaults in (
             (Parameter.POSITIONAL_OR_KEYWORD, placed, usual),
             (Parameter.KEYWORD_ONLY, arguments.kwonlyargs, arguments.kw_defaults),
@@ -149,11 +156,22 @@ def _signature(arguments: ast.arguments) -> Signature:
     return Signature(parameters)
 
 
-def _default(node: ast.expr) -> object:
-    try:
+def _default(node: ast.expr, module: str) -> object:
+    with suppress(ValueError, TypeError):
         return ast.literal_eval(node)
-    except (ValueError, TypeError):
-        return ...
+    return _constant(node.id, module) if isinstance(node, ast.Name) else ...
+
+
+def _constant(name: str, module: str) -> object:
+    for one in _body(module):
+        named = one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)]
+        if isinstance(one, ast.Assign | ast.AnnAssign) and name in map(ast.unparse, filter(None, named)):
+            return ... if one.value is None else _default(one.value, module)
+        if isinstance(one, ast.ImportFrom) and one.module:
+            theirs = next((it.name for it in one.names if name == (it.asname or it.name)), "")
+            if theirs:
+                return _constant(theirs, one.module)
+    return ...
 
 
 def is_unfinished(folder: Path) -> bool:

@@ -220,6 +220,7 @@ class WordModel(nn.Module):
     objective: Objective = "contrasts"
     batch_tokens = BATCH_TOKENS
     scale = "score"
+    reads_words = True
     designed_by: type[WordDesign]
 
     def __init__(self, design: WordDesign, reader: WordReader, width: int) -> None:
@@ -245,6 +246,10 @@ class WordModel(nn.Module):
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
         """Turn n pairs into word numbers."""
         return self.reader.encode(pairs)
+
+    def characters_read(self, pair: Pair) -> int | None:
+        """Return how many characters of the passage are read; None: all of them."""
+        return self.reader.characters_read(pair.passage.text)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
         """Return the hinge loss with margin 1 of contrasts (g, s)."""

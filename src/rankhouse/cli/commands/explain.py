@@ -46,7 +46,7 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainChoices(ComputeOptions):
+class ExplainChoices(ExplainOptions, ComputeOptions):
     """The options of ``rankhouse explain``."""
 
     index: Annotated[
@@ -90,9 +90,6 @@ class ExplainChoices(ComputeOptions):
         str, Option('"sentences(10, 5)" ...', default="whole; as kept, where encode kept it")
     ] = ""
     pool: Annotated[str, Option('first, max, sum, "top(3)" ...', default="max; as kept")] = ""
-    method: Annotated[str, Option("removal, shapley, gradients.", default="what suits the ranker")] = ""
-    unit: Annotated[str, Option("The unit to leave out: sentence or word.")] = ""
-    passes: Annotated[int, Option("Most pairs scored per document.", least=1)] = 1024
     out: Annotated[Path | None, Option("Write a page (.html) or Markdown (.md).", "output")] = None
 
 
@@ -126,8 +123,7 @@ def command(
     if earlier is not None and found is not None and first is None and (given.models or given.system):
         earlier = earlier.made_by(found)
     named = () if given.doc is None else (given.doc,)
-    options = ExplainOptions(given.method, given.unit, given.passes)
-    question = Question(named, given.against, given.top, run=run, before=earlier, options=options)
+    question = Question(named, given.against, given.top, run=run, before=earlier, options=given)
     with console.progress("explaining", None):
         answer = ask(work, whole, question)
     if given.out is not None:

@@ -141,8 +141,7 @@ def _find(job: SearchJob, index: AnyIndex, queries: list[Query], k: int) -> Run:
         work = job.work(index, queries, show)
         run = work.run(job.best(k))
     for name, ranker in work.rankers.items():
-        reader = getattr(ranker, "ranker", ranker)  # of what compares, the one that reads
-        console.warn_of_truncation(reader, name)
+        console.warn_of_truncation(ranker, name)
     return run
 
 
