@@ -232,7 +232,7 @@ class FirstWords(nn.Module):
     """A family of another package: it knows whole words, and reads the first three of a passage."""
 
     family, policy, scale = "first words", {"max_length": 3}, "score"
-    reads_words = True
+    batch_tokens, reads_words = 0, True
 
     def characters_read(self, pair):
         return len(" ".join(pair.passage.text.split()[:3]))

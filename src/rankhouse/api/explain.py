@@ -17,14 +17,7 @@ from rankhouse.explanation.report import ExplainResult
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.io.files import PathLike, as_path, wrong_kind
-from rankhouse.io.inputs import (
-    QueriesLike,
-    RunLike,
-    as_list,
-    as_queries,
-    as_run,
-    check_texts,
-)
+from rankhouse.io.inputs import QueriesLike, RunLike, as_list, as_queries, as_run, check_texts
 from rankhouse.systems.execution import Execution, TextsAlone, before_ranker
 from rankhouse.systems.explaining import TEXTS, Question, ask
 from rankhouse.systems.names import choose_query, with_words

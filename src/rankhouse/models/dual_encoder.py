@@ -221,11 +221,7 @@ class WordSimilarity:
 def word_similarity(model: object, name: object) -> WordSimilarity:
     """Return how a model's own word embeddings compare texts.
 
-    Args:
-        name: Names the ranker in the error.
-
-    Raises:
-        WrongUse: It has none, or none that is looked up token by token.
+    Raises WrongUse: it has none, or none that is looked up token by token.
     """
     match model:
         case PairModel():

@@ -120,9 +120,8 @@ def _place(name: str) -> tuple[str, str]:
 def _declared(name: str) -> Signature | None:
     """Return the arguments of a function as its source declares them, as importing it would load torch.
 
-    A default that is neither a literal nor a constant of the module, or of one that it imports from, is an
-    Ellipsis, which equals no value. None where the source has no function of that name, or one that takes any
-    argument.
+    A default that is neither a literal nor a constant is an Ellipsis, which equals no value. None where the
+    source has no function of that name, or one that takes any argument.
     """
     module, own = _place(name)
     for one in _body(module):
@@ -159,18 +158,16 @@ def _signature(arguments: ast.arguments, module: str) -> Signature:
 def _default(node: ast.expr, module: str) -> object:
     with suppress(ValueError, TypeError):
         return ast.literal_eval(node)
-    return _constant(node.id, module) if isinstance(node, ast.Name) else ...
-
-
-def _constant(name: str, module: str) -> object:
-    for one in _body(module):
-        named = one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)]
-        if isinstance(one, ast.Assign | ast.AnnAssign) and name in map(ast.unparse, filter(None, named)):
-            return ... if one.value is None else _default(one.value, module)
-        if isinstance(one, ast.ImportFrom) and one.module:
-            theirs = next((it.name for it in one.names if name == (it.asname or it.name)), "")
-            if theirs:
-                return _constant(theirs, one.module)
+    name = node.id if isinstance(node, ast.Name) else ""
+    for one in _body(module) if name else ():
+        match one:
+            case ast.Assign(targets=[ast.Name(id=own)], value=value) if own == name:
+                return _default(value, module)
+            case ast.AnnAssign(target=ast.Name(id=own), value=ast.expr() as value) if own == name:
+                return _default(value, module)
+            case ast.ImportFrom(module=str(source), names=names):
+                for alias in (one for one in names if name == (one.asname or one.name)):
+                    return _default(ast.Name(alias.name), source)
     return ...
 
 
@@ -371,9 +368,8 @@ PAIRWISE: Mapping[str, Callable[..., MonoT5]] = LazyTable(_PAIRWISE, "published"
 def open_model(spec: str) -> Model[Any]:
     """Open a published checkpoint by its family's notation: ``crossencoder("DIR", scale="logit")``.
 
-    Raises:
-        WrongUse: An unknown family, or one that is only trained, or arguments it does not take.
-        BadModel: The checkpoint cannot be used.
+    Raises WrongUse: an unknown family, or one that is only trained, or arguments it does not take; BadModel:
+    the checkpoint cannot be used.
     """
     name = spec.partition("(")[0].strip()
     if name in DESIGNS:

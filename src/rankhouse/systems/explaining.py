@@ -283,9 +283,7 @@ class Explainer:
 
         ranker: Ranker | PairwiseSystem = self._work.ranker(system.stage)
         if isinstance(ranker, PairwiseSystem):
-            raise WrongUse(
-                f"{system.stage}: compares passages two by two, which is not explained; leave it out"
-            )
+            raise WrongUse(f"{system.stage}: compares passages two by two and is not explained; leave it out")
         return ranker
 
     def _placeholder(self, system: RerankedSystem, document: Document) -> str:

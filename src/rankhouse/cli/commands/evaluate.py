@@ -10,7 +10,6 @@ import click
 from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import WrongUse
 from rankhouse.core.qrels import RelevantFrom, from_grade
 from rankhouse.evaluation import significance
 from rankhouse.evaluation.compare import Comparison, compare
@@ -53,6 +52,7 @@ def command(
             "Draw the differences per query here (.png or .svg; needs --baseline); of several systems a file "
             "each, with its name.",
             "output",
+            beside="baseline",
         ),
     ] = None,
     chart_kind: Annotated[
@@ -76,8 +76,6 @@ def command(
     skips = Skips(skip_bad)
     named = name_runs(runs if baseline is None or baseline in runs else (baseline, *runs))
     base = None if baseline is None else next(name for name, path in named if path == baseline)
-    if chart is not None and base is None:
-        raise WrongUse("--chart draws differences to a baseline; name it with --baseline RUN")
     judged = read_qrels(qrels, skips)
     systems = {name: read_run(path, skips) for name, path in named}
     console.report_skips(skips)

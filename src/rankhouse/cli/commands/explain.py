@@ -50,7 +50,8 @@ class ExplainChoices(ExplainOptions, ComputeOptions):
     """The options of ``rankhouse explain``."""
 
     index: Annotated[
-        tuple[Path, ...], Option("The index folder; several, or a folder of shards, are explained as one.")
+        tuple[Path, ...],
+        Option("The index folder; several, or a folder of shards, are explained as one.", "input"),
     ] = ()
     query: Annotated[str | None, Option("The query's text; with --queries, its id.", metavar="TEXT|ID")] = (
         None
@@ -74,10 +75,12 @@ class ExplainChoices(ExplainOptions, ComputeOptions):
         ),
     ] = ""
     weights: Annotated[str | None, Option("Of the fusion, with commas, the ranker's last: 0.3,0.7.")] = None
-    run: Annotated[Path | None, Option("The run that this model or ranker made.")] = None
-    first_stage: Annotated[Path | None, Option("The run from which the ranker takes its documents.")] = None
+    run: Annotated[Path | None, Option("The run that this model or ranker made.", "input")] = None
+    first_stage: Annotated[
+        Path | None, Option("The run from which the ranker takes its documents.", "input")
+    ] = None
     before: Annotated[
-        Path | None, Option("An earlier run: why did the document move from there to --run?")
+        Path | None, Option("An earlier run: why did the document move from there to --run?", "input")
     ] = None
     doc: Annotated[str | None, Option("The document asked about.")] = None
     against: Annotated[str, Option("Why does --doc stand above this one, or below?", metavar="ID")] = ""
