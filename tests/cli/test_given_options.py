@@ -43,6 +43,18 @@ RUNS = ("bm25.run", "ql.run", "--out", "f.run")
             ("evaluate", "--qrels", "qrels.txt", "bm25.run", "--baseline", "ql.run", "--seed", "3"),
             "only --test randomization",
         ),
+        (
+            ("evaluate", "--qrels", "qrels.txt", "bm25.run", "--seed", "3"),
+            "--seed would change nothing here: it is for --baseline, which is not given",
+        ),
+        (
+            ("evaluate", "--qrels", "qrels.txt", "bm25.run", "--chart-kind", "difficulty"),
+            "it is for --chart, which is",
+        ),
+        (
+            (*MANY, "--partial"),
+            "--partial would change nothing here: it is for --cluster, which is not given",
+        ),
         (("fuse", *RUNS, "--step", "0.1"), "--step would change"),
         (("fuse", *RUNS, "--measure", "AP"), "--measure would change"),
         (("fuse", *RUNS, "--tune", "qrels.txt", "--depths", "5"), "--depths would change"),

@@ -6,11 +6,16 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.explanation import methods
 from rankhouse.explanation.methods import ExplainOptions, explain_pair
 from rankhouse.explanation.removal import REST
 from rankhouse.explanation.units import numbered
+from rankhouse.models.ranker import NeuralRanker
+from rankhouse.nn.machine import Compute
 from rankhouse.ranking.cache import CachedRanker
 
 from .conftest import WORD_FAMILIES
@@ -221,3 +226,24 @@ except WrongUse as error:
     parts, refusal = done.stdout.splitlines()
     assert parts == "[1.0, 0.0, 1.0, 0.0] 2.0"
     assert "no model of rankhouse: choose from removal, shapley" in refusal
+
+
+class FirstWords(nn.Module):
+    """A family of another package: it knows whole words, and reads the first three of a passage."""
+
+    family, policy, scale = "first words", {"max_length": 3}, "score"
+    batch_tokens, reads_words = 0, True
+
+    def characters_read(self, pair):
+        return len(" ".join(pair.passage.text.split()[:3]))
+
+
+def test_a_model_says_itself_how_it_reads(pair_of):
+    ranker, pair = (
+        NeuralRanker(FirstWords(), Compute("fp32", torch.device("cpu"), 1)),
+        pair_of("Ships bring grain from the north. They steer by stars."),
+    )
+    assert methods.reads_words(ranker)
+    assert methods.characters_read(ranker, pair) == len("Ships bring grain")
+    assert not methods.reads_words(Counting())
+    assert methods.characters_read(Counting(), pair) == len(pair.passage.text)

@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 
 from rankhouse.index.lexical import kernel, packing
 from rankhouse.index.lexical.kernel import Forward, Postings
+from rankhouse.index.lexical.store import Vocabulary, find_terms
+
+if kernel.COMPILED:
+    from rankhouse.index.lexical import _kernel
 
 needs_compiled = pytest.mark.skipif(not kernel.COMPILED, reason="the kernel was not compiled on this machine")
 NO_CODES = np.empty(0, np.uint8)
@@ -150,12 +154,12 @@ def ask(arrays, numbers, k=10, form=0, pruning=2, highest=40):
     table = np.ones(41 * 9, np.float32).tobytes() if form == 2 else np.ones(41).tobytes()
     known = {f"t{n}": ((1, 1), struct.pack("<dii", 1, highest, n) + table) for n in numbers}
     queries = [{term: (1.0, counts) for term, (counts, _) in known.items()}]
-    facts = kernel.ModelFacts(form, False, 9, (ratio, ratio, np.zeros(256), b""))
-    model = kernel.open_model(kernel.open_segments([tuple(arrays)]), facts, is_sorted=True)
+    segments = _kernel.open_segments([tuple(arrays)])
+    model = _kernel.open_model(segments, form, False, 9, True, ratio, ratio, np.zeros(256), b"")
     for every in (0, 1):
         filled = np.empty(k, np.int64), np.empty(k, np.float32), np.empty(1, np.int64), np.empty(1, np.int64)
-        kernel.search(model, (pruning, k, every), (*[None] * 7, *filled), known=known, queries=queries)
-        kernel.search(model, (pruning, 0, every), (*[None] * 10, filled[3]), known=known, queries=queries)
+        _kernel.rank(model, pruning, k, every, known, queries, (*[None] * 7, *filled))
+        _kernel.rank(model, pruning, 0, every, known, queries, (*[None] * 10, filled[3]))
 
 
 @needs_compiled
@@ -227,13 +231,11 @@ def test_strings_are_found_by_bisection(strings, wanted):
     packed = packed_strings(strings)
     order = np.array(sorted(range(len(strings)), key=strings.__getitem__), np.int32)
     counts = np.arange(len(strings), dtype=np.uint8)
-    one = kernel.Vocabulary(
-        packed.blob.unchecked, packed.offsets.unchecked, order, counts + 1, counts, counts * 2
-    )
-    none = kernel.Vocabulary(*(column[:0] for column in one))._replace(offsets=np.zeros(1, np.int64))
+    one = Vocabulary(packed.blob.unchecked, packed.offsets.unchecked, order, counts + 1, counts, counts * 2)
+    none = Vocabulary(*(column[:0] for column in one))._replace(offsets=np.zeros(1, np.int64))
     places = [strings.index(one) if one in strings else -1 for one in wanted]
     found = [(2 * (p + 1), 2 * max(p, 0), max(1, 2 * p), struct.pack("iii", p, -1, p)) for p in places]
-    for find in (kernel.find_terms, lambda *given: plainly(kernel.find_terms, *given)):
+    for find in (find_terms, lambda *given: plainly(find_terms, *given)):
         assert find([one, none, one], wanted) == found
 
 

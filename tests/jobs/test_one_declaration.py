@@ -21,10 +21,12 @@ from click.testing import CliRunner
 
 import rankhouse as rh
 from rankhouse.adaptation.options import AdaptJob
+from rankhouse.cli.commands.explain import ExplainChoices
 from rankhouse.cli.commands.run import ProgramCommands
 from rankhouse.cli.main import cli
 from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option, option_fields
+from rankhouse.explanation.methods import ExplainOptions
 from rankhouse.jobs.calibration import CalibrateJob
 from rankhouse.jobs.encode import EncodeJob
 from rankhouse.jobs.index import IndexJob
@@ -45,6 +47,7 @@ RECORDS = {
     "train": TrainJob,
     "adapt": AdaptJob,
     "calibrate": CalibrateJob,
+    "explain": ExplainChoices,
 }
 
 
@@ -297,3 +300,19 @@ def test_defaults_in_python_are_those_of_the_record(verb):
     wrong = {n: one for n, one in given.items() if one not in (inspect.Parameter.empty, shared[n])}
     assert len(given) > 1
     assert not wrong
+
+
+def test_an_explanation_has_one_record_of_options():
+    """The command, ``rh.explain`` and ``System.explain`` take method, unit and passes as it declares them."""
+    assert issubclass(ExplainChoices, ExplainOptions)
+    record = {one.name: one for one in option_fields(ExplainOptions)}
+    assert record.keys() == {"method", "unit", "passes"}
+    assert not record.keys() & vars(ExplainChoices)["__annotations__"].keys()
+    command = {one.name: one for one in option_fields(ExplainChoices)}
+    for function in (rh.explain, rh.System.explain):
+        taken = inspect.signature(function).parameters
+        for name, declared in record.items():
+            assert taken[name].default == declared.default == command[name].default
+    alike = ("feedback", "fusion", "k", "split", "pool", "depth", "against", "top", "run", "before")
+    taken = inspect.signature(rh.explain).parameters
+    assert {name: taken[name].default for name in alike} == {name: command[name].default for name in alike}

@@ -75,10 +75,20 @@ def test_push_pull_and_rerank(files, run, bert, kind):
     ours, theirs = read_run(files / "own.run"), read_run(files / "dense.run")
     assert {q: theirs[q].doc_ids for q in theirs} == {q: ours[q].doc_ids for q in ours}
 
+    ranker = f"crossencoder({str(bert('BertForSequenceClassification', num_labels=2))!r})"
+    for system in (f"(bm25 + 0.5 * dense({made!r})) % 3", f"bm25(feedback=rm3) % 3 >> {ranker}", "bm25 % 2"):
+        index = ["--index", "my.index"] if "rm3" in system else []
+        compute = CPU if "dense" in system or ">>" in system else []
+        pulled = run(*pull, "--system", system, *index, "--out", "system.run", *compute)
+        assert pulled.returncode == 0, pulled.stderr
+        own = ["search", "--index", "my.index", "--queries", "queries.tsv", "--system", system, *compute]
+        assert run(*own, "--out", "own.run").returncode == 0
+        ours, theirs = read_run(files / "own.run"), read_run(files / "system.run")
+        assert {q: theirs[q].doc_ids for q in theirs} == {q: ours[q].doc_ids for q in ours}, system
+
     # The documents may live in the store only: what was pulled is indexed, and reranked like any other run.
     assert {d.id for d in read_documents(files / "d.jsonl")} == {"d1", "d2", "d3"}
     assert run("index", "d.jsonl", "--out", "pulled.index").returncode == 0
-    ranker = f"crossencoder({str(bert('BertForSequenceClassification', num_labels=2))!r})"
     done = []
     for index in ("my.index", "pulled.index"):
         rerank = [
@@ -113,6 +123,12 @@ def test_wrong_use(files, run):
         (["--index", "my.index"], "--index would change nothing here"),
         (["--device", "cpu"], "--device would change nothing here"),
         (["--model", "text"], "has no text search that ranks"),
+        (["--system", "ql"], "holds impacts of bm25; write bm25"),
+        (["--system", "bm25", "--model", "impacts"], "--system says what ranks"),
+        (["--system", "bm25", "--threads", "1"], "--threads would change nothing here"),
+        (["--system", "bm25", "--index", "my.index"], "only feedback reads the index"),
+        (["--system", "bm25(feedback=rm3)"], "name the index they are in"),
+        (["--system", "bm25 + dense('D', vectors='hnsw')"], "a store holds one set of vectors"),
         (["--documents", "queries.tsv"], "would be lost"),
     ):
         wrong = run(*pull, *more)

@@ -141,6 +141,10 @@ def test_equal_systems_are_equal_values_whatever_was_given():
             "bm25 >> causal('D', 'x', max_length=9, scale=None)",
         ),
         ("bm25 >> duot5('D', aggregate='sum', targets=None)", "bm25 >> duot5('D', aggregate='sum')"),
+        # defaults that are named by a constant, of the module and of another one
+        ("bm25 >> monot5('D', max_length=512)", "bm25 >> monot5('D')"),
+        ("bm25 >> monot5('D', prompt=('Query:', 'Document:', 'Relevant:'))", "bm25 >> monot5('D')"),
+        ("bm25 >> duot5('D', max_length=512)", "bm25 >> duot5('D')"),
     ]:
         first, second = rh.system(one), rh.system(other)
         assert first == second, one

@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 
 import rankhouse as rh
+from rankhouse.core.errors import WrongUse
+from rankhouse.core.nouns import Document, Query
+from rankhouse.core.run import Run
 from rankhouse.systems import execution
-from rankhouse.systems.execution import Execution
+from rankhouse.systems.execution import Execution, TextsAlone
+from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.short_forms import short_form
+from rankhouse.systems.stage import as_stage
+from rankhouse.systems.system import RerankedSystem
 
 CPU = ("--precision", "fp32", "--device", "cpu", "--threads", "1")
 
@@ -259,3 +265,16 @@ def test_precision_of_a_stage(world):
     work = Execution(world.index, world.queries[:1], ComputeOptions(device="cpu", threads=1))
     work.run(system)
     assert [one.compute.precision for one in work.rankers.values()] == ["fp32"]
+
+
+def test_texts_in_no_index_are_read_and_not_searched():
+    texts = TextsAlone({"a": Document("a", "ships"), "b": Document("b", "ships and ships")})
+
+    class Longest:
+        def score(self, pairs):
+            return np.array([len(pair.passage.text) for pair in pairs], np.float32)
+
+    work, first = Execution(texts, [Query("q", "ships")]), OnRecord(Run.of({"q": {"a": 2.0, "b": 1.0}}), "it")
+    assert work.run(RerankedSystem(first, as_stage(Longest())))["q"].doc_ids == ("b", "a")
+    with pytest.raises(WrongUse, match="a first stage needs an index"):
+        work.run(rh.system("bm25"))

@@ -76,11 +76,7 @@ class AdaptOptions:
     ] = 100
     width: int = 256  # numbers of a word's start vector, from the teacher
     mine: Annotated[
-        int,
-        Option(
-            "Number of times during training that the student itself chooses candidates.",
-            least=0,
-        ),
+        int, Option("Number of times during training that the student itself chooses candidates.", least=0)
     ] = 0
     steps: Annotated[int, Option("Training steps.", least=0, default="4000, or by --minutes")] = 0
     minutes: Annotated[float, Option("Most minutes that everything may take.", default="no limit")] = 0.0
@@ -157,12 +153,10 @@ class AdaptJob(AdaptOptions):
     ]
     join: Join = "z-score"
     queries: Annotated[
-        QueriesLike | None,
-        Option("Real questions without judgements, to learn from as well.", "source"),
+        QueriesLike | None, Option("Real questions without judgements, to learn from as well.", "source")
     ] = None
     test_queries: Annotated[
-        QueriesLike | None,
-        Option("Judged questions to measure by; nothing is learned from them.", "source"),
+        QueriesLike | None, Option("Judged questions to measure by; nothing is learned from them.", "source")
     ] = None
     test_qrels: Annotated[QrelsLike | None, Option("Their judgements.", "input")] = None
     test_run: Annotated[

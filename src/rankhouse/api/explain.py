@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 from rankhouse.api.index import as_index
 from rankhouse.core import notation
@@ -19,15 +17,8 @@ from rankhouse.explanation.report import ExplainResult
 from rankhouse.index.index import Index
 from rankhouse.index.lexical.weighting import WEIGHTINGS
 from rankhouse.io.files import PathLike, as_path, wrong_kind
-from rankhouse.io.inputs import (
-    QueriesLike,
-    RunLike,
-    as_list,
-    as_queries,
-    as_run,
-    check_texts,
-)
-from rankhouse.systems.execution import Execution, before_ranker
+from rankhouse.io.inputs import QueriesLike, RunLike, as_list, as_queries, as_run, check_texts
+from rankhouse.systems.execution import Execution, TextsAlone, before_ranker
 from rankhouse.systems.explaining import TEXTS, Question, ask
 from rankhouse.systems.names import choose_query, with_words
 from rankhouse.systems.on_record import OnRecord, read_record
@@ -108,8 +99,7 @@ def explain(
     else:
         models, stage = _split_ranker(ranker)
     if stage is not None:
-        stored = None if index is not None else False
-        stage = replace(stage, split=split, pool=pool, depth=depth, stored=stored)
+        stage = replace(stage, split=split, pool=pool, depth=depth)
     if index is None:
         return ExplainResult(_of_texts(_texts(documents), stage, asked, against, options=options))
     record, first = _first_stage(first_stage)
@@ -132,7 +122,7 @@ def _of_texts(
     """Explain a ranker that reads documents which are in no index."""
     if stage is None:
         raise WrongUse("a first stage needs an index: its words are counted there; give index=")
-    held = cast(Index, SimpleNamespace(documents={text.id: text for text in texts}))
+    held = TextsAlone({text.id: text for text in texts})
     question = Question(tuple(text.id for text in texts), against, options=options)
     return ask(Execution(held, [query]), RerankedSystem(TEXTS, stage), question)
 

@@ -22,14 +22,7 @@ from rankhouse.index.lexical.build import BuildOptions, append, build, delete
 from rankhouse.index.sharded import sharded_index
 from rankhouse.index.sharded.sharded_index import AnyIndex
 from rankhouse.io.files import as_path, wrong_kind
-from rankhouse.io.inputs import (
-    DocumentsLike,
-    QueriesLike,
-    as_documents,
-    as_list,
-    as_queries,
-    check_texts,
-)
+from rankhouse.io.inputs import DocumentsLike, QueriesLike, as_documents, as_list, as_queries, check_texts
 from rankhouse.jobs.index import IndexJob
 from rankhouse.jobs.shards import refuse_incomplete, with_documents
 from rankhouse.systems.execution import with_snippets

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rankhouse.models.duot5 import DuoT5Ranker
     from rankhouse.models.ranker import NeuralRanker
 
+_SHOWN = 10  # faulty records
 _WIDE = 1_000  # columns of a file or a pipe: tables keep the width they need
 
 _not_escaped_by_json = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -70,15 +71,15 @@ def note(text: str) -> None:
     warn(text, "note")
 
 
-def report_skips(skips: Skips, most: int = 10) -> None:
+def report_skips(skips: Skips) -> None:
     """Say which faulty records were skipped."""
     if not skips.seen:
         return
     say(f"warning: {len(skips.seen)} faulty records were skipped:")
-    for fault in skips.seen[:most]:
+    for fault in skips.seen[:_SHOWN]:
         say(f"  {fault}")
-    if len(skips.seen) > most:
-        say(f"  ... and {len(skips.seen) - most} more")
+    if len(skips.seen) > _SHOWN:
+        say(f"  ... and {len(skips.seen) - _SHOWN} more")
 
 
 def warn_of_truncation(ranker: NeuralRanker | DuoT5Ranker, name: str) -> None:

@@ -174,8 +174,7 @@ def signals_heeded() -> Iterator[None]:
     libraries raise an exception of their own in its place (Ray's ``get`` and ``wait``: ``SystemExit(1)``); a
     block that ends after SIGTERM came has ended by it.
 
-    Raises:
-        Termination: SIGTERM came while the block ran.
+    Raises Termination: SIGTERM came while the block ran.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

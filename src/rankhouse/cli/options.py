@@ -120,11 +120,6 @@ def _source(value: object, ctx: click.Context | None) -> str:
     return str(value)
 
 
-def _fetched(url: str, ctx: click.Context) -> Path:
-    """Return where the copy of a remote file or folder will stand."""
-    return _transfers(ctx).input(url)
-
-
 def _refused(url: str, _: click.Context) -> Path:
     raise click.BadParameter(f"{url}: is written bit by bit, which only a local path can be")
 
@@ -140,7 +135,8 @@ def _uploaded(
 
 
 def _added_to(url: str, ctx: click.Context) -> Path:
-    return _fetched(url, ctx) if _is_shard(ctx) else _uploaded(url, ctx)  # a shard is written elsewhere
+    # a shard is written elsewhere
+    return _transfers(ctx).input(url) if _is_shard(ctx) else _uploaded(url, ctx)
 
 
 def _output_file(value: Any, ctx: click.Context | None) -> Path:  # noqa: ANN401 - as in click
@@ -156,7 +152,8 @@ def _output_file(value: Any, ctx: click.Context | None) -> Path:  # noqa: ANN401
     return path
 
 
-PATH, SOURCE, BYTES = _Path(_fetched), WordType("text", _source), WordType("bytes", _bytes)
+PATH = _Path(lambda url, ctx: _transfers(ctx).input(url))
+SOURCE, BYTES = WordType("text", _source), WordType("bytes", _bytes)
 OUTPUT_FILE = WordType("path", _output_file)
 _FINITE = WordType("float", _finite)
 _TYPES: dict[Kind, click.ParamType[Any]] = {
@@ -233,6 +230,9 @@ def verb(name: str, example: str) -> Callable[[Callable[..., CommandResult | Non
         held = {name: own.get(name) or option_fields(hints[name]) for name in names}
 
         def carry_out(*, as_json: bool = False, **values: Any) -> None:  # noqa: ANN401 - a command's options
+            for one in (one for some in held.values() for one in some if one.option.beside):
+                if not was_given(one.option.beside):
+                    idle(f"it is for --{one.option.beside.replace('_', '-')}, which is not given", one.name)
             given = {name: {one.name: _plain(one, values[one.name]) for one in held[name]} for name in held}
             answer = work(
                 **{name: one[name] if name in own else hints[name](**one) for name, one in given.items()}

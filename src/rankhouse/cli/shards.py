@@ -57,20 +57,21 @@ class ClusterChoice:
             neutral=True,
         ),
     ] = None
-    cluster_workers: Annotated[int, Option("Workers there; 0 for as many as fit.", least=0, neutral=True)] = 0
-    worker_cpus: Annotated[int, Option("Processors of each; 0 for a share.", least=0, neutral=True)] = 0
+    cluster_workers: Annotated[
+        int, Option("Workers there; 0 for as many as fit.", least=0, neutral=True, beside="cluster")
+    ] = 0
+    worker_cpus: Annotated[
+        int, Option("Processors of each; 0 for a share.", least=0, neutral=True, beside="cluster")
+    ] = 0
 
     @property
-    def options(self) -> ClusterOptions | None:
-        """Cluster of the job, None for here; WrongUse for no cluster, or options of another place."""
-        if self.cluster is None:
-            idle("only a --cluster has workers of its own", "cluster_workers", "worker_cpus")
-            return None
+    def options(self) -> ClusterOptions:
+        """The cluster that is named; WrongUse where it is none, or beside --shard."""
         if was_given("shard"):
             raise WrongUse(
                 "give either --shard, which does one shard here, or --cluster, which does all of them"
             )
-        return ClusterOptions(read_address(self.cluster), self.cluster_workers, self.worker_cpus)
+        return ClusterOptions(read_address(self.cluster or ""), self.cluster_workers, self.worker_cpus)
 
 
 def run_clustered(

@@ -346,6 +346,7 @@ class Option:
     metavar: str | None = None  # what stands for its value in the help
     neutral: bool = False  # it changes how fast, or what is shown, and never what is computed
     positional: bool = False  # it has no name there, and stands by itself
+    beside: str = ""  # a field without which it changes nothing
     unless: tuple[str, ...] = ()  # fields, each of which does without it: else it must be given
     eager: bool = False  # it is read before the others
     reader: Any = None  # click's type, where neither kind nor type says which

@@ -72,10 +72,8 @@ def run_demo(out: Path, *, lexical: bool = False) -> DemoResult:
         out: The folder; what an earlier demo left there is replaced.
         lexical: Leave out the neural rows, which need the extras ``neural`` and ``demo``.
 
-    Raises:
-        WrongUse: The folder holds something that no demo left there.
-        MissingInput: This Python lacks its standard library's docstrings.
-        OutputFailed: The folder cannot be written.
+    Raises WrongUse: the folder holds something that no demo left there; MissingInput: this Python lacks its
+    standard library's docstrings; OutputFailed: the folder cannot be written.
     """
     if out.is_dir() and any(out.iterdir()) and not (out / "index").is_dir():
         raise WrongUse(f"{out}: is a folder of something else; name a new one with --out")
@@ -147,8 +145,8 @@ def collect() -> Iterator[Document]:
 
     The modules are imported by a process of its own.
 
-    Raises:
-        MissingInput: The standard library is absent or without docstrings, as some minimal installations are.
+    Raises MissingInput: the standard library is absent or without docstrings, as some minimal installations
+    are.
     """
     command = [sys.executable, "-I", "-W", "ignore", str(PROGRAM)]
     done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - this very interpreter
@@ -195,11 +193,7 @@ class Rise(NamedTuple):
 
 
 def explain_demo(
-    index: Index,
-    questions: Sequence[Query],
-    qrels: Qrels,
-    runs: Mapping[str, Run],
-    model: str,
+    index: Index, questions: Sequence[Query], qrels: Qrels, runs: Mapping[str, Run], model: str
 ) -> Movement | Contrast:
     """Say why MiniLM's vectors raised an answer, or, without them, why the first stage's first is the first.
 

@@ -209,10 +209,7 @@ def _rising(x: Doubles, relevant: NDArray[np.bool_]) -> _Curve:
     )
 
 
-METHODS: dict[str, Callable[[Doubles, NDArray[np.bool_]], _Curve]] = {
-    "platt": _logistic,
-    "isotonic": _rising,
-}
+METHODS: dict[str, Callable[[Doubles, NDArray[np.bool_]], _Curve]] = {"platt": _logistic, "isotonic": _rising}
 """Name of a method -> what fits by it."""
 
 

@@ -58,8 +58,7 @@ Measure = Any
 def parse(measures: str | Iterable[str]) -> tuple[Measure, ...]:
     """Read measures: ``"AP P@30"``, ``"AP, P@30"`` or ``["AP", "P(rel=2)@30"]``; each is kept once.
 
-    Raises:
-        WrongUse: Unknown name, wrong argument, or a measure that nothing here can compute.
+    Raises WrongUse: unknown name, wrong argument, or a measure that nothing here can compute.
     """
     texts = [measures] if isinstance(measures, str) else list(measures)
     parsed = {str(m): m for text in texts for piece in _pieces(text) for m in [_parse_one(piece)]}
@@ -73,8 +72,7 @@ def graded(measures: str | Iterable[str], least: int) -> tuple[Measure, ...]:
 
     Measures that count no relevant documents, like nDCG, stay as they are.
 
-    Raises:
-        WrongUse: As :func:`parse` does.
+    Raises WrongUse: as :func:`parse` does.
     """
     return tuple(
         measure(rel=least) if "rel" in measure.SUPPORTED_PARAMS and "rel" not in measure.params else measure

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rankhouse.core.nouns import FloatArray, Query
 
@@ -197,6 +197,8 @@ class Explanation:
         notes: What a reader has to know: words not read, ties, a placeholder instead of a score.
         ranker: Fingerprint of what scored; "" for none.
     """
+
+    kind: ClassVar[str] = "explanation"
 
     query: Query
     doc_id: str

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from rankhouse.core.nouns import Query, Ranking
 from rankhouse.explanation.answer import (
@@ -34,6 +34,8 @@ class Contrast:
         parts: What each part adds to the difference, largest first; with ``gap`` they sum to ``score``.
         counterfactual: The least whose removal flips the order.
     """
+
+    kind: ClassVar[str] = "contrast"
 
     first: Explanation
     second: Explanation
@@ -201,6 +203,8 @@ class RankingExplanation:
         titles: The title of each, where they are known; "" for none.
     """
 
+    kind: ClassVar[str] = "ranking"
+
     query: Query
     run: str
     documents: tuple[Explanation, ...]
@@ -251,6 +255,8 @@ class Movement:
         now: What the later ranking says: of the document, or of it against the one it changed places with.
         then: What the earlier ranking said of the same; None where its model was not named.
     """
+
+    kind: ClassVar[str] = "movement"
 
     query: Query
     doc_id: str

@@ -46,10 +46,8 @@ def flip(
         document: The document above; its title is one unit.
         rival: The document that is to stand above, and its score by the same ranker for the same query.
 
-    Raises:
-        BadModel: A score is not a finite number.
-        WrongUse: The pool does not work on the ranker's scale.
-        MissingExtra: The package that finds sentences is not installed.
+    Raises BadModel: a score is not a finite number; WrongUse: the pool does not work on the ranker's scale;
+    MissingExtra: the package that finds sentences is not installed.
     """
     search = _Search(
         uncached(ranker), query, document, split or Whole(), pool=pool or best(), options=options

@@ -52,9 +52,8 @@ def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
     Sums over sentences are not offered: when the sentences were left out, they did not do surely better than
     chance (docs/explanation-quality.md).
 
-    Raises:
-        WrongUse: Another unit or kind of ranker, or a tokenizer that reads a pair only as one text.
-        BadModel: The score is not a finite number.
+    Raises WrongUse: another unit or kind of ranker, or a tokenizer that reads a pair only as one text;
+    BadModel: the score is not a finite number.
     """
     if options.unit not in ("", _UNIT):
         raise WrongUse(
@@ -88,8 +87,7 @@ def explain_gradients(ranker: Ranker, pair: Pair, options: ExplainOptions) -> Ex
 def integrated_gradients(ranker: NeuralRanker, pair: Pair, steps: int) -> Attributions:
     """Compute what each token of a passage adds for a cross-encoder or monoT5, in fp32.
 
-    Raises:
-        WrongUse: Another kind of ranker, or a tokenizer that reads a pair only as one text.
+    Raises WrongUse: another kind of ranker, or a tokenizer that reads a pair only as one text.
     """
     _, model = _transformer(ranker)
     tokens = model.pair_reader.passage_tokens(pair)

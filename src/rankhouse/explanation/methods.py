@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from rankhouse.core.arguments import check_least
+from rankhouse.core.arguments import Option, check_least
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.core.notation import choose
 from rankhouse.core.nouns import Pair, Ranker, fingerprint_of
@@ -26,6 +26,7 @@ from rankhouse.models.families import FAMILIES
 from rankhouse.ranking.cache import CachedRanker
 
 if TYPE_CHECKING:
+    from rankhouse.models.contract import ReadingModel
     from rankhouse.models.ranker import NeuralRanker
 
 _SPACE = re.compile(r"\s|\Z")
@@ -46,9 +47,11 @@ class ExplainOptions:
         WrongUse: An unknown unit, or numbers below their least.
     """
 
-    method: str = ""
-    unit: str = ""
-    passes: int = 1024
+    method: Annotated[str, Option("removal, shapley, gradients.", default="what suits the ranker")] = ""
+    unit: Annotated[
+        str, Option("The unit to leave out: sentence or word.", default="what suits ranker and text")
+    ] = ""
+    passes: Annotated[int, Option("Most pairs scored per document.", least=1)] = 1024
     steps: int = 32
 
     def __post_init__(self) -> None:
@@ -125,12 +128,8 @@ def family_of(ranker: Ranker) -> str:
 
 def reads_words(ranker: Ranker) -> bool:
     """Return whether a ranker knows words by number, each apart; not so transformers and black boxes."""
-    if (known := _neural(ranker)) is None:
-        return False
-    from rankhouse.models.mp_hcnn import MPHCNN  # noqa: PLC0415 - loads torch
-    from rankhouse.models.word_models import WordModel  # noqa: PLC0415 - as above
-
-    return isinstance(known.model, WordModel | MPHCNN)
+    known = _reading(ranker)
+    return known is not None and known.reads_words
 
 
 def characters_read(ranker: Ranker, pair: Pair) -> int:
@@ -138,32 +137,21 @@ def characters_read(ranker: Ranker, pair: Pair) -> int:
 
     A word that is read in part counts as read. What a black box reads is not known: all is taken as read.
     """
-    text, known = pair.passage.text, _neural(ranker)
-    end = None if known is None else _characters_of(known, pair)
+    text, known = pair.passage.text, _reading(ranker)
+    end = None if known is None else known.characters_read(pair)
     if end is None or end >= len(text):
         return len(text)
     word_end = _SPACE.search(text, end, end + _LONGEST_WORD)
     return word_end.start() if word_end else end
 
 
-def _characters_of(ranker: NeuralRanker, pair: Pair) -> int | None:
-    """Return the characters of a passage that fit a model; None: no limit cuts anything off."""
-    from rankhouse.models.cedr import CEDR  # noqa: PLC0415 - loads torch
-    from rankhouse.models.contract import TokenModel  # noqa: PLC0415 - as above
-    from rankhouse.models.dual_encoder import DualEncoder  # noqa: PLC0415 - as above
-    from rankhouse.models.mp_hcnn import MPHCNN  # noqa: PLC0415 - as above
-    from rankhouse.models.word_models import WordModel  # noqa: PLC0415 - as above
+def _reading(ranker: Ranker) -> ReadingModel | None:
+    """Return the model of a ranker of rankhouse that says how it reads; None: a black box."""
+    if (known := _neural(ranker)) is None:
+        return None
+    from rankhouse.models.contract import ReadingModel  # noqa: PLC0415 - loads torch
 
-    model, text = ranker.model, pair.passage.text
-    if isinstance(model, TokenModel):
-        return model.pair_reader.passage_tokens(pair).characters_read
-    if isinstance(model, DualEncoder):
-        prompt = model.policy["passage_prompt"]
-        end = model.text_reader.tokens(prompt + text).characters_read
-        return None if end is None else max(0, end - len(prompt))
-    if isinstance(model, MPHCNN | CEDR):
-        return model.characters_read(text)
-    return model.reader.characters_read(text) if isinstance(model, WordModel) else None
+    return known.model if isinstance(known.model, ReadingModel) else None
 
 
 def _neural(ranker: Ranker) -> NeuralRanker | None:

@@ -36,8 +36,7 @@ def placeholder(
         first: What the ranker was given.
         read: The documents that it read, where only a share within the depth was.
 
-    Raises:
-        WrongUse: The run does not have the document for this query.
+    Raises WrongUse: the run does not have the document for this query.
     """
     ranking = run.get(query_id)
     if ranking is None or doc_id not in ranking.doc_ids:

@@ -90,9 +90,8 @@ def explain_removal(ranker: Ranker, pair: Pair, options: methods.ExplainOptions)
     Each part is one unit's effect; the part "rest" is what all effects leave of the score. n units take
     n + 1 scores, the passage's own included, in one call.
 
-    Raises:
-        BadModel: A score is not a finite number.
-        MissingExtra: The package that finds sentences is not installed.
+    Raises BadModel: a score is not a finite number; MissingExtra: the package that finds sentences is not
+    installed.
     """
     removal = Removal.of(ranker, pair, options)
     scores = methods.finite_scores(ranker, [pair, *removal.variants])
@@ -159,9 +158,8 @@ def explain_shapley(ranker: Ranker, pair: Pair, options: methods.ExplainOptions)
     The parts sum to the score: the empty query's own score is the part "no words". Of more than 10 words,
     or more than the passes allow, neighbours are joined.
 
-    Raises:
-        BadModel: A score is not a finite number.
-        MissingExtra: The package that finds sentences is not installed.
+    Raises BadModel: a score is not a finite number; MissingExtra: the package that finds sentences is not
+    installed.
     """
     query = pair.query.text
     words = words_of(query)

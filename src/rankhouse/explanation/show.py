@@ -277,14 +277,14 @@ def _texts(answer: Explanation) -> Iterator[MarkedText]:
     yield marked_text(best, name)
 
 
-def marked_text(text: ReadText, title: str, most: int = MOST_WORDS) -> MarkedText:
+def marked_text(text: ReadText, title: str) -> MarkedText:
     """Mark the words of a text by what they add, or by the query word that they match."""
     largest = largest_value([text])
     words: list[tuple[str, str]] = []
-    for read, run in groupby(text.words[:most], key=lambda word: word.read):
+    for read, run in groupby(text.words[:MOST_WORDS], key=lambda word: word.read):
         shown = [(word.text + sign(word, largest), kind(word, largest)) for word in run]
         words += shown if read else [("[not read:", ""), *shown, ("]", "")]
-    return MarkedText(title, tuple(words), max(0, len(text.words) - most))
+    return MarkedText(title, tuple(words), max(0, len(text.words) - MOST_WORDS))
 
 
 def largest_value(texts: Sequence[ReadText]) -> float:

@@ -75,10 +75,8 @@ def explain_reranked(
     Args:
         most: How many passages are explained in full, the best of those that count; at least 1.
 
-    Raises:
-        BadData: The document has no text to score.
-        WrongUse: The pool cannot work on the ranker's scale, or does not say how passages share.
-        BadModel: A score is not a number.
+    Raises BadData: the document has no text to score; WrongUse: the pool cannot work on the ranker's scale,
+    or does not say how passages share; BadModel: a score is not a number.
     """
     scale, passages = pool.check(ranker), pooled_ones(readable(document, split), pool)
     if not passages:
@@ -205,10 +203,8 @@ def explain_dense(
 
     An encoder that scores pairs as well explains the passage.
 
-    Raises:
-        WrongUse: The index has no such document, or the document has no vector.
-        BadIndex: The vectors are of another index or another encoder.
-        BadModel: The encoder gave something that is no finite vector.
+    Raises WrongUse: the index has no such document, or the document has no vector; BadIndex: the vectors are
+    of another index or another encoder; BadModel: the encoder gave something that is no finite vector.
     """
     vectors.require_all(index).require_encoder(encoder)
     rows = vectors.rows_of(index.row_of(doc_id))
@@ -254,8 +250,7 @@ def explain_impacts(
     Args:
         number: Of the document in the index.
 
-    Raises:
-        BadIndex: The impacts are of another encoder.
+    Raises BadIndex: the impacts are of another encoder.
     """
     searcher.impacts.require_encoder(encoder)
     weights = weigh_queries(encoder, [query])
@@ -308,9 +303,8 @@ def explain_fused(
         weights: One a run, as it was fused with; equal if not given.
         whys: Run's name -> why the document has the score it has there, for those that are known.
 
-    Raises:
-        WrongUse: No such method, fewer than two runs, weights that do not fit, or the fusion lacks the
-            document.
+    Raises WrongUse: no such method, fewer than two runs, weights that do not fit, or the fusion lacks the
+    document.
     """
     fusion = notation.make(method, SUMS, "fusion that is a sum over runs")
     several = [run.restrict([query.id]) for run in runs.values()]

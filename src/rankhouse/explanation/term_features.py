@@ -144,8 +144,7 @@ class TermReader:
     Args:
         source: Word vectors for the axioms of meaning; "" for none.
 
-    Raises:
-        BadData: A document that the index does not have, or vectors that cannot be read.
+    Raises BadData: a document that the index does not have, or vectors that cannot be read.
     """
 
     def __init__(

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
 from numbers import Integral, Real
@@ -15,7 +14,6 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from threading import RLock
-from types import SimpleNamespace
 from typing import Any, Final, TypeAlias, cast
 from weakref import finalize
 
@@ -23,12 +21,12 @@ import numpy as np
 
 from rankhouse.api.index import Index
 from rankhouse.core.errors import BadData, DuplicateId, MissingExtra, RankhouseError, WrongUse
-from rankhouse.core.nouns import Document, Documents, FloatArray, Query, Ranker
+from rankhouse.core.nouns import Document, FloatArray, Query, Ranker
 from rankhouse.core.run import Run
 from rankhouse.index import index as stored
 from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.io.files import PathLike, as_path, wrong_kind
-from rankhouse.systems.execution import Execution, open_index
+from rankhouse.systems.execution import Execution, TextsAlone, open_index
 from rankhouse.systems.notation import system as as_system
 from rankhouse.systems.on_record import OnRecord
 from rankhouse.systems.rankers import is_pairwise, sparse_spec
@@ -115,7 +113,7 @@ class OpenParts:
     def __init__(self) -> None:
         self._held: dict[object, Any] = {}
 
-    def run(self, system: System, queries: Sequence[Query], index: AnyIndex) -> Run:
+    def run(self, system: System, queries: Sequence[Query], index: AnyIndex | TextsAlone) -> Run:
         """Rank by a system, as ``rankhouse search --system`` does."""
         with _ONE_AT_A_TIME:
             work = _OngoingExecution(index, queries)
@@ -237,7 +235,9 @@ class OpenRanker:
         if index is None and self.stage.stored:
             raise WrongUse(f"{self.stage}: stored=True reads what an index stores; give the index, too")
 
-    def rerank(self, run: Run, queries: Sequence[Query], documents: Documents | None = None) -> Run:
+    def rerank(
+        self, run: Run, queries: Sequence[Query], documents: Mapping[str, Document] | None = None
+    ) -> Run:
         """Let the ranker read the documents of a run, as ``rankhouse rerank`` does.
 
         Args:
@@ -247,10 +247,8 @@ class OpenRanker:
             return self._held.run(
                 RerankedSystem(OnRecord(run, "candidates"), self.stage), queries, self.index
             )
-        # A stage that uses nothing stored asks an index for nothing but texts.
-        texts = cast(AnyIndex, SimpleNamespace(documents=documents))
-        stage = replace(self.stage, stored=False)
-        return self._held.run(RerankedSystem(OnRecord(run, "candidates"), stage), queries, texts)
+        texts = TextsAlone({} if documents is None else documents)
+        return self._held.run(RerankedSystem(OnRecord(run, "candidates"), self.stage), queries, texts)
 
     def order(
         self, query: str, documents: Sequence[Document], k: int | None = None

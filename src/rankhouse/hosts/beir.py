@@ -82,11 +82,7 @@ class CrossEncoder:
         return self
 
     def set_evaluation_metrics(
-        self,
-        evaluator: object,
-        metrics: Mapping[str, Any],
-        epoch: int = 0,
-        step: int = 0,
+        self, evaluator: object, metrics: Mapping[str, Any], epoch: int = 0, step: int = 0
     ) -> None:
         """Keep what an evaluator found."""
         del epoch, step

@@ -156,9 +156,7 @@ def _scored_chain(model: Any, activation: str) -> dict[str, Any]:  # noqa: ANN40
     )
     files[f"{names[-1][0]}/config.json"]["module_output_name"] = "scores"
     own = checkpoints.reader_files(
-        model,
-        architectures=[type(network.encoder).__name__],
-        weights=network.encoder.state_dict(),
+        model, architectures=[type(network.encoder).__name__], weights=network.encoder.state_dict()
     )
     return own | files | _scores_said(model, names, activation)
 

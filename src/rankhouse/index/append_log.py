@@ -177,8 +177,7 @@ def _changed(state: S, **changes: object) -> S:
 def begin(folder: Path, asked: S, kind: LogKind[S], *, overwrite: bool = False) -> S:
     """Return where to go on: the start, interrupted work, or complete work on fewer documents.
 
-    Raises:
-        WrongUse: What is there was made otherwise than is asked for.
+    Raises WrongUse: what is there was made otherwise than is asked for.
     """
     if overwrite:
         with writing_to(folder, NO_LOSS):
@@ -209,8 +208,8 @@ def append_documents(
     Args:
         write: Encodes a chunk and appends it to the files; may tell how many of its passages are encoded.
 
-    Raises:
-        BadIndex: The documents done earlier are not those that come now, or their number is not as announced.
+    Raises BadIndex: the documents done earlier are not those that come now, or their number is not as
+    announced.
     """
     before, seen = files.state.documents, 0
     hashed, chunk = blake2b(digest_size=16), DocumentChunk()
@@ -300,10 +299,8 @@ def merge_logs(
 ) -> None:
     """Join the folders of all shards into one; what is there already, complete and the same, stays.
 
-    Raises:
-        WrongUse: What is there was made otherwise, or is being written.
-        BadIndex: The shards are of other documents than the index holds now.
-        OutputFailed: No permission, disk full; what was there still is.
+    Raises WrongUse: what is there was made otherwise, or is being written; BadIndex: the shards are of other
+    documents than the index holds now; OutputFailed: no permission, disk full; what was there still is.
     """
     states = [kind.load(shard / MANIFEST) for shard in shards]
     zeros: dict[str, object] = dict.fromkeys((*kind.sums, *kind.most), 0)
@@ -326,12 +323,7 @@ def merge_logs(
 
 
 def _join(
-    shards: Sequence[Path],
-    folder: Path,
-    fresh: S,
-    kind: LogKind[S],
-    index: Index,
-    tell: Progress,
+    shards: Sequence[Path], folder: Path, fresh: S, kind: LogKind[S], index: Index, tell: Progress
 ) -> None:
     hashed = blake2b(digest_size=16)
     for number, document in enumerate(index.documents.stream(), 1):

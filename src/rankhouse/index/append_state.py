@@ -109,8 +109,7 @@ class LogKind(Generic[S]):
     def complete(self, folder: Path) -> S | None:
         """Return the state of a folder that is complete; None where nothing was ever written.
 
-        Raises:
-            BadIndex: The work was never finished, or the folder is damaged.
+        Raises BadIndex: the work was never finished, or the folder is damaged.
         """
         if (folder / MANIFEST).exists():
             return self.load(folder / MANIFEST)
@@ -146,8 +145,7 @@ class DataFolder(Generic[S]):
     def mapped(self, name: str, dtype: str, shape: tuple[int, ...]) -> CheckedArray[Any]:
         """Map one of its arrays into memory; small files are compared now, blocks of large ones when read.
 
-        Raises:
-            BadIndex: The file is missing, too short, or not what was written; also when a block is read.
+        Raises BadIndex: the file is missing, too short, or not what was written; also when a block is read.
         """
         path, expected = self.folder / name, sum_of(self.state, name)
         try:
@@ -203,9 +201,8 @@ class EncodedData(DataFolder[E]):
     def open(cls, folder: Path | str) -> Self:
         """Open a folder; nothing is read but the manifest.
 
-        Raises:
-            MissingInput: There is no such folder.
-            BadIndex: The encoding was never finished, or the folder is damaged.
+        Raises MissingInput: there is no such folder; BadIndex: the encoding was never finished, or the folder
+        is damaged.
         """
         folder = Path(folder)
         if (state := cls.kind.complete(folder)) is not None:
@@ -230,8 +227,7 @@ class EncodedData(DataFolder[E]):
     def require(self, *, documents: int, collection: str) -> Self:
         """Make sure that all documents of an index were encoded, as it is now.
 
-        Raises:
-            BadIndex: Documents were added, changed or deleted after the encoding.
+        Raises BadIndex: documents were added, changed or deleted after the encoding.
         """
         if self.state.collection != collection or self.state.documents != documents:
             raise BadIndex(
@@ -254,8 +250,7 @@ class EncodedData(DataFolder[E]):
 def encoded_folder(index: Path | str, what: str, name: str) -> Path:
     """Return the folder of an index's vectors or impacts of this name.
 
-    Raises:
-        WrongUse: The name could lead out of the index.
+    Raises WrongUse: the name could lead out of the index.
     """
     if not name or name != Path(name).name or name.startswith("."):
         raise WrongUse(f'"{name}" cannot name {what}; use letters, digits, - and _, like  minilm')

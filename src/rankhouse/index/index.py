@@ -18,7 +18,11 @@ from rankhouse.core.progress import Progress
 from rankhouse.index.lexical import kernel, manifest
 from rankhouse.index.lexical.manifest import IndexManifest, check_files
 from rankhouse.index.lexical.segment import Segment
+from rankhouse.index.lexical.store import find_terms
 from rankhouse.index.lexical.weighting import Collection, TermCounts
+
+if kernel.COMPILED:
+    from rankhouse.index.lexical import _kernel
 
 if TYPE_CHECKING:
     from rankhouse.text.analyze import Analyzer
@@ -97,7 +101,7 @@ class IndexDocuments(Mapping[str, Document]):
         if not all(segment.ids_are_checked for segment in self._segments):
             return [self._place(doc_id) for doc_id in wanted]
         places = []
-        found = kernel.find_terms([segment.id_table for segment in self._segments], wanted)
+        found = find_terms([segment.id_table for segment in self._segments], wanted)
         for doc_id, (*_, numbers) in zip(wanted, found, strict=True):
             for number, row in enumerate(memoryview(numbers).cast("i")):
                 if row >= 0 and (living := self._segments[number].living_row(row)) >= 0:
@@ -228,7 +232,7 @@ class Index:
         lengths = np.concatenate([segment.length_codes_among_all for segment in self.segments])
         ends = np.cumsum([segment.rows for segment in self.segments])[:-1]
         both = zip(self.segments, np.split(lengths, ends), strict=True)
-        return kernel.open_segments([segment.opened_with(codes) for segment, codes in both])
+        return _kernel.open_segments([segment.opened_with(codes) for segment, codes in both])
 
     @cached_property
     def _dead(self) -> NDArray[np.int64]:
@@ -259,7 +263,7 @@ class Index:
         if fresh := [term for term in asked if term not in table]:
             if len(table) > KNOWN_TERMS:  # a new one: a search in another thread goes on with what it has
                 fresh, table = list(asked), {}
-            found = kernel.find_terms([segment.vocabulary for segment in self.segments], fresh)
+            found = find_terms([segment.vocabulary for segment in self.segments], fresh)
             if not self.is_checked:
                 packed = np.frombuffer(b"".join(numbers for *_, numbers in found), np.int32)
                 for segment, own in zip(self.segments, packed.reshape(len(fresh), -1).T, strict=True):
@@ -309,7 +313,7 @@ class Index:
     def ids(self, rows: NDArray[np.int64]) -> list[str]:
         """Return the document ids of rows of the whole index."""
         if kernel.COMPILED and self.has_ids_at_hand(len(rows)):
-            return kernel.ids_in(self.opened, self.among_all(rows))
+            return _kernel.ids(self.opened, self.among_all(rows))
         if len(self.segments) == 1:
             return self.segments[0].ids.take(rows)
         owner = np.searchsorted(self.starts, rows, side="right") - 1

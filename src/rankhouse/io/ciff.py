@@ -96,9 +96,8 @@ class CiffReader:
     def lists(self) -> Iterator[Lists]:
         """Read all postings lists, some together.
 
-        Raises:
-            BadData: The file ends early, a document is not of the file, documents do not ascend, or a list's
-                document or collection frequency is not that of its postings.
+        Raises BadData: the file ends early, a document is not of the file, documents do not ascend, or a
+        list's document or collection frequency is not that of its postings.
         """
         heads, parts, size = list[Head](), list[bytes](), 0
         for number in range(1, self.header.lists + 1):
@@ -114,9 +113,8 @@ class CiffReader:
     def documents(self) -> CiffDocuments:
         """Read the documents, and see to it that nothing comes after them.
 
-        Raises:
-            BadData: The file ends early or goes on, documents are not in their order, or an id cannot stand
-                in a run.
+        Raises BadData: the file ends early or goes on, documents are not in their order, or an id cannot
+        stand in a run.
         """
         total, ids, lengths = self.header.documents, list[str](), list[int]()
         for row in range(total):
@@ -261,9 +259,7 @@ class CiffReader:
 def reading_ciff(path: Path, meter: Meter | None = None) -> Iterator[CiffReader]:
     """Open a CIFF file, plain, gzip or zstd.
 
-    Raises:
-        MissingInput: There is no such file.
-        BadData: It is no CIFF of version 1, damaged, or ends early.
+    Raises MissingInput: there is no such file; BadData: it is no CIFF of version 1, damaged, or ends early.
     """
     with open_bytes(path, meter) as stream:
         yield CiffReader(stream, path)
@@ -293,8 +289,7 @@ def write_ciff(
         lists: All lists, with rows ascending in each.
         documents: The id and the length of every document, by row.
 
-    Raises:
-        OutputFailed: No permission, disk full.
+    Raises OutputFailed: no permission, disk full.
     """
     with writing_bytes(path) as out:
         mean = bytes([7 << 3 | _DOUBLE]) + struct.pack("<d", header.mean_length)

@@ -9,15 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from rankhouse.core.errors import (
-    BadData,
-    DuplicateId,
-    MissingInput,
-    WrongUse,
-    encodable,
-    name_few,
-    warn,
-)
+from rankhouse.core.errors import BadData, DuplicateId, MissingInput, WrongUse, encodable, name_few, warn
 from rankhouse.core.nouns import Document, Query, by_id
 from rankhouse.io import providers
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested

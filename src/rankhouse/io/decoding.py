@@ -30,11 +30,7 @@ _lone_surrogate = re.compile(
 
 
 def from_json(
-    decode: msgspec.json.Decoder[T],
-    raw: bytes,
-    wanted: str,
-    path: Path | str | None,
-    line: int | None = None,
+    decode: msgspec.json.Decoder[T], raw: bytes, wanted: str, path: Path | str | None, line: int | None = None
 ) -> T:
     """Decode JSON that a person's file holds; BadData says what is wrong with it.
 

@@ -40,9 +40,8 @@ def _ir_dataset(name: str, part: str) -> Any:  # noqa: ANN401 - an untyped libra
 def count_public(name: str) -> int:
     """Count the documents of a public collection.
 
-    Raises:
-        MissingExtra: ir_datasets is not installed.
-        WrongUse: It knows no such collection, or that one has no documents.
+    Raises MissingExtra: ir_datasets is not installed; WrongUse: it knows no such collection, or that one has
+    no documents.
     """
     return int(_ir_dataset(name, "docs").docs_count() or sum(1 for _ in _rows(name, "docs")))
 
@@ -75,9 +74,8 @@ def public_documents(name: str) -> Iterator[Document]:
 def qrels_of(name: str) -> Qrels:
     """Read the judgements of a public collection.
 
-    Raises:
-        MissingExtra: ir_datasets is not installed.
-        WrongUse: It knows no such collection, or that one has no judgements.
+    Raises MissingExtra: ir_datasets is not installed; WrongUse: it knows no such collection, or that one has
+    no judgements.
     """
     qrels: dict[str, dict[str, int]] = {}
     for judged in _rows(name, "qrels"):

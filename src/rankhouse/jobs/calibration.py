@@ -50,8 +50,7 @@ class CalibrateJob(ComputeOptions):
     split: Annotated[str, Option('"sentences(10, 5)" ...', default="as the bundle says, else whole")] = ""
     pool: Annotated[str, Option("max or first.", default="as the bundle says, else max")] = ""
     method: Annotated[
-        str,
-        Option("A logistic curve, or any rising curve (for many pairs).", choices=tuple(METHODS)),
+        str, Option("A logistic curve, or any rising curve (for many pairs).", choices=tuple(METHODS))
     ] = "platt"
     cache: Annotated[
         Path | None, Option("Folder for scores, to resume from after a kill.", "local", neutral=True)

@@ -223,12 +223,12 @@ def index_warnings(report: BuildReport) -> list[str]:
     return said
 
 
-def skip_warnings(skipped: Sequence[str], most: int = 3) -> list[str]:
+def skip_warnings(skipped: Sequence[str]) -> list[str]:
     """Return which faulty records were skipped, the first few by name."""
     if not skipped:
         return []
-    rest = " ..." if len(skipped) > most else ""
-    return [f"{len(skipped):,} faulty records were skipped: {'; '.join(skipped[:most])}{rest}"]
+    rest = " ..." if len(skipped) > 3 else ""
+    return [f"{len(skipped):,} faulty records were skipped: {'; '.join(skipped[:3])}{rest}"]
 
 
 def index_facts(report: BuildReport, skipped: Sequence[str], out: Path, seconds: float) -> dict[str, Any]:

@@ -27,15 +27,7 @@ from rankhouse.io.outputs import SHARD_MANIFEST, only_writer, others, real_path,
 from rankhouse.io.scratch import tidy_beside
 from rankhouse.io.staging import fetched
 from rankhouse.io.trec import read_run
-from rankhouse.jobs.shards import (
-    Facts,
-    Shard,
-    ShardFolder,
-    ShardManifest,
-    difference,
-    load_shard,
-    sum_of,
-)
+from rankhouse.jobs.shards import Facts, Shard, ShardFolder, ShardManifest, difference, load_shard, sum_of
 from rankhouse.page.tables import CommandResult
 
 if TYPE_CHECKING:

@@ -71,8 +71,7 @@ class LabelJob(OfQueries, ComputeOptions):
         str, Option('none, all, "all(depths=(1, 50))", "random(2, depths=(10, 100), seed=1)" ...')
     ] = "random(1)"
     negative_rule: Annotated[
-        str | None,
-        Option("Which pairs may be negatives; by default what no judge calls relevant.", "source"),
+        str | None, Option("Which pairs may be negatives; by default what no judge calls relevant.", "source")
     ] = None
     scores: Annotated[bool, Option("Write every pair that was scored, with score and scale.")] = False
     join: Join = "z-score"

@@ -27,7 +27,9 @@ class SearchJob(SearchOptions):
             neutral=True,
         ),
     ] = ""
-    partial: Annotated[bool, Option("On a cluster: do without the shards that do not answer.")] = False
+    partial: Annotated[
+        bool, Option("On a cluster: do without the shards that do not answer.", beside="cluster")
+    ] = False
     queries: Annotated[
         str | None, Option("Queries: .jsonl, .tsv, TREC topics, or ir_datasets:NAME.", "source")
     ] = None

@@ -31,8 +31,7 @@ class TrainJob:
     """The options of ``rankhouse train`` and ``rh.train``."""
 
     ranker: Annotated[
-        str | None,
-        Option('A new model: tk(...), knrm(...); or a checkpoint: crossencoder("DIR").', "source"),
+        str | None, Option('A new model: tk(...), knrm(...); or a checkpoint: crossencoder("DIR").', "source")
     ] = None
     init: Annotated[str | None, Option("Continue training a ranker trained here: its folder.", "source")] = (
         None

@@ -232,10 +232,7 @@ def every(depths: tuple[int, int | None] = (1, None)) -> Negatives:
 
 
 def random(
-    per: int = 1,
-    depths: tuple[int, int | None] = (1, None),
-    scope: Scope = "query",
-    seed: int = 0,
+    per: int = 1, depths: tuple[int, int | None] = (1, None), scope: Scope = "query", seed: int = 0
 ) -> Negatives:
     """Draw ``per`` negatives for each relevant pair.
 

@@ -97,7 +97,6 @@ class CausalRanker(PairModel):
         """Cross-entropy of relevant against not, by the score's own logits.
 
         Args:
-            batch: n pairs.
             labels: (n, 1), above 0.5 for relevant.
         """
         odds = self._scaled(self.logits(batch), "log-odds")
@@ -215,9 +214,8 @@ def open_causal(
         max_length: Most tokens of the whole input; None: what prompt and network were made for.
         tokenizer: Folder of another tokenizer than the checkpoint's own.
 
-    Raises:
-        BadModel: No decoder, or damaged, or without tokenizer, or one whose prompt is not known.
-        WrongUse: A prompt without query or document, a target word that is not a single token.
+    Raises BadModel: no decoder, or damaged, or without tokenizer, or one whose prompt is not known; WrongUse:
+    a prompt without query or document, a target word that is not a single token.
     """
     if scale is not None and scale not in SCALES:
         raise WrongUse(f'scale="{scale}" is not known; choose from: {", ".join(SCALES)}')

@@ -239,9 +239,9 @@ class CEDR(CheckpointModel):
 
         return score
 
-    def characters_read(self, text: str) -> int | None:
-        """Return how many characters of a passage are read; None: all of them."""
-        spans, most = self._texts.spans(text), self.policy["passage_length"]
+    def characters_read(self, pair: Pair) -> int | None:
+        """Return how many characters of the passage are read; None: all of them."""
+        spans, most = self._texts.spans(pair.passage.text), self.policy["passage_length"]
         return spans[most - 1][1] if len(spans) > most else None
 
     def forget(self) -> None:

@@ -32,9 +32,8 @@ def find(name: str, allow_pickle: bool = False) -> Path:
     Args:
         name: A folder, or a hub name "owner/model", optionally "owner/model@revision".
 
-    Raises:
-        MissingInput: Neither a folder nor on the hub (or the hub cannot be reached).
-        BadModel: The folder holds no config.json.
+    Raises MissingInput: neither a folder nor on the hub (or the hub cannot be reached); BadModel: the folder
+    holds no config.json.
     """
     folder = Path(name).expanduser()
     if not folder.is_dir():
@@ -60,8 +59,7 @@ def find(name: str, allow_pickle: bool = False) -> Path:
 def read_config(folder: Path) -> dict[str, Any]:
     """Read config.json as it was written, before any library fills in its own defaults.
 
-    Raises:
-        BadModel: It cannot be read or names no model type.
+    Raises BadModel: it cannot be read or names no model type.
     """
     config = read_json(folder / "config.json")
     if not isinstance(config, dict) or "model_type" not in config:
@@ -97,8 +95,7 @@ def load_network(
         hint: Ends the error where others are missing.
         unread: Parts of the names of tensors that the file may hold although nothing reads them; None: any.
 
-    Raises:
-        BadModel: No readable weights, weights missing or of another network, a damaged file.
+    Raises BadModel: no readable weights, weights missing or of another network, a damaged file.
     """
     import transformers  # noqa: PLC0415  # slow to import
 
@@ -187,6 +184,7 @@ class CheckpointModel(nn.Module):
     """
 
     batch_tokens = 0
+    reads_words = False
 
     def __init__(
         self, network: nn.Module, tokenizer: Tokenizer, policy: Mapping[str, Any], config: Mapping[str, Any]
@@ -215,6 +213,10 @@ class PairModel(CheckpointModel):
     def encode(self, pairs: Sequence[Pair]) -> Packed:
         """Turn the text of n pairs into ids."""
         return self.pair_reader(pairs)
+
+    def characters_read(self, pair: Pair) -> int | None:
+        """Return how many characters of the passage are read; None: all of them."""
+        return self.pair_reader.passage_tokens(pair).characters_read
 
     def forget(self) -> None:
         """Drop the ids of texts that were tokenised before."""
@@ -252,8 +254,7 @@ def load_tokenizer(
     Returns:
         The tokenizer; whether its model is meant to be given segment ids; the length it is meant for.
 
-    Raises:
-        BadModel: There is none, or none that works without Python code.
+    Raises BadModel: there is none, or none that works without Python code.
     """
     from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415  # slow to import
 

@@ -96,8 +96,7 @@ class Module(NamedTuple):
 def modules_of(folder: Path, side: str = "document") -> list[Module]:
     """List the modules that texts of a side, "query" or "document", go through, a Router's among them.
 
-    Raises:
-        BadModel: A Router that sends them nowhere, or files that cannot be read.
+    Raises BadModel: a Router that sends them nowhere, or files that cannot be read.
     """
     listed = read_json(folder / "modules.json")
     return _along([(str(one["type"]), folder / one["path"]) for one in listed], side)
@@ -235,8 +234,7 @@ def default_prompt(folder: Path) -> str:
 def notation_of(folder: Path) -> str:
     """Return the notation that opens a published checkpoint by its family: ``biencoder("DIR")``.
 
-    Raises:
-        BadModel: No family here computes it: says what it is.
+    Raises BadModel: no family here computes it: says what it is.
     """
     found = kind_of(find(str(folder)))
     if not found.kind.family:
@@ -248,11 +246,9 @@ def require(folder: Path, family: str, accepted: Sequence[str] = ()) -> KindEvid
     """Tell what a folder holds, if a family can open it.
 
     Args:
-        family: Name in the table of families.
         accepted: Other kinds that are good enough, as to begin a training with.
 
-    Raises:
-        BadModel: It is something else: says what, and what opens it.
+    Raises BadModel: it is something else: says what, and what opens it.
     """
     found = kind_of(folder)
     if (family, found.key) == ("crossencoder", "sentences") and (folder / "config.json").is_file():

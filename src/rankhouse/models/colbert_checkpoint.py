@@ -71,9 +71,8 @@ def open_colbert(
         tokenizer: Folder of another tokenizer than the checkpoint's own.
         allow_pickle: Whether weights may be read from pytorch_model.bin.
 
-    Raises:
-        BadModel: No late-interaction model, or one of a form that is not read here, or damaged.
-        WrongUse: More tokens than the network has positions.
+    Raises BadModel: no late-interaction model, or one of a form that is not read here, or damaged; WrongUse:
+    more tokens than the network has positions.
     """
     folder = find(path, allow_pickle)
     require(folder, "colbert")

@@ -171,6 +171,21 @@ class TokenModel(Model[Packed], Protocol):
 
 
 @runtime_checkable
+class ReadingModel(Protocol):
+    """A model that says how it reads a passage.
+
+    Attributes:
+        reads_words: Whether it knows words by number, each apart; transformers do not.
+    """
+
+    reads_words: bool
+
+    def characters_read(self, pair: Pair) -> int | None:
+        """Return how many characters of the passage, from its beginning, are read; None: nothing cuts it."""
+        ...
+
+
+@runtime_checkable
 class PrecomputingModel(Model[Any], Protocol):
     """A model that encodes passages once, to match them with any query later: TK, KNRM, late interaction."""
 

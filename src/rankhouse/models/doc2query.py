@@ -91,9 +91,7 @@ def open_doc2query(
 ) -> Doc2Query:
     """Open a published checkpoint: ``doc2query("castorini/doc2query-t5-base-msmarco", count=5)``.
 
-    Raises:
-        BadModel: Not a T5 or mT5 checkpoint, or damaged, or without tokenizer.
-        WrongUse: A number below 1.
+    Raises BadModel: not a T5 or mT5 checkpoint, or damaged, or without tokenizer; WrongUse: a number below 1.
     """
     checkpoint = open_t5(path, "doc2query", allow_pickle=allow_pickle)
     return Doc2Query(checkpoint, count, top, longest, max_length=max_length, prompt=prompt)

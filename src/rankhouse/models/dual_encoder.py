@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import FloatArray, Pair
-from rankhouse.models.checkpoint import CheckpointModel
-from rankhouse.models.contract import TokenModel
+from rankhouse.models.checkpoint import CheckpointModel, PairModel
 from rankhouse.models.pair_encoding import Layout, TextReader, text_layout
 from rankhouse.models.text_ids import IdArray, TextIds
 from rankhouse.models.transformer_encoders import STATIC, Finish, VectorScorer
@@ -128,6 +127,12 @@ class DualEncoder(CheckpointModel):
         passages = self.encode_passages([pair.passage.text for pair in pairs])
         return DualBatch(self.encode_queries(list(places)), torch.tensor(which, dtype=torch.int64), passages)
 
+    def characters_read(self, pair: Pair) -> int | None:
+        """Return how many characters of the passage are read; None: all of them."""
+        prompt = self.policy["passage_prompt"]
+        end = self.text_reader.tokens(prompt + pair.passage.text).characters_read
+        return None if end is None else max(0, end - len(prompt))
+
     def encode_queries(self, texts: Sequence[str]) -> Packed:
         """Turn n queries into ids, prompt before them."""
         return self._read(self.policy["query_prompt"] + text for text in texts)
@@ -216,24 +221,15 @@ class WordSimilarity:
 def word_similarity(model: object, name: object) -> WordSimilarity:
     """Return how a model's own word embeddings compare texts.
 
-    Args:
-        name: Names the ranker in the error.
-
-    Raises:
-        WrongUse: It has none, or none that is looked up token by token.
+    Raises WrongUse: it has none, or none that is looked up token by token.
     """
-    network: Any = getattr(model, "network", None)
     match model:
-        case TokenModel():
-            texts: TextIds | None = model.pair_reader.texts
+        case PairModel():
+            return WordSimilarity(model.network, model.pair_reader.texts)
         case DualEncoder():
-            texts = model.text_reader.texts
-        case _:
-            texts = None
-    if texts is None or not hasattr(network, "get_input_embeddings"):
-        raise WrongUse(
-            f"see(keep=...) drops documents by the word embeddings of the ranker behind it, and {name} has "
-            "none that it can compare; put it before a transformer:  crossencoder, monot5, causal, "
-            "biencoder, sparse or colbert, or cut by rank instead:  % 50 >> ..."
-        )
-    return WordSimilarity(network, texts)
+            return WordSimilarity(model.network, model.text_reader.texts)
+    raise WrongUse(
+        f"see(keep=...) drops documents by the word embeddings of the ranker behind it, and {name} has none "
+        "that it can compare; put it before a transformer:  crossencoder, monot5, causal, biencoder, sparse "
+        "or colbert, or cut by rank instead:  % 50 >> ..."
+    )

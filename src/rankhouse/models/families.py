@@ -120,26 +120,32 @@ def _place(name: str) -> tuple[str, str]:
 def _declared(name: str) -> Signature | None:
     """Return the arguments of a function as its source declares them, as importing it would load torch.
 
-    A default that is no literal is an Ellipsis, which equals no value. None where the source has no function
-    of that name, or one that takes any argument.
+    A default that is neither a literal nor a constant is an Ellipsis, which equals no value. None where the
+    source has no function of that name, or one that takes any argument.
     """
     module, own = _place(name)
+    for one in _body(module):
+        if isinstance(one, ast.FunctionDef) and one.name == own:
+            return None if one.args.vararg or one.args.kwarg else _signature(one.args, module)
+    return None
+
+
+@cache
+def _body(module: str) -> list[ast.stmt]:
+    """Return the statements of a module; none where there is no source to read."""
     with suppress(ImportError, SyntaxError, ValueError):
         spec = find_spec(module)
         source = spec and spec.loader and getattr(spec.loader, "get_source", lambda _: None)(module)
         with ONE_PARSER:
-            body = ast.parse(source or "").body
-        for one in body:
-            if isinstance(one, ast.FunctionDef) and one.name == own:
-                return None if one.args.vararg or one.args.kwarg else _signature(one.args)
-    return None
+            return ast.parse(source or "").body
+    return []
 
 
-def _signature(arguments: ast.arguments) -> Signature:
+def _signature(arguments: ast.arguments, module: str) -> Signature:
     placed = [*arguments.posonlyargs, *arguments.args]
     usual = [None] * (len(placed) - len(arguments.defaults)) + list[ast.expr | None](arguments.defaults)
     parameters = [
-        Parameter(one.arg, kind, default=Parameter.empty if default is None else _default(default))
+        Parameter(one.arg, kind, default=Parameter.empty if default is None else _default(default, module))
         for kind, names, defaults in (
             (Parameter.POSITIONAL_OR_KEYWORD, placed, usual),
             (Parameter.KEYWORD_ONLY, arguments.kwonlyargs, arguments.kw_defaults),
@@ -149,11 +155,20 @@ def _signature(arguments: ast.arguments) -> Signature:
     return Signature(parameters)
 
 
-def _default(node: ast.expr) -> object:
-    try:
+def _default(node: ast.expr, module: str) -> object:
+    with suppress(ValueError, TypeError):
         return ast.literal_eval(node)
-    except (ValueError, TypeError):
-        return ...
+    name = node.id if isinstance(node, ast.Name) else ""
+    for one in _body(module) if name else ():
+        match one:
+            case ast.Assign(targets=[ast.Name(id=own)], value=value) if own == name:
+                return _default(value, module)
+            case ast.AnnAssign(target=ast.Name(id=own), value=ast.expr() as value) if own == name:
+                return _default(value, module)
+            case ast.ImportFrom(module=str(source), names=names):
+                for alias in (one for one in names if name == (one.asname or one.name)):
+                    return _default(ast.Name(alias.name), source)
+    return ...
 
 
 def is_unfinished(folder: Path) -> bool:
@@ -353,9 +368,8 @@ PAIRWISE: Mapping[str, Callable[..., MonoT5]] = LazyTable(_PAIRWISE, "published"
 def open_model(spec: str) -> Model[Any]:
     """Open a published checkpoint by its family's notation: ``crossencoder("DIR", scale="logit")``.
 
-    Raises:
-        WrongUse: An unknown family, or one that is only trained, or arguments it does not take.
-        BadModel: The checkpoint cannot be used.
+    Raises WrongUse: an unknown family, or one that is only trained, or arguments it does not take; BadModel:
+    the checkpoint cannot be used.
     """
     name = spec.partition("(")[0].strip()
     if name in DESIGNS:

@@ -259,8 +259,9 @@ class MPHCNN(TwoClassModel):
             words, characters, self._characters([links(post) for post in posts], design.post_trigrams)
         )
 
-    def characters_read(self, text: str) -> int | None:
+    def characters_read(self, pair: Pair) -> int | None:
         """Return how many characters of a post are read as words, trigrams or links; None: all of them."""
+        text = pair.passage.text
         as_words = self.reader.characters_read(text)
         if as_words is None:
             return None

@@ -54,7 +54,6 @@ class PairReader:
 
     Args:
         whole: For tokenizers whose pieces do not join: gives the ids of a finished pair; used where it fits.
-        prompt: Put before queries.
     """
 
     def __init__(
@@ -176,8 +175,7 @@ def fit(query: int, passage: int, room: int) -> tuple[int, int]:
 def pair_layout(tokenizer: Tokenizer, segments: bool) -> Layout:
     """Find out what a tokenizer puts around a pair.
 
-    Raises:
-        BadModel: The tokenizer puts nothing around a pair, so that its ends cannot be found.
+    Raises BadModel: the tokenizer puts nothing around a pair, so that its ends cannot be found.
     """
     probe = plain(tokenizer).encode("a", "a")
     sides = probe.sequence_ids
@@ -197,8 +195,7 @@ def pair_layout(tokenizer: Tokenizer, segments: bool) -> Layout:
 def text_layout(tokenizer: Tokenizer) -> Layout:
     """Find out what a tokenizer puts around a single text.
 
-    Raises:
-        BadModel: Nothing: an empty text would then have no tokens at all.
+    Raises BadModel: nothing: an empty text would then have no tokens at all.
     """
     probe = plain(tokenizer).encode("a")
     own = [i for i, side in enumerate(probe.sequence_ids) if side == 0]

@@ -41,8 +41,7 @@ class PassageStore(Protocol):
 class VectorPrecomputer:
     """Puts passages into context, word by word (TK, late interaction), and scores by the vectors.
 
-    Raises:
-        WrongUse: The ranker has no vectors to store.
+    Raises WrongUse: the ranker has no vectors to store.
     """
 
     chunk = 256
@@ -126,8 +125,7 @@ class KernelModel(WordModel):
     def store_passages(self, texts: Sequence[str], storage: Storage = "float16") -> PassageRows:
         """Make passages' vectors once, to be matched with any query later: those of each kind in turn.
 
-        Raises:
-            WrongUse: An unknown storage.
+        Raises WrongUse: an unknown storage.
         """
         check_storage(storage)
         read = self.encode([Pair(Query("", ""), Passage("", 0, text)) for text in texts])
@@ -166,8 +164,7 @@ def _device(model: KernelModel) -> torch.device:
 class TokenPrecomputer:
     """Cuts passages into the token ids that a cross-encoder or monoT5 reads; none is left out.
 
-    Raises:
-        WrongUse: It reads no tokens that could be stored.
+    Raises WrongUse: it reads no tokens that could be stored.
     """
 
     kind: Literal["tokens"] = "tokens"

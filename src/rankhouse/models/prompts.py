@@ -82,14 +82,7 @@ KNOWN: Final = {
     ),
     "bge-reranker-v2-gemma": KnownPrompt(
         r"bge-reranker-v2-gemma",
-        (
-            "<bos>",
-            "A: {query}",
-            "\n",
-            "B: {document}",
-            "\n",
-            "{instruction}",
-        ),
+        ("<bos>", "A: {query}", "\n", "B: {document}", "\n", "{instruction}"),
         ("Yes",),
         "Given a query A and a passage B, determine whether the passage contains an answer to the query by "
         "providing a prediction of either 'Yes' or 'No'.",
@@ -146,8 +139,7 @@ def chat_prompt(folder: Path, instruction: str | None) -> tuple[str, ...] | None
 def check_prompt(segments: Sequence[str]) -> None:
     """Refuse a prompt in which a pair cannot stand.
 
-    Raises:
-        WrongUse: "{query}" or "{document}" does not stand in it exactly once, or nothing ends it.
+    Raises WrongUse: "{query}" or "{document}" does not stand in it exactly once, or nothing ends it.
     """
     slots = _SLOT.findall("".join(segments))
     if sorted(slots) != ["document", "query"]:

@@ -22,14 +22,7 @@ from torch import Tensor, nn
 
 from rankhouse.core.errors import BadModel, WrongUse
 from rankhouse.models.biencoder import BiEncoder
-from rankhouse.models.checkpoint import (
-    find,
-    load_network,
-    load_tokenizer,
-    network_of,
-    read_config,
-    read_json,
-)
+from rankhouse.models.checkpoint import find, load_network, load_tokenizer, network_of, read_config, read_json
 from rankhouse.models.checkpoint_kinds import (
     LIBRARY_SETTINGS,
     Module,
@@ -247,9 +240,8 @@ def open_sparse(
         tokenizer: Folder of another tokenizer than the checkpoint's own.
         allow_pickle: Whether weights may be read from pytorch_model.bin.
 
-    Raises:
-        BadModel: No sparse encoder, or damaged, or without tokenizer.
-        WrongUse: An unknown pooling; more tokens than the network has positions.
+    Raises BadModel: no sparse encoder, or damaged, or without tokenizer; WrongUse: an unknown pooling; more
+    tokens than the network has positions.
     """
     if pooling not in {None, "max", "sum"}:
         raise WrongUse(f'pooling="{pooling}" is not known; choose from: max, sum')
@@ -299,8 +291,7 @@ def _table_length(settings: _SparseSettings, tokenizer: Tokenizer, given: str | 
 def _read_settings(folder: Path) -> _SparseSettings:
     """Read what sentence-transformers wrote; a bare language model is SPLADE as its makers publish it.
 
-    Raises:
-        BadModel: A module that cannot be computed here.
+    Raises BadModel: a module that cannot be computed here.
     """
     if not is_chain(folder):
         return _SparseSettings(folder)
@@ -351,8 +342,7 @@ def _unknown(folder: Path, found: Sequence[Module], wanted: str) -> BadModel:
 def _read_table(folder: Path, tokenizer: Tokenizer, size: int, allow_pickle: bool) -> Tensor:
     """Read a query's weights: of each word's id, (v,).
 
-    Raises:
-        BadModel: There are none, or they are of another vocabulary.
+    Raises BadModel: there are none, or they are of another vocabulary.
     """
     config = read_json(folder / "config.json")
     if str(config.get("path") or "").endswith(".json"):

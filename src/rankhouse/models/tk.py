@@ -23,12 +23,7 @@ from rankhouse.models.word_models import Evidence, WordDesign, WordReader, embed
 from rankhouse.nn.cpu import train
 from rankhouse.nn.cpu.train_words import TextRows
 from rankhouse.nn.layers import compiled
-from rankhouse.nn.layers.kernel_pooling import (
-    Kernels,
-    log_counts,
-    soft_counts,
-    windowed_counts,
-)
+from rankhouse.nn.layers.kernel_pooling import Kernels, log_counts, soft_counts, windowed_counts
 from rankhouse.nn.layers.linear import query_sums, through
 from rankhouse.nn.layers.match import cosines, unit
 from rankhouse.nn.layers.ragged import Ragged, TwoSided

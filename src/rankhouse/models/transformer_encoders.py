@@ -19,13 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rankhouse.core.errors import BadModel, WrongUse
-from rankhouse.nn.layers.bert import (
-    BERT_NAMES,
-    DISTILBERT_NAMES,
-    MPNET_NAMES,
-    PostNormEncoder,
-    PostNormSizes,
-)
+from rankhouse.nn.layers.bert import BERT_NAMES, DISTILBERT_NAMES, MPNET_NAMES, PostNormEncoder, PostNormSizes
 from rankhouse.nn.layers.decoder import Decoder, DecoderSizes
 from rankhouse.nn.layers.linear import packed_linears
 from rankhouse.nn.layers.modernbert import LayerKind, ModernEncoder, ModernSizes

@@ -59,8 +59,7 @@ class WordDesign:
     def fresh(self, texts: Iterable[str], seed: int = 0) -> Model[Any]:
         """Count a vocabulary over texts, start its vectors and draw the weights: a model to be trained.
 
-        Raises:
-            BadData: No word is frequent enough, or the vectors fit none of them.
+        Raises BadData: no word is frequent enough, or the vectors fit none of them.
         """
         reader, table = begin(self, texts, seed)
         with seeded(seed):
@@ -84,8 +83,7 @@ def policy_of(family: str, design: WordDesign, width: int) -> Mapping[str, Any]:
 def design_from(design: type[D], policy: Mapping[str, Any]) -> D:
     """Make a design again from its policy.
 
-    Raises:
-        BadModel: The policy lacks a setting or has one that this version does not know.
+    Raises BadModel: the policy lacks a setting or has one that this version does not know.
     """
     accepted = {f.name for f in fields(design)}
     given = {name: value for name, value in policy.items() if name not in {"family", "max_length"}}
@@ -178,8 +176,7 @@ def begin(
 ) -> tuple[WordReader, FloatArray]:
     """Count the vocabulary of a collection and start its vectors: (reader, table (v, d)).
 
-    Raises:
-        BadData: No word is frequent enough, or the vectors fit none of them.
+    Raises BadData: no word is frequent enough, or the vectors fit none of them.
     """
     split = splitter(reading.words)
     vocabulary = Vocabulary.count((split(text) for text in texts), reading.min_count)
@@ -220,6 +217,7 @@ class WordModel(nn.Module):
     objective: Objective = "contrasts"
     batch_tokens = BATCH_TOKENS
     scale = "score"
+    reads_words = True
     designed_by: type[WordDesign]
 
     def __init__(self, design: WordDesign, reader: WordReader, width: int) -> None:
@@ -245,6 +243,10 @@ class WordModel(nn.Module):
     def encode(self, pairs: Sequence[Pair]) -> TwoSided:
         """Turn n pairs into word numbers."""
         return self.reader.encode(pairs)
+
+    def characters_read(self, pair: Pair) -> int | None:
+        """Return how many characters of the passage are read; None: all of them."""
+        return self.reader.characters_read(pair.passage.text)
 
     def loss(self, batch: TwoSided, labels: Tensor) -> Tensor:
         """Return the hinge loss with margin 1 of contrasts (g, s)."""
@@ -310,8 +312,7 @@ class TwoClassModel(WordModel):
 def hinge(scores: Tensor, labels: Tensor, margin: float = 1.0) -> Tensor:
     """Return the mean of max(0, margin - relevant + other) over all contrasts of g groups.
 
-    Raises:
-        WrongUse: Groups of one pair: there is nothing to contrast.
+    Raises WrongUse: groups of one pair: there is nothing to contrast.
     """
     if labels.ndim != 2 or labels.shape[1] < 2:
         raise WrongUse(

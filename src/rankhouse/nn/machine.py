@@ -84,8 +84,7 @@ def choose(precision: str = "auto", device: str = "auto", threads: int | None = 
         device: "cpu", "cuda", "cuda:1" ..., or "auto": CUDA where there is one.
         threads: Processor threads while scoring; None leaves the process as it is.
 
-    Raises:
-        WrongUse: An unknown word, CUDA asked for and absent, int8 where it cannot be had, no thread.
+    Raises WrongUse: an unknown word, CUDA asked for and absent, int8 where it cannot be had, no thread.
     """
     if threads is not None and threads < 1:
         raise WrongUse(f"threads={threads}: scoring needs 1 thread or more (leave it out for the default)")
@@ -273,8 +272,7 @@ def require_int8(compute: Compute, what: str, widths: Sequence[int] = ()) -> Non
     Args:
         widths: Of its rows; none for a model that the compiled loops do not serve at all.
 
-    Raises:
-        WrongUse: Says what is missing.
+    Raises WrongUse: says what is missing.
     """
     served = widths and (fits_infer(compute, *widths) or fits_wide(compute, *widths))
     if compute.precision != "int8" or served:

@@ -40,8 +40,7 @@ def align(
         missing: "min", and a document that a run lacks counts there as its lowest; else as 0.
         flat_floor: With "min", what it counts where all scores of the run are equal; None: as they do.
 
-    Raises:
-        BadData: A run has infinite scores.
+    Raises BadData: a run has infinite scores.
     """
     queries = {q: i for i, q in enumerate(dict.fromkeys(q for run in runs for q in run))}
     codes: dict[str, int] = {}

@@ -56,13 +56,7 @@ class CachedRanker:
     """
 
     def __init__(
-        self,
-        ranker: Ranker,
-        path: Path | str,
-        *,
-        policy: str = "",
-        chunk: int = 512,
-        timeout: float = 30.0,
+        self, ranker: Ranker, path: Path | str, *, policy: str = "", chunk: int = 512, timeout: float = 30.0
     ) -> None:
         if not fingerprint_of(ranker):
             raise WrongUse(

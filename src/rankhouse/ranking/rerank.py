@@ -70,8 +70,7 @@ class ReadingOptions:
     """Reading options of a ranker, the same in commands, expressions and Python."""
 
     split: Annotated[
-        str,
-        Option('"sentences(10, 5)", "words(100)" ...', default="whole; as kept, where encode kept it"),
+        str, Option('"sentences(10, 5)", "words(100)" ...', default="whole; as kept, where encode kept it")
     ] = ""
     pool: Annotated[
         str, Option('first, max, sum, mean, "top(3)" ...', default="max; as kept, where encode kept it")

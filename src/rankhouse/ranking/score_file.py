@@ -53,9 +53,7 @@ class ScoreFile:
 
     Scores are worth more than their cache: when writing fails, the work goes on without it, with a warning.
 
-    Raises:
-        BadData: The file is damaged or is no score cache.
-        OutputFailed: It is locked or cannot be written.
+    Raises BadData: the file is damaged or is no score cache; OutputFailed: it is locked or cannot be written.
     """
 
     def __init__(self, path: Path, timeout: float, *, upgrade: bool = True) -> None:
@@ -206,8 +204,7 @@ class ScoreFile:
 
         A file of version 1 has no checksums; only its pages are looked at.
 
-        Raises:
-            BadData: Something differs.
+        Raises BadData: something differs.
         """
         with self._asking():
             self._refuse_torn()

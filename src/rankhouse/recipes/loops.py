@@ -157,8 +157,7 @@ Pass = tuple[str, tuple[tuple[str, str], ...]]
 class Loops:
     """The loops of a recipe.
 
-    Raises:
-        WrongUse: An unknown reference or variable, steps in a circle; with the line.
+    Raises WrongUse: an unknown reference or variable, steps in a circle; with the line.
     """
 
     def __init__(self, file: RecipeFile) -> None:

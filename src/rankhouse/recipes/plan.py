@@ -15,16 +15,7 @@ import msgspec
 
 from rankhouse import __version__
 from rankhouse.recipes.commands import CACHE, CommandSet, StepCommand
-from rankhouse.recipes.loops import (
-    Bindings,
-    Loops,
-    Pass,
-    Reference,
-    labels_of,
-    references,
-    resolve,
-    said,
-)
+from rankhouse.recipes.loops import Bindings, Loops, Pass, Reference, labels_of, references, resolve, said
 from rankhouse.recipes.parse import RecipeFile, Step, label
 from rankhouse.recipes.sources import Input, Sources
 

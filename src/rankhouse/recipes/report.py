@@ -19,14 +19,7 @@ from rankhouse.recipes.lines import Key
 from rankhouse.recipes.parse import FigureSpec, label, measure_names
 from rankhouse.recipes.plan import RecipePlan
 from rankhouse.recipes.tables import ABSENT, DIFFERS, REPRODUCED, TableResult
-from rankhouse.recipes.values import (
-    Quantity,
-    Results,
-    check_references,
-    heading,
-    over_passes,
-    over_queries,
-)
+from rankhouse.recipes.values import Quantity, Results, check_references, heading, over_passes, over_queries
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -171,8 +171,7 @@ class Sources:
         for reference in references(text):
             if reference.name not in data:
                 raise lines.fault(
-                    ("data", name),
-                    f'"{reference.text}" is no data entry; there are: {", ".join(data)}',
+                    ("data", name), f'"{reference.text}" is no data entry; there are: {", ".join(data)}'
                 )
 
         def look_up(reference: Reference) -> list[str]:

@@ -128,8 +128,7 @@ def pull_text(store: Store, queries: Sequence[Query], k: int = 1000, progress: P
 def pull_documents(store: Store, run: Run) -> Iterator[Document]:
     """Read the documents of a run from the store, each once, in the order of their ids.
 
-    Raises:
-        MissingInput: The store no longer has one of them, or has no text of any.
+    Raises MissingInput: the store no longer has one of them, or has no text of any.
     """
     wanted = sorted({doc_id for ranking in run.values() for doc_id in ranking.doc_ids})
     with_text = False

@@ -69,8 +69,7 @@ def read_contents(
 ) -> StoreContents | None:
     """Read what :meth:`StoreContents.to_json` wrote; None where there is nothing, or another program's note.
 
-    Raises:
-        StoreFailed: It is of another version, or damaged.
+    Raises StoreFailed: it is of another version, or damaged.
     """
     if not raw or FORMAT not in (raw if isinstance(raw, str) else raw.decode(errors="replace")):
         return None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rankhouse.core import notation
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.notation import as_given
 from rankhouse.core.nouns import Document, Encoder, Marks, Query, Ranking, SearchResult
 from rankhouse.core.progress import Progress, ignore
@@ -69,6 +70,13 @@ def open_index(paths: Sequence[Path]) -> AnyIndex:
     return index
 
 
+@dataclass(frozen=True)
+class TextsAlone:
+    """Documents that are in no index: a ranker reads them, a first stage cannot search them."""
+
+    documents: Mapping[str, Document]
+
+
 class Execution:
     """Systems that rank the documents of one index for some queries.
 
@@ -83,17 +91,25 @@ class Execution:
 
     def __init__(
         self,
-        index: AnyIndex | str | os.PathLike[str],
+        index: AnyIndex | TextsAlone | str | os.PathLike[str],
         queries: Sequence[Query],
         compute: ComputeOptions | None = None,
         progress: Progress = ignore,
     ) -> None:
-        self.index = open_index([Path(index)]) if isinstance(index, str | os.PathLike) else index
+        self._held = open_index([Path(index)]) if isinstance(index, str | os.PathLike) else index
+        self.documents: Mapping[str, Document] = self._held.documents
         self.queries, self.compute, self.progress = queries, compute or ComputeOptions(), progress
         self._runs: dict[System, Run] = {}
         self._depths: dict[FirstStage, int] = {}
         self._opened: dict[tuple[str, str], Any] = {}
         self._done, self._pending = 0, dict[System, int]()
+
+    @property
+    def index(self) -> AnyIndex:
+        """The index; WrongUse where there are texts alone."""
+        if isinstance(self._held, TextsAlone):
+            raise WrongUse("a first stage needs an index: its words are counted there; give index=")
+        return self._held
 
     def run(self, system: System) -> Run:
         """Rank by a system; WrongUse where a stage cannot be run on this index."""
@@ -173,15 +189,14 @@ class Execution:
 
     def reranked(self, system: RerankedSystem, before: Run, show: Progress) -> Run:
         """Let a ranker read what was found."""
-        from rankhouse.ranking.pairwise import DEPTH
+        from rankhouse.ranking.pairwise import DEPTH, rerank_pairwise
         from rankhouse.ranking.rerank import rerank
-        from rankhouse.systems.reranking import PairwiseSystem, rerank_with
+        from rankhouse.systems.reranking import PairwiseSystem
 
-        stage, ranker = system.stage, self.ranker(system.stage)
+        stage, ranker, documents = system.stage, self.ranker(system.stage), self.documents
         if isinstance(ranker, PairwiseSystem):
-            options = options_of(stage, DEPTH)
-            return rerank_with(ranker, before, self.queries, self.index, options=options, progress=show).run
-        documents = self.index.documents
+            plan = ranker.plan(options_of(stage, DEPTH))
+            return rerank_pairwise(ranker.ranker, before, self.queries, documents, plan=plan, progress=show)
         return rerank(ranker, before, self.queries, documents, plan=self.plan(stage), progress=show)
 
     def searcher(self, stage: Dense) -> Searcher:
@@ -218,19 +233,27 @@ class Execution:
         from rankhouse.systems.reranking import reading_plan, stored_for
 
         ranker, options = self.ranker(stage), options_of(stage, sys.maxsize)
-        return reading_plan(ranker, options, stored_for(ranker, self.index, options))
+        alone = isinstance(self._held, TextsAlone)  # of which nothing can be stored
+        return reading_plan(ranker, options, None if alone else stored_for(ranker, self.index, options))
 
     @property
     def rankers(self) -> dict[str, Any]:
-        """Rankers that were opened, by their notation."""
-        return {name: ranker for (name, _), ranker in self._opened.items()}
+        """Rankers that were opened, by their notation; of what compares, the one that reads."""
+        if not self._opened:
+            return {}
+        from rankhouse.systems.reranking import PairwiseSystem
+
+        return {
+            name: one.ranker if isinstance(one, PairwiseSystem) else one
+            for (name, _), one in self._opened.items()
+        }
 
     def _work(self, stage: System) -> int:
         """Return how much work a stage is, as far as is known before it begins."""
         if not isinstance(stage, RerankedSystem):
             return len(self.queries)
         depth = FOUND if stage.stage.depth is None else stage.stage.depth
-        return len(self.queries) * min(_most(stage.of), depth, len(self.index.documents))
+        return len(self.queries) * min(_most(stage.of), depth, len(self.documents))
 
     def _counted(self, stage: System, work: Callable[[Progress], Run]) -> Run:
         """Do the work of one stage; how much that is may be known only once it has begun."""

@@ -89,7 +89,7 @@ class Explainer:
 
     def __init__(self, work: Execution, options: ExplainOptions) -> None:
         self._work, self._options = work, options
-        self._documents, [self.query] = work.index.documents, work.queries
+        self._documents, [self.query] = work.documents, work.queries
         self._lexical: dict[Lexical, LexicalExplainer] = {}
 
     # --- the questions
@@ -279,11 +279,11 @@ class Explainer:
         )
 
     def _ranker(self, system: RerankedSystem) -> Ranker:
-        ranker: Ranker = self._work.ranker(system.stage)
-        if not hasattr(ranker, "score"):
-            raise WrongUse(
-                f"{system.stage}: compares passages two by two, which is not explained; leave it out"
-            )
+        from rankhouse.systems.reranking import PairwiseSystem
+
+        ranker: Ranker | PairwiseSystem = self._work.ranker(system.stage)
+        if isinstance(ranker, PairwiseSystem):
+            raise WrongUse(f"{system.stage}: compares passages two by two and is not explained; leave it out")
         return ranker
 
     def _placeholder(self, system: RerankedSystem, document: Document) -> str:

@@ -61,8 +61,7 @@ def system(text: str | System) -> System:
     Args:
         text: The expression; a system is returned as it is.
 
-    Raises:
-        WrongUse: It cannot be read: says where, what was expected and the nearest name.
+    Raises WrongUse: it cannot be read: says where, what was expected and the nearest name.
     """
     if isinstance(text, System):
         return text

@@ -122,8 +122,10 @@ def see_of(ranker: object, keep: float) -> See | None:
     share = check_keep(keep)
     with needs("neural", f"see(keep={keep:g})"):
         from rankhouse.models.dual_encoder import word_similarity
-    name = getattr(ranker, "family", type(ranker).__name__)
-    return See(share, word_similarity(getattr(ranker, "model", None), name))
+        from rankhouse.models.ranker import NeuralRanker
+    if isinstance(ranker, NeuralRanker):
+        return See(share, word_similarity(ranker.model, ranker.family))
+    return See(share, word_similarity(None, type(ranker).__name__))
 
 
 def open_precomputed(

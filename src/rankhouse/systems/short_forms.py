@@ -76,7 +76,11 @@ def as_whole(given: object) -> System | None:
     found: System | None = None
     with suppress(WrongUse) if _ENCODED.fullmatch(given) else nullcontext():  # a ranker without quotes
         found = system(given)
-    return None if isinstance(found, FirstStage) and not getattr(found, "feedback", "") else found
+    return (
+        None
+        if isinstance(found, FirstStage) and not (isinstance(found, Lexical) and found.feedback)
+        else found
+    )
 
 
 def refuse_beside(system: System, call: Callable[..., object], **given: object) -> None:
@@ -120,12 +124,6 @@ def first_stage(model: str, feedback: str = "") -> FirstStage:
         found = system(f"{match['kind']}({', '.join([repr(ranker.strip()), *rest])})")
     assert isinstance(found, FirstStage)
     return found
-
-
-def dense_ranker(model: str) -> str:
-    """Return the encoder that ``dense(RANKER)`` names."""
-    found = first_stage(model)
-    return found.ranker if isinstance(found, Dense) else ""
 
 
 def cut(found: System, k: int) -> System:

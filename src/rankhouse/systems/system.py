@@ -91,8 +91,7 @@ class System:
             queries: A file, queries, or query id -> text.
             index: The index, several opened as one, or a folder.
 
-        Raises:
-            WrongUse, MissingExtra: The index, or what is installed, lacks what a stage needs.
+        Raises WrongUse, MissingExtra: the index, or what is installed, lacks what a stage needs.
         """
         from rankhouse.io.inputs import as_queries
         from rankhouse.systems.execution import Execution  # knows all kinds of systems, as below

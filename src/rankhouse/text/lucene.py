@@ -137,7 +137,6 @@ def plain_terms(text: str, stopped: frozenset[str], other: Callable[[str], str])
     """Return the English terms of a plain text, compiled; None for other texts, or without a compiler.
 
     Args:
-        stopped: Words to drop.
         other: Word -> term, for words that are not ASCII.
     """
     return _porter.terms(text, plain_units(), stopped, other) if _porter else None

@@ -84,10 +84,7 @@ def random_table(vocabulary: Vocabulary, width: int, seed: int, std: float = INT
 
 
 def start_table(
-    source: str | Path,
-    vocabulary: Vocabulary,
-    seed: int = 0,
-    missing: Missing = like_the_known,
+    source: str | Path, vocabulary: Vocabulary, seed: int = 0, missing: Missing = like_the_known
 ) -> StartTable:
     """Read the start vectors of a vocabulary; rows the source does not know are drawn.
 

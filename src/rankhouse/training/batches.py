@@ -70,8 +70,7 @@ class BatchSource(ABC):
         negatives: How many there were before.
         rule: Rule of the passages that may stand as not relevant.
 
-    Raises:
-        WrongUse: Settings with which batches of this kind cannot be made.
+    Raises WrongUse: settings with which batches of this kind cannot be made.
     """
 
     without_relevant = without_negatives = false_negatives = negatives = 0
@@ -136,8 +135,7 @@ class Batches(BatchSource):
     classes. Positives in one batch never share a query, and none is of a document relevant to another's
     query, since each serves as the others' negative.
 
-    Raises:
-        BadData: Nothing to learn from: no relevant pair, or none that has a negative.
+    Raises BadData: nothing to learn from: no relevant pair, or none that has a negative.
     """
 
     def __init__(self, examples: Examples, kind: Kind, settings: Settings) -> None:

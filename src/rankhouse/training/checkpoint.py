@@ -64,9 +64,7 @@ def saving(path: Path) -> Iterator[None]:
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what :func:`save_tensors` wrote.
 
-    Raises:
-        MissingInput: No such file.
-        BadModel: It is damaged or of another kind.
+    Raises MissingInput: no such file; BadModel: it is damaged or of another kind.
     """
     if not path.is_file():
         raise MissingInput(f"{path}: there is no such checkpoint")
@@ -91,8 +89,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def read_outcome(path: Path, kind: type[S]) -> S | None:
     """Return what came out of a finished training; None where it is of an earlier version.
 
-    Raises:
-        BadData: It, or a file whose checksum it holds, was changed or is gone.
+    Raises BadData: it, or a file whose checksum it holds, was changed or is gone.
     """
     try:
         return read_own(path, kind, f"train again into another folder, or remove {path.parent} first")
@@ -201,8 +198,7 @@ def save_state(
     Args:
         beside: Of :func:`sums_of`.
 
-    Raises:
-        OutputFailed: It cannot be written; the one before is still there.
+    Raises OutputFailed: it cannot be written; the one before is still there.
     """
     state, other = optimiser_state(optimiser)
     groups = {"model": model.state_dict(), "optimiser": state, "random": random[0]}

@@ -36,11 +36,7 @@ class Remarks:
 
 
 def check_batches(batches: AnyBatches, remarks: Remarks) -> None:
-    """Say how much of the training data teaches nothing.
-
-    Raises:
-        BadData: All of it.
-    """
+    """Say how much of the training data teaches nothing. Raises BadData: all of it."""
     if not batches.per_epoch:
         raise BadData(
             "no two relevant pairs can stand in one batch, since every passage is relevant to every query, "
@@ -85,8 +81,7 @@ def check_batches(batches: AnyBatches, remarks: Remarks) -> None:
 def check_overlap(training: Sequence[Query], validation: Iterable[Query], on: str, remarks: Remarks) -> None:
     """Find questions that are both learned from and validated on, whatever their ids, case or punctuation.
 
-    Raises:
-        WrongUse: There are some, and ``on`` is "error".
+    Raises WrongUse: there are some, and ``on`` is "error".
     """
     if on == "allow":
         return

@@ -119,8 +119,7 @@ def training_name(
 def finished(out: Path, training: str, settings: Settings) -> TrainingOutcome | None:
     """Return what came out of a finished training, cleared of what is left of its work; else None.
 
-    Raises:
-        WrongUse: The folder holds another finished training.
+    Raises WrongUse: the folder holds another finished training.
     """
     path = out / OUTCOME
     if not path.exists():
@@ -140,9 +139,8 @@ def resume_point(
 ) -> tuple[checkpoint.Checkpoint[TrainingState], dict[str, Tensor]]:
     """Return where a folder's training stands, and its tensors: none for a fresh start.
 
-    Raises:
-        WrongUse: The folder holds another training, or something else.
-        BadModel: The checkpoint is damaged.
+    Raises WrongUse: the folder holds another training, or something else; BadModel: the checkpoint is
+    damaged.
     """
     path = out / CHECKPOINT
     if not path.exists():
@@ -215,8 +213,7 @@ class Snapshots:
     def save(self, state: TrainingState) -> None:
         """Write the best model and a checkpoint.
 
-        Raises:
-            OutputFailed: One cannot be written; those before are still there.
+        Raises OutputFailed: one cannot be written; those before are still there.
         """
         began = time.monotonic()
         self.write_best()

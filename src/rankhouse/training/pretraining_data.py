@@ -53,8 +53,7 @@ class Specials(NamedTuple):
 class Corruption:
     """Share and length of the spans cut out of a row.
 
-    Raises:
-        WrongUse: Numbers with which nothing would be cut, or nothing kept.
+    Raises WrongUse: numbers with which nothing would be cut, or nothing kept.
     """
 
     length: int = 512  # most tokens of the input, i, its end token among them
@@ -151,18 +150,13 @@ def collection_name(sources: Iterable[Path | str]) -> str:
 
 
 def write_tokens(
-    sources: Sequence[Path | str],
-    tokenizer: Tokenizer,
-    end: int,
-    path: Path,
-    progress: Progress = ignore,
+    sources: Sequence[Path | str], tokenizer: Tokenizer, end: int, path: Path, progress: Progress = ignore
 ) -> None:
     """Tokenise a collection into a file of uint16 or, for large vocabularies, uint32; whole or absent.
 
     Sources are those of ``io.corpora.read_documents``.
 
-    Raises:
-        BadData: A malformed document.
+    Raises BadData: a malformed document.
     """
     kind, done = _kind(tokenizer), 0
     texts = (d.full_text for d in read_documents(sources) if d.full_text.strip())

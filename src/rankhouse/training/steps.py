@@ -101,8 +101,7 @@ class _LossModule(nn.Module):
 class Stepper:
     """Takes steps for a model, which must be a ``torch.nn.Module``, by the schedule ``rates``.
 
-    Raises:
-        WrongUse: A device that is not there, or names in ``rates`` that the model does not have.
+    Raises WrongUse: a device that is not there, or names in ``rates`` that the model does not have.
     """
 
     def __init__(self, model: Model[Any], settings: Settings) -> None:

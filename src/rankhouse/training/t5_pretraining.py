@@ -64,9 +64,7 @@ SIZES: dict[str, T5Shape] = {
 def read_tokenizer(path: Path) -> Tokenizer:
     """Read a vocabulary: a SentencePiece model, a tokenizer.json, or a folder that has one of them.
 
-    Raises:
-        MissingInput: No such file or folder.
-        BadModel: It cannot be read.
+    Raises MissingInput: no such file or folder; BadModel: it cannot be read.
     """
     if path.is_dir():
         return load_tokenizer(path, None)[0]
@@ -130,8 +128,7 @@ def _config(shape: T5Shape, tokenizer: Tokenizer, end: int) -> dict[str, Any]:
 def begin(shape: T5Shape, tokenizer: Tokenizer) -> MonoT5:
     """Make a T5 with weights drawn from torch's random state.
 
-    Raises:
-        WrongUse: The vocabulary lacks the words "true" and "false".
+    Raises WrongUse: the vocabulary lacks the words "true" and "false".
     """
     tied = shape.style == "1.0"
     policy: Mapping[str, Any] = {

@@ -41,8 +41,7 @@ class SoftBatches(BatchSource):
 
     A list is 1 + count pairs long, for pointwise losses 1.
 
-    Raises:
-        BadData: No pair has a score, or no query has two that differ.
+    Raises BadData: no pair has a score, or no query has two that differ.
     """
 
     def __init__(self, examples: Examples, kind: Kind, settings: Settings) -> None:
@@ -138,9 +137,8 @@ class CrossedBatches(BatchSource):
     A batch begins with some queries, each of which brings ``count`` of its candidates, and a relevant passage
     first if it has one. Of the queries to which one of these passages is relevant, one a passage joins them.
 
-    Raises:
-        BadData: No query has two candidates that the teacher tells apart.
-        WrongUse: There is no teacher, or the loss looks at one pair at a time.
+    Raises BadData: no query has two candidates that the teacher tells apart; WrongUse: there is no teacher,
+    or the loss looks at one pair at a time.
     """
 
     def __init__(self, examples: Examples, kind: Kind, settings: Settings) -> None:
@@ -222,9 +220,7 @@ AnyBatches = Batches | SoftBatches | CrossedBatches | MixedBatches
 def batches_for(examples: Examples, kind: Kind, settings: Settings) -> AnyBatches:
     """Return the batches that a training takes: on labels, on a teacher's scores, or on both.
 
-    Raises:
-        BadData: Nothing to learn from.
-        WrongUse: A teacher without a loss that learns from it.
+    Raises BadData: nothing to learn from; WrongUse: a teacher without a loss that learns from it.
     """
     if not settings.loss:
         if examples.teacher is not None and not settings.denoise:

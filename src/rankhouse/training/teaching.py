@@ -112,8 +112,7 @@ class TrainingData:
 class TrainOptions:
     """Options of a training and of the ranker's intended use.
 
-    Raises:
-        WrongUse: An unknown splitter or pool, or an argument that it does not take.
+    Raises WrongUse: an unknown splitter or pool, or an argument that it does not take.
     """
 
     split: str = "whole"  # how documents are cut for validation and use, in notation
@@ -142,9 +141,7 @@ def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
 
     ``tk(vectors="glove.txt")``, ``crossencoder("DIR")``, or the folder of a ranker.
 
-    Raises:
-        WrongUse: An unknown family or argument.
-        BadModel: The checkpoint cannot be used.
+    Raises WrongUse: an unknown family or argument; BadModel: the checkpoint cannot be used.
     """
     if Path(ranker).is_dir():
         trained = Path(ranker) / folder.RANKER  # the folder of a training holds its best model there
@@ -160,9 +157,7 @@ def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
 def examples_of(data: TrainingData, index: Index, progress: Progress | None = None) -> Examples:
     """Lay out what is to be learned.
 
-    Raises:
-        WrongUse: Neither judgements nor pairs were given, or both.
-        BadData: Nothing to learn from.
+    Raises WrongUse: neither judgements nor pairs were given, or both; BadData: nothing to learn from.
     """
     if data.pairs and (data.queries or data.qrels or data.run):
         raise WrongUse("pairs hold queries and labels already; leave out queries, qrels and run")
@@ -194,9 +189,8 @@ def train_with(
 ) -> folder.TrainingOutcome:
     """Train a model, and write its curve, its validation run and its report.
 
-    Raises:
-        WrongUse: Another process trains there, or the folder holds another training.
-        BadData: Nothing to learn from.
+    Raises WrongUse: another process trains there, or the folder holds another training; BadData: nothing to
+    learn from.
     """
     settings, validation = settings_of(model.family, data, options), None
     if data.validation is not None:
@@ -217,8 +211,7 @@ def train_with(
 def settings_of(family: str, data: TrainingData, options: TrainOptions) -> Settings:
     """Return the family's defaults with what differs; validation counts the grades that training does.
 
-    Raises:
-        WrongUse: An unknown setting, or a value that it cannot have.
+    Raises WrongUse: an unknown setting, or a value that it cannot have.
     """
     settings = defaults(family)
     if data.teacher is not None and "denoise" not in options.settings:

@@ -10,7 +10,6 @@ import click
 from rankhouse.cli import console
 from rankhouse.cli.options import idle, verb
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import WrongUse
 from rankhouse.core.qrels import RelevantFrom, from_grade
 from rankhouse.evaluation import significance
 from rankhouse.evaluation.compare import Comparison, compare
@@ -39,9 +38,11 @@ def command(
     baseline: Annotated[
         Path | None, Option("The run to compare the others with; added if not among them.")
     ] = None,
-    test: Annotated[str, Option(f"{' or '.join(significance.TESTS)}.")] = "t",
-    correction: Annotated[str, Option(f"{', '.join(significance.CORRECTIONS)}.")] = "none",
-    seed: Annotated[int, Option("Of the randomization test.", least=0, most=2**32 - 1)] = 0,
+    test: Annotated[str, Option(f"{' or '.join(significance.TESTS)}.", beside="baseline")] = "t",
+    correction: Annotated[str, Option(f"{', '.join(significance.CORRECTIONS)}.", beside="baseline")] = "none",
+    seed: Annotated[
+        int, Option("Of the randomization test.", least=0, most=2**32 - 1, beside="baseline")
+    ] = 0,
     per_query: Annotated[
         Path | None, Option("Write every query's values here (tab-separated).", "output")
     ] = None,
@@ -51,6 +52,7 @@ def command(
             "Draw the differences per query here (.png or .svg; needs --baseline); of several systems a file "
             "each, with its name.",
             "output",
+            beside="baseline",
         ),
     ] = None,
     chart_kind: Annotated[
@@ -58,21 +60,22 @@ def command(
         Option(
             "Differences, largest gain first, or gains by the query's difficulty for the baseline.",
             choices=tuple(CHARTS),
+            beside="chart",
         ),
     ] = "differences",
     report: Annotated[Path | None, Option("Write a page with tables and charts (.html).", "output")] = None,
     queries: Annotated[
-        str | None, Option("Query texts, shown beside the best and worst queries.", "source")
+        str | None,
+        Option("Query texts, shown beside the best and worst queries.", "source", beside="baseline"),
     ] = None,
     skip_bad: SkipBad = 0,
 ) -> CommandResult:
     """Measure RUNS against judgements: means, intervals, tests against a baseline, best and worst queries."""
-    _refuse_idle(baseline, test, chart)
+    if test != "randomization":
+        idle("only --test randomization draws anything", "seed")
     skips = Skips(skip_bad)
     named = name_runs(runs if baseline is None or baseline in runs else (baseline, *runs))
     base = None if baseline is None else next(name for name, path in named if path == baseline)
-    if chart is not None and base is None:
-        raise WrongUse("--chart draws differences to a baseline; name it with --baseline RUN")
     judged = read_qrels(qrels, skips)
     systems = {name: read_run(path, skips) for name, path in named}
     console.report_skips(skips)
@@ -88,15 +91,6 @@ def command(
         write_report(comparison, report, f"Evaluation against {qrels.name}", texts)
         console.say(f"written to {report}")
     return CommandResult(comparison.to_dict(), lambda: show(comparison, texts), notes=comparison.remarks)
-
-
-def _refuse_idle(baseline: Path | None, test: str, chart: Path | None) -> None:
-    if baseline is None:
-        idle("runs are tested against a --baseline", "test", "correction", "seed", "queries")
-    elif test != "randomization":
-        idle("only --test randomization draws anything", "seed")
-    if chart is None:
-        idle("it is the kind of --chart", "chart_kind")
 
 
 def name_runs(paths: tuple[Path, ...]) -> list[tuple[str, Path]]:

@@ -46,11 +46,12 @@ STYLES = {"gain": "bold green", "loss": "magenta", "match": "cyan", "unread": "d
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainChoices(ComputeOptions):
+class ExplainChoices(ExplainOptions, ComputeOptions):
     """The options of ``rankhouse explain``."""
 
     index: Annotated[
-        tuple[Path, ...], Option("The index folder; several, or a folder of shards, are explained as one.")
+        tuple[Path, ...],
+        Option("The index folder; several, or a folder of shards, are explained as one.", "input"),
     ] = ()
     query: Annotated[str | None, Option("The query's text; with --queries, its id.", metavar="TEXT|ID")] = (
         None
@@ -74,10 +75,12 @@ class ExplainChoices(ComputeOptions):
         ),
     ] = ""
     weights: Annotated[str | None, Option("Of the fusion, with commas, the ranker's last: 0.3,0.7.")] = None
-    run: Annotated[Path | None, Option("The run that this model or ranker made.")] = None
-    first_stage: Annotated[Path | None, Option("The run from which the ranker takes its documents.")] = None
+    run: Annotated[Path | None, Option("The run that this model or ranker made.", "input")] = None
+    first_stage: Annotated[
+        Path | None, Option("The run from which the ranker takes its documents.", "input")
+    ] = None
     before: Annotated[
-        Path | None, Option("An earlier run: why did the document move from there to --run?")
+        Path | None, Option("An earlier run: why did the document move from there to --run?", "input")
     ] = None
     doc: Annotated[str | None, Option("The document asked about.")] = None
     against: Annotated[str, Option("Why does --doc stand above this one, or below?", metavar="ID")] = ""
@@ -90,9 +93,6 @@ class ExplainChoices(ComputeOptions):
         str, Option('"sentences(10, 5)" ...', default="whole; as kept, where encode kept it")
     ] = ""
     pool: Annotated[str, Option('first, max, sum, "top(3)" ...', default="max; as kept")] = ""
-    method: Annotated[str, Option("removal, shapley, gradients.", default="what suits the ranker")] = ""
-    unit: Annotated[str, Option("The unit to leave out: sentence or word.")] = ""
-    passes: Annotated[int, Option("Most pairs scored per document.", least=1)] = 1024
     out: Annotated[Path | None, Option("Write a page (.html) or Markdown (.md).", "output")] = None
 
 
@@ -126,8 +126,7 @@ def command(
     if earlier is not None and found is not None and first is None and (given.models or given.system):
         earlier = earlier.made_by(found)
     named = () if given.doc is None else (given.doc,)
-    options = ExplainOptions(given.method, given.unit, given.passes)
-    question = Question(named, given.against, given.top, run=run, before=earlier, options=options)
+    question = Question(named, given.against, given.top, run=run, before=earlier, options=given)
     with console.progress("explaining", None):
         answer = ask(work, whole, question)
     if given.out is not None:

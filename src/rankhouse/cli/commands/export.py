@@ -30,10 +30,16 @@ def command(
     ranker: Annotated[str, Option("The ranker.", "source", positional=True)] = "",
     index: Annotated[Path | None, Option("In place of RANKER: an index, whose postings are written.")] = None,
     impacts: Annotated[
-        str | None, Option("In place of its terms: what a sparse encoder gave it, as 'sparse(\"DIR\")'.")
+        str | None,
+        Option("In place of its terms: what a sparse encoder gave it, as 'sparse(\"DIR\")'.", beside="index"),
     ] = None,
     queries: Annotated[
-        str | None, Option("Write these queries as terms in place of the impacts, id <tab> terms.", "source")
+        str | None,
+        Option(
+            "Write these queries as terms in place of the impacts, id <tab> terms.",
+            "source",
+            beside="impacts",
+        ),
     ] = None,
     out: Annotated[
         Path, Option("The folder to make; of an index, the file, which .gz or .zst compresses.", "local")
@@ -46,9 +52,13 @@ def command(
         str, Option("What it began with, OWNER/NAME.", default="as the training's command says")
     ] = "",
     language: Annotated[tuple[str, ...], Option("Of its texts: en; repeat for more.")] = (),
-    scale: Annotated[float, Option("Impacts are written as whole numbers: times this, rounded.")] = 100.0,
+    scale: Annotated[
+        float, Option("Impacts are written as whole numbers: times this, rounded.", beside="impacts")
+    ] = 100.0,
     to: Annotated[str, Option("Also upload the folder to the hub, as OWNER/NAME.")] = "",
-    overwrite: Annotated[bool, Option("Add a commit where that repository is there already.")] = False,
+    overwrite: Annotated[
+        bool, Option("Add a commit where that repository is there already.", beside="to")
+    ] = False,
 ) -> CommandResult:
     """Write RANKER for sentence-transformers, transformers and the hub, or an index for other engines.
 
@@ -57,16 +67,11 @@ def command(
     others import, and  rankhouse index --ciff  does, too; with --impacts, one of a sparse encoder's weights,
     and with --queries what it makes of these: each term as often as its weight says.
     """
-    if impacts is None:
-        idle("it is for --impacts, which is not given", "scale", "queries")
     if index is None:
-        idle("it is for --index, which is not given", "impacts")
         if not ranker:
             raise WrongUse("name what to export: a ranker, or an index with --index")
         if (Path(ranker) / "segments").is_dir():
             raise WrongUse(f"{ranker}: is an index; write  rankhouse export --index {ranker} --out FILE")
-        if not to:
-            idle("it is for --to, which is not given", "overwrite")
         said = {"license": license_id, "data": data, "base_model": base_model, "language": language}
         return _ranker_exported(ranker, out, said, to=to, overwrite=overwrite)
     about = "an index becomes one file without a model card"

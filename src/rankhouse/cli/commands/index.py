@@ -55,7 +55,7 @@ def command(
     Files are .jsonl, .csv, .tsv or TREC .sgml, each also with .gz or .zst, or .parquet. An index of a CIFF
     file (--ciff) is searched as any other, and has no texts.
     """
-    where = cluster.options
+    clustered = cluster.cluster is not None
     ways = [name for name in ("append", "update", "overwrite", "delete", "upgrade") if was_given(name)]
     if len(ways) > 1:
         raise WrongUse(" and ".join(f"--{name}" for name in ways) + " exclude each other")
@@ -66,11 +66,11 @@ def command(
             raise WrongUse(f"--{ways[0]} reads no corpus: {', '.join(job.corpus)} would not be indexed")
         return _deleted(delete, out) if delete is not None else _upgraded(out)
     append = append or update
-    if shard is not None or where is not None:
+    if shard is not None or clustered:
         idle("shards make a new index: merge them, then add to the whole", "append", "update")
-        if where is not None:
+        if clustered:
             build.refuse_occupied(out, BuildOptions(overwrite=overwrite))  # before the work, not after it
-            return run_clustered(job, out, where, options=MergeOptions(overwrite))
+            return run_clustered(job, out, cluster.options, options=MergeOptions(overwrite))
         if shard is not None:
             return run_shard(job, shard, out, overwrite=overwrite)
     if append:
@@ -193,9 +193,9 @@ def encode_command(
     if shard is not None:
         return run_shard(job, shard, _shard_folder(out, vectors))
     idle("without --shard, what is encoded goes into the index", "out")
-    if (where := cluster.options) is not None:
+    if cluster.cluster is not None:
         options = MergeOptions(overwrite)
-        encoded = run_clustered(job, Path(job.index), where, device=job.device, options=options)
+        encoded = run_clustered(job, Path(job.index), cluster.options, device=job.device, options=options)
         if not vectors:
             return encoded
         # a structure is built here, over what is encoded now

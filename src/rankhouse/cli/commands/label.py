@@ -36,9 +36,9 @@ def command(
     A killed labelling resumes when the same command is given again.
     """
     _refuse_idle(job, shows_pairs=was_given("as_json") or shard is not None or report is not None)
-    if (where := cluster.options) is not None:
+    if cluster.cluster is not None:
         options = MergeOptions(report=report)
-        return run_clustered(job, out, where, device=job.device, options=options)
+        return run_clustered(job, out, cluster.options, device=job.device, options=options)
     if shard is not None:
         idle("a page covers all shards: give --report to  rankhouse merge", "report")
         return run_shard(job, shard, out)

@@ -34,8 +34,8 @@ def command(
     if job.is_pairwise:
         idle("documents are compared two by two, from their texts", "pool", "stored", "alone", "cache")
         job = job if was_given("depth") else replace(job, depth=PAIRWISE_DEPTH)
-    if (where := cluster.options) is not None:
-        return run_clustered(job, out, where, device=job.device)
+    if cluster.cluster is not None:
+        return run_clustered(job, out, cluster.options, device=job.device)
     if shard is not None:
         return run_shard(job, shard, out)
     worker = job.open()

@@ -74,7 +74,7 @@ def command(
 
     What is done already is kept; a killed run resumes. See docs/recipes.md.
     """
-    where = cluster.options
+    where = None if cluster.cluster is None else cluster.options
     folder = real_path(out or Path(f"{recipe.stem}{'.smallest' if smallest else ''}.out"))
     file = read_recipe(recipe, changes, smallest=smallest, only=only)
     contents = Contents(folder / HASHES)

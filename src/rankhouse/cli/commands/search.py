@@ -93,7 +93,6 @@ def opened(job: SearchJob) -> Iterator[AnyIndex]:
             refuse_incomplete(paths)
         paths = with_documents(paths)
     if not job.cluster:
-        idle("only a --cluster has shards that may not answer", "partial")
         yield open_index(paths)
         return
     from rankhouse.cluster.search import search_cluster
@@ -142,8 +141,7 @@ def _find(job: SearchJob, index: AnyIndex, queries: list[Query], k: int) -> Run:
         work = job.work(index, queries, show)
         run = work.run(job.best(k))
     for name, ranker in work.rankers.items():
-        reader = getattr(ranker, "ranker", ranker)  # of what compares, the one that reads
-        console.warn_of_truncation(reader, name)
+        console.warn_of_truncation(ranker, name)
     return run
 
 

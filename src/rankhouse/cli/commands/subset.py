@@ -37,7 +37,8 @@ class Conditions:
     folds: Annotated[Path | None, Option("Keep one side of a fold of this file.", "input")] = None
     fold: Annotated[int | None, Option("Number of the fold, from 1.", least=1)] = None
     side: Annotated[
-        Side, Option("test: the fold; valid: the next; train: the others; rest: all but the fold.")
+        Side,
+        Option("test: the fold; valid: the next; train: the others; rest: all but the fold.", beside="folds"),
     ] = "test"
     part: Annotated[str | None, Option("Keep one of N parts, like 1/3.", metavar="I/N")] = None
     sample: Annotated[int | None, Option("Keep this many queries (of pairs: this many pairs).", least=1)] = (
@@ -93,7 +94,9 @@ def command(
     qrels: Annotated[Path | None, Option("or judgements, by query;")] = None,
     run: Annotated[Path | None, Option("or rankings, by query;")] = None,
     pairs: Annotated[Path | None, Option("or labelled pairs, by query.")] = None,
-    field: Annotated[str, Option("The text field of the queries, if they have several.")] = "",
+    field: Annotated[
+        str, Option("The text field of the queries, if they have several.", beside="queries")
+    ] = "",
     apart_from: Annotated[
         str | None, Option("Of queries: none with the words of one of this file's, whatever its id.")
     ] = None,
@@ -113,7 +116,8 @@ def command(
     sample = wanted.sample
     if (wanted.folds is None) != (wanted.fold is None):
         raise WrongUse("--folds FILE and --fold N go together")
-    _refuse_idle(wanted, asked=queries is not None)
+    if not (wanted.part or sample):
+        idle("only --part and --sample draw anything", "seed")
     if balanced and (pairs is None or sample is None):
         raise WrongUse("--balanced says how --sample draws from --pairs")
     if within is not None and run is None:
@@ -135,16 +139,6 @@ def command(
     return CommandResult(
         {"out": str(out), "kept": size, "of": whole}, f"{size:,} of {whole:,} {what} written to {out}"
     )
-
-
-def _refuse_idle(wanted: Conditions, *, asked: bool) -> None:
-    """Refuse what would change nothing in this selection."""
-    if wanted.folds is None:
-        idle("it is a side of a fold; give --folds and --fold", "side")
-    if not asked:
-        idle("it is a field of --queries", "field")
-    if not (wanted.part or wanted.sample):
-        idle("only --part and --sample draw anything", "seed")
 
 
 def _read_ids(path: str) -> list[str]:

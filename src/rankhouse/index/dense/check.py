@@ -13,6 +13,7 @@ from rankhouse.index.dense.faiss import FaissSearcher, recall
 from rankhouse.index.dense.vectors import Vectors
 
 SAMPLE: Final = 200
+_BEST: Final = 10
 _SEED: Final = 1234
 
 
@@ -37,23 +38,18 @@ def structures(vectors: Vectors) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
-def measured_recall(vectors: Vectors, structure: str, k: int = 10, sample: int = SAMPLE) -> float:
-    """Search for stored rows, exactly and by a structure: the share of the exact best k that it finds.
+def measured_recall(vectors: Vectors, structure: str) -> float:
+    """Search for stored rows, exactly and by a structure: the share of the exact best 10 that it finds.
 
-    Stored rows stand in for queries, which nobody has given; each finds itself first, so this is a little
-    kinder than queries would be.
+    Stored rows, 200 drawn by a fixed seed, stand in for queries, which nobody has given; each finds itself
+    first, so this is a little kinder than queries would be.
 
-    Args:
-        sample: Rows asked for, drawn by a fixed seed; all of them where there are fewer.
-
-    Raises:
-        WrongUse: None was built, or there are no vectors.
-        BadIndex: It was built from other vectors, or is damaged.
-        MissingExtra: FAISS is not installed.
+    Raises WrongUse: none was built, or there are no vectors; BadIndex: it was built from other vectors, or is
+    damaged; MissingExtra: FAISS is not installed.
     """
     rng = np.random.default_rng(_SEED)
-    rows = np.sort(rng.choice(len(vectors), min(sample, len(vectors)), replace=False)).tolist()
+    rows = np.sort(rng.choice(len(vectors), min(SAMPLE, len(vectors)), replace=False)).tolist()
     asked = [Query(str(row), str(row)) for row in rows]
     known = _RowEncoder(vectors)
-    exact = search(ExactSearcher(vectors), known, asked, k)
-    return recall(exact, search(FaissSearcher.open(vectors, structure), known, asked, k), k)
+    exact = search(ExactSearcher(vectors), known, asked, _BEST)
+    return recall(exact, search(FaissSearcher.open(vectors, structure), known, asked, _BEST), _BEST)

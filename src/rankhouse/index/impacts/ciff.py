@@ -42,10 +42,8 @@ def write_impacts(
     Returns:
         How many weights were written.
 
-    Raises:
-        BadIndex: The impacts are damaged.
-        WrongUse: A count, or a document's sum, is beyond what the format holds; or no weight is left.
-        OutputFailed: No permission, disk full.
+    Raises BadIndex: the impacts are damaged; WrongUse: a count, or a document's sum, is beyond what the
+    format holds; or no weight is left; OutputFailed: no permission, disk full.
     """
     names = [encoder.word(number) for number in range(impacts.state.vocabulary)]
     written = 0
@@ -99,11 +97,7 @@ def query_terms(encoder: QueryWeigher, queries: Sequence[Query], scale: float) -
 
     So do Anserini's pre-encoded topics give weights. One whose every weight rounds to 0 has no text.
 
-    Args:
-        encoder: That of the impacts.
-
-    Raises:
-        WrongUse: A query has too many terms, or a word that white space would divide.
+    Raises WrongUse: a query has too many terms, or a word that white space would divide.
     """
     for start in range(0, len(queries), _AT_ONCE):
         some = queries[start : start + _AT_ONCE]

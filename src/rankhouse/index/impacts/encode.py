@@ -52,11 +52,10 @@ def encode_impacts(
         job: Count and split; weights are float32 always.
         source: What names the encoder wherever it lies, for searches without it.
 
-    Raises:
-        WrongUse: The folder holds impacts of another encoder or split, or is being written.
-        BadIndex: The documents encoded earlier are not those that come now, or files are damaged.
-        BadModel: The encoder gave something that is no (n, v) matrix of finite weights, 0 or more.
-        OutputFailed: No permission, disk full; what was done stays and is gone on from.
+    Raises WrongUse: the folder holds impacts of another encoder or split, or is being written; BadIndex: the
+    documents encoded earlier are not those that come now, or files are damaged; BadModel: the encoder gave
+    something that is no (n, v) matrix of finite weights, 0 or more; OutputFailed: no permission, disk full;
+    what was done stays and is gone on from.
     """
     folder = Path(folder)
     query = encoder.query_files()

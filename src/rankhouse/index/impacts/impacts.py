@@ -58,6 +58,9 @@ from rankhouse.io.checksums import BadEnvelope, CheckedArray, FileSum, sealed, u
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.outputs import replacing_folder
 
+if kernel.COMPILED:
+    from rankhouse.index.lexical import _kernel
+
 if TYPE_CHECKING:
     import scipy.sparse
 
@@ -107,8 +110,7 @@ def _is_sound(folder: Path) -> bool:
 def build_lists(impacts: Impacts) -> None:
     """Pack what is not packed yet, or damaged, and drop parts that are no longer used.
 
-    Raises:
-        OutputFailed: No permission, disk full.
+    Raises OutputFailed: no permission, disk full.
     """
     folder = impacts.folder / STRUCTURES
     spans = {span.name: span for span in spans_of(impacts.ends.whole())}
@@ -181,8 +183,7 @@ class ImpactLists(TermLists):
 class PackedImpacts:
     """All packed postings of impacts, open to be searched; safe to share between threads.
 
-    Raises:
-        BadIndex: A part is missing or damaged.
+    Raises BadIndex: a part is missing or damaged.
     """
 
     def __init__(self, impacts: Impacts) -> None:
@@ -194,18 +195,14 @@ class PackedImpacts:
         return ImpactLists(folder, _sums_of(folder), self.impacts, span)
 
     def verify(self) -> None:
-        """Read every file whole and compare it with what was written.
-
-        Raises:
-            BadIndex: One differs.
-        """
+        """Read every file whole and compare it with what was written. Raises BadIndex: one differs."""
         for part in self.parts:
             part.verify()
 
     @cached_property
     def opened(self) -> object:
         """Impacts as the compiled kernel reads them."""
-        return kernel.open_segments([part.opened() for part in self.parts])
+        return _kernel.open_segments([part.opened() for part in self.parts])
 
     @cached_property
     def id_rank(self) -> Int32s:
@@ -350,8 +347,7 @@ class Impacts(EncodedData[ImpactsState]):
     def query_files(self) -> dict[str, bytes]:
         """Read the files that weigh queries without the model; none where it has no table.
 
-        Raises:
-            BadIndex: One is missing or damaged.
+        Raises BadIndex: one is missing or damaged.
         """
         return read_query_files(self.folder, self.state.query)
 

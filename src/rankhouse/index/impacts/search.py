@@ -26,6 +26,9 @@ from rankhouse.index.lexical.scorer import Hits
 from rankhouse.index.lexical.search import in_groups, run_of, share_of
 from rankhouse.index.lexical.store import KnownIds
 
+if kernel.COMPILED:
+    from rankhouse.index.lexical import _kernel
+
 if TYPE_CHECKING:
     import scipy.sparse
 
@@ -81,13 +84,13 @@ class ImpactSearcher:
     def __init__(self, packed: PackedImpacts) -> None:
         self.packed, self.impacts = packed, packed.impacts
         self.postings = np.zeros(2, np.int64)
-        ones = np.ones(256, np.float32)
-        self._facts = kernel.ModelFacts(_IMPACT, False, 1, (ones, ones, np.zeros(256), b""))
 
     @cached_property
     def _opened(self) -> object:
         """The impacts as the kernel keeps them open."""
-        return kernel.open_model(self.packed.opened, self._facts, is_sorted=self.packed.in_id_order)
+        packed, ones = self.packed, np.ones(256, np.float32)
+        facts = (_IMPACT, False, 1, packed.in_id_order)
+        return _kernel.open_model(packed.opened, *facts, ones, ones, np.zeros(256), b"")
 
     def best(self, weights: scipy.sparse.csr_array, k: int) -> list[Hits]:
         """Find the best k documents for each of q queries, whose weights of words are (q, v) float32."""
@@ -107,7 +110,7 @@ class ImpactSearcher:
         pruning = 0 if scorer.PRUNING == 1 and n > _PRUNED_WORDS * queries else scorer.PRUNING
         asked = (weights.indptr[1:].astype(np.int64), terms.view(np.uint8), weights.data.astype(np.float64))
         arrays = (*asked, None, None, None, None, rows, scores, counts, None)
-        done = kernel.search(self._opened, (pruning, k, 0), arrays, known={}, queries=None)
+        done = _kernel.rank(self._opened, pruning, k, 0, {}, None, arrays)
         self.postings += done or (0, 0)
         ends = zip(range(0, len(rows), k), counts.tolist(), strict=True)
         return [Hits(rows[start : start + found], scores[start : start + found]) for start, found in ends]
@@ -148,11 +151,8 @@ def search_impacts(
         queries: One without text gets an empty ranking.
         threads: As for a search by words.
 
-    Raises:
-        WrongUse: k is below 1.
-        DuplicateId: Two queries have one id.
-        BadIndex: The impacts were made by another encoder.
-        BadModel: The encoder gave something that is no finite (n, v) matrix.
+    Raises WrongUse: k is below 1; DuplicateId: two queries have one id; BadIndex: the impacts were made by
+    another encoder; BadModel: the encoder gave something that is no finite (n, v) matrix.
     """
     if k < 1:
         raise WrongUse(f"k={k}: ask for 1 document or more")
@@ -178,8 +178,7 @@ def _best_of(
 def weigh_queries(encoder: QueryWeigher, queries: Sequence[Query]) -> scipy.sparse.csr_array:
     """Weigh the words of queries, (q, v), the words of each ascending; none for one without text.
 
-    Raises:
-        BadModel: The encoder gave something that is no finite (q, v) matrix.
+    Raises BadModel: the encoder gave something that is no finite (q, v) matrix.
     """
     import scipy.sparse  # noqa: PLC0415 - slow to import, and most commands need none
 

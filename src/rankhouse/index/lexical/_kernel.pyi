@@ -5,22 +5,10 @@ from typing_extensions import Buffer
 
 def highest(tokens: Buffer, lengths: Buffer, seen_at: Buffer, counts: Buffer) -> int: ...
 def invert(
-    tokens: Buffer,
-    lengths: Buffer,
-    seen_at: Buffer,
-    ends: Buffer,
-    terms: Buffer,
-    tfs: Buffer,
-    tf_bytes: int,
+    tokens: Buffer, lengths: Buffer, seen_at: Buffer, ends: Buffer, terms: Buffer, tfs: Buffer, tf_bytes: int
 ) -> int: ...
 def scatter(
-    ends: Buffer,
-    terms: Buffer,
-    tfs: Buffer,
-    tf_bytes: int,
-    starts: Buffer,
-    rows_out: Buffer,
-    tfs_out: Buffer,
+    ends: Buffer, terms: Buffer, tfs: Buffer, tf_bytes: int, starts: Buffer, rows_out: Buffer, tfs_out: Buffer
 ) -> None: ...
 def strings(blob: Buffer, offsets: Buffer, rows: Buffer) -> list[str]: ...
 def prefixes(blob: Buffer, offsets: Buffer, rows: Buffer, out: Buffer) -> None: ...

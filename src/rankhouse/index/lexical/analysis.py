@@ -166,19 +166,12 @@ class _SelfFilling(dict[str, int]):
 
 
 class AnalysedTexts(NamedTuple):
-    """Texts as numbers.
+    """Texts as numbers."""
 
-    Attributes:
-        first: Number of the first term in ``terms``; lower numbers were given with earlier chunks.
-        terms: The distinct terms from there on, in order of their first occurrence.
-        tokens: Numbers of terms, text after text, (tokens,) int32.
-        lengths: Tokens of each text, (texts,) int32.
-    """
-
-    first: int
-    terms: list[str]
-    tokens: NDArray[np.int32]
-    lengths: NDArray[np.int32]
+    first: int  # number of the first term in ``terms``; lower numbers were given with earlier chunks
+    terms: list[str]  # the distinct terms from there on, in order of their first occurrence
+    tokens: NDArray[np.int32]  # numbers of terms, text after text, (tokens,) int32
+    lengths: NDArray[np.int32]  # tokens of each text, (texts,) int32
 
 
 def analyse(texts: Sequence[str], analyzer: Analyzer, numbers: Numbers) -> AnalysedTexts:

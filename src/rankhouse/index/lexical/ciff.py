@@ -47,11 +47,9 @@ def build_from_ciff(path: Path, out: Path, options: BuildOptions, progress: Prog
         options: The analyzer has to be the one that made the file's terms: it will make those of queries.
         progress: Progress callback, in bytes of the file.
 
-    Raises:
-        WrongUse: The folder exists, or the analyzer is unknown.
-        BadData: The file is no sound CIFF, or holds a part of a collection's documents only.
-        DuplicateId: Two documents have one id.
-        OutputFailed: No permission, disk full.
+    Raises WrongUse: the folder exists, or the analyzer is unknown; BadData: the file is no sound CIFF, or
+    holds a part of a collection's documents only; DuplicateId: two documents have one id; OutputFailed: no
+    permission, disk full.
     """
     notation.make(options.analyzer, ANALYZERS, "analyzer")
 
@@ -193,9 +191,7 @@ def write_index(index: Index, path: Path, progress: Progress = ignore) -> None:
     Args:
         progress: Progress callback, in terms.
 
-    Raises:
-        BadIndex: The index is damaged.
-        OutputFailed: No permission, disk full.
+    Raises BadIndex: the index is damaged; OutputFailed: no permission, disk full.
     """
     terms, all_of = index.distinct_terms(), index.collection
     header = CiffHeader(

@@ -93,10 +93,7 @@ class RM3:
         return 0.007 if documents > 100_000_000 else 0.01
 
     def expand(
-        self,
-        query: Mapping[str, float],
-        hits: Sequence[FeedbackDocument],
-        is_common: Callable[[str], bool],
+        self, query: Mapping[str, float], hits: Sequence[FeedbackDocument], is_common: Callable[[str], bool]
     ) -> Expansion:
         """Mix the query with the relevance model of the documents found.
 

@@ -97,8 +97,7 @@ class GrowingSegments(Generic[S]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Close the last segment, or let go of the open file of one that will not be finished.
 
-        Raises:
-            BadData: There is no segment at all.
+        Raises BadData: there is no segment at all.
         """
         try:
             if kind is None:
@@ -153,21 +152,13 @@ _AT_ONCE: Final = 1 << 20  # numpy looks up by copies of the numbers in 8 bytes 
 
 
 class BlockRows(NamedTuple):
-    """Documents of one block of a segment.
+    """Documents of one block of a segment."""
 
-    Attributes:
-        segment: The segment.
-        rows: (n,) their rows there, ascending.
-        lengths: (n,) how many tokens each has.
-        texts: n titles, texts and extra fields.
-        packed: The block, if they are all that it holds.
-    """
-
-    segment: Segment
-    rows: NDArray[np.int64]
-    lengths: Int32s
-    texts: Sequence[Stored]
-    packed: memoryview | None
+    segment: Segment  # the segment
+    rows: NDArray[np.int64]  # (n,) their rows there, ascending
+    lengths: Int32s  # (n,) how many tokens each has
+    texts: Sequence[Stored]  # n titles, texts and extra fields
+    packed: memoryview | None  # the block, if they are all that it holds
 
 
 class JointSegment(OpenSegment):
@@ -251,8 +242,7 @@ def _distinct(segment: Segment, bag: Forward) -> NDArray[np.int64]:
 def without_deleted(segment: Segment, entry: SegmentEntry, folder: Path) -> SegmentEntry:
     """Write a segment again, as if its deleted documents had never been there; their order stays.
 
-    Raises:
-        BadIndex: A file of the segment is damaged.
+    Raises BadIndex: a file of the segment is damaged.
     """
     joint, blank = JointSegment(folder), entry.documents - entry.with_text
     lengths, alive = segment.lengths_among_all(exact=True), np.ones(segment.rows, bool)

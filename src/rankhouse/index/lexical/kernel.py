@@ -8,8 +8,7 @@ What postings are packed into says ``_postings.h``.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -118,83 +117,12 @@ def scatter(forward: Forward, terms: int) -> Postings:
 # --- ranking ----------------------------------------------------------------------------------------------
 
 
-class ModelFacts(NamedTuple):
-    """A model as the kernel takes it: its form, and numbers by length; ``_kernel.open_model`` says which."""
-
-    form: int
-    exact: bool
-    codes: int
-    by_length: tuple[Bytes | Float32s | Float64s | bytes, ...]
-
-
-def open_model(opened: object, facts: ModelFacts, *, is_sorted: bool) -> object:
-    """Keep a model open for :func:`search`; compiled only.
-
-    Args:
-        is_sorted: Whether the ids of each segment come after those of the segments before.
-    """
-    form, exact, codes, (ratio, ratio_by_code, fall, prior) = facts
-    return _kernel.open_model(opened, form, exact, codes, is_sorted, ratio, ratio_by_code, fall, prior)
-
-
-Array = NDArray[Any]
-Arrays = tuple[Array | None, ...]
-"""Of a search, in the order of ``_kernel.rank``; None for what is not given or not asked for."""
-
-
-def search(
-    model: object,
-    options: tuple[int, int, int],
-    arrays: Arrays,
-    *,
-    known: Mapping[str, tuple[tuple[int, ...], bytes]],
-    queries: Sequence[Mapping[str, tuple[float, tuple[int, ...]]] | list[str]] | None,
-) -> tuple[int, int] | None:
-    """Find the best documents for each of several queries, compiled only; ``_kernel.rank`` says how.
-
-    Args:
-        options: Pruning, k, and whether every term must be held.
-    """
-    return _kernel.rank(model, *options, known, queries, arrays)
-
-
-Learning = tuple["list[Vocabulary]", Callable[[int, int], float]] | tuple[None, None]
-"""Vocabularies with new terms, and the fact of a term by documents and occurrences; None for none."""
-One = tuple[tuple[str, ...], bytes, int, int]
-"""Answer to one query: ids, strictly falling float32 scores, postings of the lists, those unpacked."""
-
-
-def search_one(
-    model: object,
-    options: tuple[int, int],
-    known: dict[str, Any],
-    terms: list[str],
-    learning: Learning,
-) -> One | None:
-    """Answer one query in one call, compiled only; ``_kernel.rank_one`` says how.
-
-    Args:
-        options: Pruning, k.
-    """
-    return _kernel.rank_one(model, *options, known, terms, *learning)
-
-
 def term_records(numbers: Int32s, highest: Int32s | int) -> NDArray[Any]:
-    """Return what :func:`search` takes of n terms, (n,): numbers in s segments, (n, s), highest counts."""
+    """Return what ``_kernel.rank`` takes of n terms, (n,): numbers in s segments, (n, s), highest counts."""
     fields = [("fact", "<f8"), ("highest", "<i4"), ("numbers", "<i4", numbers.shape[1:])]
     records = np.zeros(len(numbers), fields)
     records["numbers"], records["highest"] = numbers, highest
     return records
-
-
-def open_segments(segments: Sequence[tuple[NDArray[Any], ...]]) -> object:
-    """Keep the arrays of segments open for :func:`search`; compiled only."""
-    return _kernel.open_segments(list(segments))
-
-
-def ids_in(opened: object, rows: Int64s) -> list[str]:
-    """Decode ids of documents by rows of all segments, deleted ones counted in; compiled only."""
-    return _kernel.ids(opened, rows)
 
 
 class TermScores(NamedTuple):
@@ -247,16 +175,11 @@ def find(words: list[str], table: Table, out: Int32s, unknown: Int64s) -> int:
 
 
 class Split(NamedTuple):
-    """Words of plain texts.
+    """Words of plain texts."""
 
-    Attributes:
-        numbers: Numbers of the words, (words,); those of unknown words are not set.
-        counts: How many words each text has, (texts,); -1 for one that is not plain, and was not read.
-        unknown: Place in ``numbers``, first unit, length, hash of each word not in the table, (unknown, 4).
-    """
-
-    numbers: Int32s
-    counts: Int32s
+    numbers: Int32s  # numbers of the words, (words,); those of unknown words are not set
+    counts: Int32s  # how many words each text has, (texts,); -1 for one that is not plain, and was not read
+    # place in ``numbers``, first unit, length, hash of each word not in the table, (unknown, 4)
     unknown: Int64s
 
 
@@ -280,44 +203,6 @@ def split(units: NDArray[np.uint16], ends: Int64s, table: Table, seed: int) -> S
 def put(keys: Int64s, values: Int32s, table: Table) -> None:
     """Put hashes of new words into a table of hashes; compiled only."""
     _kernel.put(keys, values, table.hashes, table.numbers)
-
-
-class Vocabulary(NamedTuple):
-    """The terms of a segment, as ``_kernel.find_terms`` takes them; the order is empty for sorted ones."""
-
-    blob: Bytes
-    offsets: Int64s
-    order: Int32s
-    documents: NDArray[np.integer[Any]]
-    occurrences: NDArray[np.integer[Any]]
-    highest: NDArray[np.integer[Any]]
-
-
-FoundTerm = tuple[int, int, int, bytes]
-"""Of a term: documents, occurrences, largest count in one, 1 at least, and int32 numbers in the segments."""
-
-
-def find_terms(vocabularies: list[Vocabulary], terms: list[str]) -> list[FoundTerm]:
-    """Find terms in segments and add up what these know of them; number -1 where a segment has none."""
-    if COMPILED:
-        return _kernel.find_terms(vocabularies, terms)
-    numbers = [[_place_of(term, one) for one in vocabularies] for term in terms]
-    found = list[FoundTerm]()
-    for places in numbers:
-        held = [(one, place) for one, place in zip(vocabularies, places, strict=True) if place >= 0]
-        documents = sum(int(one.documents[place]) for one, place in held)
-        occurrences = sum(int(one.occurrences[place]) for one, place in held)
-        highest = max((int(one.highest[place]) for one, place in held), default=1)
-        found.append((documents, occurrences, max(1, highest), np.array(places, np.int32).tobytes()))
-    return found
-
-
-def _place_of(term: str, among: Vocabulary) -> int:
-    raw, at, wanted = memoryview(among.blob), among.offsets, term.encode("utf-8", "surrogatepass")
-    numbers = memoryview(among.order) if len(among.order) else range(len(at) - 1)
-    place = bisect_left(numbers, wanted, key=lambda number: bytes(raw[at[number] : at[number + 1]]))
-    number = numbers[place] if place < len(numbers) else -1
-    return number if number >= 0 and bytes(raw[at[number] : at[number + 1]]) == wanted else -1
 
 
 def strings(blob: Bytes, offsets: Int64s, rows: Int64s) -> list[str]:

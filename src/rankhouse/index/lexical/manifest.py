@@ -63,8 +63,7 @@ def map_file(path: Path, expected: FileSum | None, again: str = REBUILD) -> Chec
     Args:
         again: What is to be done about a damaged file.
 
-    Raises:
-        BadIndex: It is not named, missing, no array of its kind, or not what was written.
+    Raises BadIndex: it is not named, missing, no array of its kind, or not what was written.
     """
     if expected is None:
         raise BadIndex(f"{path}: is not named in the manifest; {again}")
@@ -109,8 +108,7 @@ def check_files(folder: Path, sums: Mapping[str, FileSum], *, whole: bool, again
         whole: Whether large files are read, too.
         again: What is to be done about a damaged file.
 
-    Raises:
-        BadIndex: One differs, or is missing.
+    Raises BadIndex: one differs, or is missing.
     """
     for name, expected in sums.items():
         path, is_read = folder / name, whole or expected.bytes <= CHECKED_AT_OPEN
@@ -215,9 +213,8 @@ def load(folder: Path, *, older: bool = False) -> IndexManifest:
     Args:
         older: Also one of an earlier version, which cannot be searched.
 
-    Raises:
-        MissingInput: There is no such folder.
-        BadIndex: The folder is no index, or its manifest is damaged or of another version.
+    Raises MissingInput: there is no such folder; BadIndex: the folder is no index, or its manifest is damaged
+    or of another version.
     """
     if not (folder.exists() or recover(folder)):
         raise MissingInput(

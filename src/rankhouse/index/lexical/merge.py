@@ -54,19 +54,12 @@ class IdRule(Protocol):
 
 
 def merge(
-    indexes: Sequence[Index],
-    out: Path,
-    options: BuildOptions,
-    rule: IdRule,
-    progress: Progress = ignore,
+    indexes: Sequence[Index], out: Path, options: BuildOptions, rule: IdRule, progress: Progress = ignore
 ) -> BuildReport:
     """Build an index of the documents of others, which were analysed alike.
 
-    Raises:
-        WrongUse: The folder exists.
-        BadData: There are no documents.
-        BadIndex: One of the indexes is damaged.
-        OutputFailed: No permission, disk full.
+    Raises WrongUse: the folder exists; BadData: there are no documents; BadIndex: one of the indexes is
+    damaged; OutputFailed: no permission, disk full.
     """
     count = sum(map(len, indexes))
 
@@ -158,16 +151,13 @@ def upgrade(folder: Path, progress: Progress = ignore) -> int:
     """Rewrite an index of an earlier version in its place; until the end it is what it was.
 
     Args:
-        folder: The index.
         progress: Progress callback, in documents.
 
     Returns:
         How many documents were rewritten: 0 where it is of this version already.
 
-    Raises:
-        MissingInput: There is no such folder.
-        BadIndex: It is no index, or a file of it is damaged.
-        OutputFailed: No permission, disk full; the index stays as it was.
+    Raises MissingInput: there is no such folder; BadIndex: it is no index, or a file of it is damaged;
+    OutputFailed: no permission, disk full; the index stays as it was.
     """
     manifest.load(folder, older=True)
     with only_writer(folder), writing_failures(folder):

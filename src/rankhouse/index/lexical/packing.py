@@ -26,17 +26,12 @@ _AT_ONCE: Final = 1 << 18
 
 
 class PackedLists(NamedTuple):
-    """Postings as they lie in files.
+    """Postings as they lie in files."""
 
-    Attributes:
-        lists: The lists of all terms, (bytes,).
-        lists_at: Where each begins and the last ends, (terms + 1,).
-        areas: Of the first terms, the frequent ones, a bound for every 64 documents and which fours of these
-            hold the term, (terms, areas, 2).
-    """
-
-    lists: Bytes
-    lists_at: Int64s
+    lists: Bytes  # the lists of all terms, (bytes,)
+    lists_at: Int64s  # where each begins and the last ends, (terms + 1,)
+    # of the first terms, the frequent ones, a bound for every 64 documents and which fours of these hold the
+    # term, (terms, areas, 2)
     areas: NDArray[np.uint16]
 
 
@@ -51,7 +46,6 @@ def pack(postings: Postings, codes: Bytes, documents: int) -> PackedLists:
 
     Args:
         codes: Length code of each document; none for scores.
-        documents: How many documents there are.
     """
     starts, rows, payload = postings
     kind = 0 if payload.dtype == np.float32 else payload.itemsize

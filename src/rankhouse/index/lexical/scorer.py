@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple, cast
@@ -22,8 +22,16 @@ from rankhouse.index.index import KNOWN_TERMS, Index, Term
 from rankhouse.index.lexical import kernel
 from rankhouse.index.lexical.kernel import Float32s, Float64s, Int32s, Int64s, TermScores
 from rankhouse.index.lexical.segment import DECODED, Segment
+from rankhouse.index.lexical.store import Vocabulary
 from rankhouse.index.lexical.weighting import Collection, FieldCounts, Ratio, Sum, TermCounts, Weighting
 
+if kernel.COMPILED:
+    from rankhouse.index.lexical import _kernel
+
+Arrays = tuple[NDArray[Any] | None, ...]
+"""Of a search, in the order of ``_kernel.rank``; None for what is not given or not asked for."""
+Learning = tuple[list[Vocabulary], Callable[[int, int], float]] | tuple[None, None]
+"""Vocabularies with new terms, and the fact of a term by documents and occurrences; None for none."""
 Weighted = Mapping[str, tuple[float, TermCounts]]
 """The terms of a query in the order of the sum, with their weights as they are scored and their counts."""
 Counted = list[str]
@@ -41,16 +49,11 @@ PRUNING = 1
 
 
 class Hits(NamedTuple):
-    """The best documents for a query.
+    """The best documents for a query."""
 
-    Attributes:
-        rows: Their rows among all documents, (k,) int64, by score, then by document id, ascending.
-        scores: Their raw scores, (k,) float32.
-        ids: Their ids, where these came with them: from shards of an index that may lie elsewhere.
-    """
-
-    rows: Int64s
-    scores: FloatArray
+    rows: Int64s  # their rows among all documents, (k,) int64, by score, then by document id, ascending
+    scores: FloatArray  # their raw scores, (k,) float32
+    # their ids, where these came with them: from shards of an index that may lie elsewhere
     ids: tuple[str, ...] = ()
 
 
@@ -58,39 +61,23 @@ NO_HITS = Hits(np.empty(0, np.int64), np.empty(0, np.float32))
 
 
 class TermAddend(NamedTuple):
-    """One query term's share of one document's score.
+    """One query term's share of one document's score."""
 
-    Attributes:
-        boost: The term's weight as it is scored.
-        counts: Of the term, in the whole index.
-        tf: Its occurrences in the document.
-        value: What it adds; the engine's own float32 number.
-        joined: The count that is scored: ``tf``, or as the model joins those of title and text.
-    """
-
-    boost: float
-    counts: TermCounts
-    tf: int
-    value: float
-    joined: float
+    boost: float  # the term's weight as it is scored
+    counts: TermCounts  # of the term, in the whole index
+    tf: int  # its occurrences in the document
+    value: float  # what it adds; the engine's own float32 number
+    joined: float  # the count that is scored: ``tf``, or as the model joins those of title and text
 
 
 class DocumentScore(NamedTuple):
-    """One document's score, added up as a search does, whether a search would return it or not.
+    """One document's score, added up as a search does, whether a search would return it or not."""
 
-    Attributes:
-        score: The float32 sum.
-        addends: By term: those that the index has, in the order of the sum.
-        prior: What the document gets besides them; None where the model has no prior.
-        length: Its length as it is scored: Lucene's, one byte, or the true one.
-        tokens: Its true length.
-    """
-
-    score: float
-    addends: dict[str, TermAddend]
-    prior: float | None
-    length: float
-    tokens: int
+    score: float  # the float32 sum
+    addends: dict[str, TermAddend]  # by term: those that the index has, in the order of the sum
+    prior: float | None  # what the document gets besides them; None where the model has no prior
+    length: float  # its length as it is scored: Lucene's, one byte, or the true one
+    tokens: int  # its true length
 
 
 Known = dict[str, tuple[TermCounts, bytes]]
@@ -139,7 +126,7 @@ class Scorer:
         if not kernel.COMPILED or not self._is_plain or not index.has_ids_at_hand(k):
             return None
         learn = self._learning if len(known) <= KNOWN_TERMS and index.is_checked else (None, None)
-        if (found := kernel.search_one(self._opened, (PRUNING, k), known, terms, learning=learn)) is None:
+        if (found := _kernel.rank_one(self._opened, PRUNING, k, known, terms, *learn)) is None:
             return None
         ids, scores, postings, unpacked = found
         self.postings = [self.postings[0] + postings, self.postings[1] + unpacked]
@@ -174,7 +161,7 @@ class Scorer:
         ends = zip(range(0, many * k, k), counts.tolist(), strict=True)
         return [Hits(rows[start : start + n], scores[start : start + n]) for start, n in ends]
 
-    def _ask(self, queries: Asked, options: tuple[int, int, int], found: kernel.Arrays) -> None:
+    def _ask(self, queries: Asked, options: tuple[int, int, int], found: Arrays) -> None:
         """Have the kernel answer queries."""
         arrays = (None, None, None, self._priors(queries), None, None, None, *found)
         if self._model.form is not None and (
@@ -194,11 +181,9 @@ class Scorer:
             if not self._searched(options, known, some, (*own[:4], *lists, *own[7:])):
                 raise RuntimeError(f"the kernel does not know the terms it was given: {list(asked)}")
 
-    def _searched(
-        self, options: tuple[int, int, int], known: Known, queries: Asked, arrays: kernel.Arrays
-    ) -> bool:
+    def _searched(self, options: tuple[int, int, int], known: Known, queries: Asked, arrays: Arrays) -> bool:
         """Return whether the kernel knows the terms, and so has filled the arrays."""
-        done = kernel.search(self._opened, options, arrays, known=known, queries=queries)
+        done = _kernel.rank(self._opened, *options, known, queries, arrays)
         if done is None:
             return False
         self.postings = [self.postings[0] + done[0], self.postings[1] + done[1]]
@@ -207,12 +192,13 @@ class Scorer:
     @cached_property
     def _opened(self) -> object:
         """The model as the kernel keeps it open."""
-        form, exact = _FORMS[type(self._model.form)], self._model.exact_lengths
-        facts = kernel.ModelFacts(form, exact, self._length_codes, self._by_length)
-        return kernel.open_model(self._index.opened, facts, is_sorted=self._index.in_id_order)
+        index, facts = self._index, (_FORMS[type(self._model.form)], self._model.exact_lengths)
+        return _kernel.open_model(
+            index.opened, *facts, self._length_codes, index.in_id_order, *self._by_length
+        )
 
     @cached_property
-    def _learning(self) -> kernel.Learning:
+    def _learning(self) -> Learning:
         """Vocabularies with new terms for the kernel, and each term's fact; none if records have tables."""
         form, collection = self._model.form, self._collection
         if not isinstance(form, Ratio):

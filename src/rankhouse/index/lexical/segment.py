@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical import packing
-from rankhouse.index.lexical.kernel import Bytes, Forward, Int32s, Int64s, Vocabulary, scatter, tally
+from rankhouse.index.lexical.kernel import Bytes, Forward, Int32s, Int64s, scatter, tally
 from rankhouse.index.lexical.manifest import DEAD, OPTIONAL, REBUILD, check_files, map_file
 from rankhouse.index.lexical.packing import AREA
-from rankhouse.index.lexical.store import DocumentStore, NoTexts, Strings
+from rankhouse.index.lexical.store import DocumentStore, NoTexts, Strings, Vocabulary
 from rankhouse.io.checksums import CheckedArray, FileSum
 
 # Lucene's one-byte document length, SmallFloat.intToByte4: a length below 24 is its own code; above, what
@@ -69,8 +69,7 @@ class TermLists:
         scores: Whether a posting has a score; else it has a count.
         again: What is to be done about a damaged file.
 
-    Raises:
-        BadIndex: A file is missing, has another size, or (small files) another checksum.
+    Raises BadIndex: a file is missing, has another size, or (small files) another checksum.
     """
 
     scores, again = False, REBUILD
@@ -160,11 +159,7 @@ class Segment(TermLists):
 
     @property
     def store(self) -> DocumentStore:
-        """The texts.
-
-        Raises:
-            NoTexts: The index was made from a CIFF file.
-        """
+        """The texts. Raises NoTexts: the index was made from a CIFF file."""
         if self._store is None:
             raise NoTexts(
                 f"{self.folder.parent.parent}: was made from a CIFF file, which holds terms and no texts: "
@@ -366,8 +361,7 @@ class Segment(TermLists):
     def copy_arrays(self, folder: Path) -> None:
         """Copy what a folder does not have: the arrays, to a segment that has its own copy of the texts.
 
-        Raises:
-            BadIndex: A file is not what was written.
+        Raises BadIndex: a file is not what was written.
         """
         for name, expected in self._sums.items():
             if not (copy := folder / name).exists():

@@ -8,10 +8,10 @@ sorted order of them finds a document by its id.
 from __future__ import annotations
 
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,6 +21,9 @@ from rankhouse.core.errors import BadIndex, WrongUse
 from rankhouse.core.nouns import Document
 from rankhouse.index.lexical import kernel
 from rankhouse.io.checksums import CheckedArray
+
+if kernel.COMPILED:
+    from rankhouse.index.lexical import _kernel
 
 if TYPE_CHECKING:
     from rankhouse.index.index import Index
@@ -96,6 +99,44 @@ class Strings(Sequence[str]):
         raw = [s.encode() for s in strings]
         offsets = np.concatenate([[0], np.cumsum([len(r) for r in raw], dtype=np.int64)]).astype(np.int64)
         return np.frombuffer(b"".join(raw), np.uint8), offsets
+
+
+class Vocabulary(NamedTuple):
+    """The terms of a segment, as ``_kernel.find_terms`` takes them; the order is empty for sorted ones."""
+
+    blob: Bytes
+    offsets: NDArray[np.int64]
+    order: NDArray[np.int32]
+    documents: NDArray[np.integer[Any]]
+    occurrences: NDArray[np.integer[Any]]
+    highest: NDArray[np.integer[Any]]
+
+
+FoundTerm = tuple[int, int, int, bytes]
+"""Of a term: documents, occurrences, largest count in one, 1 at least, and int32 numbers in the segments."""
+
+
+def find_terms(vocabularies: list[Vocabulary], terms: list[str]) -> list[FoundTerm]:
+    """Find terms in segments and add up what these know of them; number -1 where a segment has none."""
+    if kernel.COMPILED:
+        return _kernel.find_terms(vocabularies, terms)
+    numbers = [[_place_of(term, one) for one in vocabularies] for term in terms]
+    found = list[FoundTerm]()
+    for places in numbers:
+        held = [(one, place) for one, place in zip(vocabularies, places, strict=True) if place >= 0]
+        documents = sum(int(one.documents[place]) for one, place in held)
+        occurrences = sum(int(one.occurrences[place]) for one, place in held)
+        highest = max((int(one.highest[place]) for one, place in held), default=1)
+        found.append((documents, occurrences, max(1, highest), np.array(places, np.int32).tobytes()))
+    return found
+
+
+def _place_of(term: str, among: Vocabulary) -> int:
+    raw, at, wanted = memoryview(among.blob), among.offsets, term.encode("utf-8", "surrogatepass")
+    numbers = memoryview(among.order) if len(among.order) else range(len(at) - 1)
+    place = bisect_left(numbers, wanted, key=lambda number: bytes(raw[at[number] : at[number + 1]]))
+    number = numbers[place] if place < len(numbers) else -1
+    return number if number >= 0 and bytes(raw[at[number] : at[number + 1]]) == wanted else -1
 
 
 class StoreWriter:

@@ -260,10 +260,7 @@ class PrecomputedScorer:
     """
 
     def __init__(
-        self,
-        index: Index,
-        store: PrecomputedPassages,
-        score: Callable[[Sequence[StoredPair]], FloatArray],
+        self, index: Index, store: PrecomputedPassages, score: Callable[[Sequence[StoredPair]], FloatArray]
     ) -> None:
         self.store, self.scored = store, 0
         self._index, self._score = index, score

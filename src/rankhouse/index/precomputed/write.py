@@ -25,13 +25,7 @@ from rankhouse.index.append_log import (
     begin,
     finish,
 )
-from rankhouse.index.precomputed.read import (
-    FORMATS,
-    STORED,
-    Kind,
-    PrecomputedPassages,
-    PrecomputedState,
-)
+from rankhouse.index.precomputed.read import FORMATS, STORED, Kind, PrecomputedPassages, PrecomputedState
 from rankhouse.io.outputs import only_writer
 from rankhouse.text.split import Split, Whole, dropped_words
 

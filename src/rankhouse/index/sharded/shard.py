@@ -192,9 +192,7 @@ class Shards(Protocol):
     def ask(self, requests: Mapping[int, Request]) -> dict[int, Any]:
         """Ask several shards at the same time: number -> answer.
 
-        Raises:
-            ShardFailed: A shard does not answer.
-            RankhouseError: A shard refuses.
+        Raises ShardFailed: a shard does not answer; RankhouseError: a shard refuses.
         """
         ...
 
@@ -214,8 +212,7 @@ class LocalShards:
     def open(cls, paths: Sequence[Path]) -> Self:
         """Open indexes, shards that hold one, or folders of such.
 
-        Raises:
-            MissingInput, BadIndex: One of them cannot be opened.
+        Raises MissingInput, BadIndex: one of them cannot be opened.
         """
         return cls([(str(folder), IndexShard(Index.open(folder))) for folder in index_folders(paths)])
 

@@ -57,8 +57,7 @@ class ShardedIndex:
     Attributes:
         missing: Names of the shards that are left out since they do not answer.
 
-    Raises:
-        BadIndex: No shard, a shard twice, or shards that were made with different analyzers.
+    Raises BadIndex: no shard, a shard twice, or shards that were made with different analyzers.
     """
 
     def __init__(self, shards: Shards, infos: Mapping[int, ShardInfo]) -> None:
@@ -76,9 +75,8 @@ class ShardedIndex:
     def open(cls, paths: Sequence[Path]) -> Self:
         """Open indexes of this machine as one: indexes, shards made with ``--shard``, folders of shards.
 
-        Raises:
-            MissingInput: There is no such folder.
-            BadIndex: One of them holds no sound index, or they do not go together.
+        Raises MissingInput: there is no such folder; BadIndex: one of them holds no sound index, or they do
+        not go together.
         """
         return cls.reach(LocalShards.open(paths))
 
@@ -141,8 +139,7 @@ class ShardedIndex:
     def partial(self, work: Callable[[ShardedIndex], T]) -> tuple[T, ShardedIndex]:
         """Do work with all shards, or, where some do not answer, the whole work with the others.
 
-        Raises:
-            ShardFailed: No shard answers.
+        Raises ShardFailed: no shard answers.
         """
         index = self._hurried
         while True:
@@ -254,8 +251,7 @@ class ShardedIndex:
     def find(self, doc_ids: Sequence[str]) -> list[int]:
         """Return the rows of documents among all; -1 for those that no shard has.
 
-        Raises:
-            DuplicateId: Two shards have one of them.
+        Raises DuplicateId: two shards have one of them.
         """
         rows = [-1] * len(doc_ids)
         answers = self.ask_all(partial(IndexShard.rows, ids=tuple(doc_ids))).values()
@@ -348,9 +344,7 @@ class ShardedDocuments(Mapping[str, Document]):
     def fetch(self, doc_ids: Iterable[str]) -> list[Document]:
         """Fetch several documents, in the order asked for.
 
-        Raises:
-            KeyError: No shard has one of them.
-            DuplicateId: Two shards have one of them.
+        Raises KeyError: no shard has one of them; DuplicateId: two shards have one of them.
         """
         wanted = tuple(doc_ids)
         fetched: list[Document | None] = [None] * len(wanted)

@@ -77,9 +77,7 @@ class ShardedSearcher:
 def open_vectors(index: ShardedIndex, name: str) -> ShardedVectors:
     """Return the vectors of this name that all shards have.
 
-    Raises:
-        MissingInput: A shard has none that cover its documents.
-        BadIndex: They were not made alike.
+    Raises MissingInput: a shard has none that cover its documents; BadIndex: they were not made alike.
     """
     states = _alike({shard: info.vectors.get(name) for shard, info in index.infos.items()}, VECTORS, name)
     counted = {key: sum(getattr(s, key) for s in states) for key in ("documents", "rows")}
@@ -146,9 +144,7 @@ class ShardedImpactSearcher:
 def open_impacts(index: ShardedIndex, name: str) -> ShardedImpacts:
     """Return the impacts of this name that all shards have.
 
-    Raises:
-        MissingInput: A shard has none that cover its documents.
-        BadIndex: They were not made alike.
+    Raises MissingInput: a shard has none that cover its documents; BadIndex: they were not made alike.
     """
     states = _alike({shard: info.impacts.get(name) for shard, info in index.infos.items()}, IMPACTS, name)
     documents = sum(state.documents for state in states)

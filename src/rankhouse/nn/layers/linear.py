@@ -128,7 +128,6 @@ def linear(
     """Make the quickest layer. Where the compiled loops cannot use AMX, oneDNN's bf16 product may.
 
     Args:
-        few: Whether rows are few.
         feeds: Whether a product reads the result, and nothing else does.
     """
     if machine.fits_wide(compute, weight.shape[1]) and compute.steady:

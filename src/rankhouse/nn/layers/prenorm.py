@@ -124,7 +124,6 @@ class FeedForward:
 
     Args:
         gate: Its weight and bias; None for a plain feed-forward part.
-        few: Whether rows are few.
     """
 
     def __init__(

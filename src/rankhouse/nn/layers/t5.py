@@ -152,12 +152,7 @@ class T5FirstStep:
         return root_mean_square(x, self._sizes.eps).to(self._compute.dtype)
 
 
-def _linear(
-    weight: Tensor,
-    compute: Compute,
-    gain: Tensor | None = None,
-    few: bool = False,
-) -> Product:
+def _linear(weight: Tensor, compute: Compute, gain: Tensor | None = None, few: bool = False) -> Product:
     """Make a layer without bias, behind a norm of this gain (in,)."""
     weight = weight.detach().float()
     return linear(weight if gain is None else weight * gain, None, compute, few=few)

@@ -152,8 +152,7 @@ class TKEncoder(nn.Module):
     Args:
         inner: Columns that a layer's heads share; the paper's 16 heads of 32 are 16 heads sharing 32.
 
-    Raises:
-        WrongUse: Sizes that do not fit, or an unknown order.
+    Raises WrongUse: sizes that do not fit, or an unknown order.
     """
 
     def __init__(

@@ -61,17 +61,11 @@ class PassageSpan(NamedTuple):
 
 @dataclass
 class DocumentScores:
-    """Scores of n documents; those of unreadable ones are below all others.
+    """Scores of n documents; those of unreadable ones are below all others."""
 
-    Attributes:
-        raw: (n,) float32 on the ranker's scale.
-        relevance: (n,) float64: probabilities where the ranker's scale has them, else as ``raw``.
-        order: Places of the documents, best first; equal raw scores in the order given.
-    """
-
-    raw: FloatArray
-    relevance: Doubles
-    order: list[int]
+    raw: FloatArray  # (n,) float32 on the ranker's scale
+    relevance: Doubles  # (n,) float64: probabilities where the ranker's scale has them, else as ``raw``
+    order: list[int]  # places of the documents, best first; equal raw scores in the order given
     tokens: int
     warnings: list[str]
     _spans: Callable[[int], list[PassageSpan]] = field(repr=False)

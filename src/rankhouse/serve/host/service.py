@@ -49,22 +49,16 @@ class RemoteHolder(Protocol):
 
 @dataclass
 class Service(ServedCollection):
-    """The service that handlers work with: what is served, and how.
-
-    Attributes:
-        keys: Those of the people who may come in; None lets everybody in.
-        is_over: Whether even requests in progress have no time left.
-        tasks: The requests that are being answered, probes aside.
-        cluster: The cluster that holds rankers elsewhere; None for none.
-    """
+    """The service that handlers work with: what is served, and how."""
 
     options: ServeOptions = field(default_factory=ServeOptions)
-    keys: Keys | None = None
+    keys: Keys | None = None  # those of the people who may come in; None lets everybody in
     metrics: ServiceMetrics = field(default_factory=ServiceMetrics)
     access_log: JsonLines = field(default_factory=lambda: JsonLines(None))
     phase: Phase = Phase.STARTING
-    is_over: bool = False
-    cluster: RemoteHolder | None = None
+    is_over: bool = False  # whether even requests in progress have no time left
+    cluster: RemoteHolder | None = None  # the cluster that holds rankers elsewhere; None for none
+    # the requests that are being answered, probes aside
     tasks: set[asyncio.Task[object]] = field(default_factory=set)
 
     def __post_init__(self) -> None:

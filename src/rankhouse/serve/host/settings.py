@@ -80,28 +80,21 @@ class ServiceSettings(Address):
 
 @dataclass(frozen=True)
 class ServeOptions(ServiceSettings):
-    """Settings of a service: what it serves, to whom, and where it writes.
+    """Settings of a service: what it serves, to whom, and where it writes."""
 
-    Attributes:
-        indexes: Name -> folder; the first is the default.
-        rankers: Name -> notation or folder; an encoder makes its vectors in the indexes searchable.
-        systems: Systems beside those that every service has; their rankers are among the rankers.
-        runs: Of the first index, to compare; only read.
-        trainings: The folder of rankers trained from judgements; None beside the judgements.
-        contents: The list of a folder's files, where one is served.
-        late: Names of rankers that are not opened at the start, but when there is work for them.
-        quick: Seconds within which the first ranker must read for one question to rank by default; 0: never.
-    """
-
-    indexes: Mapping[str, Path] = field(default_factory=dict)
+    indexes: Mapping[str, Path] = field(default_factory=dict)  # name -> folder; the first is the default
+    # name -> notation or folder; an encoder makes its vectors in the indexes searchable
     rankers: Mapping[str, str] = field(default_factory=dict)
+    # systems beside those that every service has; their rankers are among the rankers
     systems: Sequence[NamedSystem] = ()
-    runs: Mapping[str, Path] = field(default_factory=dict)
-    trainings: Path | None = None
+    runs: Mapping[str, Path] = field(default_factory=dict)  # of the first index, to compare; only read
+    trainings: Path | None = None  # the folder of rankers trained from judgements; None beside the judgements
     compute: ComputeOptions = field(default_factory=ComputeOptions)
     limits: Limits = Limits()
-    contents: Path | None = None
+    contents: Path | None = None  # the list of a folder's files, where one is served
+    # names of rankers that are not opened at the start, but when there is work for them
     late: frozenset[str] = frozenset()
+    # seconds within which the first ranker must read for one question to rank by default; 0: never
     quick: float = 1.0
 
 

@@ -96,10 +96,9 @@ class JudgementStore:
             grade: One of the scale's; None takes the judge's earlier word on it back.
             version: The :attr:`version` that the judge saw; None: whatever was said since.
 
-        Raises:
-            WrongUse: A name, query, document or grade that cannot be written down.
-            BadData, OutputFailed: The qrels file cannot be read, or nothing can be written.
-            Outdated: The judge said something else of the document since that version.
+        Raises WrongUse: a name, query, document or grade that cannot be written down; BadData, OutputFailed:
+        the qrels file cannot be read, or nothing can be written; Outdated: the judge said something else of
+        the document since that version.
         """
         self._check(judge, query, doc_id, grade)
         if len(systems) > MOST_SYSTEMS or any(len(name) > LONGEST_SYSTEM for name in systems):

@@ -69,9 +69,9 @@ def across(low: float, high: float) -> Scale:
     return Scale(low, high, LEFT, WIDTH - RIGHT)
 
 
-def upwards(values: Sequence[float], low: float = 0.0) -> Scale:
-    """Return the scale of an axis that begins at a number and ends with the greatest value."""
-    return Scale(min([low, *values]), max([low, *values]) or 1.0, HEIGHT - BOTTOM, TOP)
+def upwards(values: Sequence[float]) -> Scale:
+    """Return the scale of an axis that begins at 0 and ends with the greatest value."""
+    return Scale(min([0.0, *values]), max([0.0, *values]) or 1.0, HEIGHT - BOTTOM, TOP)
 
 
 def thinned(points: Points) -> Points:

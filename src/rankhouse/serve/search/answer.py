@@ -32,10 +32,9 @@ def search(catalogue: Catalogue, asked: SearchBody, deadline: Deadline | None = 
 
     Without a deadline, after which the first stage's order is good enough, the question's own counts.
 
-    Raises:
-        UnknownName, WrongUse: There is no such index, system or ranker, or the question cannot be answered.
-        Overloaded, DeadlinePassed: A model has too much to do, or nothing was found in time.
-        ShardFailed: A shard of the index does not answer, and the request needs all of them.
+    Raises UnknownName, WrongUse: there is no such index, system or ranker, or the question cannot be
+    answered; Overloaded, DeadlinePassed: a model has too much to do, or nothing was found in time;
+    ShardFailed: a shard of the index does not answer, and the request needs all of them.
     """
     if not asked.query.strip():
         raise WrongUse("query is empty: give at least one word")

@@ -47,9 +47,7 @@ async def _explained(
     catalogue: Catalogue, request: Request, asked: shapes.ExplainBody
 ) -> shapes.ExplainResponse:
     why = await _THREADS.call(explain, catalogue, asked, deadline_of(request, asked.deadline_s))
-    kinds = {"Explanation": "explanation", "Contrast": "contrast", "Movement": "movement"}
-    kind = kinds.get(type(why).__name__, "ranking")
-    return shapes.ExplainResponse(kind, why.sentence(), why.to_dict())
+    return shapes.ExplainResponse(why.kind, why.sentence(), why.to_dict())
 
 
 def _document(catalogue: Catalogue, request: Request, asked: shapes.DocumentQuery) -> shapes.DocumentResponse:
