@@ -91,6 +91,7 @@ class ServeOptions(ServiceSettings):
         contents: The list of a folder's files, where one is served.
         late: Names of rankers that are not opened at the start, but when there is work for them.
         quick: Seconds within which the first ranker must read for one question to rank by default; 0: never.
+        trust: Whether it does without a report that it ranks better than its first stage.
     """
 
     indexes: Mapping[str, Path] = field(default_factory=dict)
@@ -103,6 +104,7 @@ class ServeOptions(ServiceSettings):
     contents: Path | None = None
     late: frozenset[str] = frozenset()
     quick: float = 1.0
+    trust: bool = False
 
 
 # --- what stands on the command line ----------------------------------------------------------------------
