@@ -105,6 +105,8 @@ def test_functions_take_few_parameters():
 # results while one types, words marked in titles and documents.
 # models, index, training, core, jobs: 140 for encoders of queries that learn alone, beside vectors that stay.
 # adaptation: 25 for two thirds of the minutes in steps, and other programs said while it teaches.
+# serve: 204, cli: 14 for copies of a text as one hit of a folder, and reports without which no ranker is the
+# default.
 # serve: 139, cli: 28 for a ranker that becomes the default where it reads quickly enough, and markup that is
 # shown as written once rendering it takes too long. io: 10 for scripts that programs packed.
 # systems, models, core, api, serve: 230 for equal systems as equal values that know the text given, unknown
@@ -112,10 +114,10 @@ def test_functions_take_few_parameters():
 # text, core, jobs, index: 27 for scoring in chunks and passages that have text, which ranking gives up, and
 # for vectors of before an upgrade.
 BUDGETS = {
-    "cli": (4_655, 4_020),
+    "cli": (4_669, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_336, 1_100),
-    "serve": (12_241, 9_110),
+    "serve": (12_445, 9_110),
     "recipes": (2_620, 2_620),
     "demo": (445, 445),
     "jobs adaptation": (3_667, 2_500),

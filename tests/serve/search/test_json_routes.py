@@ -63,6 +63,7 @@ def test_search_by_body_and_by_address_is_what_python_gives(ask, served):
         told = msgspec.structs.asdict(wanted) | {
             "id": wanted.doc_id,
             "marks": [list(mark) for mark in wanted.marks],
+            "copies": list(wanted.copies),
         }
         assert hit == {name: told[name] for name in hit}
     assert (by_body["index"], by_body["system"], by_body["degraded"]) == ("harbour", "cross+bm25", "")

@@ -111,7 +111,9 @@ def _hits(
         shown = snippets_of(view.index, asked.query, doc_ids)
     places = {doc_id: place for place, doc_id in enumerate(before.doc_ids, 1)} if before is not None else {}
     return tuple(
-        SearchHit(rank, doc_id, score_of[doc_id], *texts, places.get(doc_id), copies.get(doc_id, ()))
+        SearchHit(
+            rank, doc_id, score_of[doc_id], *texts, before=places.get(doc_id), copies=copies.get(doc_id, ())
+        )
         for rank, (doc_id, texts) in enumerate(zip(doc_ids, shown, strict=True), 1)
     )
 
