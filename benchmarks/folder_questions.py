@@ -1,12 +1,15 @@
 """Do people find the passage? Questions with a known answer, asked of a folder that ``rankhouse up`` serves.
 
     rankhouse up FOLDER --port 8080
-    python benchmarks/folder_questions.py http://127.0.0.1:8080 QUESTIONS [--system hybrid bm25] [--each]
+    python benchmarks/folder_questions.py http://127.0.0.1:8080 QUESTIONS [--system default bm25] [--each]
+
+"default" names no system, as a person does: the best quick one answers, and copies of a text are one hit,
+which is right if one of them is. Where a system is named, every copy is a hit of its own.
 
 QUESTIONS has a line of JSON a question: {"question": "who steers ships?", "phrase": "steered by a pilot"}.
-The phrase is a distinctive part of the passage that answers, as the document has it but for white space and
-case; a document that holds it is a right one. For an honest number, write the questions before you look at
-any ranking, in words of your own, about passages drawn at random.
+The phrase is a distinctive part of the passage that answers, as the document has it but for white space,
+case and the kind of quotation marks; a document that holds it is a right one. For an honest number, write
+the questions before you look at any ranking, in words of your own, about passages drawn at random.
 
 One line a system: how many questions have a right document at rank 1, in the first three, in the first ten;
 for how many the snippet of the first right document (of those in the first three) holds the phrase or lies
@@ -31,6 +34,7 @@ import msgspec
 NEAR = 200
 """Characters between snippet and phrase."""
 DEPTH = 10
+DEFAULT = "default"
 
 
 class KnownAnswer(msgspec.Struct):
@@ -55,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("service", help="address of the service")
     parser.add_argument("questions", type=Path)
-    parser.add_argument("--system", nargs="+", default=["hybrid", "bm25", "dense"])
+    parser.add_argument("--system", nargs="+", default=["default", "hybrid", "bm25", "dense"])
     parser.add_argument("--index", default="")
     parser.add_argument("--each", action="store_true", help="a line a question, too")
     given = parser.parse_args()
@@ -74,12 +78,14 @@ def main() -> None:
 
 def asked(service: str, index: str, system: str, known: KnownAnswer) -> HitPlace:
     """Ask one question of one system."""
-    body = {"query": known.question, "system": system, "k": DEPTH} | ({"index": index} if index else {})
+    body = {"query": known.question, "k": DEPTH} | ({"index": index} if index else {})
+    body |= {} if system == DEFAULT else {"system": system}
     answer = fetched(f"{service}/search", json.dumps(body).encode())
     for hit in answer["hits"]:
-        text = text_of(service, answer["index"], hit["id"])
-        if match := flexible(known.phrase).search(text):
-            return HitPlace(hit["rank"], distance(text, match.span(), hit["snippet"]))
+        for doc_id in (hit["id"], *hit.get("copies", ())):
+            text = text_of(service, answer["index"], doc_id)
+            if match := flexible(known.phrase).search(text):
+                return HitPlace(hit["rank"], distance(text, match.span(), hit["snippet"]))
         if flexible(known.phrase).search(hit["title"]):
             return HitPlace(hit["rank"], 0)
     return HitPlace(0, -1)
@@ -94,8 +100,9 @@ def distance(text: str, phrase: tuple[int, int], snippet: str) -> int:
 
 
 def flexible(words: str) -> re.Pattern[str]:
-    """Return what finds words whatever white space is between them."""
-    return re.compile(r"\s+".join(map(re.escape, words.split())), re.IGNORECASE)
+    """Return what finds words whatever white space is between them, and whatever quotation marks."""
+    pattern = r"\s+".join(map(re.escape, words.split()))
+    return re.compile(re.sub("['’]", "['’]", re.sub('["“”]', '["“”]', pattern)), re.IGNORECASE)
 
 
 @cache

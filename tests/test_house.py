@@ -105,6 +105,8 @@ def test_functions_take_few_parameters():
 # results while one types, words marked in titles and documents.
 # models, index, training, core, jobs: 140 for encoders of queries that learn alone, beside vectors that stay.
 # adaptation: 25 for two thirds of the minutes in steps, and other programs said while it teaches.
+# serve: 204, cli: 14 for copies of a text as one hit of a folder, and reports without which no ranker is the
+# default.
 # serve: 139, cli: 28 for a ranker that becomes the default where it reads quickly enough, and markup that is
 # shown as written once rendering it takes too long. io: 10 for scripts that programs packed.
 # systems, models, core, api, serve: 230 for equal systems as equal values that know the text given, unknown
@@ -112,15 +114,17 @@ def test_functions_take_few_parameters():
 # text, core, jobs, index: 27 for scoring in chunks and passages that have text, which ranking gives up, and
 # for vectors of before an upgrade.
 # cli: 60 for systems that a store answers. systems: 21 for texts that are in no index.
+# serve, cli: 250 for copies of a text as one hit, and for a ranker's report before it ranks by default; cli and
+# recipes: 75 for the doctor's reading of recipes' outputs and logs of judgements.
 BUDGETS = {
-    "cli": (4_716, 4_020),
+    "cli": (4_791, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_319, 1_100),
-    "serve": (12_218, 9_110),
-    "recipes": (2_597, 2_597),
+    "serve": (12_423, 9_110),
+    "recipes": (2_621, 2_597),
     "demo": (437, 437),
-    "jobs adaptation": (3_652, 2_500),
-    "systems": (2_830, 1_900),
+    "jobs adaptation": (3_665, 2_500),
+    "systems": (2_835, 1_900),
     "training explanation stores": (12_380, 11_700),
     "index models ranking labels evaluation": (25_314, 19_100),
     "text nn page": (7_495, 6_390),
@@ -128,7 +132,7 @@ BUDGETS = {
     "core": (2_805, 1_850),
     "hosts": (2_063, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_521, 66_000
+MOST_ALL, PLANNED_ALL = 85_843, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -469,7 +469,13 @@ def test_vectors_follow_the_files_and_only_new_texts_are_encoded(place, encoder,
     assert not place.before.exists()
 
     texts.clear()
-    encode_folder(place, encoder._replace(version="2"))
+    moved = encoder._replace(version="2")  # installed elsewhere, or packaged again: the same weights
+    encode_folder(place, moved)
+    assert texts == []
+    assert is_encoded(place, moved)
+    other = place.folder.parent / "other"
+    tiny_models._checkpoints.BUILDERS["bert_plain"](other)
+    encode_folder(place, EncoderAtHand(f"biencoder({str(other)!r})", "3"))
     assert len(texts) == 4
 
 

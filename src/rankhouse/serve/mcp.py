@@ -70,8 +70,10 @@ def search(
     for hit in answer.hits:
         title = f" {hit.title}" if hit.title else ""
         lines += [f"{hit.rank}. [{hit.doc_id}]{title} (score {hit.score:.4f})", f"   {hit.snippet}"]
+        lines += [f"   also in {', '.join(f'[{one}]' for one in hit.copies)}"] * bool(hit.copies)
     hits = [
         {"rank": h.rank, "id": h.doc_id, "score": h.score, "title": h.title, "snippet": h.snippet}
+        | ({"copies": list(h.copies)} if h.copies else {})
         for h in answer.hits
     ]
     data = {"index": answer.index, "system": answer.system, "hits": hits, "degraded": answer.degraded}

@@ -27,7 +27,7 @@ ASKED = "pilots steer ships"
 def served(world, rankers, tmp_path):
     """A service with everything: an index, rankers, questions, judgements, a run."""
     path = tmp_path / "judged.txt"
-    options = ServeOptions(judgements=path, audit=tmp_path / "audit.jsonl")
+    options = ServeOptions(judgements=path, audit=tmp_path / "audit.jsonl", trust=True)
     queries = (Query("q1", ASKED), Query("q2", "high water in the harbour"))
     runs = {"old run": Run.of({"q1": {"d01": 1.0, "d02": 2.0}, "q2": {"d03": 1.0}})}
     catalogue = Catalogue({"harbour": world.index}, rankers)
@@ -63,6 +63,7 @@ def test_search_by_body_and_by_address_is_what_python_gives(ask, served):
         told = msgspec.structs.asdict(wanted) | {
             "id": wanted.doc_id,
             "marks": [list(mark) for mark in wanted.marks],
+            "copies": list(wanted.copies),
         }
         assert hit == {name: told[name] for name in hit}
     assert (by_body["index"], by_body["system"], by_body["degraded"]) == ("harbour", "cross+bm25", "")

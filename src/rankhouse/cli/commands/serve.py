@@ -39,7 +39,7 @@ _SECONDS = WordType("seconds", partial(_seconds, "above"))
 
 @dataclass(frozen=True, kw_only=True)
 class AddressOptions(settings.Address):
-    """Addresses of a service, what begins with it, and how quick its default ranker must be."""
+    """Addresses of a service, what begins with it, and when a ranker is its default."""
 
     mcp: Annotated[bool, Option("Serve an assistant's tools on standard input and output instead.")] = False
     opens: Annotated[bool, Option("Open the page in the browser.", flag="--open")] = False
@@ -51,6 +51,9 @@ class AddressOptions(settings.Address):
             metavar="SECONDS",
         ),
     ] = ServeOptions.quick
+    trust: Annotated[
+        bool, Option("The first ranker ranks by default also without a report that it is better than BM25.")
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,7 @@ class ServeCommandOptions(settings.ServiceSettings, AddressOptions, ComputeOptio
     rankers: Annotated[
         tuple[str, ...],
         Option(
-            "A ranker or an encoder; the first is the default, for searches if it is quick enough.",
+            "A ranker or an encoder; the first is the default, for searches if good and quick enough.",
             "source",
             flag="--ranker",
             metavar="[NAME=]RANKER",
@@ -127,6 +130,7 @@ def command(*, given: ServeCommandOptions) -> None:
             given.max_body << 20, request=given.timeout, grace=given.grace, queue_tokens=given.queue_tokens
         ),
         quick=given.quick,
+        trust=given.trust,
         **shared | demo | {"audit": audit},
     )
     _refuse_idle(options)
@@ -148,7 +152,15 @@ def _refuse_idle(options: ServeOptions) -> None:
         )
     if not options.rankers and options.judgements is None:
         idle(
-            "no ranker is served", "split", "pool", "queue_tokens", "precision", "device", "threads", "quick"
+            "no ranker is served",
+            "split",
+            "pool",
+            "queue_tokens",
+            "precision",
+            "device",
+            "threads",
+            "quick",
+            "trust",
         )
 
 
@@ -217,13 +229,15 @@ def up_command(*, given: UpOptions) -> None:
         from rankhouse.serve.host import serving
         from rankhouse.serve.host.folder import kept
     named = settings.named_rankers(given.rankers)
-    options = ServeOptions(host=given.host, port=given.port, key_file=given.key_file, quick=given.quick)
+    options = ServeOptions(
+        host=given.host, port=given.port, key_file=given.key_file, quick=given.quick, trust=given.trust
+    )
     if settings.ENCODER in named and not given.lexical:
         raise WrongUse(
             f"--ranker {settings.ENCODER}=...: is what up calls its own encoder; choose another name"
         )
     if not named:
-        idle("no --ranker is given", "quick")
+        idle("no --ranker is given", "quick", "trust")
     if given.mcp:
         idle("--mcp talks on standard input and output", "host", "port", "key_file", "opens")
     else:

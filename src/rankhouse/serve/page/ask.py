@@ -76,8 +76,9 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
         return page(request, "ask.html.j2", content)
     try:
         deadline, is_page = deadline_of(request, PATIENCE), asked.export == "html"
+        apart = not (is_page and service.catalogue.of_folder)
         bodies = [
-            SearchBody(query=query, system=name, index=view.name, k=k, snippets=not is_page)
+            SearchBody(query=query, system=name, index=view.name, k=k, snippets=not is_page, copies=apart)
             for name in chosen
         ]
         answers = [search(service.catalogue, one, deadline) for one in bodies]
@@ -89,7 +90,7 @@ def show(service: ServedCollection, request: Request, asked: AskFields) -> Respo
     columns = [shown(service, answer, deadline) for answer in answers]
     content |= {
         "columns": columns,
-        "places": {hit.doc_id: hit.rank for hit in columns[0].answer.hits},
+        "places": {one: hit.rank for hit in columns[0].answer.hits for one in (hit.doc_id, *hit.copies)},
         "grades": service.known_grades(service.question(query).id),
     }
     return page(request, "ask.html.j2", content)
@@ -139,6 +140,11 @@ class ShownAnswer(NamedTuple):
     names: Mapping[str, Block] = MappingProxyType({})
     places: Mapping[str, str] = MappingProxyType({})
     has_texts: bool = True
+
+    @property
+    def doc_ids(self) -> set[str]:
+        """The documents of its hits, copies included."""
+        return {one for hit in self.answer.hits for one in (hit.doc_id, *hit.copies)}
 
 
 def shown(service: ServedCollection, answer: SearchResponse, deadline: Deadline) -> ShownAnswer:

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 
 from rankhouse.core.errors import RankhouseError, WrongUse
-from rankhouse.core.nouns import Marks, Query
-from rankhouse.index.sharded.sharded_index import ShardedIndex
+from rankhouse.core.nouns import Document, Marks, Query
+from rankhouse.index.sharded.sharded_index import AnyIndex, ShardedIndex
 from rankhouse.serve.engine.waiting import Deadline
 from rankhouse.serve.errors import DeadlinePassed
-from rankhouse.serve.search.catalogue import Catalogue, IndexView, ReadingTime
+from rankhouse.serve.search.catalogue import Catalogue, IndexView
 from rankhouse.serve.search.passages import PassageFinder, content_words, random_questions
 from rankhouse.serve.search.ranking import RankResult, rank
 from rankhouse.serve.search.shapes import MOST_ASKED, SearchBody, SearchHit, SearchResponse
-from rankhouse.serve.search.systems import NamedSystem
+from rankhouse.serve.search.systems import NamedSystem, ReadingTime
 from rankhouse.systems.execution import documents_of, snippets_of
 from rankhouse.systems.system import Dense
 
+_AMONG: Final = 4
+"""Documents looked at for each that is wanted, where copies are one hit."""
+_MOST_GROUPS: Final = 100
+"""Hits up to which copies are sought; each document is compared with those before it."""
 _ENOUGH: Final = 3.0  # seconds of measuring
 _TRIALS: Final = 3
 """Questions by which a ranker's time is measured, each of as many times the words of a random one."""
@@ -58,8 +63,8 @@ def search(catalogue: Catalogue, asked: SearchBody, deadline: Deadline | None = 
 def _answered(
     catalogue: Catalogue, view: IndexView, asked: SearchBody, spec: NamedSystem, until: Deadline
 ) -> SearchResponse:
-    started = time.monotonic()
-    ranked = rank(catalogue, view, spec, Query("query", asked.query), deadline=until, k=asked.k or 10)
+    started, deep = time.monotonic(), asked.wanted if _is_apart(catalogue, asked) else _AMONG * asked.wanted
+    ranked = rank(catalogue, view, spec, Query("query", asked.query), deadline=until, k=deep)
     notes = [*ranked.warnings, *filter(None, [view.problem])]
     if not ranked.found:
         words = ", ".join(content_words(view.index, asked.query)) or "none, only stop words or punctuation"
@@ -85,21 +90,45 @@ def _hits(
     until: Deadline,
 ) -> tuple[SearchHit, ...]:
     """Return the first documents with what people read of them."""
-    doc_ids, scores, before = ranked.ranking.doc_ids, ranked.ranking.scores.tolist(), ranked.before
+    ranking, before = ranked.ranking, ranked.before
+    doc_ids, scores = ranking.doc_ids, ranking.scores.tolist()
+    score_of, copies = dict(zip(doc_ids, scores, strict=True)), dict[str, tuple[str, ...]]()
+    has_vectors = any(isinstance(part, Dense) for part in spec.system.walk())
+    if not (is_apart := _is_apart(catalogue, asked)) or (has_vectors and asked.snippets is not False):
+        finder = PassageFinder(catalogue, view, spec, asked.query, deadline=until)
+    if not is_apart:
+        groups = finder.without_copies(_in_turns(view.index, doc_ids, asked.wanted), asked.wanted)
+        copies = {same[0].id: tuple(one.id for one in same[1:]) for same in groups}
+        doc_ids = tuple(copies)
     shown: list[tuple[str, str, Marks]]
     if asked.snippets is False:
         shown = [(document.title, "", ()) for document in documents_of(view.index, doc_ids)]
-    elif any(isinstance(part, Dense) for part in spec.system.walk()):
+    elif has_vectors:
         documents = documents_of(view.index, doc_ids)
-        finder = PassageFinder(catalogue, view, spec, asked.query, deadline=until)
         shown = [(one.title, *text) for one, text in zip(documents, finder.snippets(documents), strict=True)]
     else:
         shown = snippets_of(view.index, asked.query, doc_ids)
     places = {doc_id: place for place, doc_id in enumerate(before.doc_ids, 1)} if before is not None else {}
     return tuple(
-        SearchHit(place, doc_id, score, *texts, before=places.get(doc_id))
-        for place, (doc_id, score, texts) in enumerate(zip(doc_ids, scores, shown, strict=True), 1)
+        SearchHit(
+            rank, doc_id, score_of[doc_id], *texts, before=places.get(doc_id), copies=copies.get(doc_id, ())
+        )
+        for rank, (doc_id, texts) in enumerate(zip(doc_ids, shown, strict=True), 1)
     )
+
+
+def _is_apart(catalogue: Catalogue, asked: SearchBody) -> bool:
+    """Return whether copies of a text are hits of their own."""
+    if asked.copies is not None:
+        return asked.copies or asked.wanted > _MOST_GROUPS
+    is_usual = catalogue.of_folder and not asked.system and asked.own() is None
+    return not is_usual or asked.wanted > _MOST_GROUPS
+
+
+def _in_turns(index: AnyIndex, doc_ids: Sequence[str], number: int) -> Iterator[Document]:
+    """Yield documents, so many read at a time: mostly the first ones are enough."""
+    for start in range(0, len(doc_ids), number):
+        yield from documents_of(index, doc_ids[start : start + number])
 
 
 def reading_time(catalogue: Catalogue, view: IndexView, spec: NamedSystem, most: float) -> ReadingTime:

@@ -12,10 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import numpy as np
 from cachetools import LRUCache
+from numpy.typing import NDArray
 
 from rankhouse.core.errors import BadIndex, RankhouseError, WrongUse
 from rankhouse.core.nouns import Ranking
@@ -34,8 +35,8 @@ from rankhouse.jobs.shards import refuse_incomplete
 from rankhouse.serve.engine.waiting import Recent
 from rankhouse.serve.errors import Invalid, UnknownName
 from rankhouse.serve.search.systems import (
-    READ,
     NamedSystem,
+    ReadingTime,
     asked_system,
     of_content,
     over_hybrid,
@@ -58,6 +59,8 @@ KEPT: Final = 64
 """Rankings of one view of an index."""
 _PLACES: Final = 200_000
 """Passages of one view of which it is known where they stand, about 50 MB."""
+_SHINGLES: Final = 4_000_000
+"""Runs of words of one view's documents that are at hand, 32 MB."""
 _EXPRESSION: Final = re.compile(r"[(%*]|>>| \+ ")
 _PAUSE: Final = 2.0
 """Seconds after which what could not be opened is tried again."""
@@ -75,13 +78,15 @@ class IndexView:
     """An index, opened; what it answers never changes.
 
     ``problem`` says why a newer state of it could not be opened; ``recent`` holds what rankers made lately,
-    ``places`` where passages stand, by how documents are cut and the document's id.
+    ``places`` where passages stand, by how documents are cut and the document's id, ``shingles`` the hashes
+    of a document's runs of words.
     """
 
     def __init__(self, name: str, index: AnyIndex, *, partial: bool = False) -> None:
         self.name, self.index, self.partial, self.problem = name, index, partial, ""
         self.recent: Recent[ReadBy, Ranking] = Recent(KEPT)
         self.places: Recent[tuple[str, str], Sequence[Span]] = Recent(_PLACES, lambda one: 1 + len(one))
+        self.shingles: Recent[str, NDArray[np.int64]] = Recent(_SHINGLES, lambda one: 1 + len(one))
         self._lock = threading.Lock()
         self._encoded: dict[str, str] = {}
         self._searchers: dict[tuple[str, str], tuple[Searcher, str]] = {}
@@ -259,33 +264,6 @@ def _state_of_file(file: str) -> tuple[object, ...] | None:
     return file, stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
-class ReadingTime(NamedTuple):
-    """How long a ranker reads for one question, and how long it may to rank by default, in seconds.
-
-    ``seconds`` is None where that is longer than was waited for, or not known: ``fault`` says why.
-    """
-
-    ranker: str
-    seconds: float | None
-    most: float
-    fault: str = ""
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether people need not choose the ranker to be answered by it."""
-        return self.seconds is not None and self.seconds <= self.most
-
-    @property
-    def sentence(self) -> str:
-        """What follows for the default, for people."""
-        if not self.most or self.fault:
-            reason = self.fault or "as --quick 0 says"
-        else:
-            taken = f"more than {2 * self.most:g} s" if self.seconds is None else f"{self.seconds:.2g} s"
-            reason = f"it takes {taken} to read {READ} documents (limit: {self.most:g} s, --quick)"
-        return f"{self.ranker} ranks {'by default' if self.is_quick else 'only when it is chosen'}: {reason}"
-
-
 class Catalogue:
     """Indexes and rankers by name, and the systems made of them.
 
@@ -306,7 +284,7 @@ class Catalogue:
         *,
         of_folder: bool = False,
     ) -> None:
-        self._given, self._of_folder = given, of_folder
+        self._given, self.of_folder = given, of_folder
         views = {name: held(name, path) for name, path in indexes.items()} if held else {}
         self._indexes = {name: ServedIndex(name, path, views.get(name)) for name, path in indexes.items()}
         self.indexes = tuple(self._indexes)
@@ -342,12 +320,12 @@ class Catalogue:
         vectors = {n: view.vectors_of(one) if one.is_encoder else "" for n, one in self.rankers.items()}
         encoded = tuple((name, found) for name, found in vectors.items() if found)
         readers = tuple(name for name, found in vectors.items() if not found)
-        words = view.words if self._of_folder else "bm25"
+        words = view.words if self.of_folder else "bm25"
         return usual_systems(encoded, readers, self._words(view), words) | self.own_systems
 
     def _words(self, view: IndexView) -> str:
         """Return what ``bm25`` without numbers stands for: of a folder's files, people ask in sentences."""
-        return of_content(view.words) if self._of_folder else "bm25"
+        return of_content(view.words) if self.of_folder else "bm25"
 
     def reading(self, systems: Mapping[str, NamedSystem]) -> NamedSystem | None:
         """Return the system of the first ranker given, over vectors if there are any; None for an encoder."""

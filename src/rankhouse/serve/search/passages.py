@@ -10,11 +10,13 @@ documents. What has no word of a question and is no nearer to it than that is no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rankhouse.core import notation
 from rankhouse.core.errors import RankhouseError, WrongUse
@@ -45,6 +47,11 @@ SHOWN: Final = 500
 """Characters of a passage that the page's list of results shows: most of 100 words."""
 WHOLE: Final = 1_500
 """Characters of a passage in an answer of the API: all of it, unless its words are very long."""
+
+COPIED: Final = 0.7
+"""Share of a passage's runs of three words that a text has in which the passage stands, too."""
+_RUN: Final = 3
+_word = re.compile(r"\w+")
 
 
 class FoundPassages(NamedTuple):
@@ -144,6 +151,40 @@ class PassageFinder:
         """Return whether a document has no word of the question and is as far from it as any."""
         return not found.has_words and found.nearness is not None and found.nearness < self.floor
 
+    def without_copies(self, documents: Iterable[Document], most: int) -> list[list[Document]]:
+        """Return documents with the copies of each behind it, in their order; so many groups at most.
+
+        A document is a copy of an earlier one where the passage found in either stands in the other, too,
+        nearly word for word: the same text in another file or format. The first that is no copy, once there
+        are so many groups, ends it.
+        """
+        groups: list[tuple[list[Document], Shingles, Shingles]] = []
+        for document in documents:
+            start, end = self._best_span(document)
+            passage, text = shingles(document.text[start:end] or document.title), self._shingles(document)
+            for same, their_passage, their_text in groups:
+                if is_contained(their_passage, text) and is_contained(passage, their_text):
+                    same.append(document)
+                    break
+            else:
+                if len(groups) == most:
+                    break
+                groups.append(([document], passage, text))
+        return [same for same, _, _ in groups]
+
+    def _best_span(self, document: Document) -> Span:
+        places, scores = self._by_vectors(document)
+        if len(scores):
+            return places[int(np.argmax(scores))]
+        best = windows(document.text[:LOOKED_AT], self.weights, self.analyzer)
+        return (best[0].start, best[0].end) if best else (0, SHOWN)
+
+    def _shingles(self, document: Document) -> Shingles:
+        if (known := self._view.shingles.get(document.id)) is None:
+            known = shingles(document.text[:LOOKED_AT] or document.title)
+            self._view.shingles.put(document.id, known)
+        return known
+
     def _found(
         self, document: Document, scored: tuple[Sequence[Span], FloatArray], least: float
     ) -> FoundPassages:
@@ -174,6 +215,29 @@ class PassageFinder:
         if not len(rows) or len(rows) != len(places):
             return nothing
         return places, rescore(vectors, self._point, rows)
+
+
+Shingles = NDArray[np.int64]
+
+
+def shingles(text: str) -> Shingles:
+    """Return the hashes of a text's runs of three words, ascending: (n,); of all words of a shorter text.
+
+    They are comparable within a process.
+    """
+    words = np.fromiter(map(hash, _word.findall(text.casefold())), np.int64)
+    runs = np.zeros(len(words) and max(1, len(words) - _RUN + 1), np.int64)
+    for place in range(min(_RUN, len(words))):
+        runs = runs * 0x100000001B3 + words[place : place + len(runs)]
+    return np.unique(runs)
+
+
+def is_contained(passage: Shingles, text: Shingles) -> bool:
+    """Return whether a passage stands in a text, nearly word for word; one without words never does."""
+    if not len(passage) or not len(text):
+        return False
+    places = np.minimum(np.searchsorted(text, passage), len(text) - 1)
+    return bool((text[places] == passage).mean() >= COPIED)
 
 
 def _places(document: Document, policy: str) -> Sequence[Span]:

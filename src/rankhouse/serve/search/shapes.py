@@ -73,6 +73,8 @@ class SearchBody(OwnSystem, kw_only=True):
         index: Name of what is searched; the default is the first.
         k: Documents in the answer; 10 if not said.
         snippets: Whether they come with the stretch of text that answers best; yes if not said.
+        copies: Whether copies of a text are hits of their own. If not said, they are not where a folder is
+            served and no system is named. With k over 100 they are.
         deadline_s: Seconds after which the first stage's order is good enough.
         partial: Whether what the other shards of an index find is good enough if some do not answer; as the
             service was started if not said.
@@ -83,8 +85,14 @@ class SearchBody(OwnSystem, kw_only=True):
     index: str | None = None
     k: Annotated[int, Meta(ge=1, le=MOST_ASKED)] | None = None
     snippets: bool | None = None
+    copies: bool | None = None
     deadline_s: Seconds | None = None
     partial: bool | None = None
+
+    @property
+    def wanted(self) -> int:
+        """Documents in the answer."""
+        return self.k or 10
 
 
 class SearchHit(Struct, frozen=True):
@@ -99,6 +107,8 @@ class SearchHit(Struct, frozen=True):
             most of the question's words.
         marks: Begin and end, in characters, of the words to highlight in it.
         before: Its rank in the first stage.
+        copies: Ids of further documents found that hold the same passage nearly word for word, where they
+            are no hits of their own.
     """
 
     rank: int
@@ -108,6 +118,7 @@ class SearchHit(Struct, frozen=True):
     snippet: str
     marks: Marks
     before: int | None
+    copies: tuple[str, ...] = ()
 
 
 class SearchResponse(Struct, frozen=True):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import NamedTuple, Self
 
 from rankhouse.core import notation
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.io.decoding import read_own
 from rankhouse.systems.execution import costly
 from rankhouse.systems.notation import system
 from rankhouse.systems.short_forms import joined
@@ -146,3 +149,105 @@ def usual_systems(
 def over_hybrid(ranker: str) -> str:
     """Return the name of the system in which a ranker reads what words and vectors find."""
     return f"hybrid>>{ranker}"
+
+
+# --- may a ranker rank by default? --------------------------------------------------------------------------
+
+
+class RankerReport(NamedTuple):
+    """What was measured when a ranker was made: its value and its first stage's."""
+
+    measure: str
+    ranker: float
+    first_stage: float
+    questions: str
+
+    @property
+    def sentence(self) -> str:
+        """Both values, for people."""
+        values = f"{self.measure} {self.ranker:.3f}, its first stage {self.first_stage:.3f}"
+        return f"on {self.questions} it has {values}"
+
+    @classmethod
+    def of(cls, spec: str) -> Self | None:
+        """Read the report in the folder of a ranker; None where an adaptation or a training left none.
+
+        The test of an adaptation counts, else its held-out questions; of a training the best validation.
+        """
+        folder = _folder_of(spec)
+        if folder is None:
+            return None
+        from rankhouse.adaptation.adapt import MEASURE, RESULT, AdaptResult  # with torch, as the ranker has
+        from rankhouse.training.folder import LOG
+        from rankhouse.training.log import read_log
+
+        if (folder / RESULT).exists():
+            result = read_own(folder / RESULT, AdaptResult, "adapt again")
+            values, questions = result.held_out, "its held-out questions"
+            if result.test:
+                values, questions = result.test, "its test questions"
+            return cls(MEASURE, values["student"], values["first stage"], questions)
+        if (folder / LOG).exists():
+            validations = [entry for entry in read_log(folder / LOG) if entry.get("value") is not None]
+            if validations:
+                best = max(validations, key=lambda entry: float(entry["value"]))
+                first = float(best["first_stage"])
+                return cls(best["measure"], float(best["value"]), first, "its validation questions")
+        return None
+
+
+def _folder_of(spec: str) -> Path | None:
+    """Return the folder in which a ranker was made; None where it has none."""
+    path = Path(spec)
+    if not path.is_dir():
+        try:
+            given = notation.parse(spec).args
+        except WrongUse:
+            return None
+        path = Path(str(given[0])) if given else path
+    if not path.is_dir():
+        return None
+    return path.parent if path.name == "ranker" else path
+
+
+def doubt_of(spec: str) -> tuple[str, str]:
+    """Return why a ranker is not to rank by default, "" for no reason, and what its report says."""
+    try:
+        report = RankerReport.of(spec)
+    except (RankhouseError, KeyError, ValueError) as error:
+        return f"its report cannot be read ({error})", ""
+    if report is None:
+        return "it has no report that it ranks better than its first stage (--trust does without)", ""
+    if report.ranker < report.first_stage:
+        return f"{report.sentence} (--trust makes it the default all the same)", ""
+    return "", report.sentence
+
+
+class ReadingTime(NamedTuple):
+    """How long a ranker reads for one question, and how long it may to rank by default, in seconds.
+
+    ``seconds`` is None where that is longer than was waited for, or not known: ``fault`` says why. ``worth``
+    is what its report says of it, "" where that was not asked for.
+    """
+
+    ranker: str
+    seconds: float | None
+    most: float
+    fault: str = ""
+    worth: str = ""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether people need not choose the ranker to be answered by it."""
+        return self.seconds is not None and self.seconds <= self.most
+
+    @property
+    def sentence(self) -> str:
+        """What follows for the default, for people."""
+        if not self.most or self.fault:
+            reason = self.fault or "as --quick 0 says"
+        else:
+            taken = f"more than {2 * self.most:g} s" if self.seconds is None else f"{self.seconds:.2g} s"
+            reason = f"it takes {taken} to read {READ} documents (limit: {self.most:g} s, --quick)"
+            reason += f"; {self.worth}" * bool(self.worth)
+        return f"{self.ranker} ranks {'by default' if self.is_quick else 'only when it is chosen'}: {reason}"
