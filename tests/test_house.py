@@ -111,6 +111,8 @@ def test_functions_take_few_parameters():
 # options named at their place (of rankers too, without torch), and expressions in more calls.
 # text, core, jobs, index: 27 for scoring in chunks and passages that have text, which ranking gives up, and
 # for vectors of before an upgrade.
+# nn: 109, models: 24 for a query's short encoding, stored passages counted by threads that pay, and scores of
+# soft counts in one loop.
 BUDGETS = {
     "cli": (4_655, 4_020),
     "cluster": (1_623, 1_603),
@@ -121,13 +123,13 @@ BUDGETS = {
     "jobs adaptation": (3_667, 2_500),
     "systems": (2_809, 1_900),
     "training explanation stores": (12_435, 11_700),
-    "index models ranking labels evaluation": (25_533, 19_100),
-    "text nn page": (7_509, 6_390),
+    "index models ranking labels evaluation": (25_557, 19_100),
+    "text nn page": (7_618, 6_390),
     "io": (5_965, 3_300),
     "core": (2_804, 1_850),
     "hosts": (2_071, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 85_832, 66_000
+MOST_ALL, PLANNED_ALL = 85_965, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 
