@@ -61,6 +61,24 @@ static void run_words(int64_t d, const int64_t *index) {
                 .steepness = steepness, .counts = numbers(TEXTS * 7 * 7)};
     RUN.count(&s);
     show(s.counts, TEXTS * 7 * 7);
+    int8_t *bytes = malloc((size_t)(ends[TEXTS] * d));
+    for (int64_t i = 0; i < ends[TEXTS] * d; i++) bytes[i] = (int8_t)lrintf(((const float *)s.rows)[i] * 127);
+    for (int64_t i = 0; i < ends[TEXTS]; i++) scales[i] /= 127;
+    s.rows = bytes, s.size = 1;
+    RUN.count(&s);
+    show(s.counts, TEXTS * 7 * 7);
+    Weighing w = {.counts = s.counts, .log_weights = numbers(7), .weights = numbers(7), .lengths = lengths,
+                  .texts = TEXTS, .blocks = 1, .q = 7, .kernels = 7, .least = 1e-10f, .scores = numbers(TEXTS)};
+    RUN.weigh(&w);
+    show(w.scores, TEXTS);
+    Half h = {.x = numbers(6 * d), .inward = numbers(3 * 8 * d), .inward_bias = numbers(3 * 8), .outward = numbers(8 * d),
+              .outward_bias = numbers(d), .gain = numbers(d), .shift = numbers(d), .rows = 6, .width = d, .inner = 8,
+              .scale = 0.5f, .outer = 1, .eps = 1e-6f, .out = numbers(6 * d)};
+    RUN.half_layer(&h);
+    show(h.out, 6 * d);
+    h.heads = 4;
+    RUN.half_layer(&h);
+    show(h.out, 6 * d);
 }
 
 static void run_filters(int64_t f, const int64_t *index) {

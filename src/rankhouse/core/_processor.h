@@ -14,6 +14,7 @@ enum {
     AVX512 = 4,    /* F, BW, VL, DQ */
     AVX512_AI = 8, /* and VNNI, BF16 */
     VNNI = 16,     /* for registers of AVX2 */
+    AVX512_VNNI = 32,
 };
 
 static inline int processor_has(int wanted) {
@@ -29,7 +30,8 @@ static inline int processor_has(int wanted) {
         if (has & AVX2 && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1u << 4) has |= VNNI;
         if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
         /* c: VNNI; the next page tells of BF16. */
-        if (has & AVX512 && c & 1u << 11 && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1u << 5)
+        if (has & AVX512 && c & 1u << 11) has |= AVX512_VNNI;
+        if (has & AVX512_VNNI && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & 1u << 5)
             has |= AVX512_AI;
     }
     return (has & wanted) == (unsigned)wanted;

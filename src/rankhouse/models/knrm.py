@@ -11,6 +11,7 @@ f filters, k kernels, m n-gram lengths.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import cast
 
@@ -178,9 +179,11 @@ class ConvKNRM(KernelModel):
         """Make the unit vectors of all n-grams: (n, m, t, f)."""
         return torch.stack(self.grams(rows), 1)
 
-    def score_counts(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> Tensor:  # noqa: ARG002  # TK's
-        """Score soft counts (n, m, q, m, k)."""
-        return through(self.weight, _all_features(counts, query_mask)).squeeze(1)
+    def count_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the layer's weights, for logarithms in base 2: (m, m, k) each, the second zeros."""
+        m = self.design.grams
+        weights = self.weight.weight.view(m, m, -1).transpose(0, 1) * (LOG_FACTOR * math.log(2))
+        return weights, torch.zeros_like(weights)
 
     def _compiled(self, batch: TwoSided) -> tuple[Tensor, Tensor]:
         """Match and count by the compiled loops: each distinct word is multiplied once, all lengths at once.
@@ -227,7 +230,8 @@ class ConvKNRM(KernelModel):
     def forward(self, batch: TwoSided) -> Tensor:
         """Score n pairs: (n,)."""
         if train.fits(self.embedding.weight):
-            return self.score_counts(self._compiled(batch)[1], batch.query.mask(at_least=1), batch.lengths)
+            features = _all_features(self._compiled(batch)[1], batch.query.mask(at_least=1))
+            return through(self.weight, features).squeeze(1)
         query_mask = batch.query.mask(at_least=1)
         features = torch.cat([_features(counts, query_mask) for _, counts in self.pooled(batch).values()], 1)
         return through(self.weight, features).squeeze(1)

@@ -18,7 +18,7 @@ from rankhouse.models.pair_encoding import PairReader
 from rankhouse.models.ranker import NeuralRanker
 from rankhouse.models.text_ids import Ids
 from rankhouse.models.word_models import WordModel, array
-from rankhouse.nn.layers.kernel_pooling import Kernels, ragged_counts
+from rankhouse.nn.layers.kernel_pooling import Kernels, ragged_counts, weighed
 from rankhouse.nn.layers.ragged import Packed, Ragged, within_budget
 
 Numbers = NDArray[np.int64]
@@ -92,7 +92,7 @@ STORED_BUDGET: Final = 16_384
 class KernelModel(WordModel):
     """A word-level family that sums kernels over whole passages, which can be made before any query.
 
-    A family says ``stored_shape``, ``stored_vectors`` and ``score_counts``; or gives words' numbers, and
+    A family says ``stored_shape``, ``stored_vectors`` and ``count_weights``; or gives words' numbers, and
     scores by them.
     """
 
@@ -117,8 +117,15 @@ class KernelModel(WordModel):
         """Make n texts' vectors, of length 1: (n, m, t, d)."""
         raise NotImplementedError
 
-    def score_counts(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> Tensor:
-        """Score soft counts (n, m, q, m, k), the query's vectors first, with (n, q) and the lengths (n,)."""
+    def query_vectors(self, row: Ragged) -> Tensor:
+        """Make the vectors of one query, as those that are stored, up to rounding: (m, q, d)."""
+        return self.stored_vectors(row)[0, :, : int(row.lengths[0])]
+
+    def count_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the weights of sums over a query's words, (m, m, k) each, the passage's vectors first.
+
+        Of the logarithms (base 2) of soft counts, and of soft counts divided by the passage's length + 1.
+        """
         raise NotImplementedError
 
     @torch.inference_mode()
@@ -146,15 +153,18 @@ class KernelModel(WordModel):
     def score_stored(self, query: str, rows: PassageRows) -> FloatArray:
         """Score stored passages for a query: (n,) float32; only the query's vectors are made."""
         row = self.reader.rows([query], self.design.query_length)
-        asked = self.stored_vectors(row.to(_device(self)))[0, :, : int(row.lengths[0])].cpu()
-        (m, q, _), lengths = asked.shape, rows.lengths // self.stored_shape[0]
-        offsets = np.concatenate([[0], np.repeat(lengths, m).cumsum()])
+        asked = self.query_vectors(row.to(_device(self))).cpu()
+        (m, q, _), k = asked.shape, len(self.kernels)
+        lengths, offsets = rows.lengths, rows.offsets
+        if m > 1:
+            lengths = lengths // m
+            offsets = np.concatenate([[0], np.repeat(lengths, m).cumsum()])
         counts = ragged_counts(asked.flatten(0, 1), rows.values, rows.scales, offsets, kernels=self.kernels)
-        counts = (
-            counts.view(len(lengths), m, m, q, len(self.kernels)).permute(0, 2, 3, 1, 4).to(_device(self))
+        log_weights, weights = (each.flatten(0, 1).cpu().contiguous() for each in self.count_weights())
+        scores = weighed(
+            counts.view(len(lengths), m * m, q, k), log_weights, weights, torch.from_numpy(lengths)
         )
-        mask = counts.new_ones(len(lengths), q, dtype=torch.bool)
-        return array(self.score_counts(counts, mask, torch.from_numpy(lengths).to(counts.device)))
+        return array(scores)
 
 
 def _device(model: KernelModel) -> torch.device:

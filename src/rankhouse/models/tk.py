@@ -289,15 +289,25 @@ class TK(KernelModel):
         """Put words into context: (n, 1, t, d), of length 1."""
         return unit(self.represent(rows)).unsqueeze(1)
 
-    def score_counts(self, counts: Tensor, query_mask: Tensor, lengths: Tensor) -> Tensor:
-        """Score soft counts (n, 1, q, 1, k).
+    def query_vectors(self, row: Ragged) -> Tensor:
+        """Put the words of one query into context: (1, q, d), of length 1."""
+        words = self.embedding(row.values)
+        if not len(words) or not self.encoder.goes_along(words):
+            return super().query_vectors(row)
+        return unit(torch.lerp(self.encoder.alone(words), words, self.mix)).unsqueeze(0)
+
+    def count_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the weights of eq. 7-10 as one product: (1, 1, k) each.
 
         Raises:
             WrongUse: The model pools in windows, whose counts are not sums over whole passages.
         """
-        if not isinstance(self.head, KernelHead):  # `precomputes` says so
+        head = self.head
+        if not isinstance(head, KernelHead):  # `precomputes` says so
             raise WrongUse("stored vectors serve TK without windows; rerank with the model itself instead")
-        return self.head.score(counts[:, 0, :, 0], query_mask, lengths)
+        layers = torch.cat([head.log_weight.weight, head.length_weight.weight])
+        log_weights, weights = (layers * head.merge.weight.T * head.scale).unbind()
+        return log_weights.view(1, 1, -1), weights.view(1, 1, -1)
 
 
 def _distinct(rows: Ragged) -> tuple[Ragged, Tensor]:

@@ -5,7 +5,8 @@
  * norm        layer norm of rows
  * match       products of the rows of two texts' words
  * pool        kernel sums over rows of a match matrix
- * count       the same over stored rows of a text, met by few words
+ * count       the same over stored rows of a text, met by few words; weigh makes scores of such sums
+ * half_layer  attention or feed-forward, residual and norm, of one short text
  * sweep       sums of neighbouring products and their maximum; going back, only what won is touched
  * grams       sums of following products, ReLU, scaled to length 1
  *
@@ -147,10 +148,37 @@ typedef struct {
     const float *scales;               /* (rows) factors, or NULL for 1 */
     const int64_t *offsets;            /* (texts + 1) where each text's rows begin */
     int64_t texts, q, d, kernels;
-    int size;
+    int size, vnni;
     const float *centres, *steepness;  /* (kernels), as in Pool */
     float *counts;                     /* (texts, q, kernels) */
 } Stored;
+
+typedef struct {
+    float *words, *by; /* (q, wide) as float32 or, where rows are bytes, as 16 bits; (q, 2) what these stand for */
+    int16_t *whole;
+    int64_t wide;
+} Words;
+
+typedef struct {
+    const float *counts;                /* (texts, blocks, q, kernels) */
+    const float *log_weights, *weights; /* (blocks, kernels) of the logarithms, in base 2, and of counts / (length + 1) */
+    const int64_t *lengths;             /* (texts) */
+    int64_t texts, blocks, q, kernels;
+    float least;                        /* of which a logarithm is taken */
+    float *scores;                      /* (texts) */
+} Weighing;
+
+typedef struct {
+    const float *x;                                         /* (rows, width) */
+    const float *inward, *inward_bias;                      /* (inner, width), (inner); with heads three times so many */
+    const float *outward, *outward_bias;                    /* (width, inner), (width) */
+    const float *gain, *shift;
+    int64_t rows, width, inner, heads;                      /* heads: 0 for ReLU in place of attention */
+    float scale;                                            /* as in Attention */
+    int outer;                                              /* as in Norm */
+    float eps;
+    float *out;                                             /* (rows, width) */
+} Half;
 
 typedef struct {
     const float *products;          /* (u, k, f) */
@@ -184,6 +212,8 @@ typedef struct {
     int (*norm_back)(const Norm *);
     void (*match)(const Match *), (*match_back)(const Match *);
     int (*count)(const Stored *);
+    void (*weigh)(const Weighing *);
+    int (*half_layer)(const Half *);
     void (*pool)(const Pool *), (*pool_back)(const Pool *);
     void (*sweep)(const Sweeps *);
     int (*sweep_back)(const Sweeps *);
@@ -305,7 +335,7 @@ PyDoc_STRVAR(count_doc,
              "count(query, rows, scales, offsets, texts, q, d, kernels, size, centres, steepness, counts)");
 
 static PyObject *count(PyObject *self, PyObject *args) {
-    Stored s;
+    Stored s = {0};
     Address query, rows, scales, offsets, centres, steepness, counts;
     int memory;
     if (!PyArg_ParseTuple(args, "KKKKLLLLiKKK", &query, &rows, &scales, &offsets, &s.texts, &s.q, &s.d, &s.kernels,
@@ -318,8 +348,56 @@ static PyObject *count(PyObject *self, PyObject *args) {
     s.centres = AT(float, centres);
     s.steepness = AT(float, steepness);
     s.counts = AT(float, counts);
+#if defined(__x86_64__)
+    s.vnni = chosen == &loops_16 && processor_has(AVX512_VNNI);
+#endif
     Py_BEGIN_ALLOW_THREADS;
     memory = chosen->count(&s);
+    Py_END_ALLOW_THREADS;
+    return finished(memory);
+}
+
+PyDoc_STRVAR(weigh_doc, "weigh(counts, log_weights, weights, lengths, texts, blocks, q, kernels, least, scores)");
+
+static PyObject *weigh(PyObject *self, PyObject *args) {
+    Weighing w;
+    Address counts, log_weights, weights, lengths, scores;
+    if (!PyArg_ParseTuple(args, "KKKKLLLLfK", &counts, &log_weights, &weights, &lengths, &w.texts, &w.blocks, &w.q,
+                          &w.kernels, &w.least, &scores))
+        return NULL;
+    w.counts = AT(float, counts);
+    w.log_weights = AT(float, log_weights);
+    w.weights = AT(float, weights);
+    w.lengths = AT(int64_t, lengths);
+    w.scores = AT(float, scores);
+    Py_BEGIN_ALLOW_THREADS;
+    chosen->weigh(&w);
+    Py_END_ALLOW_THREADS;
+    return finished(1);
+}
+
+PyDoc_STRVAR(half_layer_doc,
+             "half_layer(x, inward, inward_bias, outward, outward_bias, gain, shift, rows, width, inner, heads, scale,\n"
+             "outer, eps, out)");
+
+static PyObject *half_layer(PyObject *self, PyObject *args) {
+    Half h;
+    Address x, inward, inward_bias, outward, outward_bias, gain, shift, out;
+    int memory;
+    if (!PyArg_ParseTuple(args, "KKKKKKKLLLLfpfK", &x, &inward, &inward_bias, &outward, &outward_bias, &gain, &shift,
+                          &h.rows, &h.width, &h.inner, &h.heads, &h.scale, &h.outer, &h.eps, &out))
+        return NULL;
+    h.scale *= LOG2E;
+    h.x = AT(float, x);
+    h.inward = AT(float, inward);
+    h.inward_bias = AT(float, inward_bias);
+    h.outward = AT(float, outward);
+    h.outward_bias = AT(float, outward_bias);
+    h.gain = AT(float, gain);
+    h.shift = AT(float, shift);
+    h.out = AT(float, out);
+    Py_BEGIN_ALLOW_THREADS;
+    memory = chosen->half_layer(&h);
     Py_END_ALLOW_THREADS;
     return finished(memory);
 }
@@ -430,6 +508,8 @@ static PyMethodDef methods[] = {{"choose", choose, METH_VARARGS, choose_doc},
                                 {"norm", norm, METH_VARARGS, norm_doc},
                                 {"match", match, METH_VARARGS, match_doc},
                                 {"count", count, METH_VARARGS, count_doc},
+                                {"weigh", weigh, METH_VARARGS, weigh_doc},
+                                {"half_layer", half_layer, METH_VARARGS, half_layer_doc},
                                 {"pool", pool, METH_VARARGS, pool_doc},
                                 {"sweep", sweep, METH_VARARGS, sweep_doc},
                                 {"sweep_back", sweep_backwards, METH_VARARGS, sweep_back_doc},

@@ -25,7 +25,6 @@
 #define larger NAMED(larger)
 #define total NAMED(total)
 #define totals NAMED(totals)
-#define totals_of_8 NAMED(totals_of_8)
 #define add_squares NAMED(add_squares)
 #define total_doubles NAMED(total_doubles)
 #define nearest NAMED(nearest)
@@ -69,6 +68,19 @@
 #define sweep_texts_back NAMED(sweep_texts_back)
 #define gram_texts NAMED(gram_texts)
 #define gram_texts_back NAMED(gram_texts_back)
+#define shorts NAMED(shorts)
+#define load_shorts NAMED(load_shorts)
+#define add_products NAMED(add_products)
+#define totals_of_ints NAMED(totals_of_ints)
+#define minus NAMED(minus)
+#define exponent_bits NAMED(exponent_bits)
+#define exponents NAMED(exponents)
+#define log2_ NAMED(log2_)
+#define meet_bytes NAMED(meet_bytes)
+#define round_words NAMED(round_words)
+#define multiply_few NAMED(multiply_few)
+#define half_rows NAMED(half_rows)
+#define weigh_texts NAMED(weigh_texts)
 #define loops NAMED(loops)
 
 #include "_vector.h"
@@ -437,9 +449,7 @@ FOR_LANES static void pool_rows_back(const Pool *p) {
 
 VECTOR floats widened(const int size, const char *row, int64_t i) {
     row += i * size;
-    return size == 4   ? load((const float *)row, LANES)
-           : size == 2 ? load_halves((const uint16_t *)row)
-                       : load_bytes((const int8_t *)row);
+    return size == 4 ? load((const float *)row, LANES) : load_halves((const uint16_t *)row);
 }
 
 /* Two rows meet `few` words. The last numbers of a row overlap those before them, where the words then have zeros. */
@@ -463,63 +473,183 @@ VECTOR void meet_stored(const int size, const int few, const Stored *s, const ch
     UNROLL for (int r = 0; r < few; r++) memcpy(out + r * places, each + 2 * r, 2 * sizeof(float));
 }
 
-VECTOR void meet_text(const int size, const Stored *s, const float *words, char *end, int64_t begin, int64_t length,
+/* The same of rows of bytes, and of words rounded to 16 bits: whole sums, exact, `by` is what they stand for. */
+VECTOR void meet_bytes(const int vnni, const int few, const Stored *s, const char *const *rows, const int16_t *words,
+                       const float *by, const float *scales, float *out, int64_t places) {
+    int64_t d = s->d < 2 * LANES ? 2 * LANES : s->d, wide = (d + 2 * LANES - 1) / (2 * LANES) * (2 * LANES);
+    ints sums[2 * MANY + LANES];
+    float each[2 * MANY + LANES];
+    UNROLL for (int r = 0; r < 2 * MANY + LANES; r++) sums[r] = all_ints(0);
+    for (int64_t i = 0; i < wide; i += 2 * LANES) {
+        int64_t at = i < d - 2 * LANES ? i : d - 2 * LANES;
+        shorts one = load_bytes((const int8_t *)rows[0] + at), other = load_bytes((const int8_t *)rows[1] + at);
+        UNROLL for (int r = 0; r < few; r++) {
+            shorts word = load_shorts(words + r * wide + i);
+            IN_REGISTER(word);
+            sums[2 * r] = add_products(vnni, sums[2 * r], word, one);
+            sums[2 * r + 1] = add_products(vnni, sums[2 * r + 1], word, other);
+        }
+    }
+    UNROLL for (int r = 0; r < 2 * few; r += LANES)
+        store(each + r, LANES, totals_of_ints(sums + r) * load(scales, LANES) * load(by + r, LANES));
+    UNROLL for (int r = 0; r < few; r++) memcpy(out + r * places, each + 2 * r, 2 * sizeof(float));
+}
+
+/* `kind`: 4 float32, 2 float16, 1 int8, 0 int8 by VNNI. */
+VECTOR void meet_text(const int kind, const Stored *s, const Words *w, char *end, int64_t begin, int64_t length,
                       float *match, int64_t places) {
-    int64_t wide = (s->d + LANES - 1) / LANES * LANES, bytes = s->d * size;
+    const int size = kind ? kind : 1, step = size == 1 ? 2 * LANES : LANES;
+    int64_t bytes = s->d * size;
     float scales[LANES];
     store(scales, LANES, all(1));
+#define MEET(few)                                                                                        \
+    if (size == 1) meet_bytes(!kind, few, s, rows, w->whole + i * w->wide, w->by + 2 * i, scales, out, places); \
+    else meet_stored(size, few, s, rows, w->words + i * w->wide, scales, out, places)
     for (int64_t j = 0; j < length; j += 2) {
         const char *rows[2], *ahead = (const char *)((uintptr_t)s->rows + (uintptr_t)((begin + j) * bytes + AHEAD));
         for (int64_t i = 0; i < 2 * bytes; i += 64) __builtin_prefetch(ahead + i);
         for (int64_t r = 0; r < 2; r++) {
             int64_t row = begin + (j + r < length ? j + r : j);
             rows[r] = (const char *)s->rows + row * bytes;
-            if (s->d < LANES) rows[r] = memcpy(end + r * 4 * LANES, rows[r], (size_t)bytes);
+            if (s->d < step) rows[r] = memcpy(end + r * 4 * LANES, rows[r], (size_t)bytes);
             for (int i = 0; i < LANES && s->scales; i += 2) scales[i + r] = s->scales[row];
         }
         for (int64_t i = 0, few; i < s->q; i += few) {
             int64_t left = s->q - i;
-            const float *own = words + i * wide;
             float *out = match + i * places + j;
             few = left >= 2 * MANY || left == MANY ? MANY : left > MANY ? left / 2 : left;
-            if (few == 6) meet_stored(size, 6, s, rows, own, scales, out, places);
-            else if (few == 5) meet_stored(size, 5, s, rows, own, scales, out, places);
-            else if (few == 4) meet_stored(size, 4, s, rows, own, scales, out, places);
-            else if (few == 3) meet_stored(size, 3, s, rows, own, scales, out, places);
-            else if (few == 2) meet_stored(size, 2, s, rows, own, scales, out, places);
-            else meet_stored(size, 1, s, rows, own, scales, out, places);
+            if (few == 6) { MEET(6); }
+            else if (few == 5) { MEET(5); }
+            else if (few == 4) { MEET(4); }
+            else if (few == 3) { MEET(3); }
+            else if (few == 2) { MEET(2); }
+            else { MEET(1); }
         }
+    }
+#undef MEET
+}
+
+/* Put words in the order in which they meet rows: the last `step` numbers of a row overlap those before them. Those
+ * that meet bytes are rounded to 16 bits, or so few that a sum fits into 32; each has a scale of its own. */
+FOR_LANES static void round_words(const Stored *s, Words *w, int64_t step) {
+    int64_t whole = s->d < step ? s->d : s->d / step * step;
+    float most = s->d <= 512 ? 32767.0f : floorf(16777215.0f / (float)s->d);
+    for (int64_t i = 0; i < s->q; i++) {
+        const float *from = s->query + i * s->d;
+        float largest = 0, by;
+        for (int64_t c = 0; c < s->d; c++) /* NaN stays */
+            if (largest == largest && !(fabsf(from[c]) <= largest)) largest = fabsf(from[c]);
+        by = largest / most;
+        for (int64_t c = 0; c < s->d; c++) {
+            int64_t to = c < whole ? i * w->wide + c : (i + 1) * w->wide - s->d + c;
+            if (s->size > 1) w->words[to] = from[c];
+            else if (by > 1e-30f && by < INFINITY) w->whole[to] = (int16_t)lrintf(from[c] / by);
+        }
+        if (s->size == 1) w->by[2 * i] = w->by[2 * i + 1] = by;
     }
 }
 
 /* Returns 0 where there is no memory. */
 FOR_LANES static int count_texts(const Stored *s) {
-    int64_t most = 0, wide = (s->d + LANES - 1) / LANES * LANES;
+    int64_t most = 0, step = s->size == 1 ? 2 * LANES : LANES, wide = (s->d + step - 1) / step * step;
     for (int64_t text = 0; text < s->texts; text++)
         if (s->offsets[text + 1] - s->offsets[text] > most) most = s->offsets[text + 1] - s->offsets[text];
     most = (most + 1) / 2 * 2; /* rows come in pairs */
-    float *own = calloc((size_t)(s->q * (wide + most) + 3 * LANES), sizeof(float));
+    float *own = calloc((size_t)(s->q * (wide + most + 2) + 4 * LANES), sizeof(float));
     if (own == NULL) return 0;
     float *words = own + (-(uintptr_t)own / sizeof(float)) % LANES; /* no number of LANES crosses a line of the cache */
     float *match = words + s->q * wide, *end = match + s->q * most;
-    for (int64_t i = 0; i < s->q; i++) {
-        int64_t whole = s->d < LANES ? s->d : s->d / LANES * LANES, rest = s->d - whole;
-        memcpy(words + i * wide, s->query + i * s->d, (size_t)whole * sizeof(float));
-        memcpy(words + (i + 1) * wide - rest, s->query + i * s->d + whole, (size_t)rest * sizeof(float));
-    }
+    Words w = {.words = words, .whole = (int16_t *)words, .by = end + 2 * LANES, .wide = wide};
+    round_words(s, &w, step);
     Pool p = {.kernels = s->kernels, .centres = s->centres, .steepness = s->steepness};
     Ladder l = ladder(&p);
     unsigned before = flush_tiny();
     for (int64_t text = 0; text < s->texts; text++) {
         int64_t begin = s->offsets[text], length = s->offsets[text + 1] - begin;
-        if (s->size == 1) meet_text(1, s, words, (char *)end, begin, length, match, most);
-        else if (s->size == 2) meet_text(2, s, words, (char *)end, begin, length, match, most);
-        else meet_text(4, s, words, (char *)end, begin, length, match, most);
+        if (s->size == 1 && s->vnni) meet_text(0, s, &w, (char *)end, begin, length, match, most);
+        else if (s->size == 1) meet_text(1, s, &w, (char *)end, begin, length, match, most);
+        else if (s->size == 2) meet_text(2, s, &w, (char *)end, begin, length, match, most);
+        else meet_text(4, s, &w, (char *)end, begin, length, match, most);
         for (int64_t i = 0; i < s->q; i++)
             pool_row(&p, &l, match + i * most, length, s->counts + (text * s->q + i) * s->kernels);
     }
     restore(before);
     free(own);
+    return 1;
+}
+
+/* Scores of soft counts: over blocks and kernels, weights times sums over the words of logarithms and of counts. */
+FOR_LANES static void weigh_texts(const Weighing *w) {
+    for (int64_t text = 0; text < w->texts; text++) {
+        const float *counts = w->counts + text * w->blocks * w->q * w->kernels;
+        floats score = all(0), share = all(1 / ((float)w->lengths[text] + 1));
+        for (int64_t block = 0; block < w->blocks; block++)
+            for (int64_t k = 0; k < w->kernels; k += LANES) {
+                int64_t left = w->kernels - k, at = block * w->kernels + k;
+                floats logs = all(0), sums = all(0);
+                for (int64_t i = 0; i < w->q; i++) {
+                    floats count = load(counts + (block * w->q + i) * w->kernels + k, left);
+                    logs = logs + log2_(larger(all(w->least), count)); /* NaN is kept */
+                    sums = sums + count;
+                }
+                score = fused(logs, load(w->log_weights + at, left), score);
+                score = fused(sums * share, load(w->weights + at, left), score);
+            }
+        w->scores[text] = total(score);
+    }
+}
+
+/* -------- half a layer of an encoder over few rows */
+
+/* x Wᵀ + b; a number has the same bits whatever rows stand beside its own. */
+FOR_LANES static void multiply_few(const float *x, int64_t rows, int64_t inputs, const float *weight,
+                                   const float *bias, int64_t outputs, float *out) {
+    const int beside = LANES / FEW;
+    for (int64_t row = 0; row < rows; row += FEW)
+        for (int64_t column = 0; column < outputs; column += beside) {
+            const float *own[FEW], *by[LANES / FEW];
+            floats sums[LANES];
+            float each[LANES];
+            UNROLL for (int r = 0; r < FEW; r++) own[r] = x + (row + r < rows ? row + r : rows - 1) * inputs;
+            UNROLL for (int c = 0; c < beside; c++)
+                by[c] = weight + (column + c < outputs ? column + c : outputs - 1) * inputs;
+            UNROLL for (int i = 0; i < LANES; i++) sums[i] = all(0);
+            for (int64_t i = 0; i < inputs; i += LANES) {
+                floats some[FEW];
+                UNROLL for (int r = 0; r < FEW; r++) some[r] = load(own[r] + i, inputs - i);
+                UNROLL for (int c = 0; c < beside; c++) {
+                    floats factor = load(by[c] + i, inputs - i);
+                    UNROLL for (int r = 0; r < FEW; r++) sums[c * FEW + r] = fused(factor, some[r], sums[c * FEW + r]);
+                }
+            }
+            store(each, LANES, totals(sums));
+            for (int r = 0; r < FEW && row + r < rows; r++)
+                for (int c = 0; c < beside && column + c < outputs; c++)
+                    out[(row + r) * outputs + column + c] = each[c * FEW + r] + bias[column + c];
+        }
+}
+
+/* norm(x + W2 inner(W1 x + b1) + b2), where inner is ReLU or, with heads, attention. */
+FOR_LANES static int half_rows(const Half *h) {
+    int64_t wide = h->heads ? 3 * h->inner : h->inner, rows = h->rows;
+    float *first = malloc((size_t)(rows * (wide + h->inner + h->width) + 2 * rows * (h->heads + 1) + 1) * sizeof(float));
+    if (first == NULL) return 0;
+    float *heard = first + rows * wide, *sum = heard + rows * h->inner, *stats = sum + rows * h->width;
+    multiply_few(h->x, rows, h->width, h->inward, h->inward_bias, wide, first);
+    if (h->heads) {
+        const int64_t ends[2] = {0, rows};
+        Attention a = {.qkv = first, .ends = ends, .rows = 1, .heads = h->heads, .d = h->inner / h->heads,
+                       .tokens = rows, .scale = h->scale, .out = heard, .stats = stats};
+        attend_rows(&a);
+    } else {
+        for (int64_t i = 0; i < rows * wide; i++) heard[i] = first[i] < 0 ? 0 : first[i];
+    }
+    multiply_few(heard, rows, h->inner, h->outward, h->outward_bias, h->width, sum);
+    for (int64_t i = 0; i < rows * h->width; i++) sum[i] += h->x[i];
+    Norm n = {.x = sum, .gain = h->gain, .shift = h->shift, .rows = rows, .width = h->width, .outer = h->outer,
+              .eps = h->eps, .out = h->out, .stats = stats};
+    norm_rows(&n);
+    free(first);
     return 1;
 }
 
@@ -679,5 +809,5 @@ FOR_LANES static void gram_texts_back(const Grams *g) {
 }
 
 static const Loops loops = {attend_rows,      attend_rows_back, norm_rows,        norm_rows_back, match_texts,
-                            match_texts_back, count_texts,      pool_rows,        pool_rows_back, sweep_texts,
+                            match_texts_back, count_texts,      weigh_texts,      half_rows,       pool_rows,        pool_rows_back, sweep_texts,
                             sweep_texts_back, gram_texts,       gram_texts_back};

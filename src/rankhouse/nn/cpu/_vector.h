@@ -33,6 +33,7 @@ static PyObject *finished(int memory) {
 
 typedef __m512 floats;
 typedef __m512i ints;
+typedef __m512i shorts; /* twice as many */
 typedef __m512d doubles; /* half as many */
 typedef __mmask16 mask;
 
@@ -48,8 +49,13 @@ VECTOR floats load(const float *x, int64_t left) {
     return left >= LANES ? _mm512_loadu_ps(x) : _mm512_maskz_loadu_ps(first(left), x);
 }
 VECTOR floats load_halves(const uint16_t *x) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)x)); }
-VECTOR floats load_bytes(const int8_t *x) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)x)));
+VECTOR shorts load_bytes(const int8_t *x) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)x)); }
+VECTOR shorts load_shorts(const int16_t *x) { return _mm512_loadu_si512(x); }
+/* sum + the products of neighbours, two and two; exact. */
+VECTOR ints add_products(const int vnni, ints sum, shorts a, shorts b) {
+    if (!vnni) return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
 }
 /* What is stored under a mask is slow to be read again, so only a row's end is. */
 VECTOR void store(float *x, int64_t left, floats y) {
@@ -85,6 +91,22 @@ VECTOR floats totals(const floats *x) {
     floats z = even + odd;
     return _mm512_shuffle_f32x4(z, z, 0xd8);
 }
+/* The same of whole numbers, exact. */
+VECTOR floats totals_of_ints(const ints *x) {
+    ints y[8];
+    for (int i = 0; i < 8; i++)
+        y[i] = _mm512_add_epi32(_mm512_shuffle_i32x4(x[i], x[i + 8], 0x44), _mm512_shuffle_i32x4(x[i], x[i + 8], 0xee));
+    for (int step = 2; step <= 4; step += 2)
+        for (int i = 0; i < 8; i += step) {
+            floats a = (floats)y[i], b = (floats)y[i + step / 2];
+            y[i] = _mm512_add_epi32((ints)_mm512_shuffle_ps(a, b, 0x88), (ints)_mm512_shuffle_ps(a, b, 0xdd));
+        }
+    ints z = _mm512_add_epi32(_mm512_shuffle_i32x4(y[0], y[4], 0x88), _mm512_shuffle_i32x4(y[0], y[4], 0xdd));
+    return _mm512_cvtepi32_ps(_mm512_shuffle_i32x4(z, z, 0xd8));
+}
+VECTOR ints minus(ints a, ints b) { return _mm512_sub_epi32(a, b); }
+VECTOR ints exponent_bits(ints x) { return _mm512_and_si512(x, _mm512_set1_epi32((int)0xff800000u)); }
+VECTOR floats exponents(ints x) { return _mm512_cvtepi32_ps(_mm512_srai_epi32(x, 23)); }
 
 #define LEAST_POWER -140.0f
 VECTOR floats nearest(floats x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
@@ -124,8 +146,12 @@ VECTOR floats load(const float *x, int64_t left) {
     return left >= LANES ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, (__m256i)first(left));
 }
 VECTOR floats load_halves(const uint16_t *x) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)x)); }
-VECTOR floats load_bytes(const int8_t *x) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)x)));
+typedef __m256i shorts;
+VECTOR shorts load_bytes(const int8_t *x) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)x)); }
+VECTOR shorts load_shorts(const int16_t *x) { return _mm256_loadu_si256((const __m256i *)x); }
+VECTOR ints add_products(const int vnni, ints sum, shorts a, shorts b) {
+    (void)vnni;
+    return sum + (ints)_mm256_madd_epi16(a, b);
 }
 VECTOR void store(float *x, int64_t left, floats y) {
     if (left >= LANES) _mm256_storeu_ps(x, y);
@@ -143,6 +169,14 @@ VECTOR floats totals(const floats *x) {
     y[5] = _mm256_hadd_ps(y[2], y[3]);
     return _mm256_permute2f128_ps(y[4], y[5], 0x20) + _mm256_permute2f128_ps(y[4], y[5], 0x31);
 }
+VECTOR floats totals_of_ints(const ints *x) {
+    __m256i y[6];
+    for (int i = 0; i < 4; i++) y[i] = _mm256_hadd_epi32((__m256i)x[2 * i], (__m256i)x[2 * i + 1]);
+    y[4] = _mm256_hadd_epi32(y[0], y[1]);
+    y[5] = _mm256_hadd_epi32(y[2], y[3]);
+    ints low = (ints)_mm256_permute2x128_si256(y[4], y[5], 0x20), high = (ints)_mm256_permute2x128_si256(y[4], y[5], 0x31);
+    return __builtin_convertvector(low + high, floats);
+}
 #else
 VECTOR floats lost_of_square(floats x) { return vfmaq_f32(-(x * x), x, x); }
 VECTOR floats pick(mask m, floats a, floats b) { return (floats)pick_ints(m, (ints)a, (ints)b); }
@@ -159,9 +193,13 @@ VECTOR floats load(const float *x, int64_t left) {
     return y;
 }
 VECTOR floats load_halves(const uint16_t *x) { return (floats)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(x))); }
-VECTOR floats load_bytes(const int8_t *x) {
-    ints each = {x[0], x[1], x[2], x[3]};
-    return __builtin_convertvector(each, floats);
+typedef int16x8_t shorts;
+VECTOR shorts load_bytes(const int8_t *x) { return vmovl_s8(vld1_s8(x)); }
+VECTOR shorts load_shorts(const int16_t *x) { return vld1q_s16(x); }
+VECTOR ints add_products(const int vnni, ints sum, shorts a, shorts b) {
+    (void)vnni;
+    int32x4_t low = vmlal_s16((int32x4_t)sum, vget_low_s16(a), vget_low_s16(b));
+    return (ints)vmlal_high_s16(low, a, b);
 }
 VECTOR void store(float *x, int64_t left, floats y) {
     if (left >= LANES) memcpy(x, &y, sizeof y);
@@ -171,7 +209,14 @@ VECTOR void store(float *x, int64_t left, floats y) {
 }
 VECTOR float total(floats x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 VECTOR floats totals(const floats *x) { return (floats){total(x[0]), total(x[1]), total(x[2]), total(x[3])}; }
+VECTOR floats totals_of_ints(const ints *x) {
+    int32x4_t low = vpaddq_s32((int32x4_t)x[0], (int32x4_t)x[1]), high = vpaddq_s32((int32x4_t)x[2], (int32x4_t)x[3]);
+    return (floats)vcvtq_f32_s32(vpaddq_s32(low, high));
+}
 #endif
+VECTOR ints minus(ints a, ints b) { return a - b; }
+VECTOR ints exponent_bits(ints x) { return x & all_ints((int)0xff800000u); }
+VECTOR floats exponents(ints x) { return __builtin_convertvector(x >> 23, floats); }
 VECTOR void store_ints(int32_t *x, int64_t left, ints y) { store((float *)x, left, (floats)y); }
 VECTOR doubles add_squares(doubles sum, floats x) {
     halves half[2];
@@ -211,5 +256,20 @@ VECTOR floats exp2_times(floats x, floats low, float by) {
     floats high = fused(f, all(1.3333558e-3f), all(9.6181291e-3f));
     high = fused(square, all(1.5403530e-4f), high);
     return times_power(fused(square, fused(square, high, middle), low_terms), whole);
+}
+/* log2 x of a number of at least 2^-126, absolute error 2e-7 of the larger of it and 1; polynomial: Cephes' logf. */
+VECTOR floats log2_(floats x) {
+    ints shift = minus((ints)x, all_ints(0x3f3504f3)); /* from the root of 1/2 */
+    floats f = (floats)minus((ints)x, exponent_bits(shift)) - all(1), square = f * f, y = all(7.0376836292e-2f);
+    y = fused(y, f, all(-1.1514610310e-1f));
+    y = fused(y, f, all(1.1676998740e-1f));
+    y = fused(y, f, all(-1.2420140846e-1f));
+    y = fused(y, f, all(1.4249322787e-1f));
+    y = fused(y, f, all(-1.6668057665e-1f));
+    y = fused(y, f, all(2.0000714765e-1f));
+    y = fused(y, f, all(-2.4999993993e-1f));
+    y = fused(y, f, all(3.3333331174e-1f));
+    y = fused(square, fused(y, f, all(-0.5f)), f);
+    return pick(is_number(x), fused(y, all(1.44269504f), exponents(shift)), x);
 }
 #undef LEAST_POWER

@@ -10,6 +10,7 @@ sweeps of a text.
 from __future__ import annotations
 
 from contextlib import suppress
+from threading import Thread
 from typing import NamedTuple
 
 import torch
@@ -22,6 +23,8 @@ with suppress(ImportError):  # not compiled on this machine: `train.fits` says s
     from rankhouse.nn.cpu import _train
 
 _STORED = {torch.float32, torch.float16, torch.int8}
+_PRODUCTS = 100_000  # of words and rows that keep a thread for half a millisecond
+_PARTS = 4  # that a thread takes, one after the other: others may be slower
 
 
 class TextRows(NamedTuple):
@@ -325,13 +328,24 @@ def _grams_of(texts: TextRows, out: Tensor, inverse: Tensor) -> _Grams:
     )
 
 
-def count(query: Tensor, rows: Tensor, scales: Tensor | None, offsets: Tensor, kernels: Gaussians) -> Tensor:
+def count(
+    query: Tensor,
+    rows: Tensor,
+    scales: Tensor | None,
+    offsets: Tensor,
+    kernels: Gaussians,
+    threads: int = 1,
+) -> Tensor:
     """Sum kernels over products of a query (q, d) and n texts' rows (t, d), end to end: (n, q, k).
+
+    Rows of bytes meet words that are rounded to 16 bits, in exact sums. A text's sums have the same bits
+    whatever the threads and the texts beside it.
 
     Args:
         rows: float32, float16 or int8.
         scales: (t,) float32 factors of the rows; None for 1.
         offsets: (n + 1,) int64 where the texts' rows begin, and where the last ends.
+        threads: Most threads that count at the same time; few rows are counted by one.
     """
     (q, d), n, k = query.shape, len(offsets) - 1, len(kernels.centres)
     checked(query, torch.float32, d)
@@ -343,6 +357,41 @@ def count(query: Tensor, rows: Tensor, scales: Tensor | None, offsets: Tensor, k
     if ends != (0, len(rows)) or (offsets.diff() < 0).any():
         raise ValueError(f"texts begin at {ends[0]} and end at {ends[1]} of {len(rows)} rows, or overlap")
     counts = query.new_empty(n, q, k)
-    sizes = (n, q, d, k, rows.element_size())
-    machine.call(_train.count, (query, rows, scales, offsets, *sizes, *kernels, counts))
+    share = min(threads, q * len(rows) // _PRODUCTS)  # a thread more takes its time to start
+    size = n if share < 2 else -(-n // (_PARTS * share))
+    firsts = iter(range(0, n, max(1, size)))
+
+    def work() -> None:
+        """Count texts that no thread has taken yet."""
+        for first in firsts:
+            last = min(n, first + size)
+            sizes = (last - first, q, d, k, rows.element_size())
+            part = offsets[first : last + 1]
+            machine.call(_train.count, (query, rows, scales, part, *sizes, *kernels, counts[first:last]))
+
+    helpers = [Thread(target=work) for _ in range(share - 1)]
+    for helper in helpers:
+        helper.start()
+    work()
+    for helper in helpers:
+        helper.join()
     return counts
+
+
+def weigh(counts: Tensor, log_weights: Tensor, weights: Tensor, lengths: Tensor, least: float) -> Tensor:
+    """Score soft counts of n texts, b blocks and q words, (n, b, q, k): (n,).
+
+    Args:
+        log_weights: (b, k), of the sum over words of the logarithms in base 2 of counts, ``least`` or more.
+        weights: (b, k), of the sum over words of the counts, divided by the length + 1.
+        lengths: (n,) int64, the texts'.
+    """
+    n, b, q, k = counts.shape
+    checked(counts.view(n, b * q * k), torch.float32, b * q * k)
+    for each in (log_weights, weights):
+        checked(each, torch.float32, k, b)
+    check_lengths(lengths, n, 2**62)
+    scores = counts.new_empty(n)
+    sizes = (n, b, q, k)
+    machine.call(_train.weigh, (counts, log_weights, weights, lengths, *sizes, least, scores))
+    return scores

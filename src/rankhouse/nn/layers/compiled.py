@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rankhouse.nn.cpu import train, train_words
-from rankhouse.nn.cpu.train import Head, NormKind, rounded
+from rankhouse.nn.cpu.train import Head, NormKind, Weights, rounded
 from rankhouse.nn.cpu.train_words import Gaussians, Maxima, TextRows
 from rankhouse.nn.layers.linear import multiply, to_weight
 
@@ -55,9 +55,17 @@ def pool(match: Tensor, lengths: Tensor, kernels: KernelPair) -> Tensor:
     return cast(Tensor, _PoolStep.apply(match.contiguous(), lengths, kernels))  # type: ignore[no-untyped-call]  # torch's
 
 
-def count(query: Tensor, rows: Tensor, scales: Tensor | None, offsets: Tensor, kernels: KernelPair) -> Tensor:
+def count(
+    query: Tensor,
+    rows: Tensor,
+    scales: Tensor | None,
+    offsets: Tensor,
+    kernels: KernelPair,
+    threads: int = 1,
+) -> Tensor:
     """Sum kernels over n texts' stored rows end to end, as train_words.count does: (n, q, k)."""
-    return train_words.count(query.contiguous(), rows, scales, offsets, kernels=_gaussians(kernels))
+    constants = _gaussians(kernels)
+    return train_words.count(query.contiguous(), rows, scales, offsets, kernels=constants, threads=threads)
 
 
 @lru_cache(maxsize=16)
@@ -189,17 +197,6 @@ class _GramsStep(torch.autograd.Function):
 
 
 Gradients = tuple[Tensor | None, ...]
-
-
-class Weights(NamedTuple):
-    """A half's weights: in (w or 3i, d), out (d, w or i), and the norm behind it (d,)."""
-
-    inward: Tensor
-    inward_bias: Tensor
-    outward: Tensor
-    outward_bias: Tensor
-    gain: Tensor
-    shift: Tensor
 
 
 def feed(x: Tensor, weights: Weights, kind: NormKind) -> Tensor:

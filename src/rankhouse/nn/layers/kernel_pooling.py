@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rankhouse.nn.cpu import train
+from rankhouse.nn.cpu import train, train_words
 from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.compiled import KernelPair
 from rankhouse.nn.layers.linear import products, query_sums, row_sums
@@ -155,8 +155,12 @@ def ragged_counts(
         scales: (t,) factor of each row of int8 vectors; empty for floats.
         offsets: (n + 1,) where each passage begins; an empty passage counts nothing.
     """
-    counts = torch.zeros(len(offsets) - 1, len(query), len(kernels))
     rows, factors = torch.from_numpy(vectors), torch.from_numpy(scales) if len(scales) else None
+    threads = torch.get_num_threads()
+    if train.fits(query):
+        ends = torch.from_numpy(offsets)
+        return compiled.count(query, rows, factors, ends, kernels=tuple(kernels), threads=threads)
+    counts = torch.zeros(len(offsets) - 1, len(query), len(kernels))
 
     def count(part: slice) -> None:
         """Fill in the counts of some passages."""
@@ -164,13 +168,10 @@ def ragged_counts(
         if begin < end:
             own = rows[begin:end], None if factors is None else factors[begin:end]
             within = torch.from_numpy(offsets[part.start : part.stop + 1] - begin)
-            sums = compiled.count if train.fits(query) else _plain_count
             with torch.inference_mode():
-                counts[part] = sums(query, *own, within, tuple(kernels))
+                counts[part] = _plain_count(query, *own, within, tuple(kernels))
 
-    threads = torch.get_num_threads()
-    size = -(-len(vectors) // threads) if train.fits(query) else _BLOCK
-    parts = list(_parts(offsets[1:], max(1, size))) if len(query) else []
+    parts = list(_parts(offsets[1:], _BLOCK)) if len(query) else []
     with workers(min(len(parts), threads)) as submit:
         for done in [submit(count, part) for part in parts]:
             done.result()
@@ -186,7 +187,7 @@ def _parts(ends: NDArray[np.int64], size: int) -> Iterator[slice]:
 def _plain_count(
     query: Tensor, vectors: Tensor, scales: Tensor | None, offsets: Tensor, kernels: KernelPair
 ) -> Tensor:
-    """Compute what :func:`compiled.count` does, a cache-sized block of products at a time."""
+    """Compute what :func:`compiled.count` does in float32, a cache-sized block of products at a time."""
     match = query.new_empty(len(query), len(vectors))
     for start in range(0, len(vectors), _ROWS):
         match[:, start : start + _ROWS] = products(vectors[start : start + _ROWS].float(), query).T
@@ -211,3 +212,17 @@ def log_counts(counts: Tensor, query_mask: Tensor, base: float | None = None) ->
     floored = counts.clamp_min(COUNT_FLOOR)
     logs = floored.log2() if base == 2 else floored.log()
     return query_sums(logs * query_mask.unsqueeze(2))
+
+
+def weighed(counts: Tensor, log_weights: Tensor, weights: Tensor, lengths: Tensor) -> Tensor:
+    """Score soft counts of n passages, b blocks and q words, (n, b, q, k): (n,), without gradients.
+
+    Sums over words: of logarithms (base 2) times ``log_weights``, of counts / (length + 1) times
+    ``weights``, (b, k) each; ``lengths`` are (n,).
+    """
+    if train.fits(counts):
+        return train_words.weigh(counts, log_weights, weights, lengths, least=COUNT_FLOOR)
+    by_word = counts.transpose(1, 2)
+    logs, sums = query_sums(by_word.clamp_min(COUNT_FLOOR).log2()), query_sums(by_word)
+    features = torch.cat([logs.flatten(1), sums.flatten(1) / (lengths[:, None] + 1)], 1)
+    return products(features, torch.cat([log_weights.flatten(), weights.flatten()])[None])[:, 0]

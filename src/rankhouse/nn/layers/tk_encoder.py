@@ -7,6 +7,7 @@ here (docs/tk.md lists the places). Shapes: n texts, t tokens, d width, h heads.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import torch
@@ -34,6 +35,11 @@ def sinusoids(length: int, width: int, device: torch.device | None = None) -> Te
     frequencies = torch.exp(torch.arange(half, dtype=torch.float32, device=device) * -step)
     angles = torch.arange(length, dtype=torch.float32, device=device)[:, None] * frequencies
     return F.pad(torch.cat([angles.sin(), angles.cos()], dim=1), (0, width % 2))
+
+
+@lru_cache(maxsize=64)
+def _first_sinusoids(length: int, width: int) -> Tensor:
+    return sinusoids(length, width)
 
 
 class OuterEpsNorm(nn.Module):
@@ -131,11 +137,20 @@ class TKEncoderLayer(nn.Module):
             return compiled.attend(compiled.feed(x, feed, kind), attend, kind, head)
         return compiled.feed(compiled.attend(x, attend, kind, head), feed, kind)
 
+    def alone(self, x: Tensor) -> Tensor:
+        """The same of one short text, without gradients: (t, d) -> (t, d)."""
+        attention = self.attention
+        kind = train.NormKind(self.norm_feed.eps, outer=self.order == "ff-first")
+        attend = self._weights(attention.project, attention.out, self.norm_attention)
+        feed = self._weights(self.widen, self.narrow, self.norm_feed)
+        halves = [(feed, 0), (attend, attention.heads)]
+        for weights, heads in halves if self.order == "ff-first" else reversed(halves):
+            x = train.half_layer(x, weights, kind, heads, scale=attention.scale)
+        return x
+
     @staticmethod
-    def _weights(
-        inward: nn.Linear, outward: nn.Linear, norm: OuterEpsNorm | nn.LayerNorm
-    ) -> compiled.Weights:
-        return compiled.Weights(
+    def _weights(inward: nn.Linear, outward: nn.Linear, norm: OuterEpsNorm | nn.LayerNorm) -> train.Weights:
+        return train.Weights(
             inward.weight, inward.bias, outward.weight, outward.bias, gain=norm.weight, shift=norm.bias
         )
 
@@ -185,6 +200,13 @@ class TKEncoder(nn.Module):
             isinstance(layer, TKEncoderLayer) and layer.attention.deep <= train.DEEPEST
             for layer in self.layers
         )
+
+    def alone(self, words: Tensor) -> Tensor:
+        """Put the words of one short text into context, without gradients: (t, d) -> (t, d)."""
+        x = _first_sinusoids(len(words), words.shape[1]) + words
+        for layer in self.layers:
+            x = cast(TKEncoderLayer, layer).alone(x)
+        return x
 
     def along(self, words: Tensor, rows: Ragged) -> Tensor:
         """Put words into context in training, rows end to end, no padding: (t, d) -> (t, d).
