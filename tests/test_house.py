@@ -114,8 +114,8 @@ def test_functions_take_few_parameters():
 # text, core, jobs, index: 27 for scoring in chunks and passages that have text, which ranking gives up, and
 # for vectors of before an upgrade.
 # cli: 60 for systems that a store answers. systems: 21 for texts that are in no index.
-# serve, cli: 250 for copies of a text as one hit, and for a ranker's report before it ranks by default; cli and
-# recipes: 75 for the doctor's reading of recipes' outputs and logs of judgements.
+# serve, cli: 250 for copies of a text as one hit, and for a ranker's report before it ranks by default; cli
+# and recipes: 75 for the doctor's reading of recipes' outputs and logs of judgements.
 BUDGETS = {
     "cli": (4_791, 4_020),
     "cluster": (1_623, 1_603),
