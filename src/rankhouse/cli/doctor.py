@@ -79,7 +79,7 @@ def is_recipe_output(folder: Path) -> bool:
 
 def check_recipe_output(folder: Path, facts: dict[str, str], faults: list[str]) -> None:
     """Compare the files of every step with the hashes that were kept when it ended."""
-    manifest = read_own(folder / RECIPE, Manifest, "rankhouse run writes it anew")
+    manifest = read_own(folder / RECIPE, Manifest, "rankhouse run writes it again")
     facts |= {
         "recipe": manifest.file,
         "steps done": f"{len(manifest.steps):,}",
