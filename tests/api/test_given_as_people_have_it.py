@@ -9,7 +9,7 @@ import pytest
 
 import rankhouse as rh
 from rankhouse.core.arguments import checked
-from rankhouse.core.errors import UnknownArgument
+from rankhouse.core.errors import DuplicateId, UnknownArgument
 from rankhouse.io.inputs import as_documents, as_measures, as_qrels, as_queries, as_run
 
 TEXTS = {"1": "Pilots steer ships.", "2": "A lock lifts ships."}
@@ -236,3 +236,11 @@ def test_messages_name_arguments_and_leave_commands_as_they_are(index):
     assert str(caught.value) == (
         'my--index/a "--index": minutes=5, or overwrite=True (rankhouse encode --index I); see --out'
     )
+
+
+def test_a_pair_that_is_judged_twice_is_refused():
+    rows = [("q", "d", 1), ("q", "e", 1), ("q", "d", 0)]
+    named = dict(zip(("qid", "docno", "label"), zip(*rows, strict=True), strict=True))
+    for given in (rows, pd.DataFrame(named), [ir_measures.Qrel(*row) for row in rows]):
+        with pytest.raises(DuplicateId, match='document "d" is judged twice for query "q"'):
+            as_qrels(given)

@@ -38,6 +38,8 @@ RUNS = ("bm25.run", "ql.run", "--out", "f.run")
         ((*MANY, "--model", "dense(x)", "--feedback", "rm3"), "--feedback would change"),
         (("index", "corpus.jsonl", "--out", "my.index", "--append", "--analyzer", "tweet"), "with english"),
         (("evaluate", "--qrels", "qrels.txt", "bm25.run", "--test", "t"), "--test would change"),
+        (("index", "--out", "my.index", "--upgrade", "--cluster", "ray"), "--cluster would change"),
+        (("index", "--out", "my.index", "--delete", "qrels.txt", "--shard", "1/2"), "--shard would change"),
         (("evaluate", "--qrels", "qrels.txt", "bm25.run", "--correction", "holm"), "--correction would"),
         (
             ("evaluate", "--qrels", "qrels.txt", "bm25.run", "--baseline", "ql.run", "--seed", "3"),

@@ -142,6 +142,9 @@ def test_wrong_measures_of_ones_own_are_refused(own):
     define_measure("Fails", lambda ranked, judged: judged["nobody"])
     with pytest.raises(RankhouseError, match='"Fails" failed with KeyError'):
         rh.evaluate(NEW, QRELS, "Fails")
+    define_measure("Nothing", lambda ranked, judged: float("nan"))
+    with pytest.raises(RankhouseError, match='"Nothing" failed with ValueError: it returned nan, for query'):
+        rh.evaluate(NEW, QRELS, "Nothing")
     with pytest.raises(WrongUse, match='no parameter "rel"'):
         parse("Fails(rel=2)")
     with pytest.raises(WrongUse, match="from 1 to"):

@@ -157,3 +157,18 @@ def test_a_name_that_the_hub_cannot_have_is_refused(trained, run):
     assert done.returncode == 1
     assert "HFValidationError" in done.stderr
     assert Path("saved/README.md").is_file()
+
+
+def test_a_name_on_the_hub_is_looked_up_and_a_folder_is_not(monkeypatch, tmp_path):
+    from rankhouse.core.errors import BadModel, MissingInput
+    from rankhouse.hosts.sentence_transformers import CrossEncoder
+
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        MissingInput, match='"nobody/nothing" is no folder here, and could not be had from the'
+    ):
+        CrossEncoder("nobody/nothing").predict([("a", "b")])
+    Path("runs/mine").mkdir(parents=True)
+    with pytest.raises(BadModel, match='"runs/mine" is no ranker saved by rankhouse'):
+        CrossEncoder("runs/mine").predict([("a", "b")])

@@ -175,6 +175,30 @@ def test_reads_queries_of_three_formats(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("q.tsv", "id\ttext\nq1\twho steers ships?\nq2\tcold sea\n"),
+        ("q.tsv", "qid\tquery\nq1\twho steers ships?\nq2\tcold sea\n"),
+        ("q.tsv", "q1\twho steers ships?\nq2\tcold sea\n"),
+        ("q.csv", 'query_id,domain,query\nq1,sea,who steers ships?\nq2,sea,"cold sea"\n'),
+        ("q.jsonl", '{"qid": "q1", "query": "who steers ships?"}\n{"query_id": "q2", "text": "cold sea"}\n'),
+    ],
+)
+def test_a_line_that_names_columns_is_no_query(tmp_path, name, content):
+    expected = [Query("q1", "who steers ships?"), Query("q2", "cold sea")]
+    assert read_queries(corpus(tmp_path, content, name)) == expected
+
+
+def test_tables_of_queries_name_their_columns(tmp_path):
+    path = corpus(tmp_path, "id,title,desc\nq1,ships,who steers them?\n", "q.csv")
+    assert read_queries(path, field="desc") == [Query("q1", "who steers them?")]
+    with pytest.raises(BadData, match="line 1: its first line has to name the columns, one of id, .*qid"):
+        read_queries(corpus(tmp_path, "number,words\n1,ships\n", "q.csv"))
+    with pytest.raises(DuplicateId, match='"q1" was already given'):
+        read_queries(corpus(tmp_path, "id\ttext\nq1\tships\nq1\tsea\n", "q.tsv"))
+
+
 def test_queries_say_what_is_wrong(tmp_path):
     with pytest.raises(BadData, match=r"line 11: topic 302 has no <narr>; it has: num, title, desc"):
         read_queries(corpus(tmp_path, TOPICS, "t"), field="narr")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -232,6 +233,26 @@ def test_stored_passages_are_counted_part_by_part(storage, monkeypatch):
         assert torch.get_num_threads() == number
         assert torch.equal(counts, whole)
     torch.set_num_threads(threads)
+
+
+@needs_loops
+def test_a_helping_thread_that_fails_is_no_silence(monkeypatch):
+    """Its texts would be left with whatever stood in memory."""
+    monkeypatch.setattr(train_words, "_PRODUCTS", 1)
+    call, main, done = machine.call, threading.current_thread(), threading.Event()
+
+    def call_elsewhere(*given):
+        if threading.current_thread() is not main:
+            done.set()
+            raise MemoryError("too little memory")
+        assert done.wait(60)
+        return call(*given)
+
+    monkeypatch.setattr(train_words.machine, "call", call_elsewhere)
+    rows, offsets = torch.randn(90, 20), torch.arange(0, 91, 3)
+    kernels = tuple(Kernels.usual())
+    with pytest.raises(MemoryError, match="too little memory"):
+        compiled.count(torch.randn(5, 20), rows, None, offsets, kernels=kernels, threads=2)
 
 
 @needs_loops

@@ -148,6 +148,7 @@ def test_a_ranker_whose_report_has_it_below_its_first_stage_is_no_default(
 
 def test_reports_of_rankers_are_read(tmp_path):
     assert doubt_of("crossencoder('nobody/nothing')")[0].startswith("it has no report")
+    assert doubt_of(f"causal('D', instruction='{'x' * 3000}')")[0].startswith("it has no report")
     (tmp_path / "ranker").mkdir()
     lines = [{"step": 1, "epoch": 0, "measure": "AP", "value": one, "first_stage": 0.3} for one in (0.2, 0.4)]
     (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(line) for line in lines))

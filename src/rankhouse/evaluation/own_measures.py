@@ -9,6 +9,7 @@ by an entry point of the group ``rankhouse.measures``, whose name is the measure
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -110,6 +111,8 @@ class OwnEvaluator(NamedTuple):
                 ranked = tuple(scores)[: measure.params.get("cutoff")]
                 try:
                     value = float(function(ranked, self.qrels[query_id]))
+                    if not math.isfinite(value):
+                        raise ValueError(f'it returned {value}, for query "{query_id}"')
                 except Exception as error:
                     raise RankhouseError(
                         f'the measure "{measure}" failed with {type(error).__name__}: {error}; it is given a '

@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from rankhouse.core.errors import BadData
@@ -15,6 +17,8 @@ from rankhouse.hosts import adapters
 from rankhouse.io.inputs import as_queries
 from rankhouse.systems.system import System
 
+_on_hub = re.compile(r"[\w.-]+/[\w.-]+")
+
 
 class CrossEncoder:
     """A ranker with ``predict`` and ``rank``, as ``beir.reranking.Rerank`` and sentence-transformers call it.
@@ -22,7 +26,8 @@ class CrossEncoder:
     >>> CrossEncoderRerankingEvaluator(samples)(CrossEncoder('crossencoder("DIR")'))  # doctest: +SKIP
 
     Args:
-        ranker: A folder, ``crossencoder("DIR", split="sentences(10, 5)")``, or any ranker.
+        ranker: A folder, ``crossencoder("DIR", split="sentences(10, 5)")``, any ranker, or, as in
+            sentence-transformers, the name of a cross-encoder on the hub, ``OWNER/NAME``.
 
     Attributes:
         num_labels: One number for a pair.
@@ -32,6 +37,8 @@ class CrossEncoder:
     num_labels: Final = 1
 
     def __init__(self, ranker: adapters.RankerLike) -> None:
+        if isinstance(ranker, str) and _on_hub.fullmatch(ranker) and not Path(ranker).exists():
+            ranker = f'crossencoder("{ranker}")'
         self._open = adapters.OpenRanker(ranker)
         self.evaluations: dict[str, dict[str, float]] = {}
 

@@ -214,8 +214,8 @@ def _document(record: dict[str, Any], path: Path, line: int) -> Document:
     return Document(doc_id, text, title or "", record) if record else Document(doc_id, text, title or "")
 
 
-def _take_id(record: dict[str, Any], path: Path, line: int) -> str:
-    for key in ID_KEYS:
+def _take_id(record: dict[str, Any], path: Path, line: int, keys: Sequence[str] = ID_KEYS) -> str:
+    for key in keys:
         if key in record:
             return given_id(record.pop(key), key, path, line)
     reason = f'the record has no "id" (or "_id"); its keys are: {", ".join(record) or "none"}; '
@@ -252,8 +252,9 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
     [Query(id='q1', text='who steers ships?')]
 
     Args:
-        path: ``{"id", "text"}`` a line, or ``id <tab> text`` a line, or TREC ``<top>`` records; or a folder
-            in BEIR's layout or a hub's, whose judged queries (of the test split) are read.
+        path: ``{"id", "text"}`` a line, or ``id <tab> text`` a line, or a table (TSV, CSV) whose first line
+            names ``id`` or ``qid`` and ``text`` or ``query``, or TREC ``<top>`` records; or a folder in
+            BEIR's layout or a hub's, whose judged queries (of the test split) are read.
         skips: How many malformed records to pass over; none by default.
         field: Which text to take: a key of the JSON records, or "title", "desc" or "narr" of topics.
             By default "text" (JSON) and "title" (topics).
@@ -273,7 +274,7 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
         return [one for one in held.values() if one.id in judged]
     records: Iterator[tuple[int, Query]]
     lines = numbered_lines(path)  # opened when the first is taken
-    keys = (field,) if field else ("text", "query", "title")
+    keys = (field,) if field else tables.QUERY_KEYS
     match PARQUET if kind_of(path) == PARQUET else looks_like(path):
         case ".parquet":
             records = tables.each_row(path, lambda row, at, line: _query(row, at, line, keys), skips)
@@ -285,6 +286,11 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
             from rankhouse.io import markup  # noqa: PLC0415 - as above
 
             records = markup.topics(path, field or "title", skips)
+        case _ if kind_of(path) == ".csv" or tables.document_columns(
+            next(numbered_lines(path), (0, b""))[1], tables.QUERY_ID_KEYS, keys
+        ):
+            rows = tables.documents(path, skips, ids=tables.QUERY_ID_KEYS, texts=keys)
+            records = ((line, Query(row.id, row.text)) for line, row in rows)
         case _ if field:
             raise WrongUse(f'{path}: a TSV file of queries has one text only; leave out the field "{field}"')
         case _:
@@ -303,7 +309,7 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
 
 
 def _query(record: dict[str, Any], path: Path, line: int, keys: tuple[str, ...]) -> Query:
-    return Query(_take_id(record, path, line), _take_text(record, keys, path, line))
+    return Query(_take_id(record, path, line, tables.QUERY_ID_KEYS), _take_text(record, keys, path, line))
 
 
 def write_queries(queries: Iterable[Query], path: Path) -> None:

@@ -259,7 +259,10 @@ def as_qrels(given: QrelsLike) -> Qrels:
     if _is_several(rows) and not isinstance(rows, Mapping | Ranking):
         judged: dict[str, dict[str, int]] = {}
         for query_id, doc_id, grade in triples("qrels", rows, "a grade"):
-            judged.setdefault(query_id, {})[doc_id] = grade
+            grades = judged.setdefault(query_id, {})
+            if doc_id in grades:
+                raise DuplicateId(f'qrels: document "{doc_id}" is judged twice for query "{query_id}"')
+            grades[doc_id] = grade
         rows = judged
     qrels = _rows(rows, "qrels")
     for query_id, grades in qrels.items():

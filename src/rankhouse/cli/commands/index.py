@@ -55,7 +55,6 @@ def command(
     Files are .jsonl, .csv, .tsv or TREC .sgml, each also with .gz or .zst, or .parquet. An index of a CIFF
     file (--ciff) is searched as any other, and has no texts.
     """
-    clustered = cluster.cluster is not None
     ways = [name for name in ("append", "update", "overwrite", "delete", "upgrade") if was_given(name)]
     if len(ways) > 1:
         raise WrongUse(" and ".join(f"--{name}" for name in ways) + " exclude each other")
@@ -64,11 +63,12 @@ def command(
     if delete is not None or upgrade:
         if job.corpus:
             raise WrongUse(f"--{ways[0]} reads no corpus: {', '.join(job.corpus)} would not be indexed")
+        idle(f"--{ways[0]} changes an index in its place, in one process", "shard", "cluster")
         return _deleted(delete, out) if delete is not None else _upgraded(out)
     append = append or update
-    if shard is not None or clustered:
+    if shard is not None or cluster.cluster is not None:
         idle("shards make a new index: merge them, then add to the whole", "append", "update")
-        if clustered:
+        if cluster.cluster is not None:
             build.refuse_occupied(out, BuildOptions(overwrite=overwrite))  # before the work, not after it
             return run_clustered(job, out, cluster.options, options=MergeOptions(overwrite))
         if shard is not None:
@@ -191,6 +191,7 @@ def encode_command(
     if vectors:
         notation.make(vectors, STRUCTURES, "vector structure")
     if shard is not None:
+        idle("a --shard is one process's share of the work", "cluster")
         return run_shard(job, shard, _shard_folder(out, vectors))
     idle("without --shard, what is encoded goes into the index", "out")
     if cluster.cluster is not None:

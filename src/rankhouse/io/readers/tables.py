@@ -107,10 +107,17 @@ TEXT_KEYS = ("text", "contents", "body")
 """Usual names of the id and the text of a document, in JSON and above columns."""
 
 
-def document_columns(line: bytes) -> tuple[str, list[str]] | None:
-    """Return the sign between the columns of a table of documents, and their names, of its first line.
+QUERY_ID_KEYS = ("id", "_id", "qid", "query_id", "query-id")
+QUERY_KEYS = ("text", "query", "title")
+"""The same of a query."""
 
-    None where it does not name an id and a text.
+
+def document_columns(
+    line: bytes, ids: Sequence[str] = ID_KEYS, texts: Sequence[str] = TEXT_KEYS
+) -> tuple[str, list[str]] | None:
+    """Return the sign between the columns of a table of texts, and their names, of its first line.
+
+    None where it does not name an id and a text; names count without their case.
     """
     for sign in _SIGNS:
         try:
@@ -118,7 +125,7 @@ def document_columns(line: bytes) -> tuple[str, list[str]] | None:
         except csv.Error:  # a carriage return within it, for one: text, and no names
             continue
         lower = {name.lower() for name in names}
-        if len(names) > 1 and not lower.isdisjoint(ID_KEYS) and not lower.isdisjoint(TEXT_KEYS):
+        if len(names) > 1 and not lower.isdisjoint(ids) and not lower.isdisjoint(texts):
             return sign, names
     return None
 
@@ -130,23 +137,28 @@ def is_headed(path: Path) -> bool:
     return kind_of(path) == ".csv"
 
 
-def documents(path: Path, skips: Skips, meter: Meter | None = None) -> Iterator[tuple[int, Document]]:
-    """Stream the rows of a table of documents with their lines; further columns are kept as extra."""
+def documents(
+    path: Path,
+    skips: Skips,
+    meter: Meter | None = None,
+    *,
+    ids: Sequence[str] = ID_KEYS,
+    texts: Sequence[str] = TEXT_KEYS,
+) -> Iterator[tuple[int, Document]]:
+    """Stream the rows of a table of texts with their lines; further columns are kept as extra."""
     with open_bytes(path, meter) as stream:
         numbered = lines_of(stream, path)
-        found = document_columns(next(numbered, (0, b""))[1])
+        found = document_columns(next(numbered, (0, b""))[1], ids, texts)
         if found is None:
             raise BadData(
-                f"its first line has to name the columns, one of {', '.join(ID_KEYS)} and one of "
-                f"{', '.join(TEXT_KEYS)}; other tables are documents for  rankhouse up",
+                f"its first line has to name the columns, one of {', '.join(ids)} and one of "
+                f"{', '.join(texts)}" + "; other tables are documents for  rankhouse up" * (ids is ID_KEYS),
                 path,
                 1,
             )
         sign, names = found
         lower = [name.lower() for name in names]
-        id_at, text_at = (
-            next(lower.index(key) for key in keys if key in lower) for keys in (ID_KEYS, TEXT_KEYS)
-        )
+        id_at, text_at = (next(lower.index(key) for key in keys if key in lower) for keys in (ids, texts))
         title_at = lower.index("title") if "title" in lower else -1
         csv.field_size_limit(most_bytes())
         quote = "\0" if sign == "\t" else '"'  # no sign of a text

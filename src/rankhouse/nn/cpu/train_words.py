@@ -9,8 +9,8 @@ sweeps of a text.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Thread
 from typing import NamedTuple
 
 import torch
@@ -369,12 +369,11 @@ def count(
             part = offsets[first : last + 1]
             machine.call(_train.count, (query, rows, scales, part, *sizes, *kernels, counts[first:last]))
 
-    helpers = [Thread(target=work) for _ in range(share - 1)]
+    with ThreadPoolExecutor(max(1, share - 1)) as pool:
+        helpers = [pool.submit(work) for _ in range(share - 1)]
+        work()
     for helper in helpers:
-        helper.start()
-    work()
-    for helper in helpers:
-        helper.join()
+        helper.result()
     return counts
 
 

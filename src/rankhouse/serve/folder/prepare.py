@@ -268,6 +268,10 @@ def is_encoded(place: Place, at_hand: EncoderAtHand) -> bool:
     return state.encoder == at_hand.mark and _has_vectors(place.index, Index.open(place.index))
 
 
+def _save_mark(place: Place, mark: str) -> None:
+    msgspec.structs.replace(FolderState.load(place.files), encoder=mark).save(place.files)
+
+
 class Interrupted(Exception):
     """Something else is to be done before the rest of the vectors; those made are kept."""
 
@@ -279,8 +283,9 @@ def _never() -> bool:
 def encode_folder(place: Place, at_hand: EncoderAtHand, is_over: Callable[[], bool] = _never) -> None:
     """Bring the vectors of a folder's index up to it; Interrupted where ``is_over`` says so in between."""
     if not is_encoded(place, at_hand):
+        _save_mark(place, "")  # a kill within leaves vectors of which nothing is said
         _encode(place.index, place.before, at_hand, is_over)
-        msgspec.structs.replace(FolderState.load(place.files), encoder=at_hand.mark).save(place.files)
+        _save_mark(place, at_hand.mark)
     shutil.rmtree(place.before, ignore_errors=True)
 
 

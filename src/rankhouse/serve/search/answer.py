@@ -23,8 +23,6 @@ from rankhouse.serve.search.systems import NamedSystem, ReadingTime
 from rankhouse.systems.execution import documents_of, snippets_of
 from rankhouse.systems.system import Dense
 
-_AMONG: Final = 4
-"""Documents looked at for each that is wanted, where copies are one hit."""
 _MOST_GROUPS: Final = 100
 """Hits up to which copies are sought; each document is compared with those before it."""
 _ENOUGH: Final = 3.0  # seconds of measuring
@@ -63,7 +61,7 @@ def search(catalogue: Catalogue, asked: SearchBody, deadline: Deadline | None = 
 def _answered(
     catalogue: Catalogue, view: IndexView, asked: SearchBody, spec: NamedSystem, until: Deadline
 ) -> SearchResponse:
-    started, deep = time.monotonic(), asked.wanted if _is_apart(catalogue, asked) else _AMONG * asked.wanted
+    started, deep = time.monotonic(), asked.wanted if _is_apart(catalogue, asked) else None
     ranked = rank(catalogue, view, spec, Query("query", asked.query), deadline=until, k=deep)
     notes = [*ranked.warnings, *filter(None, [view.problem])]
     if not ranked.found:

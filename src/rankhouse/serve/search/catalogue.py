@@ -59,8 +59,8 @@ KEPT: Final = 64
 """Rankings of one view of an index."""
 _PLACES: Final = 200_000
 """Passages of one view of which it is known where they stand, about 50 MB."""
-_SHINGLES: Final = 4_000_000
-"""Runs of words of one view's documents that are at hand, 32 MB."""
+_WORDINGS: Final = 4_000_000
+"""Words and runs of words of one view's documents that are at hand, 32 MB."""
 _EXPRESSION: Final = re.compile(r"[(%*]|>>| \+ ")
 _PAUSE: Final = 2.0
 """Seconds after which what could not be opened is tried again."""
@@ -78,15 +78,17 @@ class IndexView:
     """An index, opened; what it answers never changes.
 
     ``problem`` says why a newer state of it could not be opened; ``recent`` holds what rankers made lately,
-    ``places`` where passages stand, by how documents are cut and the document's id, ``shingles`` the hashes
-    of a document's runs of words.
+    ``places`` where passages stand, by how documents are cut and the document's id, ``wordings`` the hashes
+    of a document's words.
     """
 
     def __init__(self, name: str, index: AnyIndex, *, partial: bool = False) -> None:
         self.name, self.index, self.partial, self.problem = name, index, partial, ""
         self.recent: Recent[ReadBy, Ranking] = Recent(KEPT)
         self.places: Recent[tuple[str, str], Sequence[Span]] = Recent(_PLACES, lambda one: 1 + len(one))
-        self.shingles: Recent[str, NDArray[np.int64]] = Recent(_SHINGLES, lambda one: 1 + len(one))
+        self.wordings: Recent[str, tuple[NDArray[np.int64], ...]] = Recent(
+            _WORDINGS, lambda one: sum(map(len, one)) + 1
+        )
         self._lock = threading.Lock()
         self._encoded: dict[str, str] = {}
         self._searchers: dict[tuple[str, str], tuple[Searcher, str]] = {}

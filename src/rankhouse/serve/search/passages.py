@@ -50,6 +50,8 @@ WHOLE: Final = 1_500
 
 COPIED: Final = 0.7
 """Share of a passage's runs of three words that a text has in which the passage stands, too."""
+_IN_TIME: Final = 1.0
+"""Seconds for which copies are sought; documents behind them are hits of their own."""
 _RUN: Final = 3
 _word = re.compile(r"\w+")
 
@@ -96,6 +98,7 @@ class PassageFinder:
         terms = content_words(view.index, question)
         self.weights = {term: 1 / (1 + view.index.counts(term).documents) ** 0.5 for term in terms}
         self._view = view
+        self._question = {word.casefold() for word in terms.values()}
         self._vectors: Vectors | None = None
         dense = next((part for part in spec.system.walk() if isinstance(part, Dense)), None)
         self.by_meaning = dense is not None
@@ -158,19 +161,35 @@ class PassageFinder:
         nearly word for word: the same text in another file or format. The first that is no copy, once there
         are so many groups, ends it.
         """
-        groups: list[tuple[list[Document], Shingles, Shingles]] = []
+        groups: list[tuple[list[Document], _Passage]] = []
+        deadline = Deadline.after(_IN_TIME)
         for document in documents:
-            start, end = self._best_span(document)
-            passage, text = shingles(document.text[start:end] or document.title), self._shingles(document)
-            for same, their_passage, their_text in groups:
-                if is_contained(their_passage, text) and is_contained(passage, their_text):
-                    same.append(document)
-                    break
+            passage = self._passage(document)
+            same = (
+                None if deadline.passed else next((g for g, one in groups if self._same(one, passage)), None)
+            )
+            if same is not None:
+                same.append(document)
+            elif len(groups) == most:
+                break
             else:
-                if len(groups) == most:
-                    break
-                groups.append(([document], passage, text))
-        return [same for same, _, _ in groups]
+                groups.append(([document], passage))
+        return [same for same, _ in groups]
+
+    def _passage(self, document: Document) -> _Passage:
+        start, end = self._best_span(document)
+        text = document.text[start:end] or document.title
+        own = {word for word in _words(text) if word in self._question or any(map(str.isdigit, word))}
+        return _Passage(document, wording(text), np.array(sorted(map(hash, own)), np.int64))
+
+    def _same(self, one: _Passage, other: _Passage) -> bool:
+        """Return whether either passage stands in the other document; mostly the passages are the same."""
+        if not len(np.intersect1d(one.wording.runs, other.wording.runs, assume_unique=True)):
+            return False
+        return all(
+            a.stands_in(b.wording) or a.stands_in(self._wording(b.document))
+            for a, b in ((one, other), (other, one))
+        )
 
     def _best_span(self, document: Document) -> Span:
         places, scores = self._by_vectors(document)
@@ -179,11 +198,11 @@ class PassageFinder:
         best = windows(document.text[:LOOKED_AT], self.weights, self.analyzer)
         return (best[0].start, best[0].end) if best else (0, SHOWN)
 
-    def _shingles(self, document: Document) -> Shingles:
-        if (known := self._view.shingles.get(document.id)) is None:
-            known = shingles(document.text[:LOOKED_AT] or document.title)
-            self._view.shingles.put(document.id, known)
-        return known
+    def _wording(self, document: Document) -> Wording:
+        if (known := self._view.wordings.get(document.id)) is None:
+            known = wording(document.text[:LOOKED_AT] or document.title)
+            self._view.wordings.put(document.id, known)
+        return Wording(*known)
 
     def _found(
         self, document: Document, scored: tuple[Sequence[Span], FloatArray], least: float
@@ -217,27 +236,55 @@ class PassageFinder:
         return places, rescore(vectors, self._point, rows)
 
 
-Shingles = NDArray[np.int64]
+class Wording(NamedTuple):
+    """Hashes of a text's words (n,), and of its runs of three words (m,), or of all words of a shorter text.
 
-
-def shingles(text: str) -> Shingles:
-    """Return the hashes of a text's runs of three words, ascending: (n,); of all words of a shorter text.
-
-    They are comparable within a process.
+    Each ascending; comparable within a process.
     """
-    words = np.fromiter(map(hash, _word.findall(text.casefold())), np.int64)
+
+    words: NDArray[np.int64]
+    runs: NDArray[np.int64]
+
+
+class _Passage(NamedTuple):
+    """What was found in a document: its wording, and its words that set it apart from others of its form.
+
+    These are numbers and the question's words: invoices differ in nothing else.
+    """
+
+    document: Document
+    wording: Wording
+    telling: NDArray[np.int64]
+
+    def stands_in(self, text: Wording) -> bool:
+        """Return whether it stands in a text, all of these words included."""
+        return is_contained(self.wording, text) and _share(self.telling, text.words) == 1
+
+
+def wording(text: str) -> Wording:
+    """Return the hashes of a text's words and of their runs; case and punctuation do not count."""
+    words = np.fromiter(map(hash, _words(text)), np.int64)
     runs = np.zeros(len(words) and max(1, len(words) - _RUN + 1), np.int64)
     for place in range(min(_RUN, len(words))):
         runs = runs * 0x100000001B3 + words[place : place + len(runs)]
-    return np.unique(runs)
+    return Wording(np.unique(words), np.unique(runs))
 
 
-def is_contained(passage: Shingles, text: Shingles) -> bool:
+def is_contained(passage: Wording, text: Wording) -> bool:
     """Return whether a passage stands in a text, nearly word for word; one without words never does."""
-    if not len(passage) or not len(text):
-        return False
-    places = np.minimum(np.searchsorted(text, passage), len(text) - 1)
-    return bool((text[places] == passage).mean() >= COPIED)
+    return bool(len(passage.runs)) and _share(passage.runs, text.runs) >= COPIED
+
+
+def _words(text: str) -> list[str]:
+    return _word.findall(text.casefold())
+
+
+def _share(some: NDArray[np.int64], all_of_them: NDArray[np.int64]) -> float:
+    """Return the share of some hashes that are among others, both ascending; 1 for none."""
+    if not len(some) or not len(all_of_them):
+        return float(not len(some))
+    places = np.minimum(np.searchsorted(all_of_them, some), len(all_of_them) - 1)
+    return float((all_of_them[places] == some).mean())
 
 
 def _places(document: Document, policy: str) -> Sequence[Span]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -198,15 +199,15 @@ class RankerReport(NamedTuple):
 
 def _folder_of(spec: str) -> Path | None:
     """Return the folder in which a ranker was made; None where it has none."""
-    path = Path(spec)
-    if not path.is_dir():
+    if not os.path.isdir(spec):  # noqa: PTH112 - any text, of any length
         try:
             given = notation.parse(spec).args
         except WrongUse:
             return None
-        path = Path(str(given[0])) if given else path
-    if not path.is_dir():
+        spec = str(given[0]) if given else spec
+    if not os.path.isdir(spec):  # noqa: PTH112
         return None
+    path = Path(spec)
     return path.parent if path.name == "ranker" else path
 
 
