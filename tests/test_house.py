@@ -117,22 +117,22 @@ def test_functions_take_few_parameters():
 # cli, recipes: 75 for the doctor's reading of recipes' outputs and logs of judgements. serve: 46 for numbers
 # and words of the question that tell texts of one form from copies. io: 25 for tables of queries.
 BUDGETS = {
-    "cli": (4_792, 4_020),
+    "cli": (4_810, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_319, 1_100),
     "serve": (12_476, 9_110),
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
-    "jobs adaptation": (3_665, 2_500),
+    "jobs adaptation": (3_666, 2_500),
     "systems": (2_835, 1_900),
     "training explanation stores": (12_380, 11_700),
     "index models ranking labels evaluation": (25_341, 19_100),
     "text nn page": (7_603, 6_390),
-    "io": (5_967, 3_300),
+    "io": (6_233, 3_300),
     "core": (2_805, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 86_060, 66_000
+MOST_ALL, PLANNED_ALL = 86_345, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -161,6 +161,27 @@ def test_wrong_use_is_said_plainly(world, run, cross):
     assert not (folder / "x").exists()
 
 
+def test_scores_of_pairs_are_kept(world, run, cross):
+    folder = world[0]
+    rows = [
+        {
+            "query_id": f"q{n}",
+            "query": "ships",
+            "doc_id": "d",
+            "passage": 0,
+            "text": f"ships {n}",
+            "label": n % 2,
+        }
+        for n in range(12)
+    ]
+    (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    given = ("calibrate", "--ranker", cross, "--pairs", "pairs.jsonl", "--json", "--out")
+    done = [run(*given, "x", *cache) for cache in ((), ("--cache", "scores"), ("--cache", "scores"))]
+    assert all(one.returncode == 0 for one in done)
+    assert len({one.stdout for one in done}) == 1
+    assert "scores: 12" in run("doctor", "scores").stdout
+
+
 def test_a_training_keeps_the_calibration_in_its_own_bundle(world, run, cross):
     """Onto the folder of the training it was refused, which is what --ranker names."""
     folder, *_ = world

@@ -89,6 +89,37 @@ def test_tables_of_parquet_are_told_apart(tmp_path, run):
     assert "test.jsonl: qrels, sound" in run("doctor", "test.jsonl").stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("a.csv", "qid,docno,score\nq,a,1\n", "run"),
+        ("b.csv", "query_id,doc_id,relevance\nq,a,1\n", "qrels"),
+        ("c.tsv", "query-id\tcorpus-id\tscore\nq\ta\t1\n", "qrels"),
+        ("d.tsv", "q\ta\t1\nq\tb\t2\n", "run"),
+        ("e.json", '{"q": {"a": 0.5}}', "run"),
+        ("f.json", '{"q": {"a": 1}}', "qrels"),
+        ("g.jsonl", '{"qid": "q", "docid": "a", "rank": 1}\n', "run"),
+        ("h.csv", "id,text\na,ships\n", "corpus"),
+        ("i.tsv", "who?\tA helmsman.\tRain falls.\n", "pairs"),
+    ],
+)
+def test_files_of_other_programs_are_told_apart(tmp_path, run, name, text, kind):
+    (tmp_path / name).write_text(text)
+    done = run("doctor", name)
+    assert f"{name}: {kind}, sound" in done.stdout
+
+
+def test_an_index_in_a_folder_is_not_read_as_documents(tmp_path, run):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.jsonl").write_text('{"id": "1", "text": "ships"}\n')
+    assert run("index", "docs", "--out", "docs/index").returncode == 0
+    done = run("doctor", "docs")
+    assert "docs: corpus, sound" in done.stdout
+    assert "documents: 1" in done.stdout
+    assert "what lies in 1 index is not read: index" in done.stderr
+    assert run("index", "docs", "--out", "again").returncode == 0
+
+
 def test_an_installation_says_its_versions(run, monkeypatch):
     import numpy as np
 

@@ -92,6 +92,18 @@ def test_python_takes_ids_in_the_place_of_files(files):
     assert {one.id: one.text for one in rh.read_documents(NAME)} == TEXTS
 
 
+@pytest.mark.slow
+def test_python_takes_a_loaded_collection_and_its_records(files):
+    whole = ir_datasets.load(NAME.partition(":")[2])
+    expected = rh.Index.build(NAME, "notes.index").retrieve(NAME, "bm25")
+    for number, documents in enumerate((whole, whole.docs_iter(), list(whole.docs_iter()))):
+        index = rh.Index.build(documents, f"{number}.index")
+        for queries in (whole, whole.queries_iter(), list(whole.queries_iter())):
+            assert index.retrieve(queries, "bm25") == expected
+    for qrels in (whole, whole.qrels_iter(), list(whole.qrels_iter())):
+        assert rh.evaluate(expected, qrels).to_dict() == rh.evaluate(expected, NAME).to_dict()
+
+
 def test_measures_are_texts_or_objects_of_ir_measures(files):
     from ir_measures import AP, RR, nDCG
 

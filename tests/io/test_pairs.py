@@ -6,6 +6,7 @@ import pytest
 
 from rankhouse.core.errors import BadData, RankhouseWarning
 from rankhouse.io import pairs as pairs_module
+from rankhouse.io.outputs import writing as open_output
 from rankhouse.io.pairs import Contradictions, LabelledPair, PairFiles, distinct, read_pairs
 from rankhouse.training.examples import from_pairs as read_examples
 
@@ -88,3 +89,69 @@ def test_pairs_whose_hashes_are_equal_are_two_pairs():
     first, second = (LabelledPair("q", "x", "d", number, text="t", label=1) for number in (0, 2**61 - 1))
     assert hash((0,)) == hash((2**61 - 1,))
     assert list(distinct([first, second], lambda pair: pair.label, "labels")) == [first, second]
+
+
+TRIPLES = "who steers?\tA helmsman steers.\tBread rises.\nwho steers?\tA helmsman steers.\tRain falls.\n"
+
+
+@pytest.mark.parametrize("name", ["triples.tsv", "triples.tsv.gz"])
+def test_triples_of_texts_are_pairs(tmp_path, name):
+    with open_output(tmp_path / name) as out:
+        out.write(TRIPLES)
+    pairs = list(read_pairs(tmp_path / name))
+    assert [(one.query, one.text, one.label) for one in pairs] == [
+        ("who steers?", "A helmsman steers.", 1),
+        ("who steers?", "Bread rises.", 0),
+        ("who steers?", "A helmsman steers.", 1),
+        ("who steers?", "Rain falls.", 0),
+    ]
+    assert pairs[0] == pairs[2]
+    assert len({one.doc_id for one in pairs}) == 3
+    examples = read_examples(tmp_path / name)
+    assert [query.text for query in examples.queries] == ["who steers?"]
+    assert examples.label.tolist() == [1, 0, 1, 0]
+    assert [one.text for one in examples.fetch([3, 0])] == ["Rain falls.", "A helmsman steers."]
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("who?\tA helmsman.\t ", "neither a labelled pair nor a triple"),
+        ("who?\tA helmsman.", "the line has 2 columns"),
+        ("1185869\t0\t2942565", "a triple of ids has no texts to learn from"),
+    ],
+)
+def test_a_faulty_triple_is_named(tmp_path, line, complaint):
+    (tmp_path / "triples.tsv").write_text(f"{TRIPLES}{line}\n")
+    for read in (read_examples, lambda path: list(read_pairs(path))):
+        with pytest.raises(BadData, match=rf"triples\.tsv, line 3: .*{complaint}"):
+            read(tmp_path / "triples.tsv")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"anchor": "who?", "positive": "A helmsman.", "negative": "Rain falls."},
+        {"query": "who?", "pos": ["A helmsman."], "neg": ["Rain falls."], "prompt": ""},
+        {
+            "query_id": "who?",
+            "query": "who?",
+            "positive_passages": [{"docid": "a", "title": "A", "text": "helmsman."}],
+            "negative_passages": [{"docid": "b", "title": "", "text": "Rain falls."}],
+        },
+    ],
+)
+def test_records_of_a_query_with_its_passages_are_pairs(tmp_path, record):
+    path = tmp_path / "triplets.jsonl"
+    path.write_text(f"{json.dumps(record)}\n{json.dumps(record | {'query': 'where?', 'query_id': '2'})}\n")
+    pairs = list(read_pairs(path))
+    assert [(one.text, one.label) for one in pairs[:2]] == [("A helmsman.", 1), ("Rain falls.", 0)]
+    assert (pairs[0].query_id, pairs[0].query) == ("who?", "who?")
+    examples = read_examples(path)
+    assert [one.text for one in examples.fetch([3, 0])] == ["Rain falls.", "A helmsman."]
+
+
+def test_a_query_without_passages_is_no_pair(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"query": "who?", "pos": [], "neg": []}\n')
+    with pytest.raises(BadData, match="line 1: not a labelled pair"):
+        list(read_pairs(tmp_path / "a.jsonl"))

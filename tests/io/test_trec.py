@@ -1,5 +1,8 @@
 """TREC runs and qrels: what is written reads back, what is wrong is named."""
 
+import os
+import re
+import threading
 from contextlib import nullcontext
 
 import numpy as np
@@ -129,3 +132,97 @@ def test_an_id_that_no_column_can_hold_is_refused(tmp_path, name):
     with pytest.raises(WrongUse, match="cannot stand in a column"):
         write_qrels({"q": {"b c": 1, name: 1, "": 0}}, tmp_path / "qrels")
     assert not any(tmp_path.iterdir())
+
+
+RUN = Run.of([("q", "a", 2.5), ("q", "b", 1.0), ("p", "a", 0.5)])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.csv", "query_id,doc_id,rank,score\nq,a,1,2.5\nq,b,2,1.0\np,a,1,.5\n"),
+        ("run.tsv", "qid\tdocno\tscore\tname\nq\ta\t2.5\tx\nq\tb\t1\tx\np\ta\t0.5\tx\n"),
+        ("results.csv", 'score,QID,"docid"\n2.5,q,"a"\n1,q,b\n.5,p,a\n'),
+        (
+            "run.jsonl",
+            (
+                '{"query_id": "q", "doc_id": "a", "score": 2.5}\n'
+                '{"qid": "q", "docno": "b", "score": 1}\n\n{"q_id": "p", "corpus-id": "a", "score": 0.5}\n'
+            ),
+        ),
+        ("run.json", '{"q": {"a": 2.5, "b": 1}, "p": {"a": 0.5}}'),
+        ("pretty.json", '{\n  "q": {\n    "a": 2.5,\n    "b": 1.0\n  },\n  "p": {"a": 0.5}\n}\n'),
+    ],
+)
+def test_a_run_of_another_program_is_read(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert read_run(tmp_path / name) == RUN
+
+
+def test_a_run_in_parquet_is_read(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [{"qid": 1, "docno": "a", "score": 2.5}, {"qid": 1, "docno": "b", "score": 1.0}]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "run.parquet")
+    assert read_run(tmp_path / "run.parquet") == Run.of([("1", "a", 2.5), ("1", "b", 1.0)])
+
+
+def test_the_ranks_of_ms_marco_become_scores(tmp_path):
+    (tmp_path / "run.tsv").write_text("1048585\t7187158\t1\n1048585\t7187157\t2\n2\t7187158\t1\n")
+    run = read_run(tmp_path / "run.tsv")
+    assert run == Run.of([("1048585", "7187158", 1), ("1048585", "7187157", 0.5), ("2", "7187158", 1)])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        (
+            "run.csv",
+            "a,b\n1,2\n",
+            "line 1: its first line has to name the columns, one of query-id, query_id",
+        ),
+        ("run.csv", "qid,docno\n1,2\n", 'line 2: the row of the run has no column "score"; it has query_id'),
+        ("run.csv", "qid,docno,score\n1,2\n", "line 2: the row has 2 columns, the first line names 3"),
+        ("run.csv", "qid,docno,score\n1,2,high\n", 'line 2: the score "high" is not a number'),
+        ("run.jsonl", '{"qid": "1", "score": 1}\n', 'line 1: the row of the run has no column "corpus-id"'),
+        ("run.jsonl", '{"qid": "1", "docno": "a", "score": 1}\n{"qid"}\n', "line 2: no JSON object of ids"),
+        ("run.json", '{"q": {"a": "high"}}', "no JSON of {query: {document: number}}"),
+        ("run.tsv", "q\ta\t1\nq\tb\t0\n", 'line 2: the rank "0" is no whole number from 1'),
+        ("run.tsv", "q\ta\t1\nq\tb\n", "line 2: 2 columns where 3 are needed: query document rank"),
+    ],
+)
+def test_a_fault_in_a_run_of_another_program_is_named(tmp_path, name, text, complaint):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadData, match=re.escape(complaint)):
+        read_run(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("qrels.csv", "query_id,doc_id,relevance\nq,a,1\nq,b,0\n"),
+        ("qrels.tsv", "qid\titeration\tdocno\tlabel\nq\t0\ta\t1\nq\t0\tb\t0\n"),
+        (
+            "qrels.jsonl",
+            (
+                '{"query_id": "q", "doc_id": "a", "relevance": 1}\n'
+                '{"query_id": "q", "doc_id": "b", "relevance": 0}\n'
+            ),
+        ),
+        ("qrels.json", '{"q": {"a": 1, "b": 0}}'),
+    ],
+)
+def test_judgements_of_another_program_are_read(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert read_qrels(tmp_path / name) == {"q": {"a": 1, "b": 0}}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_run_is_read_once_so_that_it_may_come_out_of_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "run")
+    text = "q Q0 a 1 2.5 t\nq Q0 b 2 1 t\np Q0 a 1 0.5 t\n"
+    writer = threading.Thread(target=(tmp_path / "run").write_text, args=(text,), daemon=True)
+    writer.start()
+    assert read_run(tmp_path / "run") == RUN
+    writer.join()

@@ -191,10 +191,12 @@ def test_ids_of_judgements_are_texts_or_whole_numbers(judged, tmp_path):
 
 
 def test_a_grade_by_another_name_is_not_taken_for_1(tmp_path):
-    rows = [{"query-id": "1", "corpus-id": "2", "relevance": 0}]
-    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
-    with pytest.raises(rh.RankhouseError, match='no column "score"; it has query-id, corpus-id, relevance'):
-        rh.read_qrels(tmp_path / "a.parquet")
+    for name in ("relevance", "importance"):
+        rows = [{"query-id": "1", "corpus-id": "2", name: 0}]
+        parquet.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+    assert rh.read_qrels(tmp_path / "relevance.parquet") == {"1": {"2": 0}}
+    with pytest.raises(rh.RankhouseError, match='no column "relevance"; it has query-id, corpus-id, import'):
+        rh.read_qrels(tmp_path / "importance.parquet")
 
 
 def test_shards_hold_a_query_once_and_hidden_files_nothing(tmp_path):

@@ -1,7 +1,8 @@
-"""The doctor's checks of score caches, of vectors and kept passages beside an index, and of rankers."""
+"""What a file or folder is, and checks of caches, of what lies beside an index, and of rankers."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -10,16 +11,20 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rankhouse.core.errors import MissingExtra, RankhouseError, name_few
+from rankhouse.core.errors import BadData, MissingExtra, RankhouseError, WrongUse, name_few
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.index.append_state import MANIFEST
 from rankhouse.index.dense.check import measured_recall, structures
 from rankhouse.index.dense.vectors import Vectors
 from rankhouse.index.impacts.impacts import Impacts, PackedImpacts
 from rankhouse.index.index import Index
+from rankhouse.index.lexical.manifest import FILE as INDEX
 from rankhouse.index.precomputed.read import open_all
-from rankhouse.io.corpora import read_documents
+from rankhouse.io.ciff import reading_ciff
+from rankhouse.io.corpora import CORPUS_KINDS, read_documents
 from rankhouse.io.decoding import UNREADABLE, read_own
+from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines
+from rankhouse.io.readers.tables import PAIR_KEYS, PARQUET, each_row, named_columns
 from rankhouse.page.charts import shortened
 from rankhouse.ranking.cache import cache_file
 from rankhouse.ranking.score_file import ScoreFile
@@ -66,6 +71,94 @@ def check_cache(path: Path, facts: dict[str, str]) -> None:
             if file.version > 1
             else "not known: version 1 had no checksums, the next ranking adds them",
         }
+
+
+def recognise(path: Path) -> str:
+    """Return what a file or folder is, a key of the checks below; WrongUse where it is none of these."""
+    if is_cache(path):
+        return "score cache"
+    if path.is_dir():
+        return _kind_of_folder(path)
+    if kind_of(path) == PARQUET:
+        rows = each_row(path, lambda row, *_: row, Skips())
+        return _kind_of_columns(next((row for _, row in rows), ()), path.parts[-2:])
+    if _is_ciff(path):
+        return "ciff"
+    match looks_like(path):
+        case "{":
+            return _kind_of_records(path)
+        case "<":
+            head = b"".join(raw for _, raw in _first_lines(path, 50)).lower()
+            return "queries" if b"<top" in head else "corpus"
+        case "":
+            raise WrongUse(f"{path}: is empty")
+    return _kind_of_line(path)
+
+
+def _kind_of_line(path: Path) -> str:
+    """Return what a file of one record a line is, by the columns of the first."""
+    line, raw = next(_first_lines(path, 1))
+    text = as_text(raw, path, line)
+    columns = text.split()
+    if (found := named_columns(raw, *PAIR_KEYS)) or kind_of(path) == ".csv":
+        return _kind_of_columns([name.lower() for name in found[1]] if found else (), [path.name])
+    if text.count("\t") == 1:
+        return "corpus" if kind_of(path) in CORPUS_KINDS and "quer" not in path.name else "queries"
+    if text.count("\t") == 2 and not columns[-1].isdecimal():
+        return "pairs"
+    if len(columns) == 6 or (len(columns) == 3 and columns[-1].isdecimal()):
+        return "run"
+    if len(columns) == 4:
+        return "qrels"
+    raise WrongUse(
+        f"{path}: is no run (6 columns), qrels (4 columns), TSV (a tab), JSON lines or TREC markup; its "
+        f'first line is "{text[:60]}"'
+    )
+
+
+def _kind_of_folder(path: Path) -> str:
+    if is_recipe_output(path):
+        return "recipe output"
+    return "index" if (path / INDEX).exists() else "corpus"
+
+
+def _kind_of_records(path: Path) -> str:
+    """Return what a file of JSON lines is."""
+    first = next(raw for _, raw in _first_lines(path, 1))
+    if all(f'"{key}"'.encode() in first for key in ("query_id", "doc_id", "text", "label")):
+        return "pairs"
+    if all(f'"{key}"'.encode() in first for key in ("judge", "doc_id", "grade")):
+        return "judgement log"
+    try:
+        record = msgspec.json.decode(first, type=dict[str, Any])
+    except UNREADABLE:
+        return "corpus"
+    if record and all(isinstance(value, dict) for value in record.values()):
+        scores = [score for row in record.values() for score in row.values()]
+        return "qrels" if all(isinstance(score, int) for score in scores) else "run"
+    return _kind_of_columns(record, [path.name])
+
+
+def _kind_of_columns(columns: Collection[str], names: Iterable[str]) -> str:
+    """Return what records with these columns are, in a file or folder of such a name."""
+    if all(not keys.isdisjoint(columns) for keys in map(set, PAIR_KEYS)):
+        is_run = "corpus-id" not in columns and not {"score", "rank"}.isdisjoint(columns)
+        return "run" if is_run else "qrels"
+    return "queries" if any("quer" in name or "topic" in name for name in names) else "corpus"
+
+
+def _is_ciff(path: Path) -> bool:
+    """Whether a file is an index for other engines, by its name or by its header."""
+    try:
+        with reading_ciff(path):
+            return True
+    except BadData:
+        return kind_of(path) == ".ciff"
+
+
+def _first_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
+    """Stream the first lines that are not empty."""
+    return islice(((line, raw) for line, raw in numbered_lines(path) if raw.strip()), most)
 
 
 def is_recipe_output(folder: Path) -> bool:

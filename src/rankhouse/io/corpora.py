@@ -11,6 +11,7 @@ import msgspec
 
 from rankhouse.core.errors import BadData, DuplicateId, MissingInput, WrongUse, encodable, name_few, warn
 from rankhouse.core.nouns import Document, Query, by_id
+from rankhouse.core.progress import counted
 from rankhouse.io import providers
 from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
 from rankhouse.io.duplicate_ids import Repeats, SeenIds
@@ -114,7 +115,7 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     Of a folder in BEIR's layout, that is ``corpus.jsonl``; of a hub's, ``corpus/*.parquet``.
 
     Symbolic links within a folder are left out, since what they lead to is read by itself or lies elsewhere,
-    and a file under two names is read once. Hidden files and folders are left out, too.
+    and a file under two names is read once. Hidden files and folders are left out, too, and indexes.
 
     Args:
         warns: Whether to give a RankhouseWarning of what is left out so.
@@ -135,9 +136,17 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     is_collection = any((source / name).is_dir() for name in ("qrels", "queries"))
     if is_collection and (found := _of_collection(source, "corpus")):
         return found
+    return _of_folder(source, warns=warns)
+
+
+def _of_folder(source: Path, *, warns: bool) -> list[Path]:
+    """List the corpus files of a folder in order of name, as :func:`corpus_files` says."""
     paths, left, hidden = dict[tuple[int, int], Path](), list[str](), list[str]()
+    indexes = {segments.parent for segments in source.rglob("segments") if is_index(segments.parent)}
     for path in sorted(p for p in source.rglob("*") if is_corpus(p) and not p.is_dir()):
         stat = path.lstat()
+        if not indexes.isdisjoint(path.parents):
+            continue
         if any(map(is_hidden, path.relative_to(source).parts)):
             hidden.append(str(path.relative_to(source)))
         elif path.is_symlink() or (path.is_file() and (stat.st_dev, stat.st_ino) in paths):
@@ -152,6 +161,9 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
             + (f"; it holds symbolic links, which are not followed: {others}" if left else "")
             + (f"; it holds hidden files, which are not read: {name_few(hidden)}" if hidden else "")
         )
+    if indexes and warns:
+        names = name_few(sorted(str(one.relative_to(source)) for one in indexes))
+        warn(f"{source}: what lies in {counted(len(indexes), 'index', 'indexes')} is not read: {names}")
     if left and warns:
         warn(f"{source}: {len(left):,} symbolic links or second names of a file are not read: {others}")
     if hidden and warns:
@@ -163,6 +175,11 @@ def _of_collection(folder: Path, what: str) -> list[Path]:
     """List the files of a collection's "corpus" or "queries", as BEIR or a hub lays them out."""
     lines = folder / f"{what}.jsonl"
     return [lines] if lines.is_file() else sorted((folder / what).glob(f"[!.]*{PARQUET}"))
+
+
+def is_index(folder: Path) -> bool:
+    """Return whether a folder holds an index, whole or not."""
+    return (folder / "manifest.json").is_file() and (folder / "segments").is_dir()
 
 
 def is_corpus(path: Path) -> bool:
@@ -286,7 +303,7 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
             from rankhouse.io import markup  # noqa: PLC0415 - as above
 
             records = markup.topics(path, field or "title", skips)
-        case _ if kind_of(path) == ".csv" or tables.document_columns(
+        case _ if kind_of(path) == ".csv" or tables.named_columns(
             next(numbered_lines(path), (0, b""))[1], tables.QUERY_ID_KEYS, keys
         ):
             rows = tables.documents(path, skips, ids=tables.QUERY_ID_KEYS, texts=keys)

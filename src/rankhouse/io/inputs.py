@@ -8,7 +8,7 @@ from itertools import chain
 from math import isnan
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import msgspec
 
@@ -20,6 +20,7 @@ from rankhouse.core.run import Run, check_row, triples
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.duplicate_ids import SeenIds
 from rankhouse.io.files import PathLike, as_path, checked_id, wrong_kind
+from rankhouse.io.providers import document_of, query_of
 from rankhouse.io.trec import read_qrels, read_run
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def as_documents(given: DocumentsLike) -> Iterator[Document]:
     """
     if isinstance(given, str | os.PathLike):
         return read_documents([str(as_path(given, "documents"))])
+    given = cast("DocumentsLike", _part_of(given, "docs"))
     if _is_frame(given):
         return _distinct(_documents_of(given))
     if isinstance(given, Mapping):
@@ -90,7 +92,7 @@ def as_documents(given: DocumentsLike) -> Iterator[Document]:
         return _distinct(_as_document(row, place) for place, row in enumerate(rows))
     if not _is_several(given) or isinstance(given, Document):
         raise wrong_kind("documents", given, "a corpus file, several, or an iterable of documents")
-    items = iter(given)
+    items: Iterator[Any] = iter(cast("Iterable[Any]", given))
     first = next(items, None)
     if first is None:
         return iter(())
@@ -103,6 +105,12 @@ def as_documents(given: DocumentsLike) -> Iterator[Document]:
         return read_documents([str(as_path(path, "a corpus file")) for path in paths])
     rest: Iterable[Any] = items
     return _distinct(_as_document(item, place) for place, item in enumerate(chain([first], rest)))
+
+
+def _part_of(given: Any, part: str) -> Any:  # noqa: ANN401 - an untyped library's object
+    """Return the "docs", "queries" or "qrels" of a collection of ir_datasets; anything else as it is."""
+    records = getattr(given, f"{part}_iter", None)
+    return given if records is None else records()
 
 
 def _distinct(documents: Iterable[Document]) -> Iterator[Document]:
@@ -144,6 +152,8 @@ def _as_document(item: object, place: int) -> Document:
             raise BadData(f"document {place:,}: id, text and title must be strings; it is {item!r:.80}")
         checked_id(item.id)
         return _storable(item)
+    if isinstance(getattr(item, "doc_id", None), str) and hasattr(item, "_asdict"):
+        return _storable(document_of(item))
     if not isinstance(item, Mapping):
         raise WrongUse(
             f"document {place:,} is of type {type(item).__name__} ({item!r:.80}); give a Document or a "
@@ -195,9 +205,10 @@ def as_queries(given: QueriesLike) -> list[Query]:
         )
     if isinstance(given, str | os.PathLike):
         return read_queries(str(as_path(given, "queries")))
-    if not _is_several(given):
+    if not _is_several(given) and not hasattr(given, "queries_iter"):
         raise wrong_kind("queries", given, "a file, a mapping of id to text, or several Query objects")
-    items: list[Any] = list(given.items() if isinstance(given, Mapping) else given)
+    asked: Any = _part_of(given, "queries")
+    items: list[Any] = list(asked.items() if isinstance(asked, Mapping) else asked)
     if _is_frame(given):
         items = list(columns_of(given, ("query_id", "qid", "id", "_id"), ("text", "query")))
     elif items and not isinstance(given, tuple) and all(isinstance(item, str) for item in items):
@@ -216,6 +227,8 @@ def _as_query(item: object) -> Query:
     match item:
         case Query(str(), str()):
             return item
+        case object(query_id=str(), default_text=_):
+            return query_of(item)
         case (str(query_id), str(text)):
             return Query(query_id, text)
         case {"id": str(query_id), "text": str(text)} | {"_id": str(query_id), "text": str(text)}:
@@ -252,7 +265,7 @@ def as_qrels(given: QrelsLike) -> Qrels:
     """
     if isinstance(given, str | os.PathLike):
         return read_qrels(as_path(given, "qrels"))
-    rows: Any = given
+    rows: Any = _part_of(given, "qrels")
     if _is_frame(given):
         names = ("relevance", "label", "grade", "rel")
         rows = list(columns_of(given, ("query_id", "qid"), ("doc_id", "docno"), names))

@@ -1,4 +1,4 @@
-"""PAIRS: labelled pairs with their texts, one JSON object a line, ready to be learned from."""
+"""PAIRS: labelled pairs with their texts, one JSON object a line, and triples as others write them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,20 @@ import numpy as np
 
 from rankhouse.core.errors import BadData, warn
 from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.core.progress import counted
 from rankhouse.core.qrels import MOST_GRADE
 from rankhouse.io.decoding import from_json
 from rankhouse.io.duplicate_ids import digest_of
-from rankhouse.io.files import Skips, each_record, is_packed, most_bytes, numbered_lines, open_bytes, too_long
+from rankhouse.io.files import (
+    Skips,
+    as_text,
+    each_record,
+    is_packed,
+    most_bytes,
+    numbered_lines,
+    open_bytes,
+    too_long,
+)
 from rankhouse.io.outputs import write_lines
 
 _HIGHEST: Final = float(np.finfo(np.float32).max)
@@ -100,15 +110,9 @@ _decoder, _loose = msgspec.json.Decoder(LabelledPair), msgspec.json.Decoder(_Loo
 
 
 def decode_pair(raw: bytes, path: Path, line: int) -> LabelledPair:
-    """Read one line of a PAIRS file.
+    """Read one line of a PAIRS file; lines count from 1.
 
-    Args:
-        raw: The bytes of one line.
-        path: The file.
-        line: The line it stands in, counted from 1.
-
-    Raises:
-        BadData: It is no such object; the label is no whole number from 0; the passage is below 0.
+    Raises BadData: it is no such object; the label is no whole number from 0; the passage is below 0.
     """
     try:
         pair = _decoder.decode(raw)
@@ -140,28 +144,105 @@ def _tolerant(raw: bytes, path: Path, line: int) -> LabelledPair:
     return LabelledPair(*known, int(held.label), held.score, held.scale)
 
 
+class _Text(msgspec.Struct):
+    """A passage of a record of a query's passages."""
+
+    text: str
+    title: str = ""
+    docid: str = ""
+
+
+_Texts = str | list[str | _Text]
+
+
+class _QueryWithPassages(msgspec.Struct):
+    """A query with passages: columns of sentence-transformers, keys of FlagEmbedding or of Tevatron."""
+
+    query: str = ""
+    anchor: str = ""
+    query_id: str = ""
+    positive: _Texts = ""
+    pos: _Texts = ""
+    positive_passages: _Texts = ""
+    negative: _Texts = ""
+    neg: _Texts = ""
+    negative_passages: _Texts = ""
+
+
+_listed = msgspec.json.Decoder(_QueryWithPassages)
+
+
+def pairs_of(raw: bytes, path: Path, line: int) -> list[LabelledPair]:
+    """Read the pairs of one line: that of a PAIRS file, or those of a query with relevant and other passages.
+
+    The latter are MS MARCO's triples of texts, with tabs between them, and the JSON of sentence-transformers
+    (anchor, positive, negative), FlagEmbedding (query, pos, neg) and Tevatron (positive_passages,
+    negative_passages). Without ids, a query goes by its text and a passage by a digest.
+
+    Raises BadData where it is neither, or a triple of ids, or has an empty text.
+    """
+    if not raw.lstrip().startswith(b"{") and b"\t" in raw:
+        return _triple(as_text(raw, path, line).split("\t"), path, line)
+    try:
+        return [decode_pair(raw, path, line)]
+    except BadData:
+        try:
+            one = _listed.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            one = _QueryWithPassages()
+        sides = (
+            one.positive or one.pos or one.positive_passages,
+            one.negative or one.neg or one.negative_passages,
+        )
+        if not any(sides) or not (one.query or one.anchor).strip():
+            raise
+    query = Query(one.query_id or one.query or one.anchor, one.query or one.anchor)
+    return [
+        _labelled(query, text, label)
+        for texts, label in zip(sides, (1, 0), strict=True)
+        for text in ([texts] if isinstance(texts, str) else texts)
+    ]
+
+
+def _triple(texts: Sequence[str], path: Path, line: int) -> list[LabelledPair]:
+    if len(texts) != 3 or not all(map(str.strip, texts)):
+        raise BadData(
+            "neither a labelled pair nor a triple, which is a query, a relevant passage and another one with "
+            f"tabs between them; the line has {counted(len(texts), 'column')}, none of which may be empty",
+            path,
+            line,
+        )
+    if all(len(text.split()) == 1 for text in texts):
+        raise BadData(
+            "a triple of ids has no texts to learn from; give triples of texts, or --queries and --index "
+            "with --qrels and --run",
+            path,
+            line,
+        )
+    query, relevant, other = (" ".join(text.split()) for text in texts)
+    return [_labelled(Query(query, query), text, label) for text, label in ((relevant, 1), (other, 0))]
+
+
+def _labelled(query: Query, given: str | _Text, label: int) -> LabelledPair:
+    one = _Text(given) if isinstance(given, str) else given
+    text = f"{one.title} {one.text}".strip()
+    doc_id = one.docid or digest_of(text).hex()
+    return LabelledPair(query.id, query.text, doc_id, 0, text=text, label=label)
+
+
 def numbered_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[tuple[int, LabelledPair]]:
-    """Stream (line, pair) of a file, plain or compressed.
+    """Stream (line, pair) of a file, plain or compressed; by default no faulty line is skipped.
 
-    Args:
-        path: The file.
-        skips: How many faulty lines may be skipped; none by default.
-
-    Raises:
-        BadData: A line that is no labelled pair; says which.
-        MissingInput: No such file.
+    Raises BadData for a line that is no labelled pair, and MissingInput.
     """
     path, skips = Path(path), Skips() if skips is None else skips
-    yield from each_record(numbered_lines(path), path, decode_pair, skips)
+    for line, pairs in each_record(numbered_lines(path), path, pairs_of, skips):
+        for pair in pairs:
+            yield line, pair
 
 
 def read_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[LabelledPair]:
-    """Stream the pairs of a file, see :func:`numbered_pairs`.
-
-    Args:
-        path: The file.
-        skips: How many faulty records may be skipped; none by default.
-    """
+    """Stream the pairs of a file, see :func:`numbered_pairs`."""
     return (pair for _, pair in numbered_pairs(path, skips))
 
 
@@ -211,6 +292,7 @@ class PairFiles:
         is_plain = len(paths) == 1 and not is_packed(paths[0])
         self._file, self._ends = (paths[0].open("rb"), [-1]) if is_plain else _joined(paths)
         self._starts, self._sizes = array("q"), array("q")
+        self._places = array("i")  # of the pair in its line
         weakref.finalize(self, self._file.close)
 
     def scan(self) -> Iterator[tuple[Path, int, LabelledPair]]:
@@ -228,9 +310,11 @@ class PairFiles:
                     raise too_long("the line", path, number)
                 line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
                 if line.strip():
-                    self._starts.append(start + len(raw) - len(line))
-                    self._sizes.append(len(line))
-                    yield path, number, decode_pair(line, path, number)
+                    for place, pair in enumerate(pairs_of(line, path, number)):
+                        self._starts.append(start + len(raw) - len(line))
+                        self._sizes.append(len(line))
+                        self._places.append(place)
+                        yield path, number, pair
                 start += len(raw)
 
     def __getitem__(self, number: int) -> LabelledPair:
@@ -240,11 +324,10 @@ class PairFiles:
             self._file.seek(self._starts[number])
             raw = self._file.read(self._sizes[number])
         try:
-            return decode_pair(raw, self._paths[0], number + 1)
-        except BadData as error:
+            return pairs_of(raw, self._paths[0], number + 1)[self._places[number]]
+        except (BadData, IndexError) as error:
             raise BadData(
-                f"pair {number + 1} cannot be read again ({error.reason}); the file was changed while it was "
-                "in use",
+                f"pair {number + 1} cannot be read again ({error}); the file was changed while it was in use",
                 self._paths[0],
             ) from error
 

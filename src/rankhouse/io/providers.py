@@ -63,12 +63,22 @@ def _rows(name: str, part: str) -> Iterator[Any]:
 def public_documents(name: str) -> Iterator[Document]:
     """Stream the documents of a public collection; raises as :func:`count_public` does."""
     for record in _rows(name, "docs"):
-        fields = record._asdict()
-        doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")
-        main = next((name for name in ("text", "body") if name in fields), "")
-        fields.pop("marked_up_doc", None)  # the same text again, with its tags
-        text = str(fields.pop(main)) if main else record.default_text()
-        yield Document(checked_id(doc_id, Path(name), 0), text, title, fields)
+        yield document_of(record, Path(name))
+
+
+def document_of(record: Any, path: Path | None = None) -> Document:  # noqa: ANN401 - one class a collection
+    """Return the document of a record of ir_datasets, a named tuple with "doc_id"; BadData for an odd id."""
+    fields = record._asdict()
+    doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")
+    main = next((name for name in ("text", "body") if name in fields), "")
+    fields.pop("marked_up_doc", None)  # the same text again, with its tags
+    text = str(fields.pop(main)) if main else record.default_text()
+    return Document(checked_id(doc_id, path, 0 if path else None), text, title, fields)
+
+
+def query_of(record: Any, field: str = "") -> Query:  # noqa: ANN401 - as above
+    """Return the query of a record of ir_datasets: its text, or that of a field."""
+    return Query(record.query_id, getattr(record, field) if field else record.default_text())
 
 
 def qrels_of(name: str) -> Qrels:
@@ -90,7 +100,7 @@ def public_queries(name: str, field: str = "") -> list[Query]:
         raise WrongUse(
             f'queries of "{PUBLIC}{name}" have no "{field}"; they have {", ".join(asked[0]._fields)}'
         )
-    return [Query(q.query_id, getattr(q, field) if field else q.default_text()) for q in asked]
+    return [query_of(record, field) for record in asked]
 
 
 GROUP = "rankhouse.readers"

@@ -1,10 +1,11 @@
-"""TREC runs (six columns) and qrels (four columns), plain or compressed."""
+"""Runs and judgements: TREC's six and four columns, tables, Parquet, JSON and MS MARCO's ranks."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,33 @@ from rankhouse.core.progress import counted
 from rankhouse.core.qrels import MOST_GRADE, Qrels
 from rankhouse.core.run import INFINITE_FROM, TOO_LARGE, Run
 from rankhouse.io.decoding import from_json
-from rankhouse.io.files import PathLike, Skips, as_path, as_text, each_record, kind_of, numbered_lines
+from rankhouse.io.files import (
+    PathLike,
+    Skips,
+    as_path,
+    as_text,
+    checked_id,
+    each_record,
+    kind_of,
+    numbered_lines,
+    read_whole,
+)
 from rankhouse.io.outputs import writing
 from rankhouse.io.providers import PUBLIC, qrels_of
-from rankhouse.io.readers.tables import PARQUET, each_row, judgement
+from rankhouse.io.readers import tables
+from rankhouse.io.readers.tables import PARQUET, each_row
+
+_Lines = Iterable[tuple[int, bytes]]
+_Row = tuple[str, str, str]
+"""The ids of a query and of a document, and a score or a grade."""
+_decoder = msgspec.json.Decoder(dict[str, Any])
+_nested_decoder = msgspec.json.Decoder(dict[str, dict[str, float]])
 
 
-def _columns(path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[str]]]:
+def _columns(lines: _Lines, path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[str]]]:
     """Stream (line, columns) of a file split at white space; other numbers of columns are faults."""
     count = len(wanted.split())
-    for line, raw in numbered_lines(path):
+    for line, raw in lines:
         try:
             cells = as_text(raw, path, line).split()
             if cells and len(cells) != count:
@@ -43,7 +61,7 @@ def _columns(path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[
 
 
 def read_run(path: PathLike, skips: Skips | None = None) -> Run:
-    """Read a TREC run. The order is by score (ties by document id, descending), whatever the ranks say.
+    """Read a run. The order is by score (ties by document id, descending), whatever the ranks say.
 
     >>> import rankhouse as rh
     >>> rh.write_run(rh.Run.of({"q": {"a": 1.5}}), "my.run")
@@ -51,7 +69,9 @@ def read_run(path: PathLike, skips: Skips | None = None) -> Run:
     {'q': {'a': 1.5}}
 
     Args:
-        path: The file, compressed or not.
+        path: The file, compressed or not: TREC's six columns; a table (CSV, TSV), Parquet file or JSON lines
+            with query_id (qid), doc_id (docno, docid) and score; MS MARCO's three columns (query, document,
+            rank: the score is 1 / rank); or JSON of {query: {document: score}}.
         skips: How many malformed records to pass over; none by default.
 
     Raises:
@@ -67,7 +87,7 @@ def read_run(path: PathLike, skips: Skips | None = None) -> Run:
     documents: dict[str, list[str]] = {}
     scores: dict[str, FloatArray] = {}
     current, rows = "", dict[str, float]()
-    for line, (query_id, _, doc_id, _, score, _) in _columns(path, "query Q0 document rank score tag", skips):
+    for line, (query_id, doc_id, score) in _retrieved(path, skips):
         if query_id != current:
             documents[current], scores[current] = list(rows), np.array(list(rows.values()), np.float32)
             # A query that was left and comes back resumes.
@@ -85,6 +105,89 @@ def read_run(path: PathLike, skips: Skips | None = None) -> Run:
     if not filled:
         warn(f"{path}: the run has no rows")
     return Run.from_columns(filled, [documents[q] for q in filled], [scores[q] for q in filled])
+
+
+def _retrieved(path: Path, skips: Skips) -> Iterator[tuple[int, _Row]]:
+    """Stream (line, ids of query and document and the score) of the file of a run."""
+    if kind_of(path) == PARQUET:
+        yield from each_row(path, tables.retrieved, skips)
+        return
+    first, lines = _begun(path)
+    if (named := _named(first, lines, path, tables.retrieved, skips=skips)) is not None:
+        yield from named
+        return
+    columns = first.decode(errors="replace").split()
+    if len(columns) == 3 and columns[2].isdecimal():
+        for line, (query_id, doc_id, rank) in _columns(lines, path, "query document rank", skips):
+            try:
+                yield line, (query_id, doc_id, tables.of_rank(rank, path, line))
+            except BadData as fault:
+                skips.take(fault)
+        return
+    wanted = "query Q0 document rank score tag"
+    for line, (query_id, _, doc_id, _, score, _) in _columns(lines, path, wanted, skips):
+        yield line, (query_id, doc_id, score)
+
+
+def _begun(path: Path) -> tuple[bytes, _Lines]:
+    """Return the first line of a file that is not blank, and all of its lines from there; read once."""
+    lines = numbered_lines(path)
+    for line, raw in lines:
+        if raw.strip():
+            return raw, chain([(line, raw)], lines)
+    return b"", ()
+
+
+def _named(
+    first: bytes,
+    lines: _Lines,
+    path: Path,
+    read: Callable[[dict[str, Any], Path, int], _Row],
+    *,
+    skips: Skips,
+) -> Iterator[tuple[int, _Row]] | None:
+    """Stream the rows of a file whose records or first line name their columns; None for another file."""
+    if first.lstrip().startswith(b"{"):
+        if _is_record(first):
+            wanted = "no JSON object of ids and a number"
+            return each_record(
+                lines,
+                path,
+                lambda raw, at, n: read(from_json(_decoder, raw, wanted, at, line=n), at, n),
+                skips,
+            )
+        return _nested(path)
+    if kind_of(path) == ".csv" or tables.named_columns(first, *tables.PAIR_KEYS):
+        return _tabular(path, read, skips)
+    return None
+
+
+def _is_record(raw: bytes) -> bool:
+    """Return whether a line is a record of its own, and not one object of all queries, or its beginning."""
+    try:
+        return not all(isinstance(value, dict) for value in _decoder.decode(raw).values())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return raw.rstrip().endswith(b"}")  # a broken record is named by its line
+
+
+def _nested(path: Path) -> Iterator[tuple[int, _Row]]:
+    """Stream the rows of one JSON object of query id -> document id -> number, as pytrec_eval has them."""
+    whole = from_json(_nested_decoder, read_whole(path), "no JSON of {query: {document: number}}", path)
+    for query_id, row in whole.items():
+        for doc_id, number in row.items():
+            ids = checked_id(query_id, path), checked_id(doc_id, path)
+            yield 1, (*ids, str(int(number) if number.is_integer() else number))
+
+
+def _tabular(
+    path: Path, read: Callable[[dict[str, Any], Path, int], _Row], skips: Skips
+) -> Iterator[tuple[int, _Row]]:
+    for line, (query_id, doc_id), rest in tables.named_rows(path, tables.PAIR_KEYS, skips):
+        try:
+            cells = {name.lower(): cell for name, cell in rest.items()}
+            yield line, read({"query_id": query_id, "doc_id": doc_id, **cells}, path, line)
+        except BadData as fault:
+            skips.take(fault)
 
 
 def _number(score: str, path: Path, line: int) -> float:
@@ -139,10 +242,6 @@ def _check_columns(query_id: str, doc_ids: Iterable[str]) -> None:
 
 
 _whole_number = re.compile("[+-]?[0-9]+").fullmatch
-_BEIR_HEADER = ["query-id", "corpus-id", "score"]
-
-
-_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def _judged_files(folder: Path) -> list[Path]:
@@ -161,26 +260,18 @@ def _judged_files(folder: Path) -> list[Path]:
 def _judgements(path: Path, skips: Skips) -> Iterator[tuple[int, tuple[str, str, str]]]:
     """Stream (line, ids of query and document and the grade) of a file of judgements."""
     if kind_of(path) == PARQUET:
-        yield from each_row(path, judgement, skips)
+        yield from each_row(path, tables.judgement, skips)
         return
-    first = next((raw for _, raw in numbered_lines(path) if raw.strip()), b"")
-    if first.lstrip().startswith(b"{"):
-        yield from each_record(numbered_lines(path), path, _json_judgement, skips)
+    first, lines = _begun(path)
+    if (named := _named(first, lines, path, tables.judgement, skips=skips)) is not None:
+        yield from named
         return
-    is_beir = first.decode(errors="replace").split() == _BEIR_HEADER
-    wanted = "query document grade" if is_beir else "query iteration document grade"
-    for line, columns in _columns(path, wanted, skips):
-        if not is_beir or columns != _BEIR_HEADER:
-            yield line, (columns[0], columns[-2], columns[-1])
-
-
-def _json_judgement(raw: bytes, path: Path, line: int) -> tuple[str, str, str]:
-    wanted = 'no judgement; a line is {"query-id", "corpus-id", "score"}'
-    return judgement(from_json(_decoder, raw, wanted, path, line=line), path, line)
+    for line, columns in _columns(lines, path, "query iteration document grade", skips):
+        yield line, (columns[0], columns[2], columns[3])
 
 
 def read_qrels(path: PathLike, skips: Skips | None = None) -> Qrels:
-    """Read TREC qrels (query, iteration, document, grade), or BEIR's three columns: a table, JSON, Parquet.
+    """Read judgements: TREC's four columns (query, iteration, document, grade), tables, JSON or Parquet.
 
     >>> import rankhouse as rh
     >>> rh.write_qrels({"q": {"a": 1}}, "qrels.txt")
@@ -189,6 +280,8 @@ def read_qrels(path: PathLike, skips: Skips | None = None) -> Qrels:
 
     Args:
         path: The file, a folder in BEIR's or a hub's layout, or ``ir_datasets:NAME`` of a public collection.
+            Tables (CSV, TSV), Parquet and JSON lines name query-id (query_id, qid), corpus-id (doc_id, docno)
+            and score (relevance, label, grade); JSON may also be one {query: {document: grade}}.
         skips: How many malformed records to pass over; none by default.
 
     Raises:

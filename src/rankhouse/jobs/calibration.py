@@ -68,7 +68,8 @@ class CalibrateJob(ComputeOptions):
         """
         if self.pairs:
             pairs = (pair for path in self.pairs for pair in read_pairs(path))
-            return judged_pairs(ranker, pairs, self.relevant_from)
+            with ExitStack() as stack:
+                return judged_pairs(with_cache(ranker, None, self.cache, stack), pairs, self.relevant_from)
         if self.run is None or self.queries is None or self.index is None or self.qrels is None:
             raise WrongUse("a run needs all of --run, --queries, --index and --qrels")
         run, qrels, index = read_run(self.run), read_qrels(self.qrels), Index.open(self.index)

@@ -15,7 +15,7 @@ from rankhouse.page.charts import chart_kind
 from rankhouse.page.tables import CommandResult
 from rankhouse.systems.rankers import bundle_folder, open_ranker, use_of
 
-_OF_RUNS = ("field", "judged_only", "depth", "split", "pool", "cache")
+_OF_RUNS = ("field", "judged_only", "depth", "split", "pool")
 
 
 @verb(

@@ -6,11 +6,10 @@ import platform
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -25,19 +24,18 @@ from rankhouse.cli.doctor import (
     check_kept,
     check_ranker,
     check_recipe_output,
-    is_cache,
     is_recipe_output,
+    recognise,
 )
 from rankhouse.cli.options import verb
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import BadData, RankhouseError, WrongUse, name_few, visible
+from rankhouse.core.errors import RankhouseError, WrongUse, name_few, visible
 from rankhouse.index.index import Index
-from rankhouse.index.lexical import kernel, manifest
+from rankhouse.index.lexical import kernel
 from rankhouse.io.ciff import reading_ciff
-from rankhouse.io.corpora import CORPUS_KINDS, read_documents, read_queries
-from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines
+from rankhouse.io.corpora import read_documents, read_queries
+from rankhouse.io.files import Skips
 from rankhouse.io.pairs import Contradictions, numbered_pairs
-from rankhouse.io.readers.tables import PARQUET, each_row
 from rankhouse.io.trec import read_qrels, read_run
 from rankhouse.models.families import is_unfinished
 from rankhouse.page.tables import CommandResult, Table
@@ -106,79 +104,6 @@ def _is_ranker(thing: str) -> bool:
     if not folder.is_dir() or (folder / "segments").is_dir():
         return thing.rstrip().endswith(")") and not folder.exists()
     return is_unfinished(folder) or any((folder / name).exists() for name in held)
-
-
-def recognise(path: Path) -> str:
-    """Return what a file or folder is, a key of the checks below; WrongUse where it is none of these."""
-    if is_cache(path):
-        return "score cache"
-    if path.is_dir():
-        return _kind_of_folder(path)
-    if kind_of(path) == PARQUET:
-        rows = each_row(path, lambda row, *_: row, Skips())
-        return _kind_of_columns(next((row for _, row in rows), ()), path.parts[-2:])
-    if _is_ciff(path):
-        return "ciff"
-    if kind_of(path) == ".csv":
-        return _kind_of_columns((), [path.name])
-    match looks_like(path):
-        case "{":
-            return _kind_of_records(path)
-        case "<":
-            head = b"".join(raw for _, raw in _first_lines(path, 50)).lower()
-            return "queries" if b"<top" in head else "corpus"
-        case "":
-            raise WrongUse(f"{path}: is empty")
-    line, raw = next((line, raw) for line, raw in numbered_lines(path) if raw.strip())
-    text = as_text(raw, path, line)
-    columns = text.split()
-    if text.count("\t") == 1:
-        return "corpus" if kind_of(path) in CORPUS_KINDS and "quer" not in path.name else "queries"
-    if len(columns) == 6:
-        return "run"
-    if len(columns) == 4 or columns == ["query-id", "corpus-id", "score"]:
-        return "qrels"
-    raise WrongUse(
-        f"{path}: is no run (6 columns), qrels (4 columns), TSV (a tab), JSON lines or TREC markup; its "
-        f'first line is "{text[:60]}"'
-    )
-
-
-def _kind_of_folder(path: Path) -> str:
-    if is_recipe_output(path):
-        return "recipe output"
-    return "index" if (path / manifest.FILE).exists() else "corpus"
-
-
-def _kind_of_records(path: Path) -> str:
-    """Return what a file of JSON lines is."""
-    first = next(raw for _, raw in _first_lines(path, 1))
-    if all(f'"{key}"'.encode() in first for key in ("query_id", "doc_id", "label")):
-        return "pairs"
-    if all(f'"{key}"'.encode() in first for key in ("judge", "doc_id", "grade")):
-        return "judgement log"
-    return _kind_of_columns(["corpus-id"] if b'"corpus-id"' in first else [], [path.name])
-
-
-def _kind_of_columns(columns: Collection[str], names: Iterable[str]) -> str:
-    """Return what records with these columns are, in a file or folder of such a name."""
-    if "corpus-id" in columns:
-        return "qrels"
-    return "queries" if any("quer" in name or "topic" in name for name in names) else "corpus"
-
-
-def _is_ciff(path: Path) -> bool:
-    """Whether a file is an index for other engines, by its name or by its header."""
-    try:
-        with reading_ciff(path):
-            return True
-    except BadData:
-        return kind_of(path) == ".ciff"
-
-
-def _first_lines(path: Path, most: int) -> Iterator[tuple[int, bytes]]:
-    """Stream the first lines that are not empty."""
-    return islice(((line, raw) for line, raw in numbered_lines(path) if raw.strip()), most)
 
 
 def _run(path: Path, finding: Finding, skips: Skips, qrels: Path | None) -> None:

@@ -16,7 +16,7 @@ from rankhouse.io.corpora import JSON_KINDS, TREC_KINDS
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.files import kind_of, open_bytes
 from rankhouse.io.providers import has_reader
-from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS, document_columns
+from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS, named_columns
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
 _HEAD = 1 << 13  # bytes by which a file's content is recognised
@@ -127,7 +127,9 @@ def _looked_into(path: Path, ending: str, size: int, changed: int) -> FileKind |
         case ".xml":
             return CORPUS if _DOC.search(head) else XML
         case ".csv" | ".tsv":
-            is_corpus = document_columns(line) is not None or (ending == ".tsv" and _is_tsv_record(line))
+            is_corpus = named_columns(line, ID_KEYS, TEXT_KEYS) is not None or (
+                ending == ".tsv" and _is_tsv_record(line)
+            )
             return CORPUS if is_corpus else TABLE
         case _ if ENDINGS.get(ending) in (MANUAL, None):
             is_manual = re.search(rb"^\.(?:TH|Dt|SH|Sh|so)\b", head, re.MULTILINE)

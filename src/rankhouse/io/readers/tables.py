@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -112,12 +112,15 @@ QUERY_KEYS = ("text", "query", "title")
 """The same of a query."""
 
 
-def document_columns(
-    line: bytes, ids: Sequence[str] = ID_KEYS, texts: Sequence[str] = TEXT_KEYS
-) -> tuple[str, list[str]] | None:
-    """Return the sign between the columns of a table of texts, and their names, of its first line.
+def named_columns(line: bytes, *wanted: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Return the sign between the columns of a table, and their names, of its first line.
 
-    None where it does not name an id and a text; names count without their case.
+    Args:
+        line: The line.
+        wanted: For each column that has to be there, what it may be called; names count without their case.
+
+    Returns:
+        None where one is not there.
     """
     for sign in _SIGNS:
         try:
@@ -125,7 +128,7 @@ def document_columns(
         except csv.Error:  # a carriage return within it, for one: text, and no names
             continue
         lower = {name.lower() for name in names}
-        if len(names) > 1 and not lower.isdisjoint(ids) and not lower.isdisjoint(texts):
+        if len(names) > 1 and not any(map(lower.isdisjoint, wanted)):
             return sign, names
     return None
 
@@ -133,7 +136,7 @@ def document_columns(
 def is_headed(path: Path) -> bool:
     """Return whether the first line of a corpus file names its columns."""
     if kind_of(path) == ".tsv":
-        return document_columns(next(numbered_lines(path), (0, b""))[1]) is not None
+        return named_columns(next(numbered_lines(path), (0, b""))[1], ID_KEYS, TEXT_KEYS) is not None
     return kind_of(path) == ".csv"
 
 
@@ -146,20 +149,45 @@ def documents(
     texts: Sequence[str] = TEXT_KEYS,
 ) -> Iterator[tuple[int, Document]]:
     """Stream the rows of a table of texts with their lines; further columns are kept as extra."""
+    hint = "; other tables are documents for  rankhouse up" if ids is ID_KEYS else ""
+    for line, (doc_id, text), rest in named_rows(path, (ids, texts), skips, meter, hint=hint):
+        try:
+            title = rest.pop(next((name for name in rest if name.lower() == "title"), ""), "")
+            yield line, Document(checked_id(doc_id, path, line), text, title, rest)
+        except BadData as fault:
+            skips.take(fault)
+
+
+def named_rows(
+    path: Path,
+    wanted: Sequence[Sequence[str]],
+    skips: Skips,
+    meter: Meter | None = None,
+    *,
+    hint: str = "",
+) -> Iterator[tuple[int, list[str], dict[str, str]]]:
+    """Stream the rows of a table whose first line names the columns.
+
+    Args:
+        path: The file.
+        wanted: For each of the cells wanted, what its column may be called, the likeliest first.
+        skips: Where malformed rows go.
+        meter: Told how many bytes were read.
+        hint: What the message says where a column is not there.
+
+    Yields:
+        The line, the cells wanted, and the other ones by the names of their columns.
+    """
     with open_bytes(path, meter) as stream:
         numbered = lines_of(stream, path)
-        found = document_columns(next(numbered, (0, b""))[1], ids, texts)
+        found = named_columns(next(numbered, (0, b""))[1], *wanted)
         if found is None:
-            raise BadData(
-                f"its first line has to name the columns, one of {', '.join(ids)} and one of "
-                f"{', '.join(texts)}" + "; other tables are documents for  rankhouse up" * (ids is ID_KEYS),
-                path,
-                1,
-            )
+            columns = " and ".join(f"one of {', '.join(keys)}" for keys in wanted)
+            raise BadData(f"its first line has to name the columns, {columns}{hint}", path, 1)
         sign, names = found
         lower = [name.lower() for name in names]
-        id_at, text_at = (next(lower.index(key) for key in keys if key in lower) for keys in (ids, texts))
-        title_at = lower.index("title") if "title" in lower else -1
+        places = [next(lower.index(key) for key in keys if key in lower) for keys in wanted]
+        others = [(at, name) for at, name in enumerate(names) if at not in places and name]
         csv.field_size_limit(most_bytes())
         quote = "\0" if sign == "\t" else '"'  # no sign of a text
         rows = csv.reader(
@@ -169,24 +197,13 @@ def documents(
         try:
             for row in rows:
                 line, begin = begin, rows.line_num + 2
-                try:
-                    if row:
-                        yield line, _document(row, names, (id_at, text_at, title_at), path=path, line=line)
-                except BadData as fault:
-                    skips.take(fault)
+                if len(row) == len(names):
+                    yield line, [row[at] for at in places], {name: row[at] for at, name in others}
+                elif row:
+                    reason = f"the row has {len(row)} columns, the first line names {len(names)}"
+                    skips.take(BadData(reason, path, line))
         except csv.Error as error:
             raise BadData(f"is no table of separated values ({error})", path, begin) from error
-
-
-def _document(
-    row: Sequence[str], names: Sequence[str], at: tuple[int, int, int], path: Path, line: int
-) -> Document:
-    if len(row) != len(names):
-        raise BadData(f"the row has {len(row)} columns, the first line names {len(names)}", path, line)
-    id_at, text_at, title_at = at
-    extra = {name: row[place] for place, name in enumerate(names) if place not in at and name}
-    title = row[title_at] if title_at >= 0 else ""
-    return Document(checked_id(row[id_at], path, line), row[text_at], title, extra)
 
 
 def each_row(
@@ -229,13 +246,44 @@ def _in_microseconds(column: Any) -> Any:  # noqa: ANN401 - pyarrow is untyped
     return column.with_type(pa.timestamp("us", column.type.tz)) if nano else column
 
 
-def judgement(row: dict[str, Any], path: Path, line: int) -> tuple[str, str, str]:
+PAIR_KEYS: Final = (
+    ("query-id", "query_id", "qid", "q_id"),
+    ("corpus-id", "doc_id", "docno", "docid", "doc-id"),
+)
+"""Usual names of the ids in a row of a run or of judgements."""
+GRADE_KEYS: Final = ("relevance", "label", "grade", "rel", "score")
+
+
+def judgement(row: Mapping[str, Any], path: Path, line: int) -> tuple[str, str, str]:
     """Return the ids and the grade of a row of judgements, which is 1 where it has nothing but the ids."""
-    wanted = ("query-id", "corpus-id", *(["score"] if len(row) > 2 else []))
-    if lacking := next((key for key in wanted if key not in row), None):
-        raise BadData(
-            f'the judgement has no column "{lacking}"; it has {", ".join(row) or "none"}', path, line
-        )
-    query_id, doc_id = (given_id(row[key], key, path, line) for key in wanted[:2])
-    grade = row.get("score", 1)
+    query_id, doc_id = _pair_of(row, "judgement", path, line)
+    grade = row[_column(row, GRADE_KEYS, "judgement", path, line=line)] if len(row) > 2 else 1
     return query_id, doc_id, str(int(grade) if isinstance(grade, float) and grade.is_integer() else grade)
+
+
+def retrieved(row: Mapping[str, Any], path: Path, line: int) -> tuple[str, str, str]:
+    """Return the ids and the score of a row of a run; that of a row with no more than a rank is 1 / rank."""
+    query_id, doc_id = _pair_of(row, "row of the run", path, line)
+    column = _column(row, ("score", "rank"), "row of the run", path, line=line)
+    score = str(row[column])
+    return query_id, doc_id, of_rank(score, path, line) if column == "rank" else score
+
+
+def of_rank(rank: str, path: Path, line: int) -> str:
+    """Return the score of a rank, 1 / rank, as MS MARCO's runs are turned into TREC's."""
+    if not rank.isdecimal() or not int(rank):
+        raise BadData(f'the rank "{rank[:40]}" is no whole number from 1', path, line)
+    return str(1 / int(rank))
+
+
+def _pair_of(row: Mapping[str, Any], what: str, path: Path, line: int) -> list[str]:
+    columns = [_column(row, keys, what, path, line=line) for keys in PAIR_KEYS]
+    return [given_id(row[column], column, path, line) for column in columns]
+
+
+def _column(row: Mapping[str, Any], keys: Sequence[str], what: str, path: Path, *, line: int) -> str:
+    """Return the first of the names which the row has."""
+    for key in keys:
+        if key in row:
+            return key
+    raise BadData(f'the {what} has no column "{keys[0]}"; it has {", ".join(row) or "none"}', path, line)
