@@ -2,6 +2,7 @@
 
     python -m benchmarks.weights curves ../shared/data WORK [--data scifact ...] [--sums tk] [--steps 200]
     python -m benchmarks.weights table ../shared/data WORK [--data ...] [--sums ...]
+    python -m benchmarks.weights seeds ../shared/data WORK --seeds 0 1 2 [--data ...] [--sums ...]
 
 Sums of z-scores with BM25 (k1=0.9, b=0.4): ``tk``, a TK taught by all-MiniLM with ``rankhouse adapt``, and
 ``reranked``, all-MiniLM itself, which both rerank BM25's first 100, as ``adapt`` joins them; ``hybrid``,
@@ -16,6 +17,10 @@ on people's questions less that of the chosen one. Rules that learn from other c
 ("prior": the mean of the others' curves of people's questions). Where pseudo-queries are "drawn", the mean
 over 200 draws is printed. Judged questions of the collection are drawn as often, and what is lost is measured
 on those that were not drawn, beside the weight that is best for all.
+
+``seeds`` prints what ``adapt``'s rule loses with the questions of several seeds, each drawn by its own
+(``curves --seeds``), and an interval of the mean: 95 % of 2,000 samples of people's questions, with
+replacement, the best weight found again in each.
 """
 
 from __future__ import annotations
@@ -64,11 +69,12 @@ def command(*words: object) -> None:
 
 
 def curves(given: Path, work: Path, chosen: argparse.Namespace) -> None:
-    for data, name in product(chosen.data, chosen.sums):
-        kept = work / "weights" / f"{name}-{data}.npz"
+    for data, name, seed in product(chosen.data, chosen.sums, chosen.seeds):
+        kept = _file(work, name, data, seed)
         if kept.exists():
             continue
-        path, out = work / data / "index", work / f"weights-{'tk' if name == 'tk' else 'hybrid'}" / data
+        kind = ("tk" if name == "tk" else "hybrid") + (f"-{seed}" if seed else "")
+        path, out = work / data / "index", work / f"weights-{kind}" / data
         if not path.exists():
             texts = given / data / ("passages.jsonl.gz" if data in PASSAGES else "corpus.jsonl.gz")
             command("index", texts, "--out", path)
@@ -78,15 +84,21 @@ def curves(given: Path, work: Path, chosen: argparse.Namespace) -> None:
         if name == "tk" and not (out / "adapted.json").exists():
             seldom = ("--set", f"validate_every={chosen.steps // 2}")
             spent = ("--steps", chosen.steps, "--questions", chosen.asked, "--held-out", HELD_OUT)
-            command("adapt", "--index", path, "--teacher", "default", "--out", out, *spent, *seldom)
-        job = AdaptJob(index=path, teachers=("default",), steps=chosen.steps, **options)
+            fixed = ("--index", path, "--teacher", "default", "--out", out, "--seed", seed)
+            command("adapt", *fixed, *spent, *seldom)
+        job = AdaptJob(index=path, teachers=("default",), steps=chosen.steps, seed=seed, **options)
         with ExitStack() as stack:
             asked = questions(job.adaptation(out, {}, lambda _: ignore, stack))
         arrays = _curves_of(given, data, rh.Index.open(path), asked, name, out)
         kept.parent.mkdir(exist_ok=True)
         np.savez_compressed(kept, **arrays)
         shapes = {truth: len(array) for truth, array in arrays.items()}
-        print(name, data, shapes, f"{time.process_time() - began:.0f} s of the processor", flush=True)
+        print(name, data, seed, shapes, f"{time.process_time() - began:.0f} s of the processor", flush=True)
+
+
+def _file(work: Path, name: str, data: str, seed: int = 0) -> Path:
+    """Return where the curves of a sum are kept."""
+    return work / "weights" / (f"{name}-{data}-{seed}.npz" if seed else f"{name}-{data}.npz")
 
 
 def _curves_of(
@@ -164,7 +176,7 @@ def _values(runs: tuple[Run, Run], qrels: Qrels) -> Curves:
 
 def table(work: Path, chosen: argparse.Namespace) -> None:
     for name in chosen.sums:
-        files = {data: work / "weights" / f"{name}-{data}.npz" for data in chosen.data}
+        files = {data: _file(work, name, data) for data in chosen.data}
         names, known = [data for data in files if files[data].exists()], {}
         for data in names:
             with np.load(files[data]) as arrays:
@@ -195,6 +207,32 @@ def table(work: Path, chosen: argparse.Namespace) -> None:
                     [f"{x:.4f}" for x in lost],
                     lost,
                 )
+
+
+def seeds(work: Path, chosen: argparse.Namespace) -> None:
+    """Print the regret of the rule that ``adapt`` has, by seeds of its questions."""
+    for name in chosen.sums:
+        print(f"\n{name}: regret of adapt's rule, nDCG@10 (the weight)\n")
+        heads = [f"seed {seed}" for seed in chosen.seeds]
+        print("| | people's questions | best weight | " + " | ".join(heads) + " | mean | 95 % |")
+        print("|---|" + "---|" * (len(heads) + 4))
+        for data in chosen.data:
+            if not all(_file(work, name, data, seed).exists() for seed in chosen.seeds):
+                continue
+            weights, people = [], np.empty((0, 11))
+            for seed in chosen.seeds:
+                with np.load(_file(work, name, data, seed)) as arrays:
+                    known = {truth: arrays[truth] for truth in ("people", *PSEUDO)}
+                people = known["people"]
+                weights.append(RULES["own and three"]({data: known}, data))
+            mean, rng = people.mean(0), np.random.default_rng(0)
+            lost = [float(mean.max() - mean[weight]) for weight in weights]
+            means = [people[rng.choice(len(people), len(people))].mean(0) for _ in range(2000)]
+            low, high = np.quantile([one.max() - one[weights].mean() for one in means], (0.025, 0.975))
+            cells = [f"{x:.4f} ({WEIGHTS[w]:g})" for x, w in zip(lost, weights, strict=True)]
+            best = f"{WEIGHTS[int(mean.argmax())]:g}"
+            print(f"| {data} | {len(people)} | {best} | " + " | ".join(cells), end="")
+            print(f" | {np.mean(lost):.4f} | {low:.4f} to {high:.4f} |", flush=True)
 
 
 def _row(title: str, shown: Sequence[str], lost: Sequence[float]) -> None:
@@ -334,16 +372,19 @@ DRAWN: Final = ("own and three", "least worst of own and three", "own and 0.5 of
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("curves", "table"))
+    parser.add_argument("what", choices=("curves", "table", "seeds"))
     parser.add_argument("given", type=Path)
     parser.add_argument("work", type=Path)
     parser.add_argument("--data", nargs="+", default=DATA)
     parser.add_argument("--sums", nargs="+", default=SUMS, choices=SUMS)
     parser.add_argument("--steps", type=int, default=200, help="Of the TK's training.")
     parser.add_argument("--asked", type=int, default=6000)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="Of the questions.")
     chosen = parser.parse_args()
     if chosen.what == "curves":
         curves(chosen.given, chosen.work, chosen)
+    elif chosen.what == "seeds":
+        seeds(chosen.work, chosen)
     else:
         table(chosen.work, chosen)
 
