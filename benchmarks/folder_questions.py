@@ -2,6 +2,7 @@
 
     rankhouse up FOLDER --port 8080
     python benchmarks/folder_questions.py http://127.0.0.1:8080 QUESTIONS [--system default bm25] [--each]
+    python benchmarks/folder_questions.py FOLDER QUESTIONS [--repeat 3]
 
 "default" names no system, as a person does: the best quick one answers, and copies of a text are one hit,
 which is right if one of them is. Where a system is named, every copy is a hit of its own.
@@ -15,13 +16,26 @@ One line a system: how many questions have a right document at rank 1, in the fi
 for how many the snippet of the first right document (of those in the first three) holds the phrase or lies
 within 200 characters of it; and the same out of all questions. --each adds a line a question: rank and
 distance of the snippet to the phrase in characters, by system.
+
+With a folder in place of the address: how long a person waits who has it served for the first time. A folder
+of hard links beside it is served, so that nothing is indexed yet (its files may be in the system's cache). A
+line a repetition: seconds from the command to the first page, to the first answer (to the questions in their
+order) with a right document in the first three, and the processor's seconds until then, of the program and
+the processes it has waited for.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -57,14 +71,20 @@ class HitPlace(NamedTuple):
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("service", help="address of the service")
+    parser.add_argument("service", help="address of the service, or a folder")
     parser.add_argument("questions", type=Path)
     parser.add_argument("--system", nargs="+", default=["default", "hybrid", "bm25", "dense"])
     parser.add_argument("--index", default="")
     parser.add_argument("--each", action="store_true", help="a line a question, too")
+    parser.add_argument("--repeat", type=int, default=3, help="starts, of a folder")
     given = parser.parse_args()
     lines = given.questions.read_text("utf-8").splitlines()
     known = [msgspec.json.decode(line, type=KnownAnswer) for line in lines if line.strip()]
+    if (folder := Path(given.service)).is_dir():
+        print("page s", "answer s", "processor s", sep="\t")
+        for _ in range(given.repeat):
+            print(*(f"{seconds:.1f}" for seconds in first_answer(folder, known)), sep="\t", flush=True)
+        return
     table = {name: [asked(given.service, given.index, name, one) for one in known] for name in given.system}
     print("system", "first", "of 3", f"of {DEPTH}", "snippet", "both", "questions", sep="\t")
     for name, row in table.items():
@@ -74,6 +94,49 @@ def main() -> None:
     for number, one in enumerate(known if given.each else ()):
         told = [f"{name} {row[number].rank or '-'} ({row[number].distance})" for name, row in table.items()]
         print(*told, one.question, sep="\t")
+
+
+def first_answer(folder: Path, known: list[KnownAnswer]) -> tuple[float, float, float]:
+    """Serve a folder that was never served; return seconds to page, right answer, and of the processor."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as inside, socket.socket() as free:
+        fresh = Path(inside) / folder.name
+        shutil.copytree(
+            folder, fresh, symlinks=True, copy_function=os.link, ignore=shutil.ignore_patterns(".rankhouse")
+        )
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        text_of.cache_clear()
+        address, began = f"http://127.0.0.1:{port}", time.monotonic()
+        command = [sys.executable, "-m", "rankhouse", "up", str(fresh), "--port", str(port)]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
+            try:
+                while not is_open(address):
+                    if up.poll() is not None:
+                        raise SystemExit(f"{' '.join(command)}: ended with {up.returncode}")
+                    time.sleep(0.05)
+                page = time.monotonic() - began
+                if not any(0 < asked(address, "", DEFAULT, one).rank <= 3 for one in known):
+                    raise SystemExit(f"{folder}: no question has a right document in the first three")
+                answer, processor = time.monotonic() - began, processor_seconds(up.pid)
+            finally:
+                up.terminate()
+        return page, answer, processor
+
+
+def is_open(address: str) -> bool:
+    """Return whether a service shows its first page."""
+    try:
+        with urllib.request.urlopen(f"{address}/") as page:
+            return bool(page.read())
+    except OSError:
+        return False
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor's seconds of a process and of those it has waited for (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def asked(service: str, index: str, system: str, known: KnownAnswer) -> HitPlace:

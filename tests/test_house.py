@@ -116,11 +116,13 @@ def test_functions_take_few_parameters():
 # cli: 60 for systems that a store answers. systems: 21 for texts that are in no index.
 # cli, recipes: 75 for the doctor's reading of recipes' outputs and logs of judgements. serve: 46 for numbers
 # and words of the question that tell texts of one form from copies. io: 25 for tables of queries.
+# io: 144 for processes that read files ahead of the index, and one walk of a page in place of two. serve: 11
+# and core: 4 for the same.
 BUDGETS = {
     "cli": (4_810, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_319, 1_100),
-    "serve": (12_476, 9_110),
+    "serve": (12_487, 9_110),
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
     "jobs adaptation": (3_666, 2_500),
@@ -128,11 +130,11 @@ BUDGETS = {
     "training explanation stores": (12_380, 11_700),
     "index models ranking labels evaluation": (25_341, 19_100),
     "text nn page": (7_603, 6_390),
-    "io": (6_233, 3_300),
-    "core": (2_805, 1_850),
+    "io": (6_377, 3_300),
+    "core": (2_809, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 86_345, 66_000
+MOST_ALL, PLANNED_ALL = 86_504, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

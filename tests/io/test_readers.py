@@ -13,7 +13,8 @@ from rankhouse.io.corpora import read_documents
 from rankhouse.io.files import Skips
 from rankhouse.io.readers import process
 from rankhouse.io.readers.kinds import kind_at
-from rankhouse.io.readers.process import ReaderProcess, read_parts
+from rankhouse.io.readers.process import ReadAhead, ReaderProcess, read_parts
+from rankhouse.io.readers.web import html_part
 
 WORDS = "the harbour master writes a report about ships and their grain for every day of the week "
 
@@ -578,3 +579,52 @@ def test_more_endings_of_source_and_tables(tmp_path, name, content, kind):
     path.write_text(content)
     found = kind_at(path, len(content), 7)
     assert (found and found.name) == kind
+
+
+def test_several_processes_read_ahead_and_parts_come_in_the_order_of_the_files(tmp_path, monkeypatch):
+    files = []
+    for number in range(30):
+        path = tmp_path / f"{number:02}.txt"
+        path.write_text(f"Number {number}\n" + "word " * 50 if number != 7 else "ELF\0")
+        files.append((path, "text:plain"))
+    with ReaderProcess() as apart:
+        alone = [parts_or_fault(apart.parts(*one)) for one in files]
+    monkeypatch.setattr(process, "AHEAD", 300)  # a file and a part of another
+    with ReadAhead(files, processes=3) as ahead:
+        assert [parts_or_fault(ahead.parts(number)) for number in range(30)] == alone
+        assert ahead._held == 0
+    assert "zero bytes" in alone[7]
+    assert sum(isinstance(one, list) for one in alone) == 29
+
+
+def test_files_that_are_passed_over_do_not_hold_up_the_others_and_closing_ends_readers_at_work(tmp_path):
+    table = tmp_path / "many.mbox"
+    table.write_text("".join(f"From a\nSubject: {n}\n\nText {n}\n\n" for n in range(400)))
+    (tmp_path / "last.txt").write_text("The last one")
+    os.mkfifo(tmp_path / "pipe.txt")  # whose reader waits for ever
+    files = [(table, "web:mailbox")] * 3
+    files += [(tmp_path / "last.txt", "text:plain"), (tmp_path / "pipe.txt", "text:plain")]
+    with ReadAhead(files, processes=2) as ahead:
+        assert next(ahead.parts(0)).title == "0"
+        assert [one.text for one in ahead.parts(3)] == ["The last one"]
+        threads = ahead._threads
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def parts_or_fault(parts):
+    try:
+        return list(parts)
+    except BadData as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    "around",
+    ["<div>{}</div>", "<pre>{}</pre>", "<table><tr><td>1</td><td>{}</td></tr></table>", "<nav>{}</nav>"],
+)
+def test_the_main_part_of_a_page_is_read_the_same_wherever_it_stands(around):
+    main = "<main><h1>Ships</h1><p>Pilots steer <b>ships</b>.</p><pre>a\n  b</pre></main>"
+    alone = html_part(f"<body>{main}</body>").text
+    assert alone == "Ships\nPilots steer ships.\n\n    a\n      b"
+    text = html_part(f"<body><p>Around it.</p>{around.format(main)}</body>").text
+    assert text == alone

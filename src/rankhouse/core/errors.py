@@ -208,7 +208,11 @@ _NOT_UTF_8 = {0xDC00 + byte: f"%{byte:02X}" for byte in range(0x80, 0x100)}
 
 def encodable(text: str) -> str:
     """Return a text with the bytes of a file's name that are not UTF-8 as %E9, so that names stay apart."""
-    return text if text.isascii() else text.translate(_NOT_UTF_8).encode("utf-8", "replace").decode()
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.translate(_NOT_UTF_8).encode("utf-8", "replace").decode()
+    return text
 
 
 def visible(text: str) -> str:

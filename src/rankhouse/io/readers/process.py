@@ -3,7 +3,7 @@
     python -m rankhouse.io.readers.process
 
 One process reads many files; a new one takes its place when it has died, so that no file ends, hangs or
-fills the process that asks.
+fills the process that asks. Several read many files side by side, ahead of the one that takes what they hold.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from math import inf
 from pathlib import Path
@@ -30,6 +31,10 @@ SECONDS: Final = 60.0
 """Time for a part: a file may take longer as long as more of it comes."""
 MEMORY: Final = 3 << 29
 """Bytes of address space that a reader may take."""
+AHEAD: Final = 32 << 20
+"""Characters that are read before they are taken."""
+_MOST: Final = 4  # processes, each of which may take so much memory
+_FILES: Final = 16  # a process takes a moment to start, which pays for so many files
 
 
 class _Request(msgspec.Struct, array_like=True):
@@ -62,6 +67,11 @@ class ReaderProcess:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def kill(self) -> None:
+        """End the process from another thread than the one that reads."""
+        if (process := self._process) is not None:
+            process.kill()
 
     def close(self) -> None:
         """End the process."""
@@ -130,6 +140,113 @@ class ReaderProcess:
                 self._is_late = True
                 process.kill()
             time.sleep(0.1)
+
+
+class ReadAhead:
+    """Files that processes read ahead of the one that takes their parts in order; close it in the end.
+
+    At most ``AHEAD`` characters and a part of each process wait to be taken.
+
+    Args:
+        files: Path and reader of each, as :meth:`ReaderProcess.parts` takes them.
+        processes: How many read; 0 for as many as pay.
+    """
+
+    def __init__(self, files: Sequence[tuple[Path, str]], processes: int = 0) -> None:
+        self._files = files
+        self._waiting = [deque[FilePart | Exception | None]() for _ in files]
+        self._changed = threading.Condition()
+        self._taken = self._begun = self._held = 0
+        self._is_over = False
+        pays = min(_MOST, os.cpu_count() or 1, -(-len(files) // _FILES))
+        self._readers = [ReaderProcess() for _ in range(processes or pays)]
+        self._threads = [
+            threading.Thread(target=self._read, args=(apart,), daemon=True) for apart in self._readers
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+        for apart, thread in zip(self._readers, self._threads, strict=True):
+            while thread.is_alive():
+                apart.kill()
+                thread.join(0.05)
+
+    def parts(self, number: int) -> Iterator[FilePart]:
+        """Yield the parts of a file; those before it are not asked for any more.
+
+        Raises what :meth:`ReaderProcess.parts` does.
+        """
+        with self._changed:
+            for earlier in self._waiting[self._taken : number]:
+                self._held -= sum(map(_length, earlier))
+                earlier.clear()
+            self._taken = number
+            self._changed.notify_all()
+        waiting = self._waiting[number]
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: waiting)
+                part = waiting.popleft()
+                self._held -= _length(part)
+                self._changed.notify_all()
+            if part is None:
+                return
+            if isinstance(part, Exception):
+                raise part
+            yield part
+
+    def _read(self, apart: ReaderProcess) -> None:
+        with apart:
+            while (number := self._begin()) is not None:
+                end: Exception | None = None
+                try:
+                    for part in apart.parts(*self._files[number]):
+                        if not self._put(number, part):
+                            break
+                except Exception as error:  # noqa: BLE001 - raised where the parts are taken
+                    end = error
+                self._put(number, end)
+
+    def _begin(self) -> int | None:
+        """Return the next file to be read; None where there is none. The first not taken is always begun."""
+        with self._changed:
+            number = self._begun = max(self._begun, self._taken)
+            self._begun += 1
+            return None if self._is_over or number >= len(self._files) else number
+
+    def _put(self, number: int, part: FilePart | Exception | None) -> bool:
+        """Let a part, or the end of a file, wait to be taken; return whether it will be."""
+        waiting = self._waiting[number]
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._is_over
+                    or number < self._taken
+                    or self._held < AHEAD
+                    or (number == self._taken and not waiting)
+                )
+            )
+            if self._is_over or number < self._taken:
+                return False
+            waiting.append(part)
+            self._held += _length(part)
+            self._changed.notify_all()
+        return True
+
+
+def _length(part: FilePart | Exception | None) -> int:
+    return len(part.text) if isinstance(part, FilePart) else 0
 
 
 def _send(stream: BinaryIO, raw: bytes) -> None:

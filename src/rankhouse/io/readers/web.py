@@ -58,9 +58,9 @@ def html_part(source: str) -> FilePart:
     if body is None:
         return FilePart("", named)
     unread = _unread(tree)
-    root, text = body, _text(body, unread)
     mains = tree.css("main, [role=main]") or tree.css("article")
-    if len(mains) == 1 and len(own := _text(mains[0], unread)) >= _SHARE * len(text):
+    root, (text, own) = body, _texts(body, unread, mains[0] if len(mains) == 1 else body)
+    if len(mains) == 1 and len(own) >= _SHARE * len(text):
         root, text = mains[0], own
     every = root.css("h1") + ([] if named else body.css("h1"))
     first = next((node for node in every if squeezed(node.text()) and _is_read(node, unread)), None)
@@ -103,28 +103,55 @@ def _title(named: str, heading: str) -> str:
 
 def _text(root: LexborNode, unread: set[int]) -> str:
     """Return the text that a browser shows, a block a line; what is preformatted is indented, as code is."""
+    return _lines(_pieces(root, unread)[0])
+
+
+def _texts(root: LexborNode, unread: set[int], part: LexborNode) -> tuple[str, str]:
+    """Return the text of an element, and of one within it, by one walk where that is possible."""
+    pieces, place = _pieces(root, unread, part.mem_id)
+    text = _lines(pieces)
+    if part.mem_id == root.mem_id:
+        return text, text
+    return text, _text(part, unread) if place is None else _lines(pieces[place])
+
+
+def _pieces(root: LexborNode, unread: set[int], part: int = -1) -> tuple[list[str], slice | None]:
+    """Return pieces of text and marks between them, and which of them are those of an element within."""
     pieces, within = list[str](), 0  # so many elements of preformatted text
+    begin, place = -1, None
     pending: list[tuple[LexborNode, bool]] = [(root, False)]
     while pending:  # not recursive: pages nest as deep as they like
         node, is_end = pending.pop()
         if node.is_text_node:
             pieces.append((node.text_content or "").replace("\0", " ").replace(_PRE, " "))
             continue
-        within -= is_end and node.tag == "pre"
-        if node.tag not in _INLINE:
+        tag, is_part = node.tag, node.mem_id == part
+        if is_part and not is_end and not within:
+            begin = len(pieces)
+        within -= is_end and tag == "pre"
+        if is_block := tag not in _INLINE:
             pieces.append(_PRE if within else "\0")
+        if is_part and is_end and begin >= 0:
+            place = slice(begin, len(pieces))
         if not is_end and node.mem_id not in unread:
-            pending.append((node, True))
-            if node.tag == "pre":
+            if is_block:  # nothing is done at the end of others
+                pending.append((node, True))
+            if tag == "pre":
                 pieces.append(_PRE)
                 within += 1
-            if node.tag == "tr" and (row := _row(node, unread)):
+            if tag == "tr" and (row := _row(node, unread)):
                 pieces.append(row)
             else:
                 pending.extend((child, False) for child in reversed(list(node.iter(include_text=True))))
+    return pieces, place
+
+
+def _lines(pieces: list[str]) -> str:
+    """Join pieces to blocks, which are lines."""
     blocks = (
         _preformatted(block.split(_PRE)) if block.startswith(_PRE) else squeezed(block)
         for block in "".join(pieces).split("\0")
+        if block
     )
     return "\n".join(block for block in blocks if block).strip("\n")
 

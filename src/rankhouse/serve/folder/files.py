@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import quote
@@ -27,8 +27,8 @@ from rankhouse.io.duplicate_ids import Repeats
 from rankhouse.io.files import Meter, Skips
 from rankhouse.io.outputs import write_json
 from rankhouse.io.readers.kinds import CORPUS, FileKind, kind_at
-from rankhouse.io.readers.parts import LONGEST_TITLE, file_title
-from rankhouse.io.readers.process import ReaderProcess
+from rankhouse.io.readers.parts import LONGEST_TITLE, FilePart, file_title
+from rankhouse.io.readers.process import ReadAhead
 
 STATE = ".rankhouse"
 ENCODING = "encoding"
@@ -228,30 +228,32 @@ class FolderReader:
 
     def documents(self, names: list[str]) -> Iterator[Document]:
         """Stream the documents of files; a file that cannot be read is noted and skipped."""
-        with ReaderProcess() as apart:
-            for name in names:
-                path, count, faults = self.folder / name, 0, len(self.faults)
-                kind, size = CORPUS, 0
+        planned = [(name, self.folder / name, *_kind_and_size(self.folder / name)) for name in names]
+        read = [(path, kind.reader) for _, path, kind, _ in planned if kind is not CORPUS]
+        with ReadAhead(read) as ahead:
+            numbers = count(0)
+            for name, path, kind, size in planned:
+                held, faults = 0, len(self.faults)
                 try:
-                    stat = path.stat()
-                    size, kind = stat.st_size, kind_at(path, stat.st_size, stat.st_mtime_ns) or CORPUS
-                    of_file = self._records(path) if kind is CORPUS else self._parts(path, kind, apart)
+                    of_file = self._records(path)
+                    if kind is not CORPUS:
+                        of_file = self._parts(path, ahead.parts(next(numbers)))
                     for document in of_file:
-                        count += 1
+                        held += 1
                         yield document
                 except (RankhouseError, OSError) as error:
                     self.faults.append(str(error))
                 except Exception as error:  # noqa: BLE001 - one odd file is not to stop all others
                     self.faults.append(f"{path}: cannot be read ({type(error).__name__}: {error})")
                 said = " ".join(self.faults[faults:]).removeprefix(f"{path}: ").removeprefix(f"{path}, ")
-                self.facts[encodable(name)] = FileFacts(kind.name, count, size, encodable(said))
+                self.facts[encodable(name)] = FileFacts(kind.name, held, size, encodable(said))
 
-    def _parts(self, path: Path, kind: FileKind, apart: ReaderProcess) -> Iterator[Document]:
+    def _parts(self, path: Path, parts: Iterator[FilePart]) -> Iterator[Document]:
         """Stream a file's parts, which are documents."""
-        base, count = id_of(path, self.folder), 0
+        base, held = id_of(path, self.folder), 0
         named = encodable(file_title(path))
-        for part in apart.parts(path, kind.reader):
-            count += 1
+        for part in parts:
+            held += 1
             title = part.title[:LONGEST_TITLE] or named
             document = Document(base, part.text, title)
             if part.key:
@@ -260,7 +262,7 @@ class FolderReader:
             if self.repeats.takes(document, path, 1):
                 yield document
         self.meter.bytes += path.stat().st_size
-        if not count:
+        if not held:
             raise BadData("holds no text", path)
 
     def _records(self, path: Path) -> Iterator[Document]:
@@ -274,3 +276,12 @@ class FolderReader:
                     f"{faults.count:,} records are no documents, the first: " if faults.count > 1 else ""
                 )
                 self.faults.append(f"{records}{faults.seen[0]}")
+
+
+def _kind_and_size(path: Path) -> tuple[FileKind, int]:
+    """Return how a file is read, and its bytes; one that is gone is missed when it is read."""
+    try:
+        stat = path.stat()
+        return kind_at(path, stat.st_size, stat.st_mtime_ns) or CORPUS, stat.st_size
+    except OSError:
+        return CORPUS, 0
