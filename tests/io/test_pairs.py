@@ -151,6 +151,24 @@ def test_records_of_a_query_with_its_passages_are_pairs(tmp_path, record):
     assert [one.text for one in examples.fetch([3, 0])] == ["Rain falls.", "A helmsman."]
 
 
+def test_several_negatives_and_none_are_read_and_an_empty_passage_is_refused(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"anchor": "who?", "positive": "a", "negative_1": "b", "negative_2": "c", "neg_scores": [1]}\n'
+        '{"query": "who?", "pos": ["d"]}\n{"anchor": "who?", "positive": "e", "negative": null}\n'
+    )
+    assert "".join(f"{one.text}{one.label}" for one in read_pairs(path)) == "a1b0c0d1e1"
+    path.write_text('{"query": "who?", "pos": ["d"], "neg": [""]}\n')
+    with pytest.raises(BadData, match=r"a\.jsonl, line 1: the query or one of its passages is empty"):
+        list(read_pairs(path))
+
+
+def test_the_names_above_triples_are_no_triple(tmp_path):
+    (tmp_path / "triples.tsv").write_text(f"query\tpositive\tnegative\n{TRIPLES}")
+    assert len(list(read_pairs(tmp_path / "triples.tsv"))) == 4
+    assert len(read_examples(tmp_path / "triples.tsv").label) == 4
+
+
 def test_a_query_without_passages_is_no_pair(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"query": "who?", "pos": [], "neg": []}\n')
     with pytest.raises(BadData, match="line 1: not a labelled pair"):

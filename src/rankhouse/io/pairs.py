@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 import numpy as np
@@ -152,24 +153,13 @@ class _Text(msgspec.Struct):
     docid: str = ""
 
 
-_Texts = str | list[str | _Text]
-
-
-class _QueryWithPassages(msgspec.Struct):
-    """A query with passages: columns of sentence-transformers, keys of FlagEmbedding or of Tevatron."""
-
-    query: str = ""
-    anchor: str = ""
-    query_id: str = ""
-    positive: _Texts = ""
-    pos: _Texts = ""
-    positive_passages: _Texts = ""
-    negative: _Texts = ""
-    neg: _Texts = ""
-    negative_passages: _Texts = ""
-
-
-_listed = msgspec.json.Decoder(_QueryWithPassages)
+_PASSAGES: Final = (
+    (1, re.compile(r"positive(_\d+)?|pos|positive_passages").fullmatch),
+    (0, re.compile(r"negative(_\d+)?|neg|negative_passages").fullmatch),
+)
+"""Labels, and the keys of a query's passages that have them."""
+_HEADS: Final = {"query", "anchor", "positive", "negative", "passage", "pos", "neg"}
+_record = msgspec.json.Decoder(dict[str, Any])
 
 
 def pairs_of(raw: bytes, path: Path, line: int) -> list[LabelledPair]:
@@ -186,22 +176,30 @@ def pairs_of(raw: bytes, path: Path, line: int) -> list[LabelledPair]:
     try:
         return [decode_pair(raw, path, line)]
     except BadData:
-        try:
-            one = _listed.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            one = _QueryWithPassages()
-        sides = (
-            one.positive or one.pos or one.positive_passages,
-            one.negative or one.neg or one.negative_passages,
-        )
-        if not any(sides) or not (one.query or one.anchor).strip():
-            raise
-    query = Query(one.query_id or one.query or one.anchor, one.query or one.anchor)
-    return [
-        _labelled(query, text, label)
-        for texts, label in zip(sides, (1, 0), strict=True)
-        for text in ([texts] if isinstance(texts, str) else texts)
-    ]
+        if pairs := _of_query(raw, path, line):
+            return pairs
+        raise
+
+
+def _of_query(raw: bytes, path: Path, line: int) -> list[LabelledPair]:
+    """Read the pairs of a record of a query with its passages; none of another record."""
+    try:
+        record = _record.decode(raw)
+        text = msgspec.convert(record.get("query") or record.get("anchor") or "", str)
+        query = Query(msgspec.convert(record.get("query_id") or text, str), text)
+        passages = [
+            (label, msgspec.convert(one, str | _Text))
+            for label, is_key in _PASSAGES
+            for key, given in record.items()
+            if is_key(key) and given is not None
+            for one in (given if isinstance(given, list) else [given])
+        ]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return []
+    pairs = [_labelled(query, one, label) for label, one in passages]
+    if pairs and not (text.strip() and all(pair.text for pair in pairs)):
+        raise BadData("the query or one of its passages is empty", path, line)
+    return pairs
 
 
 def _triple(texts: Sequence[str], path: Path, line: int) -> list[LabelledPair]:
@@ -212,6 +210,8 @@ def _triple(texts: Sequence[str], path: Path, line: int) -> list[LabelledPair]:
             path,
             line,
         )
+    if line == 1 and _HEADS.issuperset(map(str.lower, map(str.strip, texts))):
+        return []
     if all(len(text.split()) == 1 for text in texts):
         raise BadData(
             "a triple of ids has no texts to learn from; give triples of texts, or --queries and --index "
