@@ -182,6 +182,11 @@ def test_the_ranks_of_ms_marco_become_scores(tmp_path):
             "a,b\n1,2\n",
             "line 1: its first line has to name the columns, one of query-id, query_id",
         ),
+        (
+            "run.csv",
+            "qid,docno,score,Score\n1,2,3,4\n",
+            'line 1: the column "score" is named twice; keep one',
+        ),
         ("run.csv", "qid,docno\n1,2\n", 'line 2: the row of the run has no column "score"; it has query_id'),
         ("run.csv", "qid,docno,score\n1,2\n", "line 2: the row has 2 columns, the first line names 3"),
         ("run.csv", "qid,docno,score\n1,2,high\n", 'line 2: the score "high" is not a number'),

@@ -186,6 +186,8 @@ def named_rows(
             raise BadData(f"its first line has to name the columns, {columns}{hint}", path, 1)
         sign, names = found
         lower = [name.lower() for name in names]
+        if wanted is PAIR_KEYS and (twice := [name for name in lower if lower.count(name) > 1]):
+            raise BadData(f'the column "{twice[0]}" is named twice; keep one of them', path, 1)
         places = [next(lower.index(key) for key in keys if key in lower) for keys in wanted]
         others = [(at, name) for at, name in enumerate(names) if at not in places and name]
         csv.field_size_limit(most_bytes())
