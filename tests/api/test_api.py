@@ -182,6 +182,8 @@ def test_a_checkpoint_is_opened_and_ranks_texts(index, checkpoint):
     pairs = [rh.Pair(query, rh.Passage(hit.doc_id, 0, hit.text)) for hit in result.hits]
     assert np.array_equal(ranker.score(pairs), result.scores)
     assert ranker.rank("who steers ships?", texts, k=1).doc_ids == result.doc_ids[:1]
+    with pytest.raises(rh.RankhouseError, match=r"give a list: \['a text'\]"):
+        ranker.rank("who steers ships?", "a text")
     saved = ranker.save("bundle")
     again = rh.open_ranker(saved, precision="fp32", device="cpu")
     assert np.array_equal(again.score(pairs), result.scores)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import NamedTuple
 
 import ir_measures
 import pandas as pd
@@ -244,3 +245,36 @@ def test_a_pair_that_is_judged_twice_is_refused():
     for given in (rows, pd.DataFrame(named), [ir_measures.Qrel(*row) for row in rows]):
         with pytest.raises(DuplicateId, match='document "d" is judged twice for query "q"'):
             as_qrels(given)
+
+
+class Record(NamedTuple):
+    """As ir_datasets has them, which a package without a network cannot load."""
+
+    doc_id: str
+    text: str | None
+    note: str = ""
+
+    def default_text(self):
+        return self.text
+
+
+class Strange(NamedTuple):
+    doc_id: str
+    abstract: str
+
+
+class Unreachable:
+    def docs_iter(self):
+        raise RuntimeError("all sources failed\nfor a while")
+
+    def dataset_id(self):
+        return "vaswani"
+
+
+def test_records_of_ir_datasets_without_a_text_and_other_named_tuples():
+    documents = list(as_documents([Record("1", "Pilots steer ships."), Record("2", None)]))
+    assert [(one.id, one.text) for one in documents] == [("1", "Pilots steer ships."), ("2", "")]
+    with pytest.raises(rh.RankhouseError, match="document 0 is of type Strange"):
+        list(as_documents([Strange("1", "Pilots steer ships.")]))
+    with pytest.raises(rh.RankhouseError, match="ir_datasets:vaswani: ir_datasets cannot fetch or read it"):
+        list(as_documents(Unreachable()))

@@ -100,6 +100,12 @@ def test_tables_of_parquet_are_told_apart(tmp_path, run):
         ("f.json", '{"q": {"a": 1}}', "qrels"),
         ("g.jsonl", '{"qid": "q", "docid": "a", "rank": 1}\n', "run"),
         ("h.csv", "id,text\na,ships\n", "corpus"),
+        ("j.jsonl", '{"query": "who?", "pos": ["a"], "neg": ["b"]}\n', "pairs"),
+        ("k.jsonl", '{"anchor": "who?", "positive": "a", "negative": "b"}\n', "pairs"),
+        ("l.tsv", "who?\tA helmsman.\tRain fell in 1969\n", "pairs"),
+        ("m.tsv", "a b\tc d\te f\n", "pairs"),
+        ("n.json", '{\n "q": {\n  "a": 0.5}}', "run"),
+        ("o.csv", "q Q0 a 1 2.5 t\n", "run"),
         ("i.tsv", "who?\tA helmsman.\tRain falls.\n", "pairs"),
     ],
 )

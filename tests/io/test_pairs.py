@@ -1,6 +1,7 @@
 """One reader of PAIRS, for everybody, and what it does not take in silence."""
 
 import json
+import threading
 
 import pytest
 
@@ -119,6 +120,9 @@ def test_triples_of_texts_are_pairs(tmp_path, name):
         ("who?\tA helmsman.\t ", "neither a labelled pair nor a triple"),
         ("who?\tA helmsman.", "the line has 2 columns"),
         ("1185869\t0\t2942565", "a triple of ids has no texts to learn from"),
+        ("q7\tMARCO_D12.3\td-9", "a triple of ids has no texts to learn from"),
+        ("who steers?\tA helmsman steers.\t1", 'the third text is the number "1"; labelled pairs are JSON'),
+        ("who steers?\tA helmsman steers.\t0.9", 'the third text is the number "0.9"'),
     ],
 )
 def test_a_faulty_triple_is_named(tmp_path, line, complaint):
@@ -173,3 +177,32 @@ def test_a_query_without_passages_is_no_pair(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"query": "who?", "pos": [], "neg": []}\n')
     with pytest.raises(BadData, match="line 1: not a labelled pair"):
         list(read_pairs(tmp_path / "a.jsonl"))
+
+
+def test_triples_of_single_words_are_texts(tmp_path):
+    text = "什么是港口\t港口是船舶停靠的地方\t谷物价格上涨\ndog\tcat\tmouse\n"
+    (tmp_path / "triples.tsv").write_text(text, "utf-8")
+    assert [one.text for one in read_pairs(tmp_path / "triples.tsv")][2:] == ["cat", "mouse"]
+
+
+def test_records_of_other_shapes(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"query": "who?", "positive": "a", "negatives": ["b", "c"]}\n'
+        '{"query_id": 7, "query": "who?", "positive_passages": [{"docid": 3, "title": null, "text": "d"}]}\n'
+    )
+    pairs = list(read_pairs(path))
+    assert "".join(f"{one.text}{one.label}" for one in pairs) == "a1b0c0d1"
+    assert (pairs[-1].query_id, pairs[-1].doc_id) == ("7", "3")
+    path.write_text('{"query": "who?", "pos": ["a"], "pos": ["b"]}\n')
+    with pytest.raises(BadData, match='line 1: the key "pos" is there twice'):
+        list(read_pairs(path))
+
+
+@pytest.mark.skipif(not hasattr(pairs_module.os, "mkfifo"), reason="no named pipes here")
+def test_training_reads_a_pipe(tmp_path):
+    pairs_module.os.mkfifo(tmp_path / "pairs")
+    writer = threading.Thread(target=(tmp_path / "pairs").write_text, args=(TRIPLES,), daemon=True)
+    writer.start()
+    assert read_examples(tmp_path / "pairs").label.tolist() == [1, 0, 1, 0]
+    writer.join()

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from rankhouse.core.errors import BadData, DuplicateId, MissingInput, RankhouseWarning, WrongUse
 from rankhouse.core.qrels import judgements, relevant, restrict
 from rankhouse.core.run import Run
+from rankhouse.io import trec
 from rankhouse.io.files import Skips
-from rankhouse.io.trec import read_qrels, read_run, write_qrels, write_run
+from rankhouse.io.trec import read_qrels, read_run, run_tag, write_qrels, write_run
 
 ids = st.text("abé1-", min_size=1, max_size=3)
 some = st.dictionaries(
@@ -151,6 +152,17 @@ RUN = Run.of([("q", "a", 2.5), ("q", "b", 1.0), ("p", "a", 0.5)])
             ),
         ),
         ("run.json", '{"q": {"a": 2.5, "b": 1}, "p": {"a": 0.5}}'),
+        ("trec.csv", "q Q0 a 1 2.5 t\nq Q0 b 2 1 t\np Q0 a 1 .5 t\n"),
+        ("trec.parquet", "q Q0 a 1 2.5 t\nq Q0 b 2 1 t\np Q0 a 1 .5 t\n"),
+        ("quoted.tsv", '"qid"\t"docno"\t"score"\n"q"\t"a"\t2.5\n"q"\t"b"\t1\n"p"\t"a"\t0.5\n'),
+        ("blank.csv", "\nqid,docno,score\nq,a,2.5\nq,b,1\np,a,0.5\n"),
+        (
+            "upper.jsonl",
+            (
+                '{"QID": "q", "DocNo": "a", "Score": 2.5}\n{"qid": "q", "docno": "b", "score": 1}\n'
+                '{"qid": "p", "docno": "a", "score": 0.5}\n'
+            ),
+        ),
         ("pretty.json", '{\n  "q": {\n    "a": 2.5,\n    "b": 1.0\n  },\n  "p": {"a": 0.5}\n}\n'),
     ],
 )
@@ -166,6 +178,12 @@ def test_a_run_in_parquet_is_read(tmp_path):
     rows = [{"qid": 1, "docno": "a", "score": 2.5}, {"qid": 1, "docno": "b", "score": 1.0}]
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "run.parquet")
     assert read_run(tmp_path / "run.parquet") == Run.of([("1", "a", 2.5), ("1", "b", 1.0)])
+    (tmp_path / "run.parquet").rename(tmp_path / "other.run")
+    assert read_run(tmp_path / "other.run") == Run.of([("1", "a", 2.5), ("1", "b", 1.0)])
+    columns = [pa.array(["1"]), pa.array(["a"]), pa.array([1.0]), pa.array([2.0])]
+    parquet.write_table(pa.table(columns, names=["qid", "docno", "score", "score"]), tmp_path / "two.parquet")
+    with pytest.raises(BadData, match='the column "score" is there twice'):
+        read_run(tmp_path / "two.parquet")
 
 
 def test_the_ranks_of_ms_marco_become_scores(tmp_path):
@@ -187,7 +205,11 @@ def test_the_ranks_of_ms_marco_become_scores(tmp_path):
             "qid,docno,score,Score\n1,2,3,4\n",
             'line 1: the column "score" is named twice; keep one',
         ),
-        ("run.csv", "qid,docno\n1,2\n", 'line 2: the row of the run has no column "score"; it has query_id'),
+        (
+            "run.csv",
+            "qid,docno\n1,2\n",
+            'line 2: the row of the run has no column "score"; it has qid, docno',
+        ),
         ("run.csv", "qid,docno,score\n1,2\n", "line 2: the row has 2 columns, the first line names 3"),
         ("run.csv", "qid,docno,score\n1,2,high\n", 'line 2: the score "high" is not a number'),
         ("run.jsonl", '{"qid": "1", "score": 1}\n', 'line 1: the row of the run has no column "corpus-id"'),
@@ -216,6 +238,8 @@ def test_a_fault_in_a_run_of_another_program_is_named(tmp_path, name, text, comp
             ),
         ),
         ("qrels.json", '{"q": {"a": 1, "b": 0}}'),
+        ("pandas.csv", "qid,docno,label\nq,a,1.0\nq,b,0.0\n"),
+        ("trec.csv", "q 0 a 1\nq 0 b 0\n"),
     ],
 )
 def test_judgements_of_another_program_are_read(tmp_path, name, text):
@@ -224,10 +248,42 @@ def test_judgements_of_another_program_are_read(tmp_path, name, text):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-def test_a_run_is_read_once_so_that_it_may_come_out_of_a_pipe(tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q Q0 a 1 2.5 t\nq Q0 b 2 1 t\np Q0 a 1 0.5 t\n",
+        "qid,docno,score\nq,a,2.5\nq,b,1\np,a,0.5\n",
+        '{"q": {"a": 2.5, "b": 1},\n "p": {"a": 0.5}}',
+    ],
+)
+def test_a_run_is_read_once_so_that_it_may_come_out_of_a_pipe(tmp_path, text):
     os.mkfifo(tmp_path / "run")
-    text = "q Q0 a 1 2.5 t\nq Q0 b 2 1 t\np Q0 a 1 0.5 t\n"
     writer = threading.Thread(target=(tmp_path / "run").write_text, args=(text,), daemon=True)
     writer.start()
     assert read_run(tmp_path / "run") == RUN
     writer.join()
+
+
+def test_rows_in_any_order_are_read_without_a_look_at_those_before(tmp_path, monkeypatch):
+    rows = [(f"q{n % 50}", f"d{n}") for n in range(5000)]
+    (tmp_path / "run").write_text("".join(f"{q} Q0 {d} 1 {n} t\n" for n, (q, d) in enumerate(rows)))
+    made = []
+    monkeypatch.setattr(
+        trec, "_finished", lambda rows, whole=trec._finished: made.append(len(rows)) or whole(rows)
+    )
+    assert read_run(tmp_path / "run") == Run.of([(q, d, n) for n, (q, d) in enumerate(rows)])
+    assert sum(made) < 2 * len(rows)
+
+
+def test_only_a_trec_run_has_a_tag(tmp_path):
+    texts = {
+        "a.run": ("q Q0 a 1 2.5 bm25\n", "bm25"),
+        "b.run": ("", ""),
+        "c.json": ('{"q": {"a": 1,  "b": 2, "c": 3}}', ""),
+        "d.tsv": ("qid\tQ0\tdocno\trank\tscore\ttag\nq\t0\ta\t1\t2\tt\n", ""),
+    }
+    for name, (text, tag) in texts.items():
+        (tmp_path / name).write_text(text)
+        assert run_tag(tmp_path / name) == tag
+    (tmp_path / "e.parquet").write_bytes(b"PAR1\x15 \x9a \xff \0 \1 \2")
+    assert run_tag(tmp_path / "e.parquet") == ""

@@ -23,8 +23,10 @@ from rankhouse.index.precomputed.read import open_all
 from rankhouse.io.ciff import reading_ciff
 from rankhouse.io.corpora import CORPUS_KINDS, read_documents
 from rankhouse.io.decoding import UNREADABLE, read_own
-from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines
+from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines, read_whole
+from rankhouse.io.pairs import pairs_of
 from rankhouse.io.readers.tables import PAIR_KEYS, PARQUET, each_row, named_columns
+from rankhouse.io.trec import is_record
 from rankhouse.page.charts import shortened
 from rankhouse.ranking.cache import cache_file
 from rankhouse.ranking.score_file import ScoreFile
@@ -100,14 +102,14 @@ def _kind_of_line(path: Path) -> str:
     line, raw = next(_first_lines(path, 1))
     text = as_text(raw, path, line)
     columns = text.split()
-    if (found := named_columns(raw, *PAIR_KEYS)) or kind_of(path) == ".csv":
-        return _kind_of_columns([name.lower() for name in found[1]] if found else (), [path.name])
+    if (found := named_columns(raw, *PAIR_KEYS)) or (kind_of(path) == ".csv" and len(columns) not in (4, 6)):
+        return _kind_of_columns(found[1] if found else (), [path.name])
     if text.count("\t") == 1:
         return "corpus" if kind_of(path) in CORPUS_KINDS and "quer" not in path.name else "queries"
-    if text.count("\t") == 2 and not columns[-1].isdecimal():
-        return "pairs"
     if len(columns) == 6 or (len(columns) == 3 and columns[-1].isdecimal()):
-        return "run"
+        return "run" if len(columns) == 3 or text.count("\t") != 2 else "pairs"
+    if text.count("\t") == 2:
+        return "pairs"
     if len(columns) == 4:
         return "qrels"
     raise WrongUse(
@@ -129,18 +131,31 @@ def _kind_of_records(path: Path) -> str:
         return "pairs"
     if all(f'"{key}"'.encode() in first for key in ("judge", "doc_id", "grade")):
         return "judgement log"
+    if not is_record(first):
+        return _kind_of_nested(path)
     try:
-        record = msgspec.json.decode(first, type=dict[str, Any])
+        if pairs_of(first, path, 1):
+            return "pairs"
+    except BadData:
+        pass
+    try:
+        return _kind_of_columns(msgspec.json.decode(first, type=dict[str, Any]), [path.name])
     except UNREADABLE:
         return "corpus"
-    if record and all(isinstance(value, dict) for value in record.values()):
-        scores = [score for row in record.values() for score in row.values()]
-        return "qrels" if all(isinstance(score, int) for score in scores) else "run"
-    return _kind_of_columns(record, [path.name])
+
+
+def _kind_of_nested(path: Path) -> str:
+    """Return what one JSON object of queries is: judgements where all of its numbers are whole."""
+    try:
+        msgspec.json.decode(read_whole(path), type=dict[str, dict[str, int]])
+    except UNREADABLE:
+        return "run"
+    return "qrels"
 
 
 def _kind_of_columns(columns: Collection[str], names: Iterable[str]) -> str:
     """Return what records with these columns are, in a file or folder of such a name."""
+    columns = {name.lower() for name in columns}
     if all(not keys.isdisjoint(columns) for keys in map(set, PAIR_KEYS)):
         is_run = "corpus-id" not in columns and not {"score", "rank"}.isdisjoint(columns)
         return "run" if is_run else "qrels"

@@ -30,12 +30,18 @@ _lone_surrogate = re.compile(
 
 
 def from_json(
-    decode: msgspec.json.Decoder[T], raw: bytes, wanted: str, path: Path | str | None, line: int | None = None
+    decode: msgspec.json.Decoder[T],
+    raw: bytes,
+    wanted: str,
+    path: Path | str | None,
+    line: int | None = None,
+    *,
+    deep: bool = False,
 ) -> T:
     """Decode JSON that a person's file holds; BadData says what is wrong with it.
 
     It begins with what was ``wanted``, "not a labelled pair; a line is {...}", the reason behind its first
-    clause.
+    clause. A key twice is refused in the outermost object, or, with ``deep``, in any.
     """
     try:
         value = decode.decode(raw)
@@ -48,29 +54,31 @@ def from_json(
         reason = f"{head} ({_json_fault(raw, error)})" + (f"; {tail}" if tail else "")
         raise BadData(reason, path, line) from error
     if not isinstance(value, dict) or raw.count(b'":') != len(value):  # mostly no key can be there twice
-        _refuse_repeated(raw, value, path, line)
+        _refuse_repeated(raw, value, path, line, deep=deep)
     return value
 
 
-def _refuse_repeated(raw: bytes, value: object, path: Path | str | None, line: int | None) -> None:
+def _refuse_repeated(
+    raw: bytes, value: object, path: Path | str | None, line: int | None, *, deep: bool
+) -> None:
     """Refuse an object that has a key twice, of which only one value would count."""
     try:
         if isinstance(value, dict) and raw.count(b'"') == msgspec.json.encode(value).count(b'"'):
             return
     except (OverflowError, RecursionError):
         pass
-    outermost: list[tuple[str, object]] = []
+    twice: list[str] = []
 
     def note(pairs: list[tuple[str, object]]) -> None:
-        outermost[:] = pairs  # that object ends last
+        own = [key for key, times in Counter(key for key, _ in pairs).items() if times > 1]
+        twice[:] = (twice if deep else []) + own  # the outermost object ends last
 
     try:
         json.loads(raw, object_pairs_hook=note)
     except (ValueError, RecursionError):  # what only our decoder reads
         return
-    twice = next((key for key, times in Counter(key for key, _ in outermost).items() if times > 1), None)
-    if twice is not None:
-        raise BadData(f'the key "{twice}" is there twice; keep one of them', path, line)
+    if twice:
+        raise BadData(f'the key "{twice[0]}" is there twice; keep one of them', path, line)
 
 
 def _json_fault(raw: bytes, error: Exception) -> str:

@@ -20,7 +20,7 @@ from rankhouse.core.run import Run, check_row, triples
 from rankhouse.io.corpora import read_documents, read_queries
 from rankhouse.io.duplicate_ids import SeenIds
 from rankhouse.io.files import PathLike, as_path, checked_id, wrong_kind
-from rankhouse.io.providers import document_of, query_of
+from rankhouse.io.providers import document_of, query_of, records_of
 from rankhouse.io.trec import read_qrels, read_run
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def as_documents(given: DocumentsLike) -> Iterator[Document]:
 
 def _part_of(given: Any, part: str) -> Any:  # noqa: ANN401 - an untyped library's object
     """Return the "docs", "queries" or "qrels" of a collection of ir_datasets; anything else as it is."""
-    records = getattr(given, f"{part}_iter", None)
-    return given if records is None else records()
+    return records_of(given, part) if hasattr(given, f"{part}_iter") else given
 
 
 def _distinct(documents: Iterable[Document]) -> Iterator[Document]:
@@ -152,7 +151,7 @@ def _as_document(item: object, place: int) -> Document:
             raise BadData(f"document {place:,}: id, text and title must be strings; it is {item!r:.80}")
         checked_id(item.id)
         return _storable(item)
-    if isinstance(getattr(item, "doc_id", None), str) and hasattr(item, "_asdict"):
+    if isinstance(getattr(item, "doc_id", None), str) and hasattr(item, "default_text"):
         return _storable(document_of(item))
     if not isinstance(item, Mapping):
         raise WrongUse(

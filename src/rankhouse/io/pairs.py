@@ -9,6 +9,7 @@ import tempfile
 import weakref
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -149,16 +150,18 @@ class _Text(msgspec.Struct):
     """A passage of a record of a query's passages."""
 
     text: str
-    title: str = ""
-    docid: str = ""
+    title: str | None = ""
+    docid: str | int = ""
 
 
 _PASSAGES: Final = (
-    (1, re.compile(r"positive(_\d+)?|pos|positive_passages").fullmatch),
-    (0, re.compile(r"negative(_\d+)?|neg|negative_passages").fullmatch),
+    (1, re.compile(r"positives?(_\d+)?|pos|positive_passages").fullmatch),
+    (0, re.compile(r"negatives?(_\d+)?|neg|negative_passages").fullmatch),
 )
 """Labels, and the keys of a query's passages that have them."""
 _HEADS: Final = {"query", "anchor", "positive", "negative", "passage", "pos", "neg"}
+_is_number = re.compile(r"\s*[+-]?\d*\.?\d+\s*", re.ASCII).fullmatch
+_is_id = re.compile(r"[\w.:-]*\d[\w.:-]*", re.ASCII).fullmatch
 _record = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -184,9 +187,9 @@ def pairs_of(raw: bytes, path: Path, line: int) -> list[LabelledPair]:
 def _of_query(raw: bytes, path: Path, line: int) -> list[LabelledPair]:
     """Read the pairs of a record of a query with its passages; none of another record."""
     try:
-        record = _record.decode(raw)
+        record = from_json(_record, raw, _WANTED, path, line=line)
         text = msgspec.convert(record.get("query") or record.get("anchor") or "", str)
-        query = Query(msgspec.convert(record.get("query_id") or text, str), text)
+        query = Query(str(msgspec.convert(record.get("query_id") or text, str | int)), text)
         passages = [
             (label, msgspec.convert(one, str | _Text))
             for label, is_key in _PASSAGES
@@ -194,7 +197,7 @@ def _of_query(raw: bytes, path: Path, line: int) -> list[LabelledPair]:
             if is_key(key) and given is not None
             for one in (given if isinstance(given, list) else [given])
         ]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except msgspec.MsgspecError:
         return []
     pairs = [_labelled(query, one, label) for label, one in passages]
     if pairs and not (text.strip() and all(pair.text for pair in pairs)):
@@ -212,10 +215,16 @@ def _triple(texts: Sequence[str], path: Path, line: int) -> list[LabelledPair]:
         )
     if line == 1 and _HEADS.issuperset(map(str.lower, map(str.strip, texts))):
         return []
-    if all(len(text.split()) == 1 for text in texts):
+    if all(map(_is_id, map(str.strip, texts))):
         raise BadData(
             "a triple of ids has no texts to learn from; give triples of texts, or --queries and --index "
             "with --qrels and --run",
+            path,
+            line,
+        )
+    if _is_number(texts[2]):
+        raise BadData(
+            f'the third text is the number "{texts[2].strip()}"; labelled pairs are JSON lines: {_WANTED}',
             path,
             line,
         )
@@ -225,8 +234,8 @@ def _triple(texts: Sequence[str], path: Path, line: int) -> list[LabelledPair]:
 
 def _labelled(query: Query, given: str | _Text, label: int) -> LabelledPair:
     one = _Text(given) if isinstance(given, str) else given
-    text = f"{one.title} {one.text}".strip()
-    doc_id = one.docid or digest_of(text).hex()
+    text = f"{one.title or ''} {one.text}".strip()
+    doc_id = str(one.docid) or digest_of(text).hex()
     return LabelledPair(query.id, query.text, doc_id, 0, text=text, label=label)
 
 
@@ -282,14 +291,12 @@ def distinct(
 class PairFiles:
     """Pairs of files that are scanned once and then read again by number; open as long as this is in use.
 
-    Args:
-        paths: PAIRS files, which must stay as they are. A compressed one, or several, are unpacked into one
-            temporary file first.
+    The files must stay as they are; several, a pipe or a compressed one are copied into a temporary one.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
-        is_plain = len(paths) == 1 and not is_packed(paths[0])
+        is_plain = len(paths) == 1 and paths[0].is_file() and not is_packed(paths[0])
         self._file, self._ends = (paths[0].open("rb"), [-1]) if is_plain else _joined(paths)
         self._starts, self._sizes = array("q"), array("q")
         self._places = array("i")  # of the pair in its line
@@ -338,14 +345,15 @@ class PairFiles:
 
 def _joined(paths: Sequence[Path]) -> tuple[BinaryIO, list[int]]:
     """Unpack files behind each other into a temporary one; return it and where each of them ends."""
-    joined = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as PairFiles
-    ends = []
-    for path in paths:
-        with open_bytes(path) as stream:
-            shutil.copyfileobj(stream, joined, 1 << 20)
-        joined.write(b"\n")  # in case the last line has none; blank lines are skipped
-        ends.append(joined.tell())
-    joined.seek(0)
+    with ExitStack() as stack:
+        joined, ends = stack.enter_context(tempfile.TemporaryFile()), []
+        for path in paths:
+            with open_bytes(path) as stream:
+                shutil.copyfileobj(stream, joined, 1 << 20)
+            joined.write(b"\n")  # in case the last line has none; blank lines are skipped
+            ends.append(joined.tell())
+        joined.seek(0)
+        stack.pop_all()  # it lives as long as PairFiles
     return joined, ends
 
 

@@ -48,14 +48,19 @@ def count_public(name: str) -> int:
 
 def _rows(name: str, part: str) -> Iterator[Any]:
     """Stream a part of a collection; MissingInput if it cannot be fetched or read."""
-    dataset = _ir_dataset(name, part)
+    with needs("datasets", f"{PUBLIC}{name}"):
+        yield from records_of(_ir_dataset(name, part), part, name)
+
+
+def records_of(dataset: Any, part: str, name: str = "") -> Iterator[Any]:  # noqa: ANN401 - as above
+    """Stream a part of a collection of ir_datasets that was loaded; MissingInput as for others."""
     try:
-        with needs("datasets", f"{PUBLIC}{name}"):
-            yield from getattr(dataset, f"{part}_iter")()
+        yield from getattr(dataset, f"{part}_iter")()
     except (OSError, RuntimeError) as error:  # the latter where each of several sources failed
         reason = str(error).strip().partition("\n")[0]
         raise MissingInput(
-            f"{PUBLIC}{name}: ir_datasets cannot fetch or read it ({type(error).__name__}: {reason:.200}); "
+            f"{PUBLIC}{name or dataset.dataset_id()}: ir_datasets cannot fetch or read it "
+            f"({type(error).__name__}: {reason:.200}); "
             "connect to the network, or put its files where https://ir-datasets.com says"
         ) from error
 
@@ -72,8 +77,8 @@ def document_of(record: Any, path: Path | None = None) -> Document:  # noqa: ANN
     doc_id, title = fields.pop("doc_id"), str(fields.pop("title", "") or "")
     main = next((name for name in ("text", "body") if name in fields), "")
     fields.pop("marked_up_doc", None)  # the same text again, with its tags
-    text = str(fields.pop(main)) if main else record.default_text()
-    return Document(checked_id(doc_id, path, 0 if path else None), text, title, fields)
+    text = fields.pop(main) if main else record.default_text()
+    return Document(checked_id(doc_id, path, 0 if path else None), str(text or ""), title, fields)
 
 
 def query_of(record: Any, field: str = "") -> Query:  # noqa: ANN401 - as above

@@ -26,8 +26,9 @@ from rankhouse.io.files import (
     checked_id,
     each_record,
     kind_of,
+    most_bytes,
     numbered_lines,
-    read_whole,
+    too_long,
 )
 from rankhouse.io.outputs import writing
 from rankhouse.io.providers import PUBLIC, qrels_of
@@ -39,6 +40,10 @@ _Row = tuple[str, str, str]
 """The ids of a query and of a document, and a score or a grade."""
 _decoder = msgspec.json.Decoder(dict[str, Any])
 _nested_decoder = msgspec.json.Decoder(dict[str, dict[str, float]])
+_RUN = "query Q0 document rank score tag"
+_QRELS = "query iteration document grade"
+_RANKS = "query document rank"
+"""The columns of TREC's runs and judgements, and of MS MARCO's runs."""
 
 
 def _columns(lines: _Lines, path: Path, wanted: str, skips: Skips) -> Iterator[tuple[int, list[str]]]:
@@ -71,7 +76,7 @@ def read_run(path: PathLike, skips: Skips | None = None) -> Run:
     Args:
         path: The file, compressed or not: TREC's six columns; a table (CSV, TSV), Parquet file or JSON lines
             with query_id (qid), doc_id (docno, docid) and score; MS MARCO's three columns (query, document,
-            rank: the score is 1 / rank); or JSON of {query: {document: score}}.
+            rank from 1: the score is 1 / rank); or JSON of {query: {document: score}}.
         skips: How many malformed records to pass over; none by default.
 
     Raises:
@@ -87,12 +92,14 @@ def read_run(path: PathLike, skips: Skips | None = None) -> Run:
     documents: dict[str, list[str]] = {}
     scores: dict[str, FloatArray] = {}
     current, rows = "", dict[str, float]()
+    resumed: dict[str, dict[str, float]] = {}  # rows of queries that were left and came back
     for line, (query_id, doc_id, score) in _retrieved(path, skips):
         if query_id != current:
-            documents[current], scores[current] = list(rows), np.array(list(rows.values()), np.float32)
-            # A query that was left and comes back resumes.
-            rows = dict(zip(documents.get(query_id, ()), map(float, scores.get(query_id, ())), strict=True))
-            current = query_id
+            documents[current], scores[current] = _finished(rows) if current not in resumed else ([], _NONE)
+            current, rows = query_id, resumed.get(query_id, {})
+            if query_id in documents and query_id not in resumed:
+                before = zip(documents[query_id], map(float, scores[query_id]), strict=True)
+                rows = resumed[query_id] = dict(before)
         try:
             if doc_id in rows:
                 reason = f'document "{doc_id}" was already given for query "{query_id}"'
@@ -100,33 +107,61 @@ def read_run(path: PathLike, skips: Skips | None = None) -> Run:
             rows[ids.setdefault(doc_id, doc_id)] = _number(score, path, line)
         except BadData as fault:
             skips.take(fault)
-    documents[current], scores[current] = list(rows), np.array(list(rows.values()), np.float32)
+    for query_id, held in {current: rows, **resumed}.items():
+        documents[query_id], scores[query_id] = _finished(held)
     filled = [query_id for query_id in documents if documents[query_id]]
     if not filled:
         warn(f"{path}: the run has no rows")
     return Run.from_columns(filled, [documents[q] for q in filled], [scores[q] for q in filled])
 
 
+_NONE: FloatArray = np.empty(0, np.float32)
+
+
+def _finished(rows: dict[str, float]) -> tuple[list[str], FloatArray]:
+    return list(rows), np.array(list(rows.values()), np.float32)
+
+
 def _retrieved(path: Path, skips: Skips) -> Iterator[tuple[int, _Row]]:
     """Stream (line, ids of query and document and the score) of the file of a run."""
-    if kind_of(path) == PARQUET:
-        yield from each_row(path, tables.retrieved, skips)
-        return
     first, lines = _begun(path)
-    if (named := _named(first, lines, path, tables.retrieved, skips=skips)) is not None:
+    if (named := _named(first, lines, path, _RUN, read=tables.retrieved, skips=skips)) is not None:
         yield from named
         return
     columns = first.decode(errors="replace").split()
     if len(columns) == 3 and columns[2].isdecimal():
-        for line, (query_id, doc_id, rank) in _columns(lines, path, "query document rank", skips):
-            try:
-                yield line, (query_id, doc_id, tables.of_rank(rank, path, line))
-            except BadData as fault:
-                skips.take(fault)
+        yield from _ranked(lines, path, skips)
         return
-    wanted = "query Q0 document rank score tag"
-    for line, (query_id, _, doc_id, _, score, _) in _columns(lines, path, wanted, skips):
+    for line, (query_id, _, doc_id, _, score, _) in _columns(lines, path, _RUN, skips):
         yield line, (query_id, doc_id, score)
+
+
+def _ranked(lines: _Lines, path: Path, skips: Skips) -> Iterator[tuple[int, _Row]]:
+    """Stream the rows of MS MARCO's form; what stands there is a rank if it begins at 1 and rises."""
+    query, last = "", 0
+    for line, (query_id, doc_id, rank) in _columns(lines, path, _RANKS, skips):
+        is_first, least = query_id != query, 1 if query_id != query else last + 1
+        query, last = query_id, least
+        try:
+            row = tables.retrieved({"query_id": query_id, "doc_id": doc_id, "rank": rank}, path, line)
+            last = int(rank)
+            if last < least or (is_first and last > 1):
+                raise BadData(
+                    f"the rank {rank} stands where {least} {'does' if is_first else 'or more do'}; three "
+                    f"columns are query, document and rank, which rises from 1; a score needs six: {_RUN}",
+                    path,
+                    line,
+                )
+            yield line, row
+        except BadData as fault:
+            skips.take(fault)
+
+
+def run_tag(path: Path) -> str:
+    """Return the tag of the first line of a TREC run; "" of another file, and where there is no line."""
+    first, _ = _begun(path)
+    columns = first.split()
+    return as_text(columns[5], path, 1) if len(columns) == 6 and not _is_other(first) else ""
 
 
 def _begun(path: Path) -> tuple[bytes, _Lines]:
@@ -138,31 +173,40 @@ def _begun(path: Path) -> tuple[bytes, _Lines]:
     return b"", ()
 
 
+def _is_other(first: bytes) -> bool:
+    """Return whether a file's first line says that it is Parquet, JSON, or a table that names its columns."""
+    return first.lstrip().startswith((b"{", b"PAR1")) or bool(tables.named_columns(first, *tables.PAIR_KEYS))
+
+
 def _named(
     first: bytes,
     lines: _Lines,
     path: Path,
-    read: Callable[[dict[str, Any], Path, int], _Row],
+    trec: str,
     *,
+    read: Callable[[dict[str, Any], Path, int], _Row],
     skips: Skips,
 ) -> Iterator[tuple[int, _Row]] | None:
-    """Stream the rows of a file whose records or first line name their columns; None for another file."""
+    """Stream the rows of a file whose records or first line name their columns; None for another file.
+
+    A name that ends in .csv or .parquet says so as well, unless the first line has TREC's columns.
+    """
+    is_trec = not first or len(first.split()) == len(trec.split())
+    if not _is_other(first) and (is_trec or kind_of(path) not in (".csv", PARQUET)):
+        return None
     if first.lstrip().startswith(b"{"):
-        if _is_record(first):
-            wanted = "no JSON object of ids and a number"
-            return each_record(
-                lines,
-                path,
-                lambda raw, at, n: read(from_json(_decoder, raw, wanted, at, line=n), at, n),
-                skips,
-            )
-        return _nested(path)
-    if kind_of(path) == ".csv" or tables.named_columns(first, *tables.PAIR_KEYS):
-        return _tabular(path, read, skips)
-    return None
+        if not is_record(first):
+            return _nested(lines, path)
+        wanted = "no JSON object of ids and a number"
+        return each_record(
+            lines, path, lambda raw, at, n: read(from_json(_decoder, raw, wanted, at, line=n), at, n), skips
+        )
+    if first.startswith(b"PAR1") or kind_of(path) == PARQUET:
+        return each_row(path, read, skips)
+    return _tabular(lines, path, read, skips)
 
 
-def _is_record(raw: bytes) -> bool:
+def is_record(raw: bytes) -> bool:
     """Return whether a line is a record of its own, and not one object of all queries, or its beginning."""
     try:
         return not all(isinstance(value, dict) for value in _decoder.decode(raw).values())
@@ -170,9 +214,20 @@ def _is_record(raw: bytes) -> bool:
         return raw.rstrip().endswith(b"}")  # a broken record is named by its line
 
 
-def _nested(path: Path) -> Iterator[tuple[int, _Row]]:
+def _nested(lines: _Lines, path: Path) -> Iterator[tuple[int, _Row]]:
     """Stream the rows of one JSON object of query id -> document id -> number, as pytrec_eval has them."""
-    whole = from_json(_nested_decoder, read_whole(path), "no JSON of {query: {document: number}}", path)
+    raw, most = bytearray(), most_bytes()
+    for _, line in lines:
+        raw += line + b"\n"
+        if len(raw) > most:
+            raise too_long("the file", path)
+    whole = from_json(_nested_decoder, bytes(raw), "no JSON of {query: {document: number}}", path, deep=True)
+    if not any(map({name.lower() for name in whole}.isdisjoint, tables.PAIR_KEYS)):
+        raise BadData(
+            f"is a table by columns ({', '.join(whole)}), as pandas writes it; write it with "
+            'to_json(orient="records", lines=True)',
+            path,
+        )
     for query_id, row in whole.items():
         for doc_id, number in row.items():
             ids = checked_id(query_id, path), checked_id(doc_id, path)
@@ -180,12 +235,11 @@ def _nested(path: Path) -> Iterator[tuple[int, _Row]]:
 
 
 def _tabular(
-    path: Path, read: Callable[[dict[str, Any], Path, int], _Row], skips: Skips
+    lines: _Lines, path: Path, read: Callable[[dict[str, Any], Path, int], _Row], skips: Skips
 ) -> Iterator[tuple[int, _Row]]:
-    for line, (query_id, doc_id), rest in tables.named_rows(path, tables.PAIR_KEYS, skips):
+    for line, ids, rest in tables.named_rows(lines, path, tables.PAIR_KEYS, skips):
         try:
-            cells = {name.lower(): cell for name, cell in rest.items()}
-            yield line, read({"query_id": query_id, "doc_id": doc_id, **cells}, path, line)
+            yield line, read({**ids, **rest}, path, line)
         except BadData as fault:
             skips.take(fault)
 
@@ -259,14 +313,11 @@ def _judged_files(folder: Path) -> list[Path]:
 
 def _judgements(path: Path, skips: Skips) -> Iterator[tuple[int, tuple[str, str, str]]]:
     """Stream (line, ids of query and document and the grade) of a file of judgements."""
-    if kind_of(path) == PARQUET:
-        yield from each_row(path, tables.judgement, skips)
-        return
     first, lines = _begun(path)
-    if (named := _named(first, lines, path, tables.judgement, skips=skips)) is not None:
+    if (named := _named(first, lines, path, _QRELS, read=tables.judgement, skips=skips)) is not None:
         yield from named
         return
-    for line, columns in _columns(lines, path, "query iteration document grade", skips):
+    for line, columns in _columns(lines, path, _QRELS, skips):
         yield line, (columns[0], columns[2], columns[3])
 
 

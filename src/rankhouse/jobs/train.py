@@ -43,7 +43,8 @@ class TrainJob:
         None
     )
     pairs: Annotated[
-        tuple[Path, ...], Option("Labelled pairs instead, as rankhouse label writes them.", "input")
+        tuple[Path, ...],
+        Option("Labelled pairs instead, as rankhouse label writes them, or triples of texts.", "input"),
     ] = ()
     teachers: Annotated[
         tuple[TeacherLike, ...],

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rankhouse.core.arguments import checked
+from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranking, SearchResult, StoredPair
 from rankhouse.core.progress import share
 from rankhouse.core.scores import numbers_only
@@ -236,7 +237,10 @@ class NeuralRanker:
 
         Raises:
             BadModel: A score is not a number.
+            WrongUse: One text in place of several.
         """
+        if isinstance(texts, str):
+            raise WrongUse(f"rank() orders several texts; give a list: [{texts[:60]!r}]")
         passages = [_as_passage(text, place) for place, text in enumerate(texts)]
         scores = self.score([Pair(Query("query", query), passage) for passage in passages])
         order = np.argsort(-scores, kind="stable")[:k]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -12,8 +11,7 @@ from typing import Final
 from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Query, Ranking
 from rankhouse.core.run import Run
-from rankhouse.io.files import as_text, numbered_lines
-from rankhouse.io.trec import read_run
+from rankhouse.io.trec import read_run, run_tag
 from rankhouse.systems.names import unknown
 from rankhouse.systems.system import FirstStage, System
 
@@ -31,11 +29,8 @@ def read_record(path: Path) -> OnRecord:
 
 
 def read_tag(path: Path) -> str:
-    """Return the tag of a run's first line; the usual one where there is no line."""
-    with suppress(StopIteration):
-        lines = (as_text(raw, path, n).split() for n, raw in numbered_lines(path) if raw.strip())
-        return next(columns[5] for columns in lines if len(columns) > 5)
-    return USUAL
+    """Return the tag of a TREC run's first line; the usual one where there is no line, or no tag."""
+    return run_tag(path) or USUAL
 
 
 def tagged_fingerprint(tag: str) -> str:

@@ -33,7 +33,7 @@ DEFAULT_MEASURES = "AP P@30 nDCG@10 nDCG@20 RR@10 R@1000"
 def command(
     *,
     runs: Annotated[tuple[Path, ...], Option(positional=True)],
-    qrels: Annotated[Path, Option("Judgements (TREC, or BEIR's TSV).")],
+    qrels: Annotated[Path, Option("Judgements (TREC, or a table, JSON or Parquet that names its columns).")],
     measures: Annotated[str, Option("In ir_measures' notation.")] = DEFAULT_MEASURES,
     baseline: Annotated[
         Path | None, Option("The run to compare the others with; added if not among them.")

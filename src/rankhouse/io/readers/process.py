@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from math import inf
@@ -154,7 +154,7 @@ class ReadAhead:
 
     def __init__(self, files: Sequence[tuple[Path, str]], processes: int = 0) -> None:
         self._files = files
-        self._waiting = [deque[FilePart | Exception | None]() for _ in files]
+        self._waiting = defaultdict[int, deque[FilePart | Exception | None]](deque)  # of the files at work
         self._changed = threading.Condition()
         self._taken = self._begun = self._held = 0
         self._is_over = False
@@ -188,12 +188,10 @@ class ReadAhead:
         Raises what :meth:`ReaderProcess.parts` does.
         """
         with self._changed:
-            for earlier in self._waiting[self._taken : number]:
-                self._held -= sum(map(_length, earlier))
-                earlier.clear()
-            self._taken = number
+            for earlier in [one for one in self._waiting if one < number]:
+                self._held -= sum(map(_length, self._waiting.pop(earlier)))
+            self._taken, waiting = number, self._waiting[number]
             self._changed.notify_all()
-        waiting = self._waiting[number]
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: waiting)
@@ -227,19 +225,18 @@ class ReadAhead:
 
     def _put(self, number: int, part: FilePart | Exception | None) -> bool:
         """Let a part, or the end of a file, wait to be taken; return whether it will be."""
-        waiting = self._waiting[number]
         with self._changed:
             self._changed.wait_for(
                 lambda: (
                     self._is_over
                     or number < self._taken
                     or self._held < AHEAD
-                    or (number == self._taken and not waiting)
+                    or (number == self._taken and not self._waiting[number])
                 )
             )
             if self._is_over or number < self._taken:
                 return False
-            waiting.append(part)
+            self._waiting[number].append(part)
             self._held += _length(part)
             self._changed.notify_all()
         return True

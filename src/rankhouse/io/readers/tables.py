@@ -150,7 +150,8 @@ def documents(
 ) -> Iterator[tuple[int, Document]]:
     """Stream the rows of a table of texts with their lines; further columns are kept as extra."""
     hint = "; other tables are documents for  rankhouse up" if ids is ID_KEYS else ""
-    for line, (doc_id, text), rest in named_rows(path, (ids, texts), skips, meter, hint=hint):
+    for line, cells, rest in named_rows(numbered_lines(path, meter), path, (ids, texts), skips, hint=hint):
+        doc_id, text = cells.values()
         try:
             title = rest.pop(next((name for name in rest if name.lower() == "title"), ""), "")
             yield line, Document(checked_id(doc_id, path, line), text, title, rest)
@@ -159,53 +160,55 @@ def documents(
 
 
 def named_rows(
+    lines: Iterable[tuple[int, bytes]],
     path: Path,
     wanted: Sequence[Sequence[str]],
     skips: Skips,
-    meter: Meter | None = None,
     *,
     hint: str = "",
-) -> Iterator[tuple[int, list[str], dict[str, str]]]:
+) -> Iterator[tuple[int, dict[str, str], dict[str, str]]]:
     """Stream the rows of a table whose first line names the columns.
 
     Args:
-        path: The file.
+        lines: Of the file, with their numbers.
+        path: The file, for messages.
         wanted: For each of the cells wanted, what its column may be called, the likeliest first.
         skips: Where malformed rows go.
-        meter: Told how many bytes were read.
         hint: What the message says where a column is not there.
 
     Yields:
-        The line, the cells wanted, and the other ones by the names of their columns.
+        The line, the cells wanted, and the other ones, each by the name of its column.
     """
-    with open_bytes(path, meter) as stream:
-        numbered = lines_of(stream, path)
-        found = named_columns(next(numbered, (0, b""))[1], *wanted)
-        if found is None:
-            columns = " and ".join(f"one of {', '.join(keys)}" for keys in wanted)
-            raise BadData(f"its first line has to name the columns, {columns}{hint}", path, 1)
-        sign, names = found
-        lower = [name.lower() for name in names]
-        if wanted is PAIR_KEYS and (twice := [name for name in lower if lower.count(name) > 1]):
-            raise BadData(f'the column "{twice[0]}" is named twice; keep one of them', path, 1)
-        places = [next(lower.index(key) for key in keys if key in lower) for keys in wanted]
-        others = [(at, name) for at, name in enumerate(names) if at not in places and name]
-        csv.field_size_limit(most_bytes())
-        quote = "\0" if sign == "\t" else '"'  # no sign of a text
-        rows = csv.reader(
-            (f"{as_text(raw, path, line)}\n" for line, raw in numbered), delimiter=sign, quotechar=quote
-        )
-        begin = 2
-        try:
-            for row in rows:
-                line, begin = begin, rows.line_num + 2
-                if len(row) == len(names):
-                    yield line, [row[at] for at in places], {name: row[at] for at, name in others}
-                elif row:
-                    reason = f"the row has {len(row)} columns, the first line names {len(names)}"
-                    skips.take(BadData(reason, path, line))
-        except csv.Error as error:
-            raise BadData(f"is no table of separated values ({error})", path, begin) from error
+    numbered = iter(lines)
+    top, head = next(((n, raw) for n, raw in numbered if raw.strip()), (1, b""))
+    found = named_columns(head, *wanted)
+    if found is None:
+        columns = " and ".join(f"one of {', '.join(keys)}" for keys in wanted)
+        raise BadData(f"its first line has to name the columns, {columns}{hint}", path, top)
+    sign, names = found
+    lower = [name.lower() for name in names]
+    if wanted is PAIR_KEYS and (twice := [name for name in lower if lower.count(name) > 1]):
+        raise BadData(f'the column "{twice[0]}" is named twice; keep one of them', path, top)
+    places = [next(lower.index(key) for key in keys if key in lower) for keys in wanted]
+    others = [(at, name) for at, name in enumerate(names) if at not in places and name]
+    csv.field_size_limit(most_bytes())
+    # Between tabs, a quotation mark is a sign of the text, unless the names have them, too.
+    quote = "\0" if sign == "\t" and not head.startswith(b'"') else '"'
+    rows = csv.reader(
+        (f"{as_text(raw, path, line)}\n" for line, raw in numbered), delimiter=sign, quotechar=quote
+    )
+    begin = top + 1
+    try:
+        for row in rows:
+            line, begin = begin, rows.line_num + top + 1
+            if len(row) == len(names):
+                cells = {names[at]: row[at] for at in places}
+                yield line, cells, {name: row[at] for at, name in others}
+            elif row:
+                reason = f"the row has {len(row)} columns, the first line names {len(names)}"
+                skips.take(BadData(reason, path, line))
+    except csv.Error as error:
+        raise BadData(f"is no table of separated values ({error})", path, begin) from error
 
 
 def each_row(
@@ -224,6 +227,9 @@ def each_row(
         try:
             # Through a buffer, since all of a row group would be held otherwise.
             table = parquet.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
+            names = table.schema_arrow.names
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise BadData(f'the column "{twice[0]}" is there twice; keep one of them', path)
             schema = pa.schema([_in_microseconds(column) for column in table.schema_arrow])
             batches = (batch.cast(schema, safe=False) for batch in table.iter_batches(1000))
             for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
@@ -259,23 +265,22 @@ GRADE_KEYS: Final = ("relevance", "label", "grade", "rel", "score")
 def judgement(row: Mapping[str, Any], path: Path, line: int) -> tuple[str, str, str]:
     """Return the ids and the grade of a row of judgements, which is 1 where it has nothing but the ids."""
     query_id, doc_id = _pair_of(row, "judgement", path, line)
-    grade = row[_column(row, GRADE_KEYS, "judgement", path, line=line)] if len(row) > 2 else 1
-    return query_id, doc_id, str(int(grade) if isinstance(grade, float) and grade.is_integer() else grade)
+    if len(row) == len(PAIR_KEYS):
+        return query_id, doc_id, "1"
+    _, grade = _cell(row, GRADE_KEYS, "judgement", path, line=line)
+    whole, _, rest = grade.partition(".")  # 1.0 is how pandas writes a column that lacked a value
+    return query_id, doc_id, grade if rest.strip("0") else whole
 
 
 def retrieved(row: Mapping[str, Any], path: Path, line: int) -> tuple[str, str, str]:
     """Return the ids and the score of a row of a run; that of a row with no more than a rank is 1 / rank."""
     query_id, doc_id = _pair_of(row, "row of the run", path, line)
-    column = _column(row, ("score", "rank"), "row of the run", path, line=line)
-    score = str(row[column])
-    return query_id, doc_id, of_rank(score, path, line) if column == "rank" else score
-
-
-def of_rank(rank: str, path: Path, line: int) -> str:
-    """Return the score of a rank, 1 / rank, as MS MARCO's runs are turned into TREC's."""
-    if not rank.isdecimal() or not int(rank):
-        raise BadData(f'the rank "{rank[:40]}" is no whole number from 1', path, line)
-    return str(1 / int(rank))
+    column, number = _cell(row, ("score", "rank"), "row of the run", path, line=line)
+    if column.lower() == "score":
+        return query_id, doc_id, number
+    if not number.isdecimal() or len(number) > 10 or not int(number):
+        raise BadData(f'the rank "{number[:40]}" is no whole number from 1', path, line)
+    return query_id, doc_id, str(1 / int(number))  # as MS MARCO's runs are turned into TREC's
 
 
 def _pair_of(row: Mapping[str, Any], what: str, path: Path, line: int) -> list[str]:
@@ -283,9 +288,23 @@ def _pair_of(row: Mapping[str, Any], what: str, path: Path, line: int) -> list[s
     return [given_id(row[column], column, path, line) for column in columns]
 
 
+def _cell(
+    row: Mapping[str, Any], keys: Sequence[str], what: str, path: Path, *, line: int
+) -> tuple[str, str]:
+    """Return the first of the columns which the row has, and what stands there."""
+    column = _column(row, keys, what, path, line=line)
+    if row[column] is None:
+        raise BadData(f'the "{column}" of the {what} is empty', path, line)
+    return column, str(row[column])
+
+
 def _column(row: Mapping[str, Any], keys: Sequence[str], what: str, path: Path, *, line: int) -> str:
-    """Return the first of the names which the row has."""
+    """Return the first of the names which the row has; they count without their case."""
     for key in keys:
         if key in row:
             return key
+    lower = {name.lower(): name for name in row}
+    for key in keys:
+        if key in lower:
+            return lower[key]
     raise BadData(f'the {what} has no column "{keys[0]}"; it has {", ".join(row) or "none"}', path, line)
