@@ -119,7 +119,7 @@ def test_functions_take_few_parameters():
 # io: 144 for processes that read files ahead of the index, and one walk of a page in place of two. serve: 11
 # and core: 4 for the same.
 BUDGETS = {
-    "cli": (4_825, 4_020),
+    "cli": (4_827, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_319, 1_100),
     "serve": (12_487, 9_110),
@@ -134,7 +134,7 @@ BUDGETS = {
     "core": (2_809, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 86_608, 66_000
+MOST_ALL, PLANNED_ALL = 86_610, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

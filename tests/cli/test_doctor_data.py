@@ -105,6 +105,8 @@ def test_tables_of_parquet_are_told_apart(tmp_path, run):
         ("l.tsv", "who?\tA helmsman.\tRain fell in 1969\n", "pairs"),
         ("m.tsv", "a b\tc d\te f\n", "pairs"),
         ("n.json", '{\n "q": {\n  "a": 0.5}}', "run"),
+        ("p.csv", "qid,query\n1,who?\n", "queries"),
+        ("q.jsonl", '{"qid": "1", "query": "who?"}\n', "queries"),
         ("o.csv", "q Q0 a 1 2.5 t\n", "run"),
         ("i.tsv", "who?\tA helmsman.\tRain falls.\n", "pairs"),
     ],

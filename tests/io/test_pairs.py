@@ -119,9 +119,12 @@ def test_triples_of_texts_are_pairs(tmp_path, name):
     [
         ("who?\tA helmsman.\t ", "neither a labelled pair nor a triple"),
         ("who?\tA helmsman.", "the line has 2 columns"),
-        ("1185869\t0\t2942565", "a triple of ids has no texts to learn from"),
-        ("q7\tMARCO_D12.3\td-9", "a triple of ids has no texts to learn from"),
-        ("who steers?\tA helmsman steers.\t1", 'the third text is the number "1"; labelled pairs are JSON'),
+        ("1185869\t0\t2942565", "a triple of ids has no texts"),
+        ("q7\tMARCO_D12.3\td-9", "a triple of ids has no texts"),
+        (
+            "who steers?\tA helmsman steers.\t1",
+            'the third text is the number "1", not a passage; of labelled pairs, a line is',
+        ),
         ("who steers?\tA helmsman steers.\t0.9", 'the third text is the number "0.9"'),
     ],
 )

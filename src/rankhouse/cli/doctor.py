@@ -25,7 +25,7 @@ from rankhouse.io.corpora import CORPUS_KINDS, read_documents
 from rankhouse.io.decoding import UNREADABLE, read_own
 from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines, read_whole
 from rankhouse.io.pairs import pairs_of
-from rankhouse.io.readers.tables import PAIR_KEYS, PARQUET, each_row, named_columns
+from rankhouse.io.readers.tables import PAIR_KEYS, PARQUET, QUERY_ID_KEYS, QUERY_KEYS, each_row, named_columns
 from rankhouse.io.trec import is_record
 from rankhouse.page.charts import shortened
 from rankhouse.ranking.cache import cache_file
@@ -102,7 +102,8 @@ def _kind_of_line(path: Path) -> str:
     line, raw = next(_first_lines(path, 1))
     text = as_text(raw, path, line)
     columns = text.split()
-    if (found := named_columns(raw, *PAIR_KEYS)) or (kind_of(path) == ".csv" and len(columns) not in (4, 6)):
+    found = named_columns(raw, *PAIR_KEYS) or named_columns(raw, QUERY_ID_KEYS, QUERY_KEYS)
+    if found or (kind_of(path) == ".csv" and len(columns) not in (4, 6)):
         return _kind_of_columns(found[1] if found else (), [path.name])
     if text.count("\t") == 1:
         return "corpus" if kind_of(path) in CORPUS_KINDS and "quer" not in path.name else "queries"
@@ -159,7 +160,8 @@ def _kind_of_columns(columns: Collection[str], names: Iterable[str]) -> str:
     if all(not keys.isdisjoint(columns) for keys in map(set, PAIR_KEYS)):
         is_run = "corpus-id" not in columns and not {"score", "rank"}.isdisjoint(columns)
         return "run" if is_run else "qrels"
-    return "queries" if any("quer" in name or "topic" in name for name in names) else "corpus"
+    is_query = not columns.isdisjoint({"query", *PAIR_KEYS[0]})
+    return "queries" if is_query or any("quer" in name or "topic" in name for name in names) else "corpus"
 
 
 def _is_ciff(path: Path) -> bool:

@@ -217,14 +217,14 @@ def _triple(texts: Sequence[str], path: Path, line: int) -> list[LabelledPair]:
         return []
     if all(map(_is_id, map(str.strip, texts))):
         raise BadData(
-            "a triple of ids has no texts to learn from; give triples of texts, or --queries and --index "
-            "with --qrels and --run",
+            "a triple of ids has no texts; give triples of texts, or --queries, --index, --qrels and --run",
             path,
             line,
         )
     if _is_number(texts[2]):
         raise BadData(
-            f'the third text is the number "{texts[2].strip()}"; labelled pairs are JSON lines: {_WANTED}',
+            f'the third text is the number "{texts[2].strip()}", not a passage; of labelled pairs, '
+            + _WANTED.partition("; ")[2],
             path,
             line,
         )
