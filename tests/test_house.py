@@ -118,23 +118,25 @@ def test_functions_take_few_parameters():
 # and words of the question that tell texts of one form from copies. io: 25 for tables of queries.
 # io: 144 for processes that read files ahead of the index, and one walk of a page in place of two. serve: 11
 # and core: 4 for the same.
+# io: 256, cli: 22, training: 6 for pairs in tables, arrays of JSON, pipes read again and quotation marks that
+# nothing closes. models: 34 for texts and pairs as people have them.
 BUDGETS = {
-    "cli": (4_827, 4_020),
+    "cli": (4_849, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_319, 1_100),
     "serve": (12_487, 9_110),
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
-    "jobs adaptation": (3_667, 2_500),
+    "jobs adaptation": (3_668, 2_500),
     "systems": (2_830, 1_900),
-    "training explanation stores": (12_380, 11_700),
-    "index models ranking labels evaluation": (25_345, 19_100),
+    "training explanation stores": (12_386, 11_700),
+    "index models ranking labels evaluation": (25_396, 19_100),
     "text nn page": (7_603, 6_390),
-    "io": (6_466, 3_300),
-    "core": (2_809, 1_850),
+    "io": (6_722, 3_300),
+    "core": (2_810, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 86_610, 66_000
+MOST_ALL, PLANNED_ALL = 86_947, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -237,12 +237,25 @@ def test_measures_are_split_at_spaces_and_commas_outside_brackets():
         ("map", "AP"),
         ("P_30", "P@30"),
         ("ndcg_cut_10", "nDCG@10"),
+        ("map_cut_100", "AP@100"),
         ("ndcg@20", "nDCG@20"),
         ("recip_rank", "RR"),
         ("mrr@10", "RR@10"),
         ("recall_1000", "R@1000"),
+        ("map(rel=2)", "AP(rel=2)"),
+    ],
+)
+def test_names_of_trec_eval_and_other_capitals_are_taken(typed, meant):
+    assert [str(measure) for measure in parse(typed)] == [meant]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
         ("NDGC@10", "nDCG@10"),
         ("Sucess@1", "Success@1"),
+        ("ndcg_cut_10@5", "nDCG@5"),
+        ("recal_100", "R@100"),
     ],
 )
 def test_an_unknown_measure_is_refused_with_the_one_that_was_meant(typed, meant):

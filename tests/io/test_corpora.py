@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -183,11 +185,33 @@ def test_reads_queries_of_three_formats(tmp_path):
         ("q.tsv", "q1\twho steers ships?\nq2\tcold sea\n"),
         ("q.csv", 'query_id,domain,query\nq1,sea,who steers ships?\nq2,sea,"cold sea"\n'),
         ("q.jsonl", '{"qid": "q1", "query": "who steers ships?"}\n{"query_id": "q2", "text": "cold sea"}\n'),
+        ("q.json", '[{"id": "q1", "question": "who steers ships?"},\n {"id": "q2", "text": "cold sea"}]'),
     ],
 )
 def test_a_line_that_names_columns_is_no_query(tmp_path, name, content):
     expected = [Query("q1", "who steers ships?"), Query("q2", "cold sea")]
     assert read_queries(corpus(tmp_path, content, name)) == expected
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no descriptors by name here")
+@pytest.mark.parametrize(
+    "content",
+    ["1\tone\n", '{"id": 1, "text": "one"}\n', "qid,query\n1,one\n", "<top><num>1<title>one</top>"],
+)
+def test_queries_are_read_out_of_a_pipe(content):
+    end, into = os.pipe()
+    os.write(into, content.encode())
+    os.close(into)
+    assert read_queries(f"/dev/fd/{end}") == [Query("1", "one")]
+    os.close(end)
+
+
+def test_an_array_of_documents_is_read(tmp_path):
+    path = corpus(tmp_path, '[\n{"id": 1, "text": "[a]"},\n\n{"id": 2,\n"text": "b"}, {"id": 3}]', "c.json")
+    with pytest.raises(BadData, match=r'c\.json, line 5: the record has no "text"'):
+        list(read_documents(path))
+    assert [(one.id, one.text) for one in read_documents(path, 1)] == [("1", "[a]"), ("2", "b")]
+    assert [one.text for one in read_documents(corpus(tmp_path, "[1]\t[{\n", "c.tsv"))] == ["[{"]
 
 
 def test_tables_of_queries_name_their_columns(tmp_path):

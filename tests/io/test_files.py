@@ -3,11 +3,22 @@
 import gzip
 import os
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
 from rankhouse.core.errors import BadData, MissingInput
-from rankhouse.io.files import Meter, Skips, kind_of, looks_like, numbered_lines
+from rankhouse.io.files import (
+    Meter,
+    Skips,
+    begun,
+    is_packed,
+    kind_of,
+    looks_like,
+    numbered_lines,
+    read_whole,
+)
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -75,3 +86,25 @@ def test_no_hidden_file_or_lock_is_offered_and_the_nearest_comes_first(tmp_path)
         (tmp_path / name).touch()
     with pytest.raises(MissingInput, match=r"beside it there are: queries\.tsv, a\.txt$"):
         list(numbered_lines(tmp_path / "querys.tsv"))
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no descriptors by name here")
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_pipe_without_a_name_is_read_from_its_beginning_each_time(pack):
+    text = b"one\n" + b"two" * 100_000 + b"\nthree\n"
+    end, into = os.pipe()
+    path = Path(f"/dev/fd/{end}")
+
+    def write():
+        with os.fdopen(into, "wb") as stream:
+            stream.write(pack(text))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert next(numbered_lines(path)) == (1, b"one")
+    assert begun(path)[0] == b"one"
+    for _ in range(2):
+        assert read_whole(path) == text
+    assert is_packed(path) == (pack is not bytes)
+    writer.join()
+    os.close(end)

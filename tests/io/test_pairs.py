@@ -1,14 +1,16 @@
 """One reader of PAIRS, for everybody, and what it does not take in silence."""
 
 import json
+import re
 import threading
 
 import pytest
 
 from rankhouse.core.errors import BadData, RankhouseWarning
 from rankhouse.io import pairs as pairs_module
+from rankhouse.io.duplicate_ids import Contradictions, distinct
 from rankhouse.io.outputs import writing as open_output
-from rankhouse.io.pairs import Contradictions, LabelledPair, PairFiles, distinct, read_pairs
+from rankhouse.io.pairs import LabelledPair, PairFiles, read_pairs
 from rankhouse.training.examples import from_pairs as read_examples
 
 KNOWN = {"query_id": "q", "query": "x", "doc_id": "d", "text": "t"}
@@ -209,3 +211,100 @@ def test_training_reads_a_pipe(tmp_path):
     writer.start()
     assert read_examples(tmp_path / "pairs").label.tolist() == [1, 0, 1, 0]
     writer.join()
+
+
+TABLES = {
+    "array.json": '[{"query": "who?", "positive": "a", "negative": "b"},\n{"query": "how?", "answer": "c"}]',
+    "pretty.json": json.dumps(
+        [{"query": "who?", "pos": ["a"], "neg": ["b"]}, {"question": "how?", "answer": "c"}], indent=1
+    ),
+    "labels.csv": "sentence1,sentence2,label\nwho?,a,1\nwho?,b,0\nhow?,c,1\n",
+    "named.tsv": "Query_ID\tQuery\tDoc_ID\tPassage\tText\tLabel\n"
+    "who?\twho?\ta\t0\ta\t1\nwho?\twho?\tb\t0\tb\t0\nhow?\thow?\tc\t0\tc\t1\n",
+    "labels.jsonl": '{"query": "who?", "passage": "a", "label": true}\n'
+    '{"query": "who?", "passage": "b", "label": 0.0}\n{"query": "how?", "document": "c", "label": 1}\n',
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_and_arrays_of_pairs_are_read(tmp_path, name):
+    (tmp_path / name).write_text(TABLES[name])
+    pairs = list(read_pairs(tmp_path / name))
+    assert [(one.query, one.text, one.label) for one in pairs] == [
+        ("who?", "a", 1),
+        ("who?", "b", 0),
+        ("how?", "c", 1),
+    ]
+    examples = read_examples(tmp_path / name)
+    assert [one.text for one in examples.fetch([2, 0, 1])] == ["c", "a", "b"]
+    both = PairFiles([tmp_path / name, tmp_path / name])
+    assert [pair for _, _, pair in both.scan()] == pairs * 2
+    assert [both[number] for number in (4, 3, 0)] == [pairs[1], pairs[0], pairs[0]]
+
+
+def test_pairs_in_parquet_are_read(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [{"query": "who?", "pos": ["a"], "neg": ["b"], "pos_scores": [2.5], "neg_scores": [-1]}]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert [(one.text, one.label, one.score) for one in read_pairs(tmp_path / "a.parquet")] == [
+        ("a", 1, 2.5),
+        ("b", 0, -1.0),
+    ]
+    assert read_examples(tmp_path / "a.parquet").score.tolist() == [2.5, -1.0]
+
+
+def test_a_score_without_a_label_is_a_teacher_s(tmp_path):
+    (tmp_path / "a.csv").write_text('sentence1,sentence2,score\nwho?,"a\nb",0.75\nwho?,c,1\n')
+    pairs = list(read_pairs(tmp_path / "a.csv"))
+    assert [(one.text, one.label, one.score) for one in pairs] == [("a\nb", -1, 0.75), ("c", -1, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("a.jsonl", '{"query": "q", "pos": ["a"], "negs": ["b"]}', 'line 1: the key "negs" is not known'),
+        (
+            "a.jsonl",
+            '{"query": "q", "pos": ["a", "b"], "pos_scores": [1]}',
+            'the "pos_scores" are not as many as the 2 passages of "pos"',
+        ),
+        (
+            "a.jsonl",
+            '{"query": "q", "positive": "a", "negative": "b", "label": 3.5}',
+            'the "label" of a record with several passages says nothing of one of them',
+        ),
+        (
+            "a.csv",
+            "sentence1,sentence2,label\nq,a,0.5\n",
+            "line 2: the label 0.5 is no whole number; call it",
+        ),
+        ("a.csv", "sentence1,sentence2,label\nq,a,yes\n", "line 2: not a labelled pair"),
+        ("a.csv", "sentence1,sentence2,label\nq,a,1\nq,,1\n", "line 3: the query or one of its passages"),
+        ("a.csv", "query,text,label\nq,a,-3\n", "line 2: the label -3 is neither"),
+        ("a.json", '[{"anchor": "a", "positive": "b"},\n', "line 1: is no whole JSON array"),
+        ("a.json", '[{"anchor": "a", "positive": "b"},\n\n\n{"anchor": 5}]', "line 4: not a labelled pair"),
+    ],
+)
+def test_a_fault_in_pairs_of_another_program_is_named(tmp_path, name, text, complaint):
+    (tmp_path / name).write_text(text)
+    for read in (read_examples, lambda path: list(read_pairs(path))):
+        with pytest.raises(BadData, match=re.escape(complaint)):
+            read(tmp_path / name)
+
+
+def test_a_record_of_many_passages_is_decoded_once_for_all_of_them(tmp_path, monkeypatch):
+    lines = [json.dumps({"query": q, "pos": ["a"], "neg": ["b"] * 50 + [q]}) for q in ("who?", "how?")]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    files = PairFiles([tmp_path / "a.jsonl"])
+    assert sum(1 for _ in files.scan()) == 104
+    decoded = []
+    monkeypatch.setattr(
+        pairs_module,
+        "pairs_of",
+        lambda *given, whole=pairs_module.pairs_of: decoded.append(1) or whole(*given),
+    )
+    assert [one.text for one in files(range(104))].count("b") == 100
+    assert files[51].text == "who?"
+    assert len(decoded) == 3

@@ -163,6 +163,14 @@ RUN = Run.of([("q", "a", 2.5), ("q", "b", 1.0), ("p", "a", 0.5)])
                 '{"qid": "p", "docno": "a", "score": 0.5}\n'
             ),
         ),
+        (
+            "array.json",
+            (
+                '[{"qid": "q", "docno": "a", "score": 2.5},\n{"qid": "q", "docno": "b", "score": 1},\n'
+                '{"qid": "p", "docno": "a", "score": 0.5}]'
+            ),
+        ),
+        ("unclosed.csv", 'qid,docno,score,text\nq,a,2.5,5" wide\nq,b,1,"two\nlines"\np,a,0.5,"a ""b"""\n'),
         ("pretty.json", '{\n  "q": {\n    "a": 2.5,\n    "b": 1.0\n  },\n  "p": {"a": 0.5}\n}\n'),
     ],
 )
@@ -190,6 +198,8 @@ def test_the_ranks_of_ms_marco_become_scores(tmp_path):
     (tmp_path / "run.tsv").write_text("1048585\t7187158\t1\n1048585\t7187157\t2\n2\t7187158\t1\n")
     run = read_run(tmp_path / "run.tsv")
     assert run == Run.of([("1048585", "7187158", 1), ("1048585", "7187157", 0.5), ("2", "7187158", 1)])
+    (tmp_path / "run.tsv").write_text("1048585\t7187158\t1\n2\t7187158\t1\n1048585\t7187157\t2\n")
+    assert read_run(tmp_path / "run.tsv") == run
 
 
 @pytest.mark.parametrize(
@@ -262,6 +272,24 @@ def test_a_run_is_read_once_so_that_it_may_come_out_of_a_pipe(tmp_path, text):
     writer.start()
     assert read_run(tmp_path / "run") == RUN
     writer.join()
+
+
+@pytest.mark.parametrize("text", ['q,a,1,"open\nq,b,2,c\nq,d,3,e\n', 'q,a,1,"open\nq,b,2,c\nq,d,3,"e"\n'])
+def test_a_quotation_mark_that_nothing_closes_takes_one_row_and_not_the_others(tmp_path, text):
+    (tmp_path / "run.csv").write_text(f"qid,docno,score,text\n{text}")
+    with pytest.raises(BadData, match="line 2: a quotation mark begins a cell and none ends it"):
+        read_run(tmp_path / "run.csv")
+    skips = Skips(1)
+    assert read_run(tmp_path / "run.csv", skips) == Run.of([("q", "b", 2), ("q", "d", 3)])
+    assert [fault.line for fault in skips.seen] == [2]
+
+
+def test_malformed_records_to_pass_over_may_be_a_number(tmp_path):
+    (tmp_path / "run").write_text("q Q0 a 1 2.5 t\nq Q0 b\n")
+    assert len(read_run(tmp_path / "run", 1)) == 1
+    for wrong in (-1, True, "all"):
+        with pytest.raises(WrongUse, match="skips is of type"):
+            read_run(tmp_path / "run", wrong)
 
 
 def test_rows_in_any_order_are_read_without_a_look_at_those_before(tmp_path, monkeypatch):

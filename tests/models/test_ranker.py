@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import BadModel, WrongUse
+from rankhouse.core.nouns import Pair, Passage, Query
+from rankhouse.models.encoder_rankers import DenseRanker
 from rankhouse.models.families import open_model
 from rankhouse.models.knrm import KNRMDesign
 from rankhouse.models.ranker import Engine, NeuralRanker
@@ -224,3 +226,23 @@ def test_the_number_of_threads_is_put_back_after_an_error(fp32):
     with pytest.raises(RuntimeError):
         Engine(fp32._replace(threads=2)).run([0], lambda w: rows_of([2]), fail, np.empty(1, np.float32))
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("design", ["knrm", "biencoder"])
+def test_texts_are_scored_as_their_pairs_and_anything_else_is_refused_in_words(checkpoint, fp32, design):
+    model = KNRMDesign(min_count=1, width=8).fresh(["ships sail the sea"])
+    if design == "biencoder":
+        model = open_model(f'biencoder("{checkpoint("bert_plain")}", max_length=48)')
+    ranker = (DenseRanker if design == "biencoder" else NeuralRanker)(model, fp32)
+    texts = [("ships", "sail the sea"), ("sea", "sail")]
+    pairs = [Pair(Query("q", query), Passage("d", 0, text)) for query, text in texts]
+    assert ranker.score(texts).tolist() == ranker.score(pairs).tolist()
+    assert ranker.score([list(texts[0])]).tolist() == ranker.score(pairs[:1]).tolist()
+    named = ranker.rank("ships", {"a": "sail the sea", "b": "sail"})
+    assert sorted(named.doc_ids) == ["a", "b"]
+    for wrong in ("ab", None, [5], ["ab"], [("a",)], [("a", 5)], [(5, "a")]):
+        with pytest.raises(WrongUse, match="is of type .*; give a"):
+            ranker.score(wrong)
+    for wrong in (None, 5, [5], {"a": None}):
+        with pytest.raises(WrongUse, match="is of type .*; give a"):
+            ranker.rank("ships", wrong)

@@ -11,7 +11,7 @@ from rankhouse.core.errors import BadData, WrongUse
 from rankhouse.core.nouns import Document, Query
 from rankhouse.core.run import Run
 from rankhouse.training.batches import Batches
-from rankhouse.training.examples import from_judgements
+from rankhouse.training.examples import from_judgements, from_pairs
 from rankhouse.training.settings import Settings
 
 
@@ -253,3 +253,9 @@ def test_classes_that_never_meet_in_a_query_are_an_error():
 def test_settings_that_make_no_sense_for_a_kind_are_refused(toy, kind, more, said):
     with pytest.raises(WrongUse, match=said):
         Batches(toy.examples, *shape(kind, **more))
+
+
+def test_scores_without_labels_are_no_labels_to_train_on(tmp_path):
+    (tmp_path / "a.csv").write_text("sentence1,sentence2,score\nq,a,0.75\nq,b,0.5\n")
+    with pytest.raises(BadData, match="have scores and no labels; learn the scores, with  --loss margin-mse"):
+        Batches(from_pairs(tmp_path / "a.csv"), *shape("points"))

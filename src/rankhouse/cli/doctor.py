@@ -22,10 +22,20 @@ from rankhouse.index.lexical.manifest import FILE as INDEX
 from rankhouse.index.precomputed.read import open_all
 from rankhouse.io.ciff import reading_ciff
 from rankhouse.io.corpora import CORPUS_KINDS, read_documents
-from rankhouse.io.decoding import UNREADABLE, read_own
+from rankhouse.io.decoding import UNREADABLE, each_record, read_own
 from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines, read_whole
-from rankhouse.io.pairs import pairs_of
-from rankhouse.io.readers.tables import PAIR_KEYS, PARQUET, QUERY_ID_KEYS, QUERY_KEYS, each_row, named_columns
+from rankhouse.io.readers.tables import (
+    ASKED_KEYS,
+    PAIR_KEYS,
+    PARQUET,
+    PASSAGE_KEYS,
+    QUERY_ID_KEYS,
+    QUERY_KEYS,
+    RELEVANT_KEYS,
+    each_row,
+    named_columns,
+    pair_columns,
+)
 from rankhouse.io.trec import is_record
 from rankhouse.page.charts import shortened
 from rankhouse.ranking.cache import cache_file
@@ -103,6 +113,8 @@ def _kind_of_line(path: Path) -> str:
     text = as_text(raw, path, line)
     columns = text.split()
     found = named_columns(raw, *PAIR_KEYS) or named_columns(raw, QUERY_ID_KEYS, QUERY_KEYS)
+    if names := pair_columns(raw):
+        found = ("", names)
     if found or (kind_of(path) == ".csv" and len(columns) not in (4, 6)):
         return _kind_of_columns(found[1] if found else (), [path.name])
     if text.count("\t") == 1:
@@ -127,18 +139,13 @@ def _kind_of_folder(path: Path) -> str:
 
 def _kind_of_records(path: Path) -> str:
     """Return what a file of JSON lines is."""
-    first = next(raw for _, raw in _first_lines(path, 1))
+    first = next(raw for _, raw in each_record(numbered_lines(path), path, lambda raw, *_: raw, Skips()))
     if all(f'"{key}"'.encode() in first for key in ("query_id", "doc_id", "text", "label")):
         return "pairs"
     if all(f'"{key}"'.encode() in first for key in ("judge", "doc_id", "grade")):
         return "judgement log"
     if not is_record(first):
         return _kind_of_nested(path)
-    try:
-        if pairs_of(first, path, 1):
-            return "pairs"
-    except BadData:
-        pass
     try:
         return _kind_of_columns(msgspec.json.decode(first, type=dict[str, Any]), [path.name])
     except UNREADABLE:
@@ -157,11 +164,25 @@ def _kind_of_nested(path: Path) -> str:
 def _kind_of_columns(columns: Collection[str], names: Iterable[str]) -> str:
     """Return what records with these columns are, in a file or folder of such a name."""
     columns = {name.lower() for name in columns}
+    if _are_pairs(columns):
+        return "pairs"
     if all(not keys.isdisjoint(columns) for keys in map(set, PAIR_KEYS)):
         is_run = "corpus-id" not in columns and not {"score", "rank"}.isdisjoint(columns)
         return "run" if is_run else "qrels"
     is_query = not columns.isdisjoint({"query", *PAIR_KEYS[0]})
     return "queries" if is_query or any("quer" in name or "topic" in name for name in names) else "corpus"
+
+
+def _are_pairs(columns: Iterable[str]) -> bool:
+    """Return whether records with these columns are labelled pairs, and not queries with their answers."""
+    names = {name.lower() for name in columns}
+    if names.isdisjoint(ASKED_KEYS):
+        return False
+    has_ids = not all(map(names.isdisjoint, PAIR_KEYS)) or "id" in names
+    is_said = bool({"label", "score"} & names) or not has_ids
+    return (is_said and not names.isdisjoint(PASSAGE_KEYS)) or bool(
+        names & {*RELEVANT_KEYS, "positive_passages"}
+    )
 
 
 def _is_ciff(path: Path) -> bool:

@@ -391,5 +391,6 @@ def require_texts(ids: Sequence[str], texts: Mapping[str, Query]) -> None:
     if missing := [i for i in ids if i not in texts or not texts[i].text.strip()]:
         raise BadData(
             f"{len(missing):,} of the run's {len(ids):,} queries have no text among the queries given: "
-            f"{name_few(missing, quoted=True)}; give the queries the run was made with"
+            f"{name_few(missing, quoted=True)}; give the queries the run was made with, or keep those of the "
+            "run:  rankhouse subset --run RUN --ids QUERIES --out PART"
         )

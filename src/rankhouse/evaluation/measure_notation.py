@@ -27,7 +27,7 @@ PROVIDERS = ("pytrec_eval", "judged", "msmarco", "compat", "gdeval")
 _LARGEST = 2**31 - 1  # the C code counts ranks in ints
 _RANGES = {"cutoff": (1, _LARGEST), "rel": (1, _LARGEST), "recall": (0, 1), "beta": (0, math.inf)}
 
-# What people type out of habit: trec_eval's names and the field's nicknames.
+# trec_eval's names and the field's nicknames, in lower case.
 _HABITS = {
     "map": "AP",
     "map_cut": "AP",
@@ -136,8 +136,12 @@ def _parse_one(text: str) -> Measure:
     # Packages with measures of their own are looked for only where the library does not know a name.
     measure = _library_names().get(name) or own_measures().get(name)
     if measure is None:
-        cutoff = "" if at is None else str(at)
-        raise WrongUse(f'"{text}" is no measure known here{_guess(name, cutoff)}; {_choices()}')
+        meant, cutoff = _meant(name)
+        measure = _library_names().get(meant)
+        if measure is None or (cutoff and at is not None):
+            guess = _guess(name, "" if at is None else str(at))
+            raise WrongUse(f'"{text}" is no measure known here{guess}; {_choices()}')
+        at = ast.literal_eval(cutoff) if cutoff else at
     if at is not None:
         arguments[measure.AT_PARAM] = at
     for key, value in arguments.items():
@@ -201,13 +205,25 @@ def _choices() -> str:
     return f"choose from: {', '.join(known())}; written like  {EXAMPLES}"
 
 
+def _folded() -> dict[str, str]:
+    return {key.lower(): key for key in _library_names() | own_measures()} | _HABITS
+
+
+def _meant(name: str) -> tuple[str, str]:
+    """Return the measure of a name of trec_eval or in other capitals, and its cutoff: ``ndcg_cut_10``."""
+    stem, _, cutoff = name.rpartition("_")
+    if not re.fullmatch(r"\d+(\.\d+)?", cutoff):
+        stem, cutoff = name, ""
+    return _folded().get(stem.lower(), ""), cutoff
+
+
 def _guess(name: str, cutoff: str) -> str:
-    """Say what may have been meant: habits of trec_eval, other capitals, a slip of the finger."""
+    """Say what may have been meant by a slip of the finger."""
     stem = re.sub(r"_?[\d.]+$", "", name)
     cutoff = cutoff or name[len(stem) :].lstrip("_")
-    folded = {key.lower(): key for key in _library_names() | own_measures()} | _HABITS
+    folded = _folded()
     close = get_close_matches(stem.lower(), folded, 1, cutoff=0.7)
-    meant = folded.get(name.lower()) or folded.get(stem.lower()) or (folded[close[0]] if close else "")
+    meant = folded.get(stem.lower()) or (folded[close[0]] if close else "")
     if not meant:
         return ""
     return f' (did you mean "{meant}@{cutoff}"?)' if cutoff else f' (did you mean "{meant}"?)'

@@ -13,7 +13,7 @@ from rankhouse.core.errors import BadData, DuplicateId, MissingInput, WrongUse, 
 from rankhouse.core.nouns import Document, Query, by_id
 from rankhouse.core.progress import counted
 from rankhouse.io import providers
-from rankhouse.io.decoding import from_json, is_nested_too_deep, nested
+from rankhouse.io.decoding import each_record, from_json, is_nested_too_deep, nested
 from rankhouse.io.duplicate_ids import Repeats, SeenIds
 from rankhouse.io.files import (
     Meter,
@@ -22,7 +22,6 @@ from rankhouse.io.files import (
     as_path,
     as_text,
     checked_id,
-    each_record,
     given_id,
     is_hidden,
     kind_of,
@@ -47,7 +46,7 @@ _decoder = msgspec.json.Decoder(dict[str, Any])
 
 def read_documents(
     sources: PathLike | Iterable[PathLike],
-    skips: Skips | None = None,
+    skips: Skips | int | None = None,
     seen: SeenIds | None = None,
     meter: Meter | None = None,
 ) -> Iterator[Document]:
@@ -74,7 +73,7 @@ def read_documents(
     """
     if not isinstance(sources, Iterable | str | os.PathLike):
         raise wrong_kind("a corpus", sources, "a path: a string or pathlib.Path")
-    skips = Skips() if skips is None else skips
+    skips = Skips.of(skips)
     seen = SeenIds(at_once=skips.limit > 0) if seen is None else seen
     for source in [sources] if isinstance(sources, str | os.PathLike) else sources:
         if str(source).startswith(PUBLIC):
@@ -259,7 +258,7 @@ def _tsv_fields(raw: bytes, path: Path, line: int) -> tuple[str, str]:
     return checked_id(record_id, path, line), text
 
 
-def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") -> list[Query]:
+def read_queries(path: PathLike, skips: Skips | int | None = None, field: str = "") -> list[Query]:
     r"""Read queries from JSON lines, TSV or TREC topics, recognised by their content.
 
     >>> import rankhouse as rh
@@ -284,7 +283,7 @@ def read_queries(path: PathLike, skips: Skips | None = None, field: str = "") ->
     if str(path).startswith(PUBLIC):
         return public_queries(str(path).removeprefix(PUBLIC), field)
     path = as_path(path, "path")
-    skips = Skips() if skips is None else skips
+    skips = Skips.of(skips)
     if path.is_dir():
         judged, files = read_qrels(path), _of_collection(path, "queries") or [path / "queries.jsonl"]
         held = by_id(one for file in files for one in read_queries(file, skips, field))

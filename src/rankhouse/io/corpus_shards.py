@@ -18,8 +18,9 @@ from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Document
 from rankhouse.io import corpora, files
 from rankhouse.io.corpora import CORPUS_KINDS, TREC_KINDS, Source, line_reader, records
+from rankhouse.io.decoding import each_record
 from rankhouse.io.duplicate_ids import Repeats, SeenIds
-from rankhouse.io.files import Meter, Skips, each_record, is_packed, numbered_lines, open_bytes
+from rankhouse.io.files import Meter, Skips, begins_array, begun, is_packed, numbered_lines, open_bytes
 from rankhouse.io.providers import PUBLIC, count_public, public_documents
 from rankhouse.io.readers.tables import is_headed
 
@@ -92,7 +93,12 @@ def _records(
     """Stream (line, document) of a file's shard of bytes."""
     if (first, end) == (0, size):
         yield from records(path, skips, meter)
-    elif (kind := files.kind_of(path)) in TREC_KINDS or kind not in CORPUS_KINDS or is_headed(path):
+    elif (
+        (kind := files.kind_of(path)) in TREC_KINDS
+        or kind not in CORPUS_KINDS
+        or is_headed(path)
+        or begins_array(begun(path)[0])
+    ):
         count = sum(1 for _ in records(path, Skips(sys.maxsize), None))
         wanted = _shares(first, end, size, count)
         yield from _numbered(path, wanted, skips, meter, is_last=end == size)

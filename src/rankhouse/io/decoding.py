@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +16,7 @@ import msgspec
 from rankhouse.core import progress
 from rankhouse.core.errors import BadData, RankhouseError
 from rankhouse.io.checksums import changed_since_written
-from rankhouse.io.files import as_text
+from rankhouse.io.files import Skips, as_text, begins_array, most_bytes, too_long
 
 T = TypeVar("T")
 
@@ -115,6 +118,44 @@ def is_nested_too_deep(raw: bytes, value: object) -> bool:
         if not level:
             return False
     return True
+
+
+def each_record(
+    lines: Iterable[tuple[int, bytes]], path: Path, read: Callable[[bytes, Path, int], T], skips: Skips
+) -> Iterator[tuple[int, T]]:
+    """Read the lines of a file of one record a line, empty ones left out; ``read`` raises BadData.
+
+    An array of JSON objects is read as if each of them had a line, and is held in memory.
+    """
+    numbered = ((line, raw) for line, raw in lines if raw.strip())
+    for line, raw in numbered:
+        records = _elements(chain([(line, raw)], numbered), path) if begins_array(raw) else [(line, raw)]
+        for at, record in records:
+            try:
+                yield at, read(record, path, at)
+            except BadData as fault:
+                skips.take(fault)
+
+
+def _elements(lines: Iterable[tuple[int, bytes]], path: Path) -> Iterator[tuple[int, bytes]]:
+    """Stream the elements of a JSON array, each with its first line; BadData for what is none."""
+    raw, starts, numbers = bytearray(), list[int](), list[int]()
+    for number, line in lines:
+        starts.append(len(raw))
+        numbers.append(number)
+        raw += line + b"\n"
+        if len(raw) > most_bytes():
+            raise too_long("the JSON array", path)
+    try:
+        elements = msgspec.json.decode(raw, type=list[msgspec.Raw])
+    except UNREADABLE as error:
+        reason = f"is no whole JSON array ({error}); mend it, or write one record a line"
+        raise BadData(reason, path, numbers[0]) from error
+    at = 0
+    for element in map(bytes, elements):
+        begin = raw.index(element, at)
+        at = begin + len(element)
+        yield numbers[bisect_right(starts, begin) - 1], element
 
 
 # --- files that rankhouse itself wrote ------------------------------------------------------------------

@@ -12,17 +12,20 @@ Environment variables; the first may end in K, M or G, and 0 takes a limit away.
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import io
 import os
 import re
 import sys
+import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
@@ -129,6 +132,48 @@ class _MeteredFile(io.FileIO):
         return count
 
 
+_pipes: dict[tuple[int, int], tuple[io.FileIO, io.FileIO]] = {}
+"""Pipes that other programs write into, by their number, with what came out of them so far."""
+
+
+class _PipeAgain(io.RawIOBase):
+    """A pipe from its beginning, however often it is opened: what came out is kept in a temporary file.
+
+    Only of pipes without a name (``/dev/stdin``, ``<(...)``), into which no second content can come.
+    """
+
+    def __init__(self, path: Path, meter: Meter) -> None:
+        super().__init__()
+        stat = path.stat()
+        key = (stat.st_dev, stat.st_ino)
+        if key not in _pipes:
+            kept = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - kept as long as this process
+            _pipes[key] = io.FileIO(path), kept
+            for file in _pipes[key]:
+                atexit.register(file.close)
+        (self._pipe, self._kept), self._meter, self._at = _pipes[key], meter, 0
+
+    @staticmethod
+    def is_at(path: Path) -> bool:
+        """Return whether a path leads to a pipe without a name."""
+        is_descriptor = str(path).startswith(("/dev/fd/", "/proc/self/fd/", "/dev/stdin"))
+        return is_descriptor and path.is_fifo()
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer, as in io
+        """Read what was kept, then what comes."""
+        self._kept.seek(self._at)
+        count = self._kept.readinto(buffer) or 0
+        if not count and (count := self._pipe.readinto(buffer) or 0):
+            self._kept.write(memoryview(buffer)[:count])
+            self._meter.bytes += count
+        self._at += count
+        return count
+
+
 class _UnpackedStream(io.RawIOBase):
     """Contents of a compressed stream, refused where it unpacks to absurdly much."""
 
@@ -164,7 +209,8 @@ def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
     compressed data is damaged, ends too early or unpacks to absurdly much.
     """
     try:
-        with io.BufferedReader(_MeteredFile(path, meter or Meter()), _BUFFER) as raw:
+        opened = _PipeAgain if _PipeAgain.is_at(path) else _MeteredFile
+        with io.BufferedReader(opened(path, meter or Meter()), _BUFFER) as raw:
             magic = raw.peek(4)[:4]
             if magic.startswith(_GZIP_MAGIC):
                 packed = cast(BinaryIO, gzip.GzipFile(fileobj=raw))
@@ -173,7 +219,7 @@ def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
             else:
                 yield cast(BinaryIO, raw)
                 return
-            size = os.fstat(raw.fileno()).st_size
+            size = path.stat().st_size
             with packed, io.BufferedReader(_UnpackedStream(packed, path, size), _BUFFER) as plain:
                 yield cast(BinaryIO, plain)
     except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
@@ -189,7 +235,7 @@ def open_bytes(path: Path, meter: Meter | None = None) -> Iterator[BinaryIO]:
 def is_packed(path: Path) -> bool:
     """Return by its content whether a file is compressed."""
     with open_bytes(path) as stream:
-        return not isinstance(cast(io.BufferedReader, stream).raw, _MeteredFile)
+        return not isinstance(cast(io.BufferedReader, stream).raw, _MeteredFile | _PipeAgain)
 
 
 def _cannot_read(path: Path, error: OSError) -> RankhouseError:
@@ -235,17 +281,13 @@ def numbered_lines(path: Path, meter: Meter | None = None) -> Iterator[tuple[int
         yield from lines_of(stream, path)
 
 
-def each_record(
-    lines: Iterable[tuple[int, bytes]], path: Path, read: Callable[[bytes, Path, int], T], skips: Skips
-) -> Iterator[tuple[int, T]]:
-    """Read the lines of a file of one record a line, empty ones left out; ``read`` raises BadData."""
+def begun(path: Path) -> tuple[bytes, Iterable[tuple[int, bytes]]]:
+    """Return the first line of a file that is not blank, and all of its lines from there; read once."""
+    lines = numbered_lines(path)
     for line, raw in lines:
-        if not raw.strip():
-            continue
-        try:
-            yield line, read(raw, path, line)
-        except BadData as fault:
-            skips.take(fault)
+        if raw.strip():
+            return raw, chain([(line, raw)], lines)
+    return b"", ()
 
 
 def read_whole(path: Path) -> bytes:
@@ -276,11 +318,14 @@ def as_text(raw: bytes, path: Path, line: int) -> str:
         ) from error
 
 
+begins_array = re.compile(rb"\s*\[\s*([{\]].*)?", re.DOTALL).fullmatch  # of objects; "[1] a text" does not
+
+
 def looks_like(path: Path) -> str:
-    """Return by its first character that is not white space what a text file holds: ``{``, ``<`` or other."""
+    """Return by its first sign what a text file holds: ``{`` (or an array of such), ``<`` or other."""
     for _, raw in numbered_lines(path):
         if raw.strip():
-            return chr(raw.lstrip()[0])
+            return "{" if begins_array(raw) else chr(raw.lstrip()[0])
     return ""
 
 
@@ -299,6 +344,15 @@ class Skips:
 
     limit: int = 0
     seen: list[BadData] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, given: Skips | int | None) -> Skips:
+        """Return what is given, or new ones of this number; WrongUse for anything else."""
+        if isinstance(given, Skips):
+            return given
+        if given is None or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
+            return cls(given or 0)
+        raise wrong_kind("skips", given, "how many malformed records to pass over, 0 or more")
 
     def take(self, fault: BadData) -> None:
         """Note a fault, or raise it when the limit is reached."""

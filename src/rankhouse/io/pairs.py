@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, cast
 
 import msgspec
 import numpy as np
 
-from rankhouse.core.errors import BadData, warn
+from rankhouse.core.errors import BadData
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.core.progress import counted
 from rankhouse.core.qrels import MOST_GRADE
-from rankhouse.io.decoding import from_json
+from rankhouse.io.decoding import each_record, from_json
 from rankhouse.io.duplicate_ids import digest_of
-from rankhouse.io.files import (
-    Skips,
-    as_text,
-    each_record,
-    is_packed,
-    most_bytes,
-    numbered_lines,
-    open_bytes,
-    too_long,
-)
+from rankhouse.io.files import Skips, as_text, is_packed, most_bytes, too_long
 from rankhouse.io.outputs import write_lines
+from rankhouse.io.readers import tables
+from rankhouse.io.readers.tables import ASKED_KEYS, PASSAGE_KEYS
 
 _HIGHEST: Final = float(np.finfo(np.float32).max)
 UNDECIDED: Final = -1
@@ -155,11 +147,11 @@ class _Text(msgspec.Struct):
 
 
 _PASSAGES: Final = (
-    (1, re.compile(r"positives?(_\d+)?|pos|positive_passages").fullmatch),
+    (1, re.compile(r"positives?(_\d+)?|pos|positive_passages|answer|response").fullmatch),
     (0, re.compile(r"negatives?(_\d+)?|neg|negative_passages").fullmatch),
 )
 """Labels, and the keys of a query's passages that have them."""
-_HEADS: Final = {"query", "anchor", "positive", "negative", "passage", "pos", "neg"}
+_is_about_passages = re.compile(r"(pos|neg)(?!.*_ids?$)(?!.*_scores$)").match
 _is_number = re.compile(r"\s*[+-]?\d*\.?\d+\s*", re.ASCII).fullmatch
 _is_id = re.compile(r"[\w.:-]*\d[\w.:-]*", re.ASCII).fullmatch
 _record = msgspec.json.Decoder(dict[str, Any])
@@ -169,8 +161,9 @@ def pairs_of(raw: bytes, path: Path, line: int) -> list[LabelledPair]:
     """Read the pairs of one line: that of a PAIRS file, or those of a query with relevant and other passages.
 
     The latter are MS MARCO's triples of texts, with tabs between them, and the JSON of sentence-transformers
-    (anchor, positive, negative), FlagEmbedding (query, pos, neg) and Tevatron (positive_passages,
-    negative_passages). Without ids, a query goes by its text and a passage by a digest.
+    (anchor, positive, negative; sentence1, sentence2, label or score), FlagEmbedding (query, pos, neg,
+    pos_scores, neg_scores) and Tevatron (positive_passages, negative_passages). Without ids, a query goes by
+    its text and a passage by a digest.
 
     Raises BadData where it is neither, or a triple of ids, or has an empty text.
     """
@@ -179,30 +172,83 @@ def pairs_of(raw: bytes, path: Path, line: int) -> list[LabelledPair]:
     try:
         return [decode_pair(raw, path, line)]
     except BadData:
-        if pairs := _of_query(raw, path, line):
+        record = from_json(_record, raw, _WANTED, path, line=line)
+        if not record.keys() >= {"query", "doc_id", "text"} and (pairs := _of_query(record, path, line)):
             return pairs
         raise
 
 
-def _of_query(raw: bytes, path: Path, line: int) -> list[LabelledPair]:
+def _of_query(given: dict[str, Any], path: Path, line: int) -> list[LabelledPair]:
     """Read the pairs of a record of a query with its passages; none of another record."""
-    try:
-        record = from_json(_record, raw, _WANTED, path, line=line)
-        text = msgspec.convert(record.get("query") or record.get("anchor") or "", str)
-        query = Query(str(msgspec.convert(record.get("query_id") or text, str | int)), text)
-        passages = [
-            (label, msgspec.convert(one, str | _Text))
-            for label, is_key in _PASSAGES
-            for key, given in record.items()
-            if is_key(key) and given is not None
-            for one in (given if isinstance(given, list) else [given])
-        ]
-    except msgspec.MsgspecError:
+    record = {key.lower(): value for key, value in given.items() if value is not None}
+    text = next((record[key] for key in ASKED_KEYS if key in record), "")
+    own_id = record.get("query_id") or text
+    if not isinstance(text, str) or not isinstance(own_id, str | int):
         return []
-    pairs = [_labelled(query, one, label) for label, one in passages]
+    query, judged = (
+        Query(str(own_id), text),
+        {key: record[key] for key in ("label", "score") if key in record},
+    )
+    if judged and (key := next((key for key in PASSAGE_KEYS if key in record), "")):
+        pairs = [_judged(query, record, key, path, line=line)]
+    elif unknown := [key for key in record if _is_about_passages(key) and not _label_of(key)]:
+        raise BadData(
+            f'the key "{unknown[0]}" is not known; passages are positive or pos, negative or neg, and their '
+            "scores pos_scores and neg_scores",
+            path,
+            line,
+        )
+    else:
+        pairs = _of_passages(query, record, path, line)
+        if pairs and judged:
+            raise BadData(
+                f'the "{next(iter(judged))}" of a record with several passages says nothing of one of them; '
+                "give pos_scores and neg_scores, or a record for each passage",
+                path,
+                line,
+            )
     if pairs and not (text.strip() and all(pair.text for pair in pairs)):
         raise BadData("the query or one of its passages is empty", path, line)
     return pairs
+
+
+def _label_of(key: str) -> tuple[int, ...]:
+    """Return the label of the passages below a key; empty where it names no passages."""
+    return tuple(label for label, is_key in _PASSAGES if is_key(key))
+
+
+def _of_passages(query: Query, record: dict[str, Any], path: Path, line: int) -> list[LabelledPair]:
+    pairs = []
+    for key, given in record.items():
+        for label in _label_of(key):
+            several = given if isinstance(given, list) else [given]
+            scores = record.get(f"{key}_scores", [None] * len(several))
+            if not isinstance(scores, list) or len(scores) != len(several):
+                reason = f'the "{key}_scores" are not as many as the {len(several)} passages of "{key}"'
+                raise BadData(reason, path, line)
+            try:
+                texts = msgspec.convert(several, list[str | _Text])
+                known = msgspec.convert(scores, list[float | None])
+            except msgspec.ValidationError:
+                return []
+            pairs += [_labelled(query, *one, label) for one in zip(texts, known, strict=True)]
+    return pairs
+
+
+def _judged(query: Query, record: dict[str, Any], key: str, path: Path, *, line: int) -> LabelledPair:
+    """Read a query and one passage with a label or a score, or both."""
+    try:
+        text, label = msgspec.convert(record[key], str), record.get("label", UNDECIDED)
+        label = msgspec.convert(label, int | float | bool, strict=False)
+        score = msgspec.convert(record.get("score"), float | None, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadData(f"{_WANTED.partition(';')[0]} ({error})", path, line) from error
+    if isinstance(label, float) and not label.is_integer():
+        reason = f'the label {label} is no whole number; call it "score" if it is what a teacher said'
+        raise BadData(reason, path, line)
+    doc_id = str(record.get("doc_id", ""))
+    pair = _labelled(query, _Text(text, docid=doc_id), score, int(label))
+    return decode_pair(msgspec.json.encode(pair), path, line)  # its checks of the numbers
 
 
 def _triple(texts: Sequence[str], path: Path, line: int) -> list[LabelledPair]:
@@ -213,8 +259,6 @@ def _triple(texts: Sequence[str], path: Path, line: int) -> list[LabelledPair]:
             path,
             line,
         )
-    if line == 1 and _HEADS.issuperset(map(str.lower, map(str.strip, texts))):
-        return []
     if all(map(_is_id, map(str.strip, texts))):
         raise BadData(
             "a triple of ids has no texts; give triples of texts, or --queries, --index, --qrels and --run",
@@ -229,77 +273,50 @@ def _triple(texts: Sequence[str], path: Path, line: int) -> list[LabelledPair]:
             line,
         )
     query, relevant, other = (" ".join(text.split()) for text in texts)
-    return [_labelled(Query(query, query), text, label) for text, label in ((relevant, 1), (other, 0))]
+    asked = Query(query, query)
+    return [_labelled(asked, text, None, label) for text, label in ((relevant, 1), (other, 0))]
 
 
-def _labelled(query: Query, given: str | _Text, label: int) -> LabelledPair:
+def _labelled(query: Query, given: str | _Text, score: float | None, label: int) -> LabelledPair:
     one = _Text(given) if isinstance(given, str) else given
     text = f"{one.title or ''} {one.text}".strip()
     doc_id = str(one.docid) or digest_of(text).hex()
-    return LabelledPair(query.id, query.text, doc_id, 0, text=text, label=label)
+    return LabelledPair(query.id, query.text, doc_id, 0, text=text, label=label, score=score)
 
 
-def numbered_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[tuple[int, LabelledPair]]:
+def numbered_pairs(path: Path | str, skips: Skips | int | None = None) -> Iterator[tuple[int, LabelledPair]]:
     """Stream (line, pair) of a file, plain or compressed; by default no faulty line is skipped.
 
     Raises BadData for a line that is no labelled pair, and MissingInput.
     """
-    path, skips = Path(path), Skips() if skips is None else skips
-    for line, pairs in each_record(numbered_lines(path), path, pairs_of, skips):
+    path, skips = Path(path), Skips.of(skips)
+    for line, pairs in each_record(tables.pair_lines(path, skips), path, pairs_of, skips):
         for pair in pairs:
             yield line, pair
 
 
-def read_pairs(path: Path | str, skips: Skips | None = None) -> Iterator[LabelledPair]:
+def read_pairs(path: Path | str, skips: Skips | int | None = None) -> Iterator[LabelledPair]:
     """Stream the pairs of a file, see :func:`numbered_pairs`."""
     return (pair for _, pair in numbered_pairs(path, skips))
-
-
-def distinct(
-    pairs: Iterable[LabelledPair], value: Callable[[LabelledPair], object], name: str
-) -> Iterator[LabelledPair]:
-    """Stream pairs of query and passage, each once.
-
-    Args:
-        value: What must be the same wherever a pair stands.
-        name: What that is called, for the message.
-
-    Raises:
-        BadData: A pair has two values.
-
-    Warns:
-        RankhouseWarning: Pairs stand more than once; given at the end.
-    """
-    values: dict[bytes, object] = {}
-    repeated, first = 0, ""
-    for pair in pairs:
-        key, own = digest_of(pair.query_id, pair.doc_id, str(pair.passage)), value(pair)
-        if key not in values:
-            values[key] = own
-            yield pair
-            continue
-        called = f'query "{pair.query_id}" with passage {pair.passage} of "{pair.doc_id}"'
-        if values[key] != own:
-            raise BadData(
-                f"{called} is given twice, with the {name} {values[key]} and {own}; give one of them"
-            )
-        repeated, first = repeated + 1, first or called
-    if repeated:
-        warn(f"{repeated:,} pairs are given more than once and count once: {first}", 3)
 
 
 class PairFiles:
     """Pairs of files that are scanned once and then read again by number; open as long as this is in use.
 
-    The files must stay as they are; several, a pipe or a compressed one are copied into a temporary one.
+    The files must stay as they are; several, a pipe, a compressed one and what has no record a line are
+    copied into a temporary one.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
-        is_plain = len(paths) == 1 and paths[0].is_file() and not is_packed(paths[0])
-        self._file, self._ends = (paths[0].open("rb"), [-1]) if is_plain else _joined(paths)
+        self._numbers = array("q")  # of the lines copied
+        if len(paths) == 1 and paths[0].is_file() and not is_packed(paths[0]) and tables.are_lines(paths[0]):
+            self._file, self._ends = cast(BinaryIO, paths[0].open("rb")), [-1]
+        else:
+            self._file, self._ends = _joined(paths, self._numbers)
         self._starts, self._sizes = array("q"), array("q")
         self._places = array("i")  # of the pair in its line
+        self._last: tuple[int, list[LabelledPair]] = (-1, [])
         weakref.finalize(self, self._file.close)
 
     def scan(self) -> Iterator[tuple[Path, int, LabelledPair]]:
@@ -308,11 +325,11 @@ class PairFiles:
         Raises:
             BadData: A line that is no labelled pair, or too long.
         """
-        start, most = 0, most_bytes()
+        start, most, numbers = 0, most_bytes(), iter(self._numbers)
         for path, end in zip(self._paths, self._ends, strict=True):
             number = 0
             while start != end and (raw := self._file.readline(most + 1)):
-                number += 1
+                number = next(numbers, number + 1)
                 if len(raw) > most:
                     raise too_long("the line", path, number)
                 line = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
@@ -325,66 +342,44 @@ class PairFiles:
                 start += len(raw)
 
     def __getitem__(self, number: int) -> LabelledPair:
-        if hasattr(os, "pread"):
-            raw = os.pread(self._file.fileno(), self._sizes[number], self._starts[number])
-        else:  # Windows
-            self._file.seek(self._starts[number])
-            raw = self._file.read(self._sizes[number])
+        start, pairs = self._last  # a record of many passages is asked for each of them
         try:
-            return pairs_of(raw, self._paths[0], number + 1)[self._places[number]]
+            if start != self._starts[number]:
+                pairs = pairs_of(self._read(number), self._paths[0], number + 1)
+                self._last = self._starts[number], pairs
+            return pairs[self._places[number]]
         except (BadData, IndexError) as error:
             raise BadData(
                 f"pair {number + 1} cannot be read again ({error}); the file was changed while it was in use",
                 self._paths[0],
             ) from error
 
+    def _read(self, number: int) -> bytes:
+        if hasattr(os, "pread"):
+            return os.pread(self._file.fileno(), self._sizes[number], self._starts[number])
+        self._file.seek(self._starts[number])  # Windows
+        return self._file.read(self._sizes[number])
+
     def __call__(self, numbers: Sequence[int]) -> list[Passage]:
         """Read the passages of pairs, by their numbers."""
         return [self[int(number)].pair.passage for number in numbers]
 
 
-def _joined(paths: Sequence[Path]) -> tuple[BinaryIO, list[int]]:
-    """Unpack files behind each other into a temporary one; return it and where each of them ends."""
+def _joined(paths: Sequence[Path], numbers: array[int]) -> tuple[BinaryIO, list[int]]:
+    """Write the lines of files behind each other into a temporary one; return it and where each of them ends.
+
+    ``numbers`` takes for each what its line was in its file.
+    """
     with ExitStack() as stack:
         joined, ends = stack.enter_context(tempfile.TemporaryFile()), []
         for path in paths:
-            with open_bytes(path) as stream:
-                shutil.copyfileobj(stream, joined, 1 << 20)
-            joined.write(b"\n")  # in case the last line has none; blank lines are skipped
+            for number, raw in tables.pair_lines(path, Skips()):
+                numbers.append(number)
+                joined.write(raw.replace(b"\n", b" ") + b"\n")
             ends.append(joined.tell())
         joined.seek(0)
         stack.pop_all()  # it lives as long as PairFiles
     return joined, ends
-
-
-class Contradictions:
-    """Finds pairs that are labelled both relevant and not, in 16 bytes a pair."""
-
-    def __init__(self) -> None:
-        self._keys, self._places = array("q"), array("q")
-
-    def add(self, pair: LabelledPair, place: int, relevant_from: int = 1) -> None:
-        """Note a pair.
-
-        Args:
-            pair: The pair.
-            place: What names it when it contradicts another, for example its line.
-            relevant_from: The lowest label that means relevant.
-        """
-        if pair.label == UNDECIDED:
-            return
-        key = hash((pair.query_id, pair.doc_id, pair.passage))
-        self._keys.append(key & ~1 | (pair.label >= relevant_from))
-        self._places.append(place)
-
-    def found(self) -> list[tuple[int, int]]:
-        """Return the places of every two pairs that contradict each other, the first of each kind."""
-        keys, places = np.array(self._keys, np.int64), np.array(self._places, np.int64)
-        distinct, first = np.unique(keys, return_index=True)  # the lowest bit is the label: both are together
-        both = np.flatnonzero(distinct[1:] == distinct[:-1] | 1)
-        both = both[(distinct[both] & 1) == 0]
-        at = sorted(sorted((int(first[i]), int(first[i + 1]))) for i in both)
-        return [(int(places[a]), int(places[b])) for a, b in at]
 
 
 def write_pairs(pairs: Iterable[LabelledPair], path: Path | str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,17 @@ from rankhouse.core.nouns import FloatArray
 from rankhouse.core.progress import counted
 from rankhouse.core.qrels import MOST_GRADE, Qrels
 from rankhouse.core.run import INFINITE_FROM, TOO_LARGE, Run
-from rankhouse.io.decoding import from_json
+from rankhouse.io.decoding import each_record, from_json
 from rankhouse.io.files import (
     PathLike,
     Skips,
     as_path,
     as_text,
+    begins_array,
+    begun,
     checked_id,
-    each_record,
     kind_of,
     most_bytes,
-    numbered_lines,
     too_long,
 )
 from rankhouse.io.outputs import writing
@@ -65,7 +64,7 @@ def _columns(lines: _Lines, path: Path, wanted: str, skips: Skips) -> Iterator[t
             skips.take(fault)
 
 
-def read_run(path: PathLike, skips: Skips | None = None) -> Run:
+def read_run(path: PathLike, skips: Skips | int | None = None) -> Run:
     """Read a run. The order is by score (ties by document id, descending), whatever the ranks say.
 
     >>> import rankhouse as rh
@@ -86,7 +85,7 @@ def read_run(path: PathLike, skips: Skips | None = None) -> Run:
     Warns:
         RankhouseWarning: There is not one row in it.
     """
-    path, skips = as_path(path, "path"), Skips() if skips is None else skips
+    path, skips = as_path(path, "path"), Skips.of(skips)
     # Ids repeat a thousandfold, so each is kept once; a finished query becomes an array of scores.
     ids: dict[str, str] = {}
     documents: dict[str, list[str]] = {}
@@ -124,7 +123,7 @@ def _finished(rows: dict[str, float]) -> tuple[list[str], FloatArray]:
 
 def _retrieved(path: Path, skips: Skips) -> Iterator[tuple[int, _Row]]:
     """Stream (line, ids of query and document and the score) of the file of a run."""
-    first, lines = _begun(path)
+    first, lines = begun(path)
     if (named := _named(first, lines, path, _RUN, read=tables.retrieved, skips=skips)) is not None:
         yield from named
         return
@@ -138,16 +137,15 @@ def _retrieved(path: Path, skips: Skips) -> Iterator[tuple[int, _Row]]:
 
 def _ranked(lines: _Lines, path: Path, skips: Skips) -> Iterator[tuple[int, _Row]]:
     """Stream the rows of MS MARCO's form; what stands there is a rank if it begins at 1 and rises."""
-    query, last = "", 0
+    last: dict[str, int] = {}  # rank of each query
     for line, (query_id, doc_id, rank) in _columns(lines, path, _RANKS, skips):
-        is_first, least = query_id != query, 1 if query_id != query else last + 1
-        query, last = query_id, least
+        before = last.get(query_id, 0)
         try:
             row = tables.retrieved({"query_id": query_id, "doc_id": doc_id, "rank": rank}, path, line)
-            last = int(rank)
-            if last < least or (is_first and last > 1):
+            last[query_id] = int(rank)
+            if last[query_id] <= before or (not before and last[query_id] > 1):
                 raise BadData(
-                    f"the rank {rank} stands where {least} {'does' if is_first else 'or more do'}; three "
+                    f"the rank {rank} stands where {before + 1} {'or more do' if before else 'does'}; three "
                     f"columns are query, document and rank, which rises from 1; a score needs six: {_RUN}",
                     path,
                     line,
@@ -159,23 +157,16 @@ def _ranked(lines: _Lines, path: Path, skips: Skips) -> Iterator[tuple[int, _Row
 
 def run_tag(path: Path) -> str:
     """Return the tag of the first line of a TREC run; "" of another file, and where there is no line."""
-    first, _ = _begun(path)
+    first, _ = begun(path)
     columns = first.split()
     return as_text(columns[5], path, 1) if len(columns) == 6 and not _is_other(first) else ""
 
 
-def _begun(path: Path) -> tuple[bytes, _Lines]:
-    """Return the first line of a file that is not blank, and all of its lines from there; read once."""
-    lines = numbered_lines(path)
-    for line, raw in lines:
-        if raw.strip():
-            return raw, chain([(line, raw)], lines)
-    return b"", ()
-
-
 def _is_other(first: bytes) -> bool:
     """Return whether a file's first line says that it is Parquet, JSON, or a table that names its columns."""
-    return first.lstrip().startswith((b"{", b"PAR1")) or bool(tables.named_columns(first, *tables.PAIR_KEYS))
+    return (
+        _is_json(first) or first.startswith(b"PAR1") or bool(tables.named_columns(first, *tables.PAIR_KEYS))
+    )
 
 
 def _named(
@@ -194,7 +185,7 @@ def _named(
     is_trec = not first or len(first.split()) == len(trec.split())
     if not _is_other(first) and (is_trec or kind_of(path) not in (".csv", PARQUET)):
         return None
-    if first.lstrip().startswith(b"{"):
+    if _is_json(first):
         if not is_record(first):
             return _nested(lines, path)
         wanted = "no JSON object of ids and a number"
@@ -206,8 +197,17 @@ def _named(
     return _tabular(lines, path, read, skips)
 
 
+def _is_json(first: bytes) -> bool:
+    return first.lstrip().startswith(b"{") or begins_array(first) is not None
+
+
 def is_record(raw: bytes) -> bool:
-    """Return whether a line is a record of its own, and not one object of all queries, or its beginning."""
+    """Return whether a line is a record of its own, and not one object of all queries, or its beginning.
+
+    The beginning of an array of records is one as well.
+    """
+    if begins_array(raw):
+        return True
     try:
         return not all(isinstance(value, dict) for value in _decoder.decode(raw).values())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -313,7 +313,7 @@ def _judged_files(folder: Path) -> list[Path]:
 
 def _judgements(path: Path, skips: Skips) -> Iterator[tuple[int, tuple[str, str, str]]]:
     """Stream (line, ids of query and document and the grade) of a file of judgements."""
-    first, lines = _begun(path)
+    first, lines = begun(path)
     if (named := _named(first, lines, path, _QRELS, read=tables.judgement, skips=skips)) is not None:
         yield from named
         return
@@ -321,7 +321,7 @@ def _judgements(path: Path, skips: Skips) -> Iterator[tuple[int, tuple[str, str,
         yield line, (columns[0], columns[2], columns[3])
 
 
-def read_qrels(path: PathLike, skips: Skips | None = None) -> Qrels:
+def read_qrels(path: PathLike, skips: Skips | int | None = None) -> Qrels:
     """Read judgements: TREC's four columns (query, iteration, document, grade), tables, JSON or Parquet.
 
     >>> import rankhouse as rh
@@ -342,7 +342,7 @@ def read_qrels(path: PathLike, skips: Skips | None = None) -> Qrels:
     """
     if str(path).startswith(PUBLIC):
         return qrels_of(str(path).removeprefix(PUBLIC))
-    path, skips = as_path(path, "path"), Skips() if skips is None else skips
+    path, skips = as_path(path, "path"), Skips.of(skips)
     qrels: dict[str, dict[str, int]] = {}
     rows = (
         (one, *row)

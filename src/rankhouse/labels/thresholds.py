@@ -24,7 +24,8 @@ from rankhouse.core.qrels import Qrels, relevant
 from rankhouse.core.sameness import mismatch, warn_of_mismatch
 from rankhouse.core.scores import Doubles, probabilities
 from rankhouse.io.decoding import UNREADABLE
-from rankhouse.io.pairs import LabelledPair, distinct
+from rankhouse.io.duplicate_ids import distinct
+from rankhouse.io.pairs import LabelledPair
 
 Flags = NDArray[np.bool_]
 

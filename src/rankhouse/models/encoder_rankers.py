@@ -20,7 +20,7 @@ from rankhouse.core.nouns import FloatArray, Pair
 from rankhouse.core.progress import part
 from rankhouse.models import bundle
 from rankhouse.models.biencoder import BiEncoder, Similarity, compare
-from rankhouse.models.ranker import Engine, NeuralRanker
+from rankhouse.models.ranker import Engine, NeuralRanker, as_pairs
 from rankhouse.models.sparse import SparseEncoder
 from rankhouse.models.text_ids import QueryPolicy, query_files
 from rankhouse.models.transformer_encoders import VectorScorer
@@ -104,7 +104,7 @@ class DenseRanker(NeuralRanker):
         Raises:
             BadModel: A vector is not a number.
         """
-        if not pairs:
+        if not (pairs := as_pairs(pairs)):
             return np.empty(0, np.float32)
         with part(0, 0):
             queries = self._encodings["query"]([pair.query.text for pair in pairs])
@@ -219,7 +219,7 @@ class SparseRanker(NeuralRanker):
         Raises:
             BadModel: A weight is not a number.
         """
-        if not pairs:
+        if not (pairs := as_pairs(pairs)):
             return np.empty(0, np.float32)
         queries, asked = _distinct([pair.query.text for pair in pairs])
         passages, read = _distinct([pair.passage.text for pair in pairs])

@@ -9,7 +9,7 @@ ends, on a busy machine most of the time. Memory depends on window and budget on
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ from rankhouse.core.errors import WrongUse
 from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranking, SearchResult, StoredPair
 from rankhouse.core.progress import share
 from rankhouse.core.scores import numbers_only
+from rankhouse.io.files import wrong_kind
 from rankhouse.models import bundle
 from rankhouse.models.contract import Batch, Model
 from rankhouse.nn.layers.ragged import within_budget
@@ -226,22 +227,29 @@ class NeuralRanker:
 
     @checked
     def rank(
-        self, query: str, texts: Sequence[str | Document | Passage], k: int | None = None
+        self,
+        query: str,
+        texts: Sequence[str | Document | Passage] | Mapping[str, str],
+        k: int | None = None,
     ) -> SearchResult:
         """Order texts by how well they answer a query.
 
         Args:
             query: The question.
             texts: Texts, documents or passages, each read whole; a bare text's id is its place, from "0".
+                Or texts by their ids.
             k: How many of the best are kept; None keeps all.
 
         Raises:
             BadModel: A score is not a number.
-            WrongUse: One text in place of several.
+            WrongUse: One text in place of several, or what is no text.
         """
         if isinstance(texts, str):
             raise WrongUse(f"rank() orders several texts; give a list: [{texts[:60]!r}]")
-        passages = [_as_passage(text, place) for place, text in enumerate(texts)]
+        if not isinstance(texts, Iterable):
+            raise wrong_kind("texts", texts, "a list of texts, or texts by their ids")
+        named = texts.items() if isinstance(texts, Mapping) else enumerate(texts)
+        passages = [_as_passage(text, str(name)) for name, text in named]
         scores = self.score([Pair(Query("query", query), passage) for passage in passages])
         order = np.argsort(-scores, kind="stable")[:k]
         ranking = Ranking(tuple(passages[i].doc_id for i in order), scores[order])
@@ -250,10 +258,14 @@ class NeuralRanker:
     def score(self, pairs: Sequence[Pair]) -> FloatArray:
         """Score n pairs: (n,) float32, higher is better, in the order given.
 
+        Args:
+            pairs: Each a query and a passage; two texts will do.
+
         Raises:
             BadModel: A score is not a number; names the pair.
+            WrongUse: What is no pair.
         """
-        return self.score_with(pairs, self.model.encode)
+        return self.score_with(as_pairs(pairs), self.model.encode)
 
     def score_with(
         self, pairs: Sequence[AnyPair], encode: Callable[[Sequence[AnyPair]], Batch]
@@ -292,11 +304,33 @@ class NeuralRanker:
         return bundle.save(self.model, folder, use, self.calibration)
 
 
-def _as_passage(text: str | Document | Passage, place: int) -> Passage:
+_PAIRS = 'a list of pairs: [("a question", "a text"), ...]'
+
+
+def as_pairs(given: Any) -> Sequence[Pair]:  # noqa: ANN401 - what Python hands in
+    """Return pairs of what a person has: pairs, or two texts each; WrongUse for anything else."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise wrong_kind("pairs", given, _PAIRS)
+    if all(type(pair) is Pair for pair in given):
+        return given
+    return [_as_pair(pair, place) for place, pair in enumerate(given)]
+
+
+def _as_pair(given: Any, place: int) -> Pair:  # noqa: ANN401 - as above
+    if isinstance(given, Pair):
+        return given
+    if not isinstance(given, tuple | list) or len(given) != 2 or not isinstance(given[0], str | Query):
+        raise wrong_kind(f"pair {place + 1}", given, _PAIRS)
+    query = given[0] if isinstance(given[0], Query) else Query("query", given[0])
+    return Pair(query, _as_passage(given[1], str(place)))
+
+
+def _as_passage(text: str | Document | Passage, name: str) -> Passage:
     match text:
         case Passage():
             return text
         case Document():
             return Passage(text.id, 0, text.full_text)
-        case _:
-            return Passage(str(place), 0, text)
+        case str():
+            return Passage(name, 0, text)
+    raise wrong_kind(f"text {name}", text, "a text, Document or Passage")

@@ -161,6 +161,11 @@ class Batches(BatchSource):
 
     def _refuse_one_class(self, relevant: np.ndarray, drawable: np.ndarray) -> None:
         judged = int((self.examples.label != UNJUDGED).sum())
+        if not judged and self.examples.score is not None:
+            raise BadData(
+                "the pairs have scores and no labels; learn the scores, with  --loss margin-mse  or  "
+                "--loss listwise-kl, or give each pair a label"
+            )
         if not relevant.any():
             raise BadData(
                 f"all {judged:,} labels say not relevant, so there is nothing to learn; give pairs of both "

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from rankhouse.core.errors import BadData, RankhouseError, needs
 from rankhouse.core.nouns import Document
+from rankhouse.io.decoding import each_record
 from rankhouse.io.files import (
     Meter,
     Skips,
     as_text,
+    begins_array,
+    begun,
     checked_id,
     given_id,
     kind_of,
@@ -108,7 +115,7 @@ TEXT_KEYS = ("text", "contents", "body")
 
 
 QUERY_ID_KEYS = ("id", "_id", "qid", "query_id", "query-id")
-QUERY_KEYS = ("text", "query", "title")
+QUERY_KEYS = ("text", "query", "question", "title")
 """The same of a query."""
 
 
@@ -194,21 +201,57 @@ def named_rows(
     csv.field_size_limit(most_bytes())
     # Between tabs, a quotation mark is a sign of the text, unless the names have them, too.
     quote = "\0" if sign == "\t" and not head.startswith(b'"') else '"'
-    rows = csv.reader(
-        (f"{as_text(raw, path, line)}\n" for line, raw in numbered), delimiter=sign, quotechar=quote
-    )
-    begin = top + 1
+    begins = _RowLines(numbered, path)
+    rows = csv.reader(begins, delimiter=sign, quotechar=quote)
     try:
-        for row in rows:
-            line, begin = begin, rows.line_num + top + 1
-            if len(row) == len(names):
+        while (row := next(rows, None)) is not None:
+            line, is_whole = begins.row[0][0], begins.is_whole(sign, quote)
+            begins.row = [] if is_whole else begins.again()
+            if not is_whole:
+                reason = "a quotation mark begins a cell and none ends it; close it, or write two for one"
+                skips.take(BadData(reason, path, line))
+            elif len(row) == len(names):
                 cells = {names[at]: row[at] for at in places}
                 yield line, cells, {name: row[at] for at, name in others}
             elif row:
                 reason = f"the row has {len(row)} columns, the first line names {len(names)}"
                 skips.take(BadData(reason, path, line))
     except csv.Error as error:
-        raise BadData(f"is no table of separated values ({error})", path, begin) from error
+        reason = f"is no table of separated values ({error})"
+        raise BadData(reason, path, begins.row[0][0] if begins.row else top + 1) from error
+
+
+class _RowLines:
+    """The lines of a table, of which those of the row that is being read are kept."""
+
+    def __init__(self, lines: Iterator[tuple[int, bytes]], path: Path) -> None:
+        self._lines, self._path = lines, path
+        self.row: list[tuple[int, str]] = []
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line, raw = next(self._lines)
+        self.row.append((line, text := f"{as_text(raw, self._path, line)}\n"))
+        return text
+
+    def is_whole(self, sign: str, quote: str) -> bool:
+        """Return whether the row has one line, or the quotation marks of its lines are in pairs."""
+        if len(self.row) == 1:
+            return True
+        try:
+            return any(
+                csv.reader((text for _, text in self.row), delimiter=sign, quotechar=quote, strict=True)
+            )
+        except csv.Error:
+            return False
+
+    def again(self) -> list[tuple[int, str]]:
+        """Read the lines of the row once more, but for the first; none are kept."""
+        behind = [(line, text[:-1].encode()) for line, text in self.row[1:]]
+        self._lines = chain(behind, self._lines)
+        return []
 
 
 def each_row(
@@ -308,3 +351,50 @@ def _column(row: Mapping[str, Any], keys: Sequence[str], what: str, path: Path, 
         if key in lower:
             return lower[key]
     raise BadData(f'the {what} has no column "{keys[0]}"; it has {", ".join(row) or "none"}', path, line)
+
+
+# --- tables of labelled pairs ------------------------------------------------------------------------------
+
+ASKED_KEYS: Final = ("query", "anchor", "question", "sentence1", "sentence_a")
+PASSAGE_KEYS: Final = ("text", "passage", "document", "sentence2", "sentence_b", "answer", "response")
+"""Usual names of the text of a query, and of the passage of which a label or a score is said."""
+RELEVANT_KEYS: Final = ("positive", "positive_1", "pos")
+_ANY_PASSAGE: Final = (*PASSAGE_KEYS, *RELEVANT_KEYS)
+
+
+def are_lines(path: Path) -> bool:
+    """Return whether a file of pairs has a line for each record, as it stands."""
+    first, _ = begun(path)
+    return kind_of(path) != PARQUET and not begins_array(first) and pair_columns(first) is None
+
+
+def pair_lines(path: Path, skips: Skips) -> Iterator[tuple[int, bytes]]:
+    """Stream the lines of a file of pairs; a row of a table, an element of an array as a line of JSON."""
+    if kind_of(path) == PARQUET:
+        yield from each_row(path, lambda row, *_: msgspec.json.encode(row), skips)
+        return
+    first, lines = begun(path)
+    names = pair_columns(first)
+    if names is not None and len(set(names)) == len(names):
+        for line, cells, rest in named_rows(lines, path, (ASKED_KEYS, _ANY_PASSAGE), skips):
+            filled = {key: text for key, text in rest.items() if text}
+            row: dict[str, object] = {key.lower(): text for key, text in (cells | filled).items()}
+            numbers = ("label", "score", "passage") if "text" in row else ("label", "score")
+            yield line, msgspec.json.encode(row | {key: _plain(row[key]) for key in numbers if key in row})
+        return
+    if names is not None:  # those above triples, of which two are one
+        next(iter(lines))
+    yield from each_record(lines, path, lambda raw, *_: raw, skips)
+
+
+def pair_columns(first: bytes) -> list[str] | None:
+    """Return how the first line names the columns of a table of pairs; None where it does not."""
+    found = named_columns(first, ASKED_KEYS, _ANY_PASSAGE)  # which no line of JSON has
+    return None if found is None else [name.lower() for name in found[1]]
+
+
+def _plain(cell: object) -> object:
+    """Return the number which a cell holds, or the cell."""
+    with suppress(msgspec.ValidationError):
+        return msgspec.convert(cell, int | float, strict=False)
+    return cell
