@@ -119,11 +119,11 @@ def test_functions_take_few_parameters():
 # io: 144 for processes that read files ahead of the index, and one walk of a page in place of two. serve: 11
 # and core: 4 for the same.
 # io: 256, cli: 22, training: 6 for pairs in tables, arrays of JSON, pipes read again and quotation marks that
-# nothing closes. models: 34 for texts and pairs as people have them.
+# nothing closes. models: 34 for texts and pairs as people have them. api: 28 for an index shown as a table.
 BUDGETS = {
     "cli": (4_849, 4_020),
     "cluster": (1_623, 1_603),
-    "api": (1_319, 1_100),
+    "api": (1_347, 1_100),
     "serve": (12_487, 9_110),
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
@@ -136,7 +136,7 @@ BUDGETS = {
     "core": (2_810, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 86_947, 66_000
+MOST_ALL, PLANNED_ALL = 86_975, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -278,3 +278,19 @@ def test_records_of_ir_datasets_without_a_text_and_other_named_tuples():
         list(as_documents([Strange("1", "Pilots steer ships.")]))
     with pytest.raises(rh.RankhouseError, match="ir_datasets:vaswani: ir_datasets cannot fetch or read it"):
         list(as_documents(Unreachable()))
+
+
+def test_an_index_is_looked_into_as_a_mapping_and_shown_as_a_table(tmp_path):
+    index = rh.Index.build([{"id": "a<b", "text": "ships"}, {"id": "c", "text": "sea"}], tmp_path / "i")
+    assert index["a<b"].text == "ships"
+    assert "c" in index
+    assert "d" not in index
+    assert [document.id for document in index] == ["a<b", "c"]
+    assert index._ipython_key_completions_() == ["a<b", "c"]
+    with pytest.raises(KeyError, match='no document "d"'):
+        index["d"]
+    shown = index._repr_html_()
+    assert "<td>2</td>" in shown.replace(' class="name" style="text-align:left"', "")
+    assert "nothing" in shown
+    (tmp_path / "i" / "vectors" / "mini<lm").mkdir(parents=True)
+    assert "mini&lt;lm" in index._repr_html_()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from html import escape
+from itertools import islice
 from typing import Literal, Self, cast
 
 from rankhouse.api.progress import working
 from rankhouse.api.rankers import open_ranker
 from rankhouse.core.arguments import checked
-from rankhouse.core.nouns import Query, SearchResult, TextEncoder
+from rankhouse.core.frames import html_table
+from rankhouse.core.nouns import Document, Query, SearchResult, TextEncoder
 from rankhouse.core.progress import OnProgress
 from rankhouse.core.run import Run
 from rankhouse.index import index as stored
@@ -97,6 +100,8 @@ _NAMES = (
     *("open", "open_parts", "path", "retrieve", "search"),
 )
 """Names that tab completion offers for an index; the rest is for the layers below."""
+_COMPLETED = 1_000
+"""Most ids that tab completion offers."""
 
 
 class Index(_Searchable, stored.Index):
@@ -111,6 +116,29 @@ class Index(_Searchable, stored.Index):
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name.startswith("__") or name in _NAMES]
+
+    def __getitem__(self, doc_id: str) -> Document:
+        return self.documents[doc_id]
+
+    def __contains__(self, doc_id: object) -> bool:
+        return doc_id in self.documents
+
+    def __iter__(self) -> Iterator[Document]:
+        return self.documents.stream()
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(islice(self.documents, _COMPLETED))
+
+    def _repr_html_(self) -> str:
+        folders = [f for kind in ("vectors", "impacts") for f in sorted((self.path / kind).glob("[!.]*/"))]
+        facts = {
+            "folder": str(self.path),
+            "documents": f"{len(self):,}",
+            "tokens": f"{self.collection.tokens:,}",
+            "analyzer": self.manifest.analyzer,
+            "encoded as": ", ".join(folder.name for folder in folders) or "nothing",
+        }
+        return html_table(list(facts), [[escape(value) for value in facts.values()]], [True] * len(facts))
 
     @classmethod
     @checked
