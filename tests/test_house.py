@@ -120,10 +120,11 @@ def test_functions_take_few_parameters():
 # and core: 4 for the same.
 # io: 256, cli: 22, training: 6 for pairs in tables, arrays of JSON, pipes read again and quotation marks that
 # nothing closes. models: 34 for texts and pairs as people have them. api: 28 for an index shown as a table.
+# io: 100 for SQLite and Arrow, of which a database and a saved dataset are corpora.
 BUDGETS = {
     "cli": (4_849, 4_020),
     "cluster": (1_623, 1_603),
-    "api": (1_347, 1_100),
+    "api": (1_339, 1_100),
     "serve": (12_487, 9_110),
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
@@ -132,11 +133,11 @@ BUDGETS = {
     "training explanation stores": (12_386, 11_700),
     "index models ranking labels evaluation": (25_396, 19_100),
     "text nn page": (7_603, 6_390),
-    "io": (6_722, 3_300),
+    "io": (6_832, 3_300),
     "core": (2_810, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 86_975, 66_000
+MOST_ALL, PLANNED_ALL = 87_077, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rankhouse.api.compare import compare as compare
     from rankhouse.api.explain import explain as explain
     from rankhouse.api.index import Index as Index
-    from rankhouse.api.progress import progress as progress
-    from rankhouse.api.rankers import open_ranker as open_ranker
+    from rankhouse.api.session import open_ranker as open_ranker
+    from rankhouse.api.session import progress as progress
     from rankhouse.api.train import adapt as adapt
     from rankhouse.api.train import train as train
     from rankhouse.api.verbs import evaluate as evaluate
@@ -50,10 +50,10 @@ _HOMES = {
     "Index": "api.index",
     "system": "systems.notation",
     "System": "systems.system",
-    "open_ranker": "api.rankers",
+    "open_ranker": "api.session",
     **dict.fromkeys(("rerank", "fuse", "label", "evaluate", "write_qrels", "write_run"), "api.verbs"),
     "compare": "api.compare",
-    "progress": "api.progress",
+    "progress": "api.session",
     "train": "api.train",
     "adapt": "api.train",
     "explain": "api.explain",

@@ -9,8 +9,7 @@ from html import escape
 from itertools import islice
 from typing import Literal, Self, cast
 
-from rankhouse.api.progress import working
-from rankhouse.api.rankers import open_ranker
+from rankhouse.api.session import open_ranker, working
 from rankhouse.core.arguments import checked
 from rankhouse.core.frames import html_table
 from rankhouse.core.nouns import Document, Query, SearchResult, TextEncoder

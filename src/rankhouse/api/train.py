@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from rankhouse.adaptation.options import AdaptJob
 from rankhouse.api.index import as_index
-from rankhouse.api.progress import working
-from rankhouse.api.rankers import open_ranker
+from rankhouse.api.session import open_ranker, working
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.progress import OnProgress, OnStep, heard_by, stages

@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Literal
 
 from rankhouse.api.index import as_index
-from rankhouse.api.progress import working
+from rankhouse.api.session import working
 from rankhouse.core import notation
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse

@@ -24,15 +24,14 @@ from rankhouse.io.ciff import reading_ciff
 from rankhouse.io.corpora import CORPUS_KINDS, read_documents
 from rankhouse.io.decoding import UNREADABLE, each_record, read_own
 from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines, read_whole
+from rankhouse.io.readers.columnar import each_row, is_columnar
 from rankhouse.io.readers.tables import (
     ASKED_KEYS,
     PAIR_KEYS,
-    PARQUET,
     PASSAGE_KEYS,
     QUERY_ID_KEYS,
     QUERY_KEYS,
     RELEVANT_KEYS,
-    each_row,
     named_columns,
     pair_columns,
 )
@@ -62,7 +61,7 @@ def is_cache(path: Path) -> bool:
     file = cache_file(path)
     if file.is_file() and file.name == cache_file(file.parent / "any").name:
         return True
-    if not path.is_file():
+    if not path.is_file() or is_columnar(path):
         return False
     with path.open("rb") as stream:
         return stream.read(len(_MAGIC)) == _MAGIC
@@ -91,7 +90,7 @@ def recognise(path: Path) -> str:
         return "score cache"
     if path.is_dir():
         return _kind_of_folder(path)
-    if kind_of(path) == PARQUET:
+    if is_columnar(path):
         rows = each_row(path, lambda row, *_: row, Skips())
         return _kind_of_columns(next((row for _, row in rows), ()), path.parts[-2:])
     if _is_ciff(path):

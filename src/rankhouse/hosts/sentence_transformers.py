@@ -23,7 +23,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rankhouse.api.rankers import open_ranker
+from rankhouse.api.session import open_ranker
 from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Pair, Passage, Query
 from rankhouse.hosts.beir import CrossEncoder

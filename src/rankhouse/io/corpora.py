@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,10 +33,9 @@ from rankhouse.io.files import (
 from rankhouse.io.outputs import write_lines
 from rankhouse.io.providers import PUBLIC, public_documents, public_queries
 from rankhouse.io.readers import tables
-from rankhouse.io.readers.tables import ID_KEYS, PARQUET, TEXT_KEYS
+from rankhouse.io.readers.columnar import COLUMNAR, PARQUET, each_row, is_columnar, is_of_dataset
+from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS
 from rankhouse.io.trec import read_qrels
-
-T = TypeVar("T")
 
 JSON_KINDS = (".jsonl", ".ndjson", ".json")
 TREC_KINDS = (".sgml", ".sgm", ".trec", ".xml")
@@ -61,7 +61,7 @@ def read_documents(
     Args:
         sources: One, or several: ``.jsonl`` of {"id" or "_id", "title"?, "text"}, ``.tsv`` (id, text),
             ``.csv`` and ``.tsv`` whose first line names columns, TREC markup (``.sgml``, ``.trec``), each
-            plain, ``.gz`` or ``.zst``; ``.parquet``; or a folder of such files.
+            plain, ``.gz`` or ``.zst``; Parquet, Arrow or SQLite; or a folder of such files.
         skips: How many malformed records to pass over; none by default.
         seen: The ids already taken; none by default.
         meter: Told how many bytes were read.
@@ -125,7 +125,7 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     """
     if not source.is_dir():
         if source.exists() and not is_corpus(source):
-            known = ", ".join((*CORPUS_KINDS, PARQUET, *providers.installed_endings()))
+            known = ", ".join((*CORPUS_KINDS, *COLUMNAR, *providers.installed_endings()))
             raise WrongUse(
                 f"{source}: a corpus file ends in {known} (each also with .gz or .zst); "
                 f'"{kind_of(source) or source.name}" is not one of them; a folder of other files '
@@ -182,8 +182,9 @@ def is_index(folder: Path) -> bool:
 
 
 def is_corpus(path: Path) -> bool:
-    """Return whether a file's ending is that of a corpus, here or for an installed package."""
-    return kind_of(path) in (*CORPUS_KINDS, PARQUET) or providers.has_reader(path)
+    """Return whether a file's ending is that of a corpus; an installed package's counts, too."""
+    is_known = kind_of(path) in CORPUS_KINDS or is_columnar(path) or providers.has_reader(path)
+    return is_known and not is_of_dataset(path)
 
 
 def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
@@ -198,8 +199,8 @@ def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int
         from rankhouse.io import markup  # noqa: PLC0415 - a dozen expressions to compile, for TREC only
 
         return markup.documents(path, skips, meter)
-    if kind_of(path) == PARQUET:
-        return tables.each_row(path, _document, skips, meter)
+    if is_columnar(path):
+        return each_row(path, _document, skips, meter)
     if kind_of(path) not in CORPUS_KINDS and providers.has_reader(path):
         return providers.installed_documents(path)
     if tables.is_headed(path):
@@ -291,9 +292,9 @@ def read_queries(path: PathLike, skips: Skips | int | None = None, field: str = 
     records: Iterator[tuple[int, Query]]
     lines = numbered_lines(path)  # opened when the first is taken
     keys = (field,) if field else tables.QUERY_KEYS
-    match PARQUET if kind_of(path) == PARQUET else looks_like(path):
+    match PARQUET if is_columnar(path) else looks_like(path):
         case ".parquet":
-            records = tables.each_row(path, lambda row, at, line: _query(row, at, line, keys), skips)
+            records = each_row(path, partial(_query, keys=keys), skips)
         case "{":
             records = each_record(
                 lines, path, lambda raw, at, line: _query(_json_record(raw, at, line), at, line, keys), skips

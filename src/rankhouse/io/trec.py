@@ -32,7 +32,7 @@ from rankhouse.io.files import (
 from rankhouse.io.outputs import writing
 from rankhouse.io.providers import PUBLIC, qrels_of
 from rankhouse.io.readers import tables
-from rankhouse.io.readers.tables import PARQUET, each_row
+from rankhouse.io.readers.columnar import MAGICS, each_row, is_columnar
 
 _Lines = Iterable[tuple[int, bytes]]
 _Row = tuple[str, str, str]
@@ -164,9 +164,7 @@ def run_tag(path: Path) -> str:
 
 def _is_other(first: bytes) -> bool:
     """Return whether a file's first line says that it is Parquet, JSON, or a table that names its columns."""
-    return (
-        _is_json(first) or first.startswith(b"PAR1") or bool(tables.named_columns(first, *tables.PAIR_KEYS))
-    )
+    return _is_json(first) or first.startswith(MAGICS) or bool(tables.named_columns(first, *tables.PAIR_KEYS))
 
 
 def _named(
@@ -183,7 +181,7 @@ def _named(
     A name that ends in .csv or .parquet says so as well, unless the first line has TREC's columns.
     """
     is_trec = not first or len(first.split()) == len(trec.split())
-    if not _is_other(first) and (is_trec or kind_of(path) not in (".csv", PARQUET)):
+    if not _is_other(first) and (is_trec or not (kind_of(path) == ".csv" or is_columnar(path))):
         return None
     if _is_json(first):
         if not is_record(first):
@@ -192,7 +190,7 @@ def _named(
         return each_record(
             lines, path, lambda raw, at, n: read(from_json(_decoder, raw, wanted, at, line=n), at, n), skips
         )
-    if first.startswith(b"PAR1") or kind_of(path) == PARQUET:
+    if first.startswith(MAGICS) or is_columnar(path):
         return each_row(path, read, skips)
     return _tabular(lines, path, read, skips)
 

@@ -18,8 +18,8 @@ from typing import Any, Final, get_args
 import numpy as np
 
 from rankhouse.core.errors import BadData, OutputFailed, RankhouseError, warn
+from rankhouse.io.readers.columnar import OF_SCORES
 
-_APPLICATION: Final = 0x524B4853  # SQLite's own field for "whose file is this"
 _VERSION: Final = 2
 _AT_ONCE: Final = 4_096  # keys in one SELECT; more is no faster
 _ODD: Final = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
@@ -79,16 +79,16 @@ class ScoreFile:
         self._sql.execute("BEGIN")  # one glance at both, or a file just being made looks foreign
         owner, tables = self._one("PRAGMA application_id"), self._one("SELECT count(*) FROM sqlite_master")
         self._sql.execute("COMMIT")
-        if owner != _APPLICATION and (owner or tables):
+        if owner != OF_SCORES and (owner or tables):
             raise BadData(
                 "is an SQLite file of another program, not a score cache; name another path", self.path
             )
         self._use_log()
         self._sql.execute("PRAGMA synchronous = NORMAL")
-        if owner != _APPLICATION:
+        if owner != OF_SCORES:
             # Two processes may come here at once: the second finds all done and does it again, harmlessly.
             self._sql.executescript(
-                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA application_id = {_APPLICATION}; "
+                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA application_id = {OF_SCORES}; "
                 f"PRAGMA user_version = {_VERSION}; COMMIT;"
             )
         if self.version == 1 and self._upgrade:

@@ -52,7 +52,8 @@ def command(
 ) -> CommandResult:
     """Build an index from CORPUS files, folders of them, or ir_datasets:NAME collections.
 
-    Files are .jsonl, .csv, .tsv or TREC .sgml, each also with .gz or .zst, or .parquet. An index of a CIFF
+    Files are .jsonl, .csv, .tsv or TREC .sgml, each also with .gz or .zst, .parquet, .arrow or
+    .sqlite. An index of a CIFF
     file (--ciff) is searched as any other, and has no texts.
     """
     ways = [name for name in ("append", "update", "overwrite", "delete", "upgrade") if was_given(name)]

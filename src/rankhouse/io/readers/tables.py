@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from rankhouse.core.errors import BadData, RankhouseError, needs
+from rankhouse.core.errors import BadData, needs
 from rankhouse.core.nouns import Document
 from rankhouse.io.decoding import each_record
 from rankhouse.io.files import (
@@ -28,6 +28,7 @@ from rankhouse.io.files import (
     numbered_lines,
     open_bytes,
 )
+from rankhouse.io.readers.columnar import each_row, is_columnar
 from rankhouse.io.readers.parts import FilePart, Piece, file_title, joined, opened_zip, squeezed
 
 T = TypeVar("T")
@@ -108,8 +109,7 @@ def workbook(path: Path) -> Iterator[FilePart]:
 
 # --- tables of documents -----------------------------------------------------------------------------------
 
-PARQUET: Final = ".parquet"
-ID_KEYS = ("id", "_id", "docid", "docno")
+ID_KEYS = ("id", "_id", "docid", "docno", "doc_id")
 TEXT_KEYS = ("text", "contents", "body")
 """Usual names of the id and the text of a document, in JSON and above columns."""
 
@@ -254,49 +254,6 @@ class _RowLines:
         return []
 
 
-def each_row(
-    path: Path, read: Callable[[dict[str, Any], Path, int], T], skips: Skips, meter: Meter | None = None
-) -> Iterator[tuple[int, T]]:
-    """Stream (number, what ``read`` makes of it) of the rows of a Parquet file; ``read`` raises BadData."""
-    with needs("datasets", "Parquet"):
-        import pyarrow as pa  # noqa: PLC0415 - an optional package
-        from pyarrow import parquet  # noqa: PLC0415
-    number = 0
-    with open_bytes(path, meter) as stream:
-        if not stream.seekable():
-            raise BadData(
-                "Parquet is not read out of a compression or a pipe; make a plain file of it first", path
-            )
-        try:
-            # Through a buffer, since all of a row group would be held otherwise.
-            table = parquet.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
-            names = table.schema_arrow.names
-            if twice := [name for name in names if names.count(name) > 1]:
-                raise BadData(f'the column "{twice[0]}" is there twice; keep one of them', path)
-            schema = pa.schema([_in_microseconds(column) for column in table.schema_arrow])
-            batches = (batch.cast(schema, safe=False) for batch in table.iter_batches(1000))
-            for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), 1):
-                try:
-                    yield number, read(row, path, number)
-                except BadData as fault:
-                    skips.take(fault)
-        except RankhouseError:
-            raise
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            reason = (
-                f"is no whole Parquet file, or holds what cannot be read ({error}), behind row {number:,}"
-            )
-            raise BadData(" ".join(reason.split()), path) from error
-
-
-def _in_microseconds(column: Any) -> Any:  # noqa: ANN401 - pyarrow is untyped
-    """Return a column's field with times as Python has them, which pandas writes in nanoseconds."""
-    import pyarrow as pa  # noqa: PLC0415 - as above
-
-    nano = pa.types.is_timestamp(column.type) and column.type.unit == "ns"
-    return column.with_type(pa.timestamp("us", column.type.tz)) if nano else column
-
-
 PAIR_KEYS: Final = (
     ("query-id", "query_id", "qid", "q_id"),
     ("corpus-id", "doc_id", "docno", "docid", "doc-id"),
@@ -365,12 +322,12 @@ _ANY_PASSAGE: Final = (*PASSAGE_KEYS, *RELEVANT_KEYS)
 def are_lines(path: Path) -> bool:
     """Return whether a file of pairs has a line for each record, as it stands."""
     first, _ = begun(path)
-    return kind_of(path) != PARQUET and not begins_array(first) and pair_columns(first) is None
+    return not is_columnar(path) and not begins_array(first) and pair_columns(first) is None
 
 
 def pair_lines(path: Path, skips: Skips) -> Iterator[tuple[int, bytes]]:
     """Stream the lines of a file of pairs; a row of a table, an element of an array as a line of JSON."""
-    if kind_of(path) == PARQUET:
+    if is_columnar(path):
         yield from each_row(path, lambda row, *_: msgspec.json.encode(row), skips)
         return
     first, lines = begun(path)
