@@ -71,8 +71,8 @@ class Lifelines:
         """Answer a request; see ASGI."""
         if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
-        elif self._service.phase is not Phase.READY:
-            await _unready(scope, self._service.phase)(scope, receive, send)
+        elif self._service.phase is not Phase.READY and not self._is_sign_in(scope):
+            await _unready(scope, self._service)(scope, receive, send)
         else:
             exchange, task = _Exchange(send), asyncio.current_task()
             assert task is not None
@@ -87,6 +87,10 @@ class Lifelines:
                     await refusal(scope, over, closes=True)(scope, receive, send)
             finally:
                 self._service.tasks.discard(task)
+
+    def _is_sign_in(self, scope: Scope) -> bool:
+        """Return whether somebody brings a key while the service starts, to see how far it is."""
+        return scope["path"] == LOGIN and self._service.phase is Phase.STARTING
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         state = scope.setdefault("state", {})
@@ -191,12 +195,16 @@ class _Exchange:
         await self._send(message)
 
 
-def _unready(scope: Scope, phase: Phase) -> Response:
+def _unready(scope: Scope, service: Service) -> Response:
     """Refuse a request for now; a browser gets a page, which loads itself again."""
-    for_programs, for_people = _NOT_READY[phase]
+    for_programs, for_people = _NOT_READY[service.phase]
+    reading = service.standing if service.phase is Phase.STARTING and service.standing.work else None
+    if reading is not None:
+        said = service.work.sentence.rstrip(".")
+        for_programs = f"the service has begun; {said[0].lower()}{said[1:]}; ask again in a moment"
     response = refusal(scope, Unready(for_programs), closes=True)
     is_page = scope["method"] == "GET" and wants_html(Request(scope))
-    return waiting_page(response, for_people) if is_page else response
+    return waiting_page(response, for_people, reading) if is_page else response
 
 
 async def _hang_up(receive: Receive) -> None:
