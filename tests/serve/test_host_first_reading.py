@@ -1,4 +1,4 @@
-"""``rankhouse up`` on a folder never read before: a page at once, and search takes its place without a loss."""
+"""``rankhouse up`` on a folder never read before: a page at once, then search without a loss."""
 
 import base64
 import hashlib
@@ -90,7 +90,7 @@ def test_the_page_is_there_while_files_are_read_and_becomes_search(folder, readi
     until(tmp_path / "opened")
     page = client.get("/?query=grain", **HTML)
     assert (page.status, page.headers["retry-after"]) == (503, "1")
-    assert "1 of 4 files read, 28 bytes of 112 bytes" in shown(page)
+    assert "1 of 4 files read 28 bytes of 112 bytes" in shown(page)
     assert b'<progress aria-label="Files read" max="1" value="0.25">' in page.body
     assert b"secret" not in page.body
     assert b'<noscript><meta http-equiv="refresh" content="1"></noscript>' in page.body

@@ -68,10 +68,11 @@ class Lifelines:
         self._held = 0  # bytes of all bodies in progress
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; see ASGI."""
+        """Answer a request; see ASGI. Who brings a key while the service starts sees how far it is."""
+        phase = self._service.phase
         if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
-        elif self._service.phase is not Phase.READY and not self._is_sign_in(scope):
+        elif phase is not Phase.READY and (phase, scope["path"]) != (Phase.STARTING, LOGIN):
             await _unready(scope, self._service)(scope, receive, send)
         else:
             exchange, task = _Exchange(send), asyncio.current_task()
@@ -87,10 +88,6 @@ class Lifelines:
                     await refusal(scope, over, closes=True)(scope, receive, send)
             finally:
                 self._service.tasks.discard(task)
-
-    def _is_sign_in(self, scope: Scope) -> bool:
-        """Return whether somebody brings a key while the service starts, to see how far it is."""
-        return scope["path"] == LOGIN and self._service.phase is Phase.STARTING
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: _Exchange) -> None:
         state = scope.setdefault("state", {})
