@@ -118,12 +118,12 @@ def test_functions_take_few_parameters():
 # and words of the question that tell texts of one form from copies. io: 25 for tables of queries.
 # io: 144 for processes that read files ahead of the index, and one walk of a page in place of two. serve: 11
 # and core: 4 for the same.
-# serve: 113 and cli: 5 for a page that is there while a folder is read for the first time.
+# serve: 114 and cli: 5 for a page that is there while a folder is read for the first time.
 BUDGETS = {
     "cli": (4_832, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_319, 1_100),
-    "serve": (12_600, 9_110),
+    "serve": (12_601, 9_110),
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
     "jobs adaptation": (3_667, 2_500),
@@ -135,7 +135,7 @@ BUDGETS = {
     "core": (2_809, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 86_728, 66_000
+MOST_ALL, PLANNED_ALL = 86_729, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 
