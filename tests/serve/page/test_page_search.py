@@ -192,3 +192,14 @@ def test_a_page_of_files_being_read_follows_and_becomes_the_search_page(served, 
         service.standing, service.phase = FolderProgress(), Phase.READY
         page.wait_for_selector(".hit")
         assert page.url == f"{at}/?query=ship"
+
+
+def test_why_an_order_fits_a_narrow_window(tab, at):
+    with tab(viewport={"width": 320, "height": 600}) as page:
+        page.goto(f"{at}/why?index=ships&system=bm25&query=ship&top=5")
+        table = page.locator(".ranking .scroll")
+        assert table.evaluate("e => e.scrollWidth <= e.clientWidth")
+        names, first = (table.locator("tr").nth(row).locator("th, td").all() for row in (0, 1))
+        assert len(names) == len(first) >= 5
+        for name, cell in zip(names, first, strict=True):
+            assert name.bounding_box()["x"] == cell.bounding_box()["x"], "a name stands above its cells"
