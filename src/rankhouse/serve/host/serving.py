@@ -114,7 +114,7 @@ def start(
             service = open_service(options, held)
             try:
                 if first is not None:
-                    progress.say(f"the page is at {address} and shows how far reading is (Ctrl-C ends it)")
+                    progress.say(f"reading files: progress, and then search, at {address} (Ctrl-C ends it)")
                     if opens:
                         threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
                 server = Server(service, ready, first)
