@@ -45,6 +45,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rankhouse.serve.folder.prepare import claimed
+
 NEAR = 200
 """Characters between snippet and phrase."""
 DEPTH = 10
@@ -123,6 +125,8 @@ def first_answer(folder: Path, known: list[KnownAnswer]) -> tuple[float, float, 
                 answer, processor = time.monotonic() - began, processor_seconds(up.pid)
             finally:
                 up.terminate()
+        with claimed(fresh):  # the process that watched the files has ended as well
+            pass
         return page or search, search, answer, processor
 
 
