@@ -19,9 +19,9 @@ distance of the snippet to the phrase in characters, by system.
 
 With a folder in place of the address: how long a person waits who has it served for the first time. A folder
 of hard links beside it is served, so that nothing is indexed yet (its files may be in the system's cache). A
-line a repetition: seconds from the command to the first page, to the first answer (to the questions in their
-order) with a right document in the first three, and the processor's seconds until then, of the program and
-the processes it has waited for.
+line a repetition: seconds from the command to the first page, which says how far the reading is, to the
+search page, to the first answer (to the questions in their order) with a right document in the first three,
+and the processor's seconds until then, of the program and the processes it has waited for.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+
+from rankhouse.serve.folder.prepare import claimed
 
 NEAR = 200
 """Characters between snippet and phrase."""
@@ -81,7 +83,7 @@ def main() -> None:
     lines = given.questions.read_text("utf-8").splitlines()
     known = [msgspec.json.decode(line, type=KnownAnswer) for line in lines if line.strip()]
     if (folder := Path(given.service)).is_dir():
-        print("page s", "answer s", "processor s", sep="\t")
+        print("page s", "search s", "answer s", "processor s", sep="\t")
         for _ in range(given.repeat):
             print(*(f"{seconds:.1f}" for seconds in first_answer(folder, known)), sep="\t", flush=True)
         return
@@ -96,8 +98,8 @@ def main() -> None:
         print(*told, one.question, sep="\t")
 
 
-def first_answer(folder: Path, known: list[KnownAnswer]) -> tuple[float, float, float]:
-    """Serve a folder that was never served; return seconds to page, right answer, and of the processor."""
+def first_answer(folder: Path, known: list[KnownAnswer]) -> tuple[float, float, float, float]:
+    """Serve a folder that was never served; return seconds to page, search, answer, and of the processor."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as inside, socket.socket() as free:
         fresh = Path(inside) / folder.name
         shutil.copytree(
@@ -111,26 +113,33 @@ def first_answer(folder: Path, known: list[KnownAnswer]) -> tuple[float, float, 
         command = [sys.executable, "-m", "rankhouse", "up", str(fresh), "--port", str(port)]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as up:
             try:
-                while not is_open(address):
+                page = 0.0
+                while (status := status_of(f"{address}/readyz" if page else f"{address}/")) != 200:
                     if up.poll() is not None:
                         raise SystemExit(f"{' '.join(command)}: ended with {up.returncode}")
+                    page = page or (time.monotonic() - began if status else 0.0)
                     time.sleep(0.05)
-                page = time.monotonic() - began
+                search = time.monotonic() - began
                 if not any(0 < asked(address, "", DEFAULT, one).rank <= 3 for one in known):
                     raise SystemExit(f"{folder}: no question has a right document in the first three")
                 answer, processor = time.monotonic() - began, processor_seconds(up.pid)
             finally:
                 up.terminate()
-        return page, answer, processor
+        with claimed(fresh):  # the process that watched the files has ended as well
+            pass
+        return page or search, search, answer, processor
 
 
-def is_open(address: str) -> bool:
-    """Return whether a service shows its first page."""
+def status_of(address: str) -> int:
+    """Return the status of a page, 503 while files are read; 0 where nothing answers."""
+    asked = urllib.request.Request(address, headers={"accept": "text/html"})
     try:
-        with urllib.request.urlopen(f"{address}/") as page:
-            return bool(page.read())
+        with urllib.request.urlopen(asked) as page:
+            return int(page.status)
+    except urllib.error.HTTPError as error:
+        return error.code
     except OSError:
-        return False
+        return 0
 
 
 def processor_seconds(pid: int) -> float:

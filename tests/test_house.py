@@ -122,10 +122,10 @@ def test_functions_take_few_parameters():
 # nothing closes. models: 34 for texts and pairs as people have them. api: 28 for an index shown as a table.
 # io: 100 for SQLite and Arrow, of which a database and a saved dataset are corpora.
 BUDGETS = {
-    "cli": (4_849, 4_020),
+    "cli": (4_854, 4_020),
     "cluster": (1_623, 1_603),
     "api": (1_339, 1_100),
-    "serve": (12_487, 9_110),
+    "serve": (12_601, 9_110),
     "recipes": (2_621, 2_597),
     "demo": (437, 437),
     "jobs adaptation": (3_668, 2_500),
@@ -137,7 +137,7 @@ BUDGETS = {
     "core": (2_810, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 87_077, 66_000
+MOST_ALL, PLANNED_ALL = 87_196, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

@@ -586,6 +586,12 @@ def test_files_that_change_while_vectors_are_made_are_indexed_and_no_vector_is_m
             "50% of the text is read, about 1 min 01 s left. Until",
         ),
         (FolderProgress("encoding", 0.5), True, "New text is being read for search by meaning: 50%."),
+        (FolderProgress("reading"), False, "Files are being looked for."),
+        (
+            FolderProgress("reading", 0.5, 3.0, of_files=2),
+            False,
+            "Files are being read: 50%, about 3 s left.",
+        ),
         (
             FolderProgress("indexing", 0.25, 4.0),
             True,
@@ -686,3 +692,19 @@ def test_progress_is_that_of_reading(place):
     done = [report.done for report in reports if report.label == "indexing"]
     assert done == sorted(done)
     assert sum(0 < one < sum(sizes) for one in done) >= 3
+
+
+def test_files_that_hold_nothing_count_as_read_as_well(place):
+    (place.folder / "a.txt").write_bytes(b"ELF\0\0")
+    (place.folder / "z.txt").write_bytes(b"ELF\0\0")
+    told = []
+    index_folder(place, tell=told.append)
+    size = sum((place.folder / name).stat().st_size for name in FolderContents.load(place.contents).files)
+    assert {(one.work, one.of_files, one.size) for one in told} == {("reading", 5, size)}
+    assert [one.files for one in told] == sorted(one.files for one in told)
+    assert (told[0].files, told[0].share) == (0, 0)
+    assert (told[-1].files, told[-1].share) == (5, 1)
+    count = len(told)
+    (place.folder / "new.txt").write_text("Grain")
+    index_folder(place, tell=told.append)
+    assert len(told) == count, "files that are appended are told by the keeper"

@@ -2,7 +2,11 @@
 
 import json
 
+import msgspec
 import pytest
+
+from rankhouse.serve.folder.files import READING, FolderProgress
+from rankhouse.serve.host.service import Phase
 
 
 def test_systems_stand_side_by_side_and_say_what_moved(tab, at):
@@ -169,3 +173,33 @@ def test_a_late_answer_leaves_a_list_that_is_being_read(tab, at):
         page.wait_for_timeout(300)
         assert page.evaluate("document.activeElement.closest('.hit') !== null")
         assert "harbour" not in page.url
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_a_page_of_files_being_read_follows_and_becomes_the_search_page(served, tab, has_scripts):
+    service, at = served
+    service.phase, reading = Phase.STARTING, FolderProgress(READING, 0.25, files=5, of_files=8, size=4_000)
+    service.standing = reading
+    with tab(java_script_enabled=has_scripts, viewport={"width": 320, "height": 600}) as page:
+        loads = []
+        page.on("load", lambda one: loads.append(one))  # noqa: PLW0108 - marked by playwright
+        page.goto(f"{at}/?query=ship")
+        assert page.text_content("main p >> nth=1").split("\n") == ["5 of 8 files read", "1.0 kB of 4.0 kB"]
+        assert page.locator("progress").bounding_box()["width"] == 288
+        service.standing = msgspec.structs.replace(reading, share=0.5, files=6, seconds_left=9.0)
+        page.wait_for_selector("text=2.0 kB of 4.0 kB, about 9 s left")
+        assert (len(loads) == 1) == has_scripts
+        service.standing, service.phase = FolderProgress(), Phase.READY
+        page.wait_for_selector(".hit")
+        assert page.url == f"{at}/?query=ship"
+
+
+def test_why_an_order_fits_a_narrow_window(tab, at):
+    with tab(viewport={"width": 320, "height": 600}) as page:
+        page.goto(f"{at}/why?index=ships&system=bm25&query=ship&top=5")
+        table = page.locator(".ranking .scroll")
+        assert table.evaluate("e => e.scrollWidth <= e.clientWidth")
+        names, first = (table.locator("tr").nth(row).locator("th, td").all() for row in (0, 1))
+        assert len(names) == len(first) >= 5
+        for name, cell in zip(names, first, strict=True):
+            assert name.bounding_box()["x"] == cell.bounding_box()["x"], "a name stands above its cells"

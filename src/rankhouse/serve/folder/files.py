@@ -33,7 +33,8 @@ from rankhouse.io.readers.process import ReadAhead
 STATE = ".rankhouse"
 ENCODING = "encoding"
 LOADING = "loading"
-"""Name of the work that makes vectors."""
+READING = "reading"
+"""Names of work on a folder: making vectors, opening the encoder, reading all files for the first time."""
 READERS = 7
 """Version of the readers that made an index: a higher number has every file read again."""
 _MOST_NAMES = 2_000  # of files that are left out for one reason
@@ -95,7 +96,8 @@ class FolderState(Remade):
 class FolderProgress(Remade):
     """Work in progress on a folder: its name, "" for none, its share from 0 to 1, and its message.
 
-    Of the remarks, ``said`` in number, ``remarks`` are the last.
+    Of the remarks, ``said`` in number, ``remarks`` are the last. While files are read for the first time,
+    ``files`` of ``of_files`` are read, which have ``size`` bytes together; 0 while they are looked for.
     """
 
     work: str = ""
@@ -103,6 +105,9 @@ class FolderProgress(Remade):
     seconds_left: float | None = None
     said: int = 0
     remarks: tuple[str, ...] = ()
+    files: int = 0
+    of_files: int = 0
+    size: int = 0
 
     def sentence(self, *, by_meaning: bool) -> str:
         """Say it to the person who searches; ``by_meaning`` whether that is possible already."""
@@ -112,6 +117,8 @@ class FolderProgress(Remade):
             return "Search by meaning is starting. Until then, search is by words."
         left = "" if self.seconds_left is None else f", about {clock(self.seconds_left)} left"
         share = f"{self.share:.0%}"
+        if self.work == READING:
+            return f"Files are being read: {share}{left}." if self.of_files else "Files are being looked for."
         if self.work != ENCODING:
             return f"Files have changed and are being indexed: {share}{left}."
         if by_meaning:
@@ -229,9 +236,9 @@ class FolderReader:
     def documents(self, names: list[str]) -> Iterator[Document]:
         """Stream the documents of files; a file that cannot be read is noted and skipped."""
         planned = [(name, self.folder / name, *_kind_and_size(self.folder / name)) for name in names]
-        read = [(path, kind.reader) for _, path, kind, _ in planned if kind is not CORPUS]
-        with ReadAhead(read) as ahead:
-            numbers = count(0)
+        apart = [(path, kind.reader) for _, path, kind, _ in planned if kind is not CORPUS]
+        with ReadAhead(apart) as ahead:
+            numbers, read = count(0), 0
             for name, path, kind, size in planned:
                 held, faults = 0, len(self.faults)
                 try:
@@ -247,6 +254,7 @@ class FolderReader:
                     self.faults.append(f"{path}: cannot be read ({type(error).__name__}: {error})")
                 said = " ".join(self.faults[faults:]).removeprefix(f"{path}: ").removeprefix(f"{path}, ")
                 self.facts[encodable(name)] = FileFacts(kind.name, held, size, encodable(said))
+                self.meter.bytes = read = read + size  # a faulty file counts as well
 
     def _parts(self, path: Path, parts: Iterator[FilePart]) -> Iterator[Document]:
         """Stream a file's parts, which are documents."""
@@ -261,7 +269,6 @@ class FolderReader:
                 document = Document(f"{base}#{part.key}", part.text, title, extra)
             if self.repeats.takes(document, path, 1):
                 yield document
-        self.meter.bytes += path.stat().st_size
         if not held:
             raise BadData("holds no text", path)
 

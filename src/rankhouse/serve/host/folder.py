@@ -12,8 +12,8 @@ import msgspec
 from rankhouse.core import progress
 from rankhouse.core.errors import RankhouseError
 from rankhouse.serve.folder import keeping
-from rankhouse.serve.folder.files import LOADING, FolderProgress
-from rankhouse.serve.folder.prepare import EncoderAtHand, Place, is_encoded
+from rankhouse.serve.folder.files import LOADING, READING, FolderProgress
+from rankhouse.serve.folder.prepare import EncoderAtHand, Place, index_folder, is_encoded
 from rankhouse.serve.host.service import Service
 from rankhouse.serve.host.settings import ENCODER
 from rankhouse.serve.judging.process import last_words, started
@@ -21,6 +21,18 @@ from rankhouse.serve.judging.process import last_words, started
 _PAUSE = 0.5  # seconds between two looks at how far the work is
 _AGAIN = 5.0  # seconds until a process that ended is started again
 _PARTS = 10_000
+
+
+def read_first(place: Place, name: str, service: Service) -> None:
+    """Index a folder for the first time and serve it by a name; the service tells how far that is."""
+
+    def tell(now: FolderProgress) -> None:
+        service.standing = now
+
+    tell(FolderProgress(READING))
+    index_folder(place, tell=tell)
+    service.catalogue.add_index(name, place.index)
+    tell(FolderProgress())
 
 
 def kept(place: Place, at_hand: EncoderAtHand | None) -> Callable[[Service], None]:

@@ -68,11 +68,12 @@ class Lifelines:
         self._held = 0  # bytes of all bodies in progress
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; see ASGI."""
+        """Answer a request; see ASGI. Who brings a key while the service starts sees how far it is."""
+        phase = self._service.phase
         if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
-        elif self._service.phase is not Phase.READY:
-            await _unready(scope, self._service.phase)(scope, receive, send)
+        elif phase is not Phase.READY and (phase, scope["path"]) != (Phase.STARTING, LOGIN):
+            await _unready(scope, self._service)(scope, receive, send)
         else:
             exchange, task = _Exchange(send), asyncio.current_task()
             assert task is not None
@@ -191,12 +192,16 @@ class _Exchange:
         await self._send(message)
 
 
-def _unready(scope: Scope, phase: Phase) -> Response:
+def _unready(scope: Scope, service: Service) -> Response:
     """Refuse a request for now; a browser gets a page, which loads itself again."""
-    for_programs, for_people = _NOT_READY[phase]
+    for_programs, for_people = _NOT_READY[service.phase]
+    reading = service.standing if service.phase is Phase.STARTING and service.standing.work else None
+    if reading is not None:
+        said = service.work.sentence.rstrip(".")
+        for_programs = f"the service has begun; {said[0].lower()}{said[1:]}; ask again in a moment"
     response = refusal(scope, Unready(for_programs), closes=True)
     is_page = scope["method"] == "GET" and wants_html(Request(scope))
-    return waiting_page(response, for_people) if is_page else response
+    return waiting_page(response, for_people, reading) if is_page else response
 
 
 async def _hang_up(receive: Receive) -> None:

@@ -29,6 +29,7 @@ KEEP_ALIVE = 75  # seconds that an idle connection stays open, longer than the m
 _TURN = 0.001  # seconds until a thread that cuts or tokenises texts lets the one that answers go on
 _GARBAGE = 10_000  # objects more than were freed, until cycles are looked for
 _TWICE = 0.5  # seconds within which a second signal is the first one again
+_GLANCE = 1.0  # seconds between two looks whether the thread that answers lives
 _LAST_WORDS = 2  # seconds in which answers that were cut off are tidied up
 
 
@@ -75,6 +76,7 @@ def start(
     cluster: Callable[[], AbstractContextManager[RemoteHolder | None]] = nullcontext,
     *,
     opens: bool = False,
+    first: Callable[[Service], None] | None = None,
     beside: Callable[[Service], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; requests in progress then have the grace time, and the process ends.
@@ -84,6 +86,7 @@ def start(
     Args:
         cluster: Connects to what holds indexes and rankers elsewhere.
         opens: Whether the page is opened in the browser.
+        first: Opens the indexes, in this thread, while another one answers how far that is.
         beside: Runs beside answering, in a thread, once the service is ready.
     """
     check_exposure(options)
@@ -95,10 +98,11 @@ def start(
     def ready() -> None:
         gc.freeze()  # modules and models stay: nobody need look through them again and again
         gc.set_threshold(_GARBAGE)
-        counts = ((len(options.indexes), "index", "indexes"), (len(options.rankers), "ranker", "rankers"))
+        indexes, rankers = service.catalogue.indexes, options.rankers
+        counts = ((len(indexes), "index", "indexes"), (len(rankers), "ranker", "rankers"))
         served = " and ".join(progress.counted(*count) for count in counts if count[0]) or "nothing"
         progress.say(f"rankhouse serves {served} at {address} (Ctrl-C ends it)")
-        if opens:
+        if opens and first is None:
             webbrowser.open(address)
         if beside is not None:
             threading.Thread(target=beside, args=(service,), name="beside", daemon=True).start()
@@ -109,7 +113,11 @@ def start(
         with cluster() as held:
             service = open_service(options, held)
             try:
-                server = Server(service, ready)
+                if first is not None:
+                    progress.say(f"reading files: progress, and then search, at {address} (Ctrl-C ends it)")
+                    if opens:
+                        threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+                server = Server(service, ready, first)
                 server.run([listener])
             finally:
                 service.close()
@@ -137,7 +145,12 @@ def _allow_many_files(wanted: int = 16_384) -> None:
 class Server(uvicorn.Server):
     """The server of a service, with a warm-up, and a drain that keeps answering probes."""
 
-    def __init__(self, service: Service, when_ready: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        when_ready: Callable[[], None] = lambda: None,
+        first: Callable[[Service], None] | None = None,
+    ) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # malformed requests are no news
         patience = {"patience": service.options.limits.patience, "idle": {}}
         super().__init__(
@@ -154,7 +167,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=_LAST_WORDS,
             )
         )
-        self._service, self._when_ready = service, when_ready
+        self._service, self._when_ready, self._first = service, when_ready, first
         self._begun = 0.0
         self.code = 0
         self._ends = 0.0  # when the grace is over
@@ -164,6 +177,37 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then warm up beside answering."""
         await super().startup(sockets)
+        if self._first is None:
+            self._warm_up()
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve to the end.
+
+        What comes first is done in this thread, so that its faults and signals end the program as those of
+        any other work do; another thread answers, then and from then on.
+        """
+        if self._first is None:
+            super().run(sockets)
+            return
+        thread = threading.Thread(target=self._answer, args=(sockets,), name="answering", daemon=True)
+        thread.start()
+        try:
+            self._first(self._service)
+            self._warm_up()
+            with self.capture_signals():
+                while thread.is_alive():
+                    thread.join(_GLANCE)  # without a limit, Windows would heed no signal
+        finally:
+            self.should_exit = True
+            thread.join(_LAST_WORDS + 1)
+
+    def _answer(self, sockets: list[socket.socket] | None) -> None:
+        try:
+            super().run(sockets)
+        except BaseException as error:  # noqa: BLE001 - as in _warm
+            self.fault = error
+
+    def _warm_up(self) -> None:
         threading.Thread(target=self._warm, name="warm-up", daemon=True).start()
 
     def _warm(self) -> None:

@@ -28,10 +28,11 @@ from starlette.responses import Response
 
 import rankhouse.explanation
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.progress import counted
+from rankhouse.core.progress import clock, counted
 from rankhouse.page.html import environment_of
 from rankhouse.serve.contracts.requests import ANYBODY, caller_of
 from rankhouse.serve.errors import error_answer, fault_of
+from rankhouse.serve.folder.files import FolderProgress
 from rankhouse.serve.page.extract import marked
 
 _HERE = Path(__file__).parent
@@ -129,10 +130,11 @@ def sign_in_page(action: str, there: str, fault: str = "") -> Response:
     return _with_own_styles("sign_in.html.j2", content, 401 if fault else 200, {})
 
 
-def waiting_page(answer: Response, message: str) -> Response:
+def waiting_page(answer: Response, message: str, reading: FolderProgress | None = None) -> Response:
     """Return what a browser shows, and loads again, while the service cannot answer yet."""
     seconds = answer.headers["retry-after"]
-    content = {"title": "One moment", "message": message, "seconds": seconds}
+    title = "One moment" if reading is None else "Reading your files"
+    content = {"title": title, "message": message, "seconds": seconds, "reading": reading}
     headers = {"retry-after": seconds, "connection": "close"}
     return _with_own_styles("waiting.html.j2", content, answer.status_code, headers)
 
@@ -142,8 +144,10 @@ def _with_own_styles(
 ) -> Response:
     """Return a page that needs no other file; its policy names its styles by their digest."""
     text = filled(template, {"saved": True, **content})
-    digest = base64.b64encode(hashlib.sha256(static("page.css").content).digest()).decode()
-    own = CONTENT_POLICY.replace("style-src 'self'", f"style-src 'sha256-{digest}'")
+    own = CONTENT_POLICY
+    for kind, name in (("style", "page.css"), ("script", "waiting.js")):
+        digest = base64.b64encode(hashlib.sha256(static(name).content).digest()).decode()
+        own = own.replace(f"{kind}-src 'self'", f"{kind}-src 'sha256-{digest}'")
     sent = {"content-security-policy": own, **_UNCACHED, **headers}
     return Response(text.encode("utf-8", "replace"), status, sent, "text/html; charset=utf-8")
 
@@ -204,6 +208,7 @@ def _environment() -> Environment:
     made.filters |= {
         "marked": marked,
         "brief": brief,
+        "clock": clock,
         "counted": counted,
         "minus": minus,
         "file_name": file_name,

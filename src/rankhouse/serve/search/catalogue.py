@@ -287,13 +287,23 @@ class Catalogue:
         of_folder: bool = False,
     ) -> None:
         self._given, self.of_folder = given, of_folder
-        views = {name: held(name, path) for name, path in indexes.items()} if held else {}
-        self._indexes = {name: ServedIndex(name, path, views.get(name)) for name, path in indexes.items()}
-        self.indexes = tuple(self._indexes)
+        self._held, self._indexes = held, dict[str, ServedIndex]()
+        for name, path in indexes.items():
+            self.add_index(name, path)
         self.rankers: Mapping[str, ServedRanker] = rankers or {}
         self.own_systems = {spec.name: spec for spec in systems}
         self.reading_times: dict[str, ReadingTime] = {}
         self._lock = threading.Lock()
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """Names of the indexes."""
+        return tuple(self._indexes)
+
+    def add_index(self, name: str, path: Path) -> None:
+        """Open an index, and serve it from now on."""
+        view = None if self._held is None else self._held(name, path)
+        self._indexes = {**self._indexes, name: ServedIndex(name, path, view)}
 
     def view(self, index: str | None = None) -> IndexView:
         """Return an index as it is now."""
