@@ -194,8 +194,29 @@ def test_our_own_product_of_bytes_is_exact(rows, inside, outside, size, seed):
     x[0], weight[0], weight[-1] = 255, 63, -63
     exact = (x.double() - 128) @ weight.double().T
     given_rows = x.to(torch.uint8)
-    assert torch.equal(wide.GroupedProduct(weight)(given_rows).double(), exact)
+    whole = torch.empty(rows, outside)
+    units = torch.ones(rows), torch.ones(outside), None, 0, 0, whole, None, None
+    wide.GroupedProduct(weight)(given_rows, units)
+    assert torch.equal(whole.double(), exact)
     assert torch.equal(onednn_int8.multiply(given_rows, onednn_int8.pack(weight), outside).double(), exact)
+
+
+@needs_loops
+@pytest.mark.skipif(not hasattr(wide._wide, "multiply"), reason="made for x86")
+@pytest.mark.parametrize("kind", ["stored", "fed", "gated", "added"])
+def test_products_by_oneDNN_and_by_our_own_loop_are_equal_to_the_bit(kind, monkeypatch):
+    """150 rows are more than are multiplied at once."""
+    weight, bias, x, residual = some(96, 64, seed=1), some(96), some(150, 64, seed=2), some(150, 96, seed=3)
+    results = []
+    for grouped in (False, True):
+        monkeypatch.setattr(machine, "GROUPED", grouped)
+        how = {"feeds": kind != "stored", "gated": kind == "gated"}
+        if kind == "added":
+            results.append([wide.QuantisedLinear(weight, bias).add(x, residual.clone())])
+            continue
+        made = wide.QuantisedLinear(weight, bias, "gelu", **how)(x)
+        results.append([made] if kind == "stored" else [made.values[:150], made.scales])
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
 
 
 @needs_loops

@@ -3,6 +3,7 @@
  *
  * product     rows of bf16 or int8 numbers times a weight matrix, and what follows at once: bias, activation,
  *             rounding to bf16 or adding to the residual
+ * feed        two products, one after the other
  * attend      softmax attention of each row of tokens over itself, read from and written to tokens end to end
  * attend_once the same for one query a head, keys and values being the tokens themselves
  * attend_first the same for one query a head, keys and values side by side
@@ -51,6 +52,7 @@ enum { BF16, INT8 };                       /* number types of rows */
 
 #define TALL 6   /* rows of a tile */
 #define WIDE 64  /* columns of a panel: four registers */
+#define BLOCK 32 /* rows and columns of four of AMX's tiles of sums */
 #define NEAR 393216 /* bytes of rows that stay in the second-level cache */
 
 /* sum += a . b in each place. As instructions, not intrinsics: compilers copy every sum before they add to it. */
@@ -243,7 +245,6 @@ MULTIPLY(FOR, multiply_int8, multiply, INT8)
 /* -------- products by AMX: tiles of 16 rows of 64 bytes. Rows and packed weights lie as tiles want them. */
 
 #define SIDE 16       /* rows of a tile, and its columns of 4 bytes */
-#define BLOCK 32      /* rows and columns of four tiles of sums */
 #define TILE_STEPS 16 /* steps that one tile of rows holds */
 
 typedef struct {
@@ -1070,16 +1071,53 @@ static PyObject *use_tiles(PyObject *self, PyObject *args) {
 }
 
 #if QUICK
+/* Returns 0 where there is no memory. */
+static int multiply_rows(Product *p, int type) {
+#if TILES
+    if (tiles && p->steps % TILE_STEPS == 0) return multiply_in_tiles(p, type);
+#endif
+    if (type == INT8) multiply_int8(p);
+    else multiply_bf16(p);
+    return 1;
+}
+
+/* Adds the second product of the first one's result to the second one's ``out``, some rows at a time, so that this
+ * result stays near the processor. Returns 0 where there is no memory. */
+static int feed_rows(Product up, Product down, int type) {
+    int64_t count = up.count, some = NEAR / up.columns / 2 / BLOCK * BLOCK;
+    some = some < BLOCK ? BLOCK : some > count ? count : some;
+    size_t numbers = (size_t)(some * up.columns);
+    char *room = malloc(3 * numbers + 8 * (size_t)some + 64);
+    if (room == NULL) return 0;
+    uint16_t *inner = (uint16_t *)(((uintptr_t)room + 63) / 64 * 64);
+    float *scales = (float *)(inner + numbers);
+    int32_t *sums = (int32_t *)(scales + some);
+    int8_t *values = (int8_t *)(sums + some);
+    int memory = 1;
+    up.out = inner, down.row_scale = scales, down.row_sum = sums;
+    down.rows = type == INT8 ? (uint8_t *)values : (uint8_t *)inner;
+    for (int64_t first = 0; memory && first < count; first += some) {
+        up.count = down.count = count - first < some ? count - first : some;
+        memory = multiply_rows(&up, type);
+        if (type == INT8) quantise_rows(inner, up.count, up.columns, values, scales, sums);
+        memory = memory && multiply_rows(&down, type);
+        up.rows += some * up.steps * 4;
+        if (type == INT8) up.row_scale += some, up.row_sum += some;
+        down.out = (float *)down.out + some * down.columns;
+    }
+    free(room);
+    return memory;
+}
+
 PyDoc_STRVAR(product_doc,
              "product(type, activation, into, rows, scales, sums, weight, weight_scale, bias, out, count, steps,\n"
              "        columns)\n\n"
              "Multiply ``count`` rows by a packed weight. Addresses of what is not there are 0.");
 
 static PyObject *product(PyObject *self, PyObject *args) {
-    int type;
+    int type, memory;
     Product p;
     Address rows, scales, sums, weight, weight_scale, bias, out;
-    int memory = 1;
     if (!PyArg_ParseTuple(args, "iiiKKKKKKKLLL", &type, &p.activation, &p.into, &rows, &scales, &sums, &weight,
                           &weight_scale, &bias, &out, &p.count, &p.steps, &p.columns))
         return NULL;
@@ -1091,12 +1129,31 @@ static PyObject *product(PyObject *self, PyObject *args) {
     p.bias = AT(float, bias);
     p.out = AT(void, out);
     Py_BEGIN_ALLOW_THREADS;
-#if TILES
-    if (tiles && p.steps % TILE_STEPS == 0) memory = multiply_in_tiles(&p, type);
-    else
-#endif
-        if (type == INT8) multiply_int8(&p);
-        else multiply_bf16(&p);
+    memory = multiply_rows(&p, type);
+    Py_END_ALLOW_THREADS;
+    return finished(memory);
+}
+
+PyDoc_STRVAR(feed_doc,
+             "feed(type, activation, rows, scales, sums, weight, weight_scale, bias, next_weight, next_scale,\n"
+             "     next_bias, out, count, steps, columns, next_columns)\n\n"
+             "Multiply rows by a packed weight, and what comes of it by the next one; add the result to out.");
+
+static PyObject *feed(PyObject *self, PyObject *args) {
+    int type, memory;
+    Product up = {.into = ROUNDED}, down = {.into = ADDED, .activation = NONE};
+    Address rows, scales, sums, weight[2], weight_scale[2], bias[2], out;
+    if (!PyArg_ParseTuple(args, "iiKKKKKKKKKKLLLL", &type, &up.activation, &rows, &scales, &sums, weight, weight_scale,
+                          bias, weight + 1, weight_scale + 1, bias + 1, &out, &up.count, &up.steps, &up.columns,
+                          &down.columns))
+        return NULL;
+    up.rows = AT(uint8_t, rows), up.row_scale = AT(float, scales), up.row_sum = AT(int32_t, sums);
+    up.weight = AT(uint8_t, weight[0]), down.weight = AT(uint8_t, weight[1]);
+    up.weight_scale = AT(float, weight_scale[0]), down.weight_scale = AT(float, weight_scale[1]);
+    up.bias = AT(float, bias[0]), down.bias = AT(float, bias[1]);
+    down.steps = up.columns / (type == INT8 ? 4 : 2), down.out = AT(void, out);
+    Py_BEGIN_ALLOW_THREADS;
+    memory = feed_rows(up, down, type);
     Py_END_ALLOW_THREADS;
     return finished(memory);
 }
@@ -1217,6 +1274,7 @@ static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_
                                 {"use_tiles", use_tiles, METH_VARARGS, use_tiles_doc},
 #if QUICK
                                 {"product", product, METH_VARARGS, product_doc},
+                                {"feed", feed, METH_VARARGS, feed_doc},
                                 {"attend", attend, METH_VARARGS, attend_doc},
                                 {"attend_once", attend_once, METH_VARARGS, attend_once_doc},
                                 {"attend_first", attend_first, METH_VARARGS, attend_first_doc},

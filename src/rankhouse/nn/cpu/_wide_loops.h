@@ -261,6 +261,20 @@ FOR void multiply_rows(const Grouped *p, const uint8_t *rows, int64_t count, flo
         }
     }
 }
+
+/* room: ROWS_AT_ONCE rows of products. */
+FOR void multiply_and_scale(const Grouped *p, Scaled *s, const uint8_t *rows, int64_t count, float *room) {
+    int64_t width = s->into == GATED ? s->columns / 2 : s->columns;
+    s->products = room;
+    for (int64_t first = 0; first < count; first += s->rows) {
+        s->rows = count - first < ROWS_AT_ONCE ? count - first : ROWS_AT_ONCE;
+        multiply_rows(p, rows + first * p->inputs, s->rows, room);
+        scale_rows(s);
+        s->row_scale += s->rows;
+        if (s->bytes) s->bytes += s->rows * width, s->scales += s->rows;
+        else s->out += s->rows * width;
+    }
+}
 #endif
 
 /* -------- norms */
