@@ -118,12 +118,12 @@ class GroupedProduct:
     """The same sums as oneDNN's, quicker where the processor lacks VNNI and AVX-512: see ``_wide_loops.h``.
 
     Args:
-        weight: (m, k) int8 within -63..63; k is a multiple of 4.
+        weight: (m, k) int8 within -63..63; m is a multiple of 8, k of 4.
     """
 
     def __init__(self, weight: Tensor) -> None:
         self._columns, self._inputs = weight.shape
-        panels = -(-self._columns // _PANEL)
+        panels = self._columns // _PANEL
         starts = torch.empty(panels + 1, dtype=torch.int64)
         weight = checked(weight.contiguous(), torch.int8, self._inputs)
         sizes = (self._columns, self._inputs)
@@ -131,8 +131,7 @@ class GroupedProduct:
         groups = int(starts[-1])
         at, packed = torch.empty(groups, 4, dtype=torch.int32), torch.zeros(groups, 128, dtype=torch.int8)
         machine.call(_wide.pack, (weight, *sizes, starts, at, packed))
-        zeros = torch.zeros(panels * _PANEL, dtype=torch.int32)
-        zeros[: self._columns] = onednn_int8.ZERO * weight.sum(1, dtype=torch.int32)
+        zeros = onednn_int8.ZERO * weight.sum(1, dtype=torch.int32)
         self._packed = starts, at, zeros, packed
 
     def __call__(self, rows: Tensor, scaled: tuple[Tensor | int | None, ...]) -> None:
