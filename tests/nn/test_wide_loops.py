@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 
@@ -305,9 +306,9 @@ def give_weights(file):
     save_file(weights, file, {"format": "pt"})
 
 
-def scores_with(folder, *precisions, **variables):
+def scores_with(folder, *precisions, emulator=(), **variables):
     told = subprocess.run(
-        [sys.executable, "-c", SCORES, str(folder), *(precisions or ["int8"])],
+        [*emulator, sys.executable, "-c", SCORES, str(folder), *(precisions or ["int8"])],
         env=os.environ | variables, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return told.stdout + (told.stderr.strip().splitlines() or [""])[-1]
@@ -324,7 +325,9 @@ def test_int8_scores_are_equal_to_the_bit_with_fewer_instructions(bert):
     for variables in (
         {"ONEDNN_MAX_CPU_ISA": "SSE41"},
         {"ONEDNN_MAX_CPU_ISA": "AVX"},
+        {"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI"},
         {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+        {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
         {"ONEDNN_MAX_CPU_ISA": "DEFAULT"},
         {"OMP_NUM_THREADS": "2"},
         {"ATEN_CPU_CAPABILITY": "default"},
@@ -338,6 +341,26 @@ def test_int8_scores_are_equal_to_the_bit_with_fewer_instructions(bert):
     assert 'RANKHOUSE_CPU="sse" is not known; choose from: avx2, avx512, plain' in scores_with(
         folder, RANKHOUSE_CPU="sse"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.outside
+@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="no qemu-x86_64")
+@pytest.mark.parametrize("processor", ["Haswell", "Nehalem"])
+def test_int8_scores_of_emulated_processors(bert, processor):
+    """Haswell has AVX2, FMA and nothing newer; Nehalem has SSE4.2, and falls back to fp32 by PyTorch."""
+    folder = bert("BertForSequenceClassification", num_labels=1, hidden_size=64, intermediate_size=96)
+    give_weights(folder / "model.safetensors")
+    emulator = "qemu-x86_64", "-cpu", processor
+    if processor == "Haswell":
+        emulated = scores_with(folder, emulator=emulator).splitlines()[0]  # what QEMU warns of comes behind
+        assert hashlib.sha256(bytes.fromhex(emulated)).hexdigest()[:16] == ON_EVERY_X86
+        return
+    emulated, refused = scores_with(folder, "fp32", "int8", emulator=emulator).splitlines()
+    here = scores_with(folder, "fp32", RANKHOUSE_CPU="plain")
+    given, expected = (np.frombuffer(bytes.fromhex(each.strip()), "<f4") for each in (emulated, here))
+    np.testing.assert_allclose(given, expected, atol=1e-5)
+    assert "cannot be had here" in refused
 
 
 def test_products_of_few_rows_do_without_int8_or_not_at_all():
