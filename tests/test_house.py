@@ -118,6 +118,7 @@ def test_functions_take_few_parameters():
 # and words of the question that tell texts of one form from copies. io: 25 for tables of queries.
 # io: 144 for processes that read files ahead of the index, and one walk of a page in place of two. serve: 11
 # and core: 4 for the same.
+# nn: 24 for two products that are one loop.
 BUDGETS = {
     "cli": (4_827, 4_020),
     "cluster": (1_623, 1_603),
@@ -129,12 +130,12 @@ BUDGETS = {
     "systems": (2_830, 1_900),
     "training explanation stores": (12_380, 11_700),
     "index models ranking labels evaluation": (25_345, 19_100),
-    "text nn page": (7_603, 6_390),
+    "text nn page": (7_627, 6_390),
     "io": (6_466, 3_300),
     "core": (2_809, 1_850),
     "hosts": (2_070, 1_520),
 }
-MOST_ALL, PLANNED_ALL = 86_610, 66_000
+MOST_ALL, PLANNED_ALL = 86_634, 66_000
 MOST_FILES, PLANNED_FILES = 400, 400
 MOST_SHARED_NAMES = 13
 

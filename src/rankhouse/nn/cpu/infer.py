@@ -70,27 +70,6 @@ class _Product(NamedTuple):
     columns: int
 
 
-class _Feed(NamedTuple):
-    """Arguments of the loop ``feed``: two products, of which the second reads the first's result."""
-
-    kind: int
-    activation: int
-    x: Tensor
-    scales: Tensor | None
-    sums: Tensor | None
-    weight: Tensor
-    weight_scale: Tensor | None
-    bias: Tensor | None
-    next_weight: Tensor
-    next_scale: Tensor | None
-    next_bias: Tensor | None
-    out: Tensor
-    rows: int
-    steps: int
-    columns: int
-    next_columns: int
-
-
 class _InferNorm(NamedTuple):
     """Arguments of the loop ``norm``."""
 
@@ -165,25 +144,10 @@ class PackedLinear:
         if self._silu or self._type != then._type or self._out != then._in:
             return then.add(self(rows), x)
         values, scales, sums, count = self._checked(self._typed(rows), x)
-        arguments = _Feed(
-            kind=self._type,
-            activation=self._activation,
-            x=values,
-            scales=scales,
-            sums=sums,
-            weight=self._weight,
-            weight_scale=self._scale,
-            bias=self._bias,
-            next_weight=then._weight,
-            next_scale=then._scale,
-            next_bias=then._bias,
-            out=checked(x, torch.float32, then._out),
-            rows=count,
-            steps=self._steps,
-            columns=self._out,
-            next_columns=then._out,
-        )
-        machine.call(_infer.feed, arguments)
+        weights = self._weight, self._scale, self._bias, then._weight, then._scale, then._bias
+        sizes = count, self._steps, self._out, then._out
+        of_rows = self._type, self._activation, values, scales, sums
+        machine.call(_infer.feed, (*of_rows, *weights, checked(x, torch.float32, then._out), *sizes))
         return x
 
     def _typed(self, rows: Rows) -> Rows:
