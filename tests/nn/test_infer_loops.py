@@ -101,6 +101,20 @@ def test_activations_follow_the_product_exactly(activation, compute):
     torch.testing.assert_close(layer(x)[:, 0].double(), expected, atol=1e-5, rtol=2**-8)
 
 
+@needs_compiled
+@pytest.mark.parametrize("inner", [64, 1536])
+@pytest.mark.parametrize("rows", [1, 40, 300])
+@pytest.mark.parametrize("activation", ["gelu", "silu"])
+@pytest.mark.parametrize("compute", [BF16, INT8], ids=["bf16", "int8"])
+def test_two_products_at_once_have_the_bits_of_one_after_the_other(compute, activation, rows, inner):
+    up = infer.PackedLinear(some(inner, 128), some(inner), compute, activation)
+    down = infer.PackedLinear(some(96, inner, seed=1), some(96, seed=2), compute)
+    x, residual = some(rows, 128, seed=3).bfloat16(), some(rows, 96, seed=4)
+    expected = down.add(up(x), residual.clone())
+    given_rows = infer.quantise(x) if compute == INT8 else x
+    assert torch.equal(up.feed(given_rows, down, residual.clone()), expected)
+
+
 def one_by_one(function, rows):
     """Apply to each row alone and put the results together."""
     return torch.cat([function(rows[i : i + 1]) for i in range(len(rows))])
@@ -286,6 +300,9 @@ def test_tables_and_ends_the_loops_would_read_beyond_are_refused():
         )
     with pytest.raises(ValueError, match="4 rows were multiplied into 3"):
         infer.PackedLinear(some(16, 32), None, BF16).add(torch.zeros(4, 32).bfloat16(), torch.zeros(3, 16))
+    layers = [infer.PackedLinear(some(*shape), None, BF16) for shape in ((16, 32), (48, 16))]
+    with pytest.raises(ValueError, match="rows of 48 torch.float32 were expected"):
+        layers[0].feed(torch.zeros(4, 32).bfloat16(), layers[1], torch.zeros(4, 16))
 
 
 def test_without_the_compiled_loops_pytorch_takes_over(monkeypatch):

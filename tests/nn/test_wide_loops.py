@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 
@@ -184,18 +185,40 @@ def test_attention_to_one_of_many_and_to_all_alike():
 @given(
     rows=st.integers(1, 70),
     inside=st.integers(1, 60),
-    outside=st.integers(1, 40),
+    eights=st.integers(1, 5),
     size=st.integers(1, 70),
     seed=st.integers(0, 9),
 )
-def test_our_own_product_of_bytes_is_exact(rows, inside, outside, size, seed):
+def test_our_own_product_of_bytes_is_exact(rows, inside, eights, size, seed):
+    outside = 8 * eights
     weight = (some(outside, 4 * inside, seed=seed) * size).clamp(-63, 63).round().to(torch.int8)
     x = torch.randint(1, 256, (rows, 4 * inside), generator=torch.Generator().manual_seed(seed))
     x[0], weight[0], weight[-1] = 255, 63, -63
     exact = (x.double() - 128) @ weight.double().T
     given_rows = x.to(torch.uint8)
-    assert torch.equal(wide.GroupedProduct(weight)(given_rows).double(), exact)
+    whole = torch.empty(rows, outside)
+    units = torch.ones(rows), torch.ones(outside), None, 0, 0, whole, None, None
+    wide.GroupedProduct(weight)(given_rows, units)
+    assert torch.equal(whole.double(), exact)
     assert torch.equal(onednn_int8.multiply(given_rows, onednn_int8.pack(weight), outside).double(), exact)
+
+
+@needs_loops
+@pytest.mark.skipif(not hasattr(wide._wide, "multiply"), reason="made for x86")
+@pytest.mark.parametrize("kind", ["stored", "fed", "gated", "added"])
+def test_products_by_oneDNN_and_by_our_own_loop_are_equal_to_the_bit(kind, monkeypatch):
+    """150 rows are more than are multiplied at once."""
+    weight, bias, x, residual = some(96, 64, seed=1), some(96), some(150, 64, seed=2), some(150, 96, seed=3)
+    results = []
+    for grouped in (False, True):
+        monkeypatch.setattr(machine, "GROUPED", grouped)
+        how = {"feeds": kind != "stored", "gated": kind == "gated"}
+        if kind == "added":
+            results.append([wide.QuantisedLinear(weight, bias).add(x, residual.clone())])
+            continue
+        made = wide.QuantisedLinear(weight, bias, "gelu", **how)(x)
+        results.append([made] if kind == "stored" else [made.values[:150], made.scales])
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
 
 
 @needs_loops
@@ -283,9 +306,9 @@ def give_weights(file):
     save_file(weights, file, {"format": "pt"})
 
 
-def scores_with(folder, *precisions, **variables):
+def scores_with(folder, *precisions, emulator=(), **variables):
     told = subprocess.run(
-        [sys.executable, "-c", SCORES, str(folder), *(precisions or ["int8"])],
+        [*emulator, sys.executable, "-c", SCORES, str(folder), *(precisions or ["int8"])],
         env=os.environ | variables, capture_output=True, text=True, check=False,
     )  # fmt: skip
     return told.stdout + (told.stderr.strip().splitlines() or [""])[-1]
@@ -302,7 +325,9 @@ def test_int8_scores_are_equal_to_the_bit_with_fewer_instructions(bert):
     for variables in (
         {"ONEDNN_MAX_CPU_ISA": "SSE41"},
         {"ONEDNN_MAX_CPU_ISA": "AVX"},
+        {"ONEDNN_MAX_CPU_ISA": "AVX2_VNNI"},
         {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+        {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"},
         {"ONEDNN_MAX_CPU_ISA": "DEFAULT"},
         {"OMP_NUM_THREADS": "2"},
         {"ATEN_CPU_CAPABILITY": "default"},
@@ -316,6 +341,26 @@ def test_int8_scores_are_equal_to_the_bit_with_fewer_instructions(bert):
     assert 'RANKHOUSE_CPU="sse" is not known; choose from: avx2, avx512, plain' in scores_with(
         folder, RANKHOUSE_CPU="sse"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.outside
+@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="no qemu-x86_64")
+@pytest.mark.parametrize("processor", ["Haswell", "Nehalem"])
+def test_int8_scores_of_emulated_processors(bert, processor):
+    """Haswell has AVX2, FMA and nothing newer; Nehalem has SSE4.2, and falls back to fp32 by PyTorch."""
+    folder = bert("BertForSequenceClassification", num_labels=1, hidden_size=64, intermediate_size=96)
+    give_weights(folder / "model.safetensors")
+    emulator = "qemu-x86_64", "-cpu", processor
+    if processor == "Haswell":
+        emulated = scores_with(folder, emulator=emulator).splitlines()[0]  # what QEMU warns of comes behind
+        assert hashlib.sha256(bytes.fromhex(emulated)).hexdigest()[:16] == ON_EVERY_X86
+        return
+    emulated, refused = scores_with(folder, "fp32", "int8", emulator=emulator).splitlines()
+    here = scores_with(folder, "fp32", RANKHOUSE_CPU="plain")
+    given, expected = (np.frombuffer(bytes.fromhex(each.strip()), "<f4") for each in (emulated, here))
+    np.testing.assert_allclose(given, expected, atol=1e-5)
+    assert "cannot be had here" in refused
 
 
 def test_products_of_few_rows_do_without_int8_or_not_at_all():

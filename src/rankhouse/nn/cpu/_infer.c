@@ -3,6 +3,7 @@
  *
  * product     rows of bf16 or int8 numbers times a weight matrix, and what follows at once: bias, activation,
  *             rounding to bf16 or adding to the residual
+ * feed        two products, one after the other
  * attend      softmax attention of each row of tokens over itself, read from and written to tokens end to end
  * attend_once the same for one query a head, keys and values being the tokens themselves
  * attend_first the same for one query a head, keys and values side by side
@@ -51,6 +52,7 @@ enum { BF16, INT8 };                       /* number types of rows */
 
 #define TALL 6   /* rows of a tile */
 #define WIDE 64  /* columns of a panel: four registers */
+#define BLOCK 32 /* rows and columns of four of AMX's tiles of sums */
 #define NEAR 393216 /* bytes of rows that stay in the second-level cache */
 
 /* sum += a . b in each place. As instructions, not intrinsics: compilers copy every sum before they add to it. */
@@ -64,19 +66,23 @@ INSIDE __m512 inverse(__m512 x) {
     return _mm512_mul_ps(y, _mm512_fnmadd_ps(x, y, _mm512_set1_ps(2.0f)));
 }
 
-/* x (1 + erf(x / sqrt 2)) / 2 with Abramowitz and Stegun's 7.1.26, absolute error of erf 1.5e-7. */
-INSIDE __m512 gelu(__m512 x) {
-    __m512 z = _mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(0.70710678f));
-    __m512 t = inverse(_mm512_fmadd_ps(z, _mm512_set1_ps(0.3275911f), _mm512_set1_ps(1.0f)));
-    __m512 y = _mm512_fmadd_ps(t, _mm512_set1_ps(1.061405429f), _mm512_set1_ps(-1.453152027f));
-    y = _mm512_fmadd_ps(y, t, _mm512_set1_ps(1.421413741f));
-    y = _mm512_fmadd_ps(y, t, _mm512_set1_ps(-0.284496736f));
-    y = _mm512_fmadd_ps(y, t, _mm512_set1_ps(0.254829592f));
-    y = _mm512_mul_ps(y, t);
-    __m512 fall = exp2_(_mm512_mul_ps(_mm512_mul_ps(z, z), _mm512_set1_ps(-1.44269504f)));
-    __m512 half = _mm512_mul_ps(_mm512_mul_ps(y, fall), _mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(0.5f)));
-    __m512 up = _mm512_max_ps(_mm512_setzero_ps(), x); /* NaN is kept: it is the second operand */
-    return _mm512_sub_ps(up, half);
+#define MOST 4 /* vectors whose long chains of operations are computed side by side, each operation for all of them */
+#define EACH UNROLL for (int i = 0; i < n; i++)
+
+/* x (1 + erf(x / sqrt 2)) / 2 of n vectors with Abramowitz and Stegun's 7.1.26, absolute error of erf 1.5e-7. */
+INSIDE void gelu(const int n, __m512 *x) {
+    __m512 fall[MOST], t[MOST], y[MOST];
+    EACH fall[i] = _mm512_mul_ps(_mm512_abs_ps(x[i]), _mm512_set1_ps(0.70710678f));
+    EACH t[i] = inverse(_mm512_fmadd_ps(fall[i], _mm512_set1_ps(0.3275911f), _mm512_set1_ps(1.0f)));
+    EACH fall[i] = _mm512_mul_ps(_mm512_mul_ps(fall[i], fall[i]), _mm512_set1_ps(-1.44269504f));
+    EACH fall[i] = exp2_(fall[i]);
+    EACH y[i] = _mm512_fmadd_ps(t[i], _mm512_set1_ps(1.061405429f), _mm512_set1_ps(-1.453152027f));
+    EACH y[i] = _mm512_fmadd_ps(y[i], t[i], _mm512_set1_ps(1.421413741f));
+    EACH y[i] = _mm512_fmadd_ps(y[i], t[i], _mm512_set1_ps(-0.284496736f));
+    EACH y[i] = _mm512_fmadd_ps(y[i], t[i], _mm512_set1_ps(0.254829592f));
+    EACH y[i] = _mm512_mul_ps(_mm512_mul_ps(y[i], t[i]), fall[i]);
+    EACH y[i] = _mm512_mul_ps(y[i], _mm512_mul_ps(_mm512_abs_ps(x[i]), _mm512_set1_ps(0.5f)));
+    EACH x[i] = _mm512_sub_ps(_mm512_max_ps(_mm512_setzero_ps(), x[i]), y[i]); /* NaN is kept, as above */
 }
 
 /* x / (1 + exp(-2 sqrt(2 / pi) (x + 0.044715 x^3))). */
@@ -87,11 +93,10 @@ INSIDE __m512 gelu_tanh(__m512 x) {
     return _mm512_mul_ps(x, inverse(_mm512_add_ps(exp2_(s), _mm512_set1_ps(1.0f))));
 }
 
-INSIDE __m512 activated(__m512 x, int activation) {
-    if (activation == RELU) return _mm512_max_ps(_mm512_setzero_ps(), x);
-    if (activation == GELU) return gelu(x);
-    if (activation == GELU_TANH) return gelu_tanh(x);
-    return x;
+INSIDE void activate(const int n, __m512 *x, int activation) {
+    if (activation == RELU) EACH x[i] = _mm512_max_ps(_mm512_setzero_ps(), x[i]);
+    if (activation == GELU) gelu(n, x);
+    if (activation == GELU_TANH) EACH x[i] = gelu_tanh(x[i]);
 }
 
 INSIDE __m512 from_bf16(const uint16_t *x) {
@@ -159,25 +164,49 @@ INSIDE void tile_int8(const int tall, const uint8_t *x, const uint8_t *w, int64_
 ANY(tile_bf16)
 ANY(tile_int8)
 
-/* What follows the sums of a tile: row ``row``, sixteen columns from ``column``. */
-INSIDE void finish(const Product *p, __m512 sums, int64_t row, int64_t column, const int type, const int activation,
-                   const int into) {
+/* Sums of ``tall`` rows from ``row`` on and of columns from ``column`` on, rows ``step`` numbers apart. */
+typedef struct {
+    const float *sums;
+    int64_t step, row, column;
+    int tall;
+} Sums;
+
+/* What follows the sums of n rows from ``row`` on, and of sixteen columns from the ``j``th on. */
+INSIDE void finish_rows(const int n, const Product *p, const Sums *s, int row, int j, const int type,
+                        const int activation, const int into) {
+    const int64_t column = s->column + j, first = s->row + row;
+    const float *sums = s->sums + row * s->step + j;
+    __m512 y[MOST];
+    EACH y[i] = _mm512_loadu_ps(sums + i * s->step);
     if (type == INT8) {
-        __m512i whole = _mm512_sub_epi32(_mm512_castps_si512(sums), _mm512_set1_epi32(128 * p->row_sum[row]));
-        __m512 scale = _mm512_mul_ps(_mm512_set1_ps(p->row_scale[row]), _mm512_loadu_ps(p->weight_scale + column));
-        sums = _mm512_mul_ps(_mm512_cvtepi32_ps(whole), scale);
+        __m512 scale = _mm512_loadu_ps(p->weight_scale + column);
+        __m512i zeros[MOST];
+        EACH zeros[i] = _mm512_slli_epi32(_mm512_set1_epi32(p->row_sum[first + i]), 7);
+        EACH y[i] = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_castps_si512(y[i]), zeros[i]));
+        EACH y[i] = _mm512_mul_ps(y[i], _mm512_mul_ps(_mm512_set1_ps(p->row_scale[first + i]), scale));
     }
-    if (p->bias) sums = _mm512_add_ps(sums, _mm512_loadu_ps(p->bias + column));
-    sums = activated(sums, activation);
-    int64_t at = row * p->columns + column;
+    if (p->bias) EACH y[i] = _mm512_add_ps(y[i], _mm512_loadu_ps(p->bias + column));
+    activate(n, y, activation);
+    const int64_t at = first * p->columns + column;
     if (into == ADDED) {
         float *out = (float *)p->out + at;
-        _mm512_storeu_ps(out, _mm512_add_ps(_mm512_loadu_ps(out), sums));
+        EACH _mm512_storeu_ps(out + i * p->columns, _mm512_add_ps(_mm512_loadu_ps(out + i * p->columns), y[i]));
         return;
     }
     uint16_t *out = (uint16_t *)p->out + at;
-    if (into == MULTIPLIED) sums = _mm512_mul_ps(sums, from_bf16(out));
-    to_bf16(out, sums);
+    if (into == MULTIPLIED) EACH y[i] = _mm512_mul_ps(y[i], from_bf16(out + i * p->columns));
+    EACH to_bf16(out + i * p->columns, y[i]);
+}
+
+/* The same for rows before ``end``, and up to ``wide`` columns. */
+INSIDE void finish(const Product *p, const Sums *s, int row, int end, int wide, const int type, const int activation,
+                   const int into) {
+    for (; row + MOST <= end; row += MOST)
+        for (int j = 0; j < wide && s->column + j < p->columns; j += 16)
+            finish_rows(MOST, p, s, row, j, type, activation, into);
+    for (; row < end; row++)
+        for (int j = 0; j < wide && s->column + j < p->columns; j += 16)
+            finish_rows(1, p, s, row, j, type, activation, into);
 }
 
 INSIDE void multiply(const Product *p, const int type, const int activation, const int into) {
@@ -193,9 +222,8 @@ INSIDE void multiply(const Product *p, const int type, const int activation, con
                 const uint8_t *x = p->rows + row * row_bytes;
                 if (type == INT8) tile_int8_any(tall, x, w, p->steps, sums);
                 else tile_bf16_any(tall, x, w, p->steps, sums);
-                for (int r = 0; r < tall; r++)
-                    for (int j = 0; j < 4 && column + 16 * j < p->columns; j++)
-                        finish(p, sums[4 * r + j], row + r, column + 16 * j, type, activation, into);
+                Sums done = {(float *)sums, WIDE, row, column, tall};
+                finish(p, &done, 0, tall, WIDE, type, activation, into);
             }
         }
     }
@@ -217,7 +245,6 @@ MULTIPLY(FOR, multiply_int8, multiply, INT8)
 /* -------- products by AMX: tiles of 16 rows of 64 bytes. Rows and packed weights lie as tiles want them. */
 
 #define SIDE 16       /* rows of a tile, and its columns of 4 bytes */
-#define BLOCK 32      /* rows and columns of four tiles of sums */
 #define TILE_STEPS 16 /* steps that one tile of rows holds */
 
 typedef struct {
@@ -247,10 +274,12 @@ INSIDE_TILES void close_tiles(const Tiles *before) {
         else _tile_dpbf16ps(sums, rows, columns);               \
     } while (0)
 
-/* Sums of up to BLOCK rows by BLOCK columns; out has rows of WIDE numbers. */
-INSIDE_TILES void sum_tiles(const int both, const int type, const uint8_t *x, int64_t row_bytes, const uint8_t *w,
-                            int64_t steps, float *out) {
+/* Sums of up to BLOCK rows by BLOCK columns; between its steps, what follows the sums before them is computed. */
+INSIDE_TILES void sum_tiles(const Product *p, const int both, const uint8_t *x, const uint8_t *w, float *out,
+                            const Sums *before, const int type, const int activation, const int into) {
+    const int64_t row_bytes = p->steps * 4;
     const uint8_t *x2 = x + SIDE * row_bytes;
+    int row = 0, some = ((int)((BLOCK * TILE_STEPS + p->steps - 1) / p->steps) + MOST - 1) / MOST * MOST;
     WRITTEN;
     _tile_zero(0);
     _tile_zero(1);
@@ -258,30 +287,35 @@ INSIDE_TILES void sum_tiles(const int both, const int type, const uint8_t *x, in
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (int64_t s = 0; s < steps; s += TILE_STEPS, w += TILE_STEPS * 4 * WIDE) {
+    for (int64_t s = 0; s < p->steps; s += TILE_STEPS, w += TILE_STEPS * 4 * WIDE, row += some) {
         _tile_loadd(6, w, 4 * WIDE);
         _tile_loadd(4, x + 4 * s, row_bytes);
         DOT_TILES(type, 0, 4, 6);
         _tile_loadd(7, w + 4 * SIDE, 4 * WIDE);
         DOT_TILES(type, 1, 4, 7);
-        if (!both) continue;
-        _tile_loadd(5, x2 + 4 * s, row_bytes);
-        DOT_TILES(type, 2, 5, 6);
-        DOT_TILES(type, 3, 5, 7);
+        if (both) {
+            _tile_loadd(5, x2 + 4 * s, row_bytes);
+            DOT_TILES(type, 2, 5, 6);
+            DOT_TILES(type, 3, 5, 7);
+        }
+        int end = row + some < before->tall ? row + some : before->tall;
+        finish(p, before, row, end, BLOCK, type, activation, into);
     }
-    _tile_stored(0, out, 4 * WIDE);
-    _tile_stored(1, out + SIDE, 4 * WIDE);
+    _tile_stored(0, out, 4 * BLOCK);
+    _tile_stored(1, out + SIDE, 4 * BLOCK);
     if (both) {
-        _tile_stored(2, out + SIDE * WIDE, 4 * WIDE);
-        _tile_stored(3, out + SIDE * WIDE + SIDE, 4 * WIDE);
+        _tile_stored(2, out + SIDE * BLOCK, 4 * BLOCK);
+        _tile_stored(3, out + SIDE * BLOCK + SIDE, 4 * BLOCK);
     }
+    WRITTEN;
 }
 
 INSIDE_TILES void multiply_by_tiles(const Product *p, const int type, const int activation, const int into) {
     int64_t row_bytes = p->steps * 4, block = NEAR / row_bytes / BLOCK * BLOCK, whole = p->count / BLOCK * BLOCK;
     const uint8_t *rest = p->rows + whole * row_bytes;
     if (block < BLOCK) block = BLOCK;
-    float sums[BLOCK * WIDE] __attribute__((aligned(64)));
+    float sums[2][BLOCK * BLOCK] __attribute__((aligned(64)));
+    Sums done = {sums[1], BLOCK, 0, 0, 0};
     if (p->room) {
         memset(p->room, 0, (size_t)(BLOCK * row_bytes));
         rest = memcpy(p->room, rest, (size_t)((p->count - whole) * row_bytes));
@@ -293,15 +327,16 @@ INSIDE_TILES void multiply_by_tiles(const Product *p, const int type, const int 
             for (int64_t row = first; row < end; row += BLOCK) {
                 int tall = end - row < BLOCK ? (int)(end - row) : BLOCK;
                 const uint8_t *x = row < whole ? p->rows + row * row_bytes : rest;
-                for (int half = 0; half < WIDE; half += BLOCK)
-                    if (tall > SIDE) sum_tiles(1, type, x, row_bytes, w + 4 * half, p->steps, sums + half);
-                    else sum_tiles(0, type, x, row_bytes, w + 4 * half, p->steps, sums + half);
-                for (int r = 0; r < tall; r++)
-                    for (int j = 0; j < WIDE && column + j < p->columns; j += 16)
-                        finish(p, _mm512_load_ps(sums + r * WIDE + j), row + r, column + j, type, activation, into);
+                for (int half = 0; half < WIDE; half += BLOCK) {
+                    float *out = done.sums == sums[0] ? sums[1] : sums[0];
+                    if (tall > SIDE) sum_tiles(p, 1, x, w + 4 * half, out, &done, type, activation, into);
+                    else sum_tiles(p, 0, x, w + 4 * half, out, &done, type, activation, into);
+                    done = (Sums){out, BLOCK, row, column + half, tall};
+                }
             }
         }
     }
+    finish(p, &done, 0, done.tall, BLOCK, type, activation, into);
 }
 MULTIPLY(FOR_TILES, multiply_bf16_by_tiles, multiply_by_tiles, BF16)
 MULTIPLY(FOR_TILES, multiply_int8_by_tiles, multiply_by_tiles, INT8)
@@ -674,7 +709,7 @@ typedef struct {
     int64_t length, places, d; /* places: for a whole number of pairs of tiles */
     uint32_t *keys, *values, *weights;
     float *scores;
-    uint16_t *last; /* queries of the last tile: behind them may be the end of the memory */
+    uint16_t *last; /* queries of the last tiles: behind them may be the end of the memory */
 } TileHead;
 
 /* keys: for each 16 keys, tiles of 16 pairs of numbers; values: for each 32 tokens, tiles of 16 columns, a row being
@@ -700,95 +735,142 @@ INSIDE_TILES void lay_out_tiles(const TileHead *h, const uint16_t *k, int64_t st
             }
 }
 
-/* Scores of SIDE queries, ``step`` bytes apart: a tile for each 16 keys. */
-INSIDE_TILES void score_tiles(const TileHead *h, const uint16_t *q, int64_t step, const float *bias) {
-    const uint32_t *keys = h->keys, *next = keys + h->d / 2 * SIDE;
+/* Up to BLOCK queries, ``step`` bytes apart. */
+typedef struct {
+    const uint16_t *x;
+    int64_t step;
+    const float *bias; /* of the first one; each next one's begins one number before; or NULL */
+    int tall;
+} Queries;
+
+/* Scores of the keys from the ``j``th on, in tiles: of the first queries two, of the second ones two. */
+INSIDE_TILES void score_tiles(const TileHead *h, const Queries *q, int64_t j, float *scores) {
+    const uint32_t *keys = h->keys + j * h->d / 2, *next = keys + h->d / 2 * SIDE;
+    const uint16_t *second = q->x + SIDE * q->step / 2;
+    const int both = q->tall > SIDE;
     WRITTEN;
-    for (int64_t j = 0; j < h->places; j += 2 * SIDE, keys = next, next += h->d / 2 * SIDE) {
-        if (bias) { /* each query's begins one number before the last one's */
-            _tile_loadd(0, bias + j, -4);
-            _tile_loadd(1, bias + j + SIDE, -4);
-        } else {
-            _tile_zero(0);
-            _tile_zero(1);
-        }
-        for (int64_t c = 0; c < h->d; c += 2 * SIDE, keys += TILE_WORDS, next += TILE_WORDS) {
-            if (j == 0 || h->d > 2 * SIDE) _tile_loadd(2, q + c, step);
-            _tile_loadd(3, keys, 64);
-            _tile_dpbf16ps(0, 2, 3);
-            _tile_loadd(4, next, 64);
-            _tile_dpbf16ps(1, 2, 4);
-        }
-        _tile_stored(0, h->scores + j * SIDE, 64);
-        _tile_stored(1, h->scores + (j + SIDE) * SIDE, 64);
+    if (q->bias) {
+        _tile_loadd(0, q->bias + j, -4);
+        _tile_loadd(1, q->bias + j + SIDE, -4);
+        if (both) _tile_loadd(2, q->bias + j - SIDE, -4);
+        if (both) _tile_loadd(3, q->bias + j, -4);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
     }
+    for (int64_t c = 0; c < h->d; c += 2 * SIDE, keys += TILE_WORDS, next += TILE_WORDS) {
+        const int again = j == 0 || h->d > 2 * SIDE;
+        if (again) _tile_loadd(4, q->x + c, q->step);
+        _tile_loadd(6, keys, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, next, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        if (!both) continue;
+        if (again) _tile_loadd(5, second + c, q->step);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, scores, 64);
+    _tile_stored(1, scores + TILE_WORDS, 64);
+    if (both) _tile_stored(2, scores + 2 * TILE_WORDS, 64);
+    if (both) _tile_stored(3, scores + 3 * TILE_WORDS, 64);
     WRITTEN;
 }
 
-/* Weights of query r in bf16, and the inverse of their sum. */
-INSIDE_TILES float weigh_tiles(const TileHead *h, int r) {
-    const float *scores = h->scores + r * SIDE;
-    __m512 most = _mm512_set1_ps(-3.0e38f), sum = _mm512_setzero_ps();
+/* Each query's largest score; scores of keys that are not there become the lowest. */
+INSIDE_TILES void score_all(const TileHead *h, const Queries *q, float *most) {
+    __m512 largest[BLOCK];
+    for (int r = 0; r < q->tall; r++) largest[r] = _mm512_set1_ps(-3.0e38f);
+    score_tiles(h, q, 0, h->scores);
+    for (int64_t j = 0; j < h->places; j += BLOCK) {
+        if (j + BLOCK < h->places) score_tiles(h, q, j + BLOCK, h->scores + (j + BLOCK) * BLOCK);
+        float *scores = h->scores + j * BLOCK;
+        for (int r = 0; r < q->tall; r++, scores += r % SIDE ? SIDE : TILE_WORDS + SIDE) {
+            __m512 low = _mm512_load_ps(scores), high = _mm512_load_ps(scores + TILE_WORDS);
+            if (j + BLOCK > h->length) {
+                _mm512_store_ps(scores, low = or_lowest(h->length - j, low));
+                _mm512_store_ps(scores + TILE_WORDS, high = or_lowest(h->length - j - SIDE, high));
+            }
+            largest[r] = _mm512_max_ps(_mm512_max_ps(largest[r], low), high);
+        }
+    }
+    for (int r = 0; r < q->tall; r++) most[r] = _mm512_reduce_max_ps(largest[r]);
+}
+
+/* Weights of all keys in bf16, and the inverse of each query's sum. */
+INSIDE_TILES void weigh_tiles(const TileHead *h, const Queries *q, const float *most, float *by) {
+    __m512 sums[BLOCK];
     __m512i half = _mm512_set1_epi32(0x8000);
-    int64_t j = 0, full = h->length / 32 * 32;
-    for (; j < h->length / 16 * 16; j += 16) most = _mm512_max_ps(most, _mm512_loadu_ps(scores + j * SIDE));
-    if (j < h->length) most = _mm512_max_ps(most, or_lowest(h->length - j, _mm512_loadu_ps(scores + j * SIDE)));
-    most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
-    for (j = 0; j < h->places; j += 32) {
-        __m512 low = _mm512_loadu_ps(scores + j * SIDE), high = _mm512_loadu_ps(scores + (j + 16) * SIDE);
-        if (j == full) low = or_lowest(h->length - j, low), high = or_lowest(h->length - j - 16, high);
-        low = power(_mm512_sub_ps(low, most), 1, 1.0f), high = power(_mm512_sub_ps(high, most), 1, 1.0f);
-        sum = _mm512_add_ps(sum, _mm512_add_ps(low, high));
-        __m512i upper = _mm512_add_epi32(_mm512_castps_si512(high), half);
-        __m512i lower = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(low), half), 16);
-        _mm512_storeu_si512(h->weights + j / 2 * SIDE + r * SIDE, above_low(lower, upper));
+    for (int r = 0; r < q->tall; r++) sums[r] = _mm512_setzero_ps();
+    for (int64_t j = 0; j < h->places; j += BLOCK) {
+        const float *scores = h->scores + j * BLOCK;
+        for (int r = 0; r < q->tall; r++, scores += r % SIDE ? SIDE : TILE_WORDS + SIDE) {
+            __m512 top = _mm512_set1_ps(most[r]);
+            __m512 low = power(_mm512_sub_ps(_mm512_load_ps(scores), top), 1, 1.0f);
+            __m512 high = power(_mm512_sub_ps(_mm512_load_ps(scores + TILE_WORDS), top), 1, 1.0f);
+            sums[r] = _mm512_add_ps(sums[r], _mm512_add_ps(low, high));
+            __m512i upper = _mm512_add_epi32(_mm512_castps_si512(high), half);
+            __m512i lower = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(low), half), 16);
+            _mm512_storeu_si512(h->weights + (j + r) * SIDE, above_low(lower, upper));
+        }
     }
-    return 1.0f / _mm512_reduce_add_ps(sum);
+    for (int r = 0; r < q->tall; r++) by[r] = 1.0f / _mm512_reduce_add_ps(sums[r]);
 }
 
-/* Sums of 32 columns of values from column i on, for SIDE queries: rows of 32 numbers. */
-INSIDE_TILES void hear_tiles(const TileHead *h, int64_t i, float *out) {
+/* Sums of BLOCK columns of values from column i on, for up to BLOCK queries. */
+INSIDE_TILES void hear_tiles(const TileHead *h, const int both, int64_t i, float *out) {
     WRITTEN;
     _tile_zero(0);
     _tile_zero(1);
-    for (int64_t j = 0; j < h->places; j += 2 * SIDE) {
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t j = 0; j < h->places; j += BLOCK) {
         const uint32_t *values = h->values + (j / 2 * h->d + i * SIDE);
-        _tile_loadd(2, h->weights + j / 2 * SIDE, 64);
-        _tile_loadd(3, values, 64);
-        _tile_dpbf16ps(0, 2, 3);
-        _tile_loadd(4, values + TILE_WORDS, 64);
-        _tile_dpbf16ps(1, 2, 4);
+        _tile_loadd(4, h->weights + j * SIDE, 64);
+        _tile_loadd(6, values, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, values + TILE_WORDS, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        if (!both) continue;
+        _tile_loadd(5, h->weights + j * SIDE + TILE_WORDS, 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, out, 128);
-    _tile_stored(1, out + 16, 128);
+    _tile_stored(0, out, 4 * BLOCK);
+    _tile_stored(1, out + SIDE, 4 * BLOCK);
+    if (both) _tile_stored(2, out + SIDE * BLOCK, 4 * BLOCK);
+    if (both) _tile_stored(3, out + SIDE * BLOCK + SIDE, 4 * BLOCK);
     WRITTEN;
 }
 
 /* As attend_head; d is a multiple of 32. */
 INSIDE_TILES void attend_head_in_tiles(const Attention *a, int64_t start, int64_t length, int64_t head, TileHead *h) {
     int64_t d = a->d, step = 3 * a->heads * d;
-    float sums[SIDE * 32] __attribute__((aligned(64))), by[SIDE];
-    const uint16_t *q = a->qkv + start * step + head * d;
+    float sums[BLOCK * BLOCK] __attribute__((aligned(64))), most[BLOCK], by[BLOCK];
+    const uint16_t *x = a->qkv + start * step + head * d;
     h->length = length, h->places = (length + 31) / 32 * 32;
-    lay_out_tiles(h, q + step / 3, step);
-    for (int64_t first = 0; first < length; first += SIDE) {
+    lay_out_tiles(h, x + step / 3, step);
+    for (int64_t first = 0; first < length; first += BLOCK) {
         const float *bias = a->bias ? a->bias + head * a->stride + a->centre - first : NULL;
-        int tall = length - first < SIDE ? (int)(length - first) : SIDE;
-        const uint16_t *asked = q + first * step;
-        if (tall < SIDE) {
-            memset(h->last, 0, (size_t)(SIDE * d * 2));
-            for (int r = 0; r < tall; r++) memcpy(h->last + r * d, asked + r * step, (size_t)(d * 2));
+        int tall = length - first < BLOCK ? (int)(length - first) : BLOCK;
+        Queries q = {x + first * step, 2 * step, bias, tall};
+        if (tall % SIDE) {
+            memset(h->last, 0, (size_t)(BLOCK * d * 2));
+            for (int r = 0; r < tall; r++) memcpy(h->last + r * d, q.x + r * step, (size_t)(d * 2));
+            q.x = h->last, q.step = 2 * d;
         }
-        for (int r = 0; r < tall; r++) prefetch(asked + r * step + d, step, d);
-        score_tiles(h, tall < SIDE ? h->last : asked, 2 * (tall < SIDE ? d : step), bias);
-        for (int r = 0; r < tall; r++) by[r] = weigh_tiles(h, r);
-        for (int64_t i = 0; i < d; i += 32) {
-            hear_tiles(h, i, sums);
+        for (int r = 0; r < tall; r++) prefetch(x + (first + r) * step + d, step, d);
+        score_all(h, &q, most);
+        weigh_tiles(h, &q, most, by);
+        for (int64_t i = 0; i < d; i += BLOCK) {
+            hear_tiles(h, tall > SIDE, i, sums);
             for (int r = 0; r < tall; r++) {
                 uint16_t *out = a->out + ((start + first + r) * a->heads + head) * d + i;
                 __m512 scale = _mm512_set1_ps(by[r]);
-                to_bf16(out, _mm512_mul_ps(_mm512_load_ps(sums + 32 * r), scale));
-                to_bf16(out + 16, _mm512_mul_ps(_mm512_load_ps(sums + 32 * r + 16), scale));
+                to_bf16(out, _mm512_mul_ps(_mm512_load_ps(sums + BLOCK * r), scale));
+                to_bf16(out + SIDE, _mm512_mul_ps(_mm512_load_ps(sums + BLOCK * r + SIDE), scale));
             }
         }
     }
@@ -798,11 +880,11 @@ INSIDE_TILES void attend_head_in_tiles(const Attention *a, int64_t start, int64_
 FOR_TILES static int attend_rows_in_tiles(const Attention *a) {
     Tiles before;
     size_t places = (size_t)(longest(a->ends, a->rows) + 31) / 32 * 32, d = (size_t)a->d;
-    char *room = calloc(1, 4 * (places * (d + SIDE + SIDE / 2) + SIDE / 2 * d) + 64);
+    char *room = calloc(1, 4 * (places * (d + SIDE + BLOCK) + SIDE * d) + 64);
     if (room == NULL) return 0;
     TileHead h = {.d = a->d, .keys = (uint32_t *)(((uintptr_t)room + 63) / 64 * 64)};
     h.values = h.keys + places / 2 * d, h.weights = h.values + places / 2 * d;
-    h.scores = (float *)(h.weights + places / 2 * SIDE), h.last = (uint16_t *)(h.scores + places * SIDE);
+    h.scores = (float *)(h.weights + places * SIDE), h.last = (uint16_t *)(h.scores + places * BLOCK);
     open_tiles(&before);
     for (int64_t row = 0; row < a->rows; row++)
         for (int64_t head = 0; head < a->heads; head++)
@@ -989,16 +1071,53 @@ static PyObject *use_tiles(PyObject *self, PyObject *args) {
 }
 
 #if QUICK
+/* Returns 0 where there is no memory. */
+static int multiply_rows(Product *p, int type) {
+#if TILES
+    if (tiles && p->steps % TILE_STEPS == 0) return multiply_in_tiles(p, type);
+#endif
+    if (type == INT8) multiply_int8(p);
+    else multiply_bf16(p);
+    return 1;
+}
+
+/* Adds the second product of the first one's result to the second one's ``out``, some rows at a time, so that this
+ * result stays near the processor. Returns 0 where there is no memory. */
+static int feed_rows(Product up, Product down, int type) {
+    int64_t count = up.count, some = NEAR / up.columns / 2 / BLOCK * BLOCK;
+    some = some < BLOCK ? BLOCK : some > count ? count : some;
+    size_t numbers = (size_t)(some * up.columns);
+    char *room = malloc(3 * numbers + 8 * (size_t)some + 64);
+    if (room == NULL) return 0;
+    uint16_t *inner = (uint16_t *)(((uintptr_t)room + 63) / 64 * 64);
+    float *scales = (float *)(inner + numbers);
+    int32_t *sums = (int32_t *)(scales + some);
+    int8_t *values = (int8_t *)(sums + some);
+    int memory = 1;
+    up.out = inner, down.row_scale = scales, down.row_sum = sums;
+    down.rows = type == INT8 ? (uint8_t *)values : (uint8_t *)inner;
+    for (int64_t first = 0; memory && first < count; first += some) {
+        up.count = down.count = count - first < some ? count - first : some;
+        memory = multiply_rows(&up, type);
+        if (type == INT8) quantise_rows(inner, up.count, up.columns, values, scales, sums);
+        memory = memory && multiply_rows(&down, type);
+        up.rows += some * up.steps * 4;
+        if (type == INT8) up.row_scale += some, up.row_sum += some;
+        down.out = (float *)down.out + some * down.columns;
+    }
+    free(room);
+    return memory;
+}
+
 PyDoc_STRVAR(product_doc,
              "product(type, activation, into, rows, scales, sums, weight, weight_scale, bias, out, count, steps,\n"
              "        columns)\n\n"
              "Multiply ``count`` rows by a packed weight. Addresses of what is not there are 0.");
 
 static PyObject *product(PyObject *self, PyObject *args) {
-    int type;
+    int type, memory;
     Product p;
     Address rows, scales, sums, weight, weight_scale, bias, out;
-    int memory = 1;
     if (!PyArg_ParseTuple(args, "iiiKKKKKKKLLL", &type, &p.activation, &p.into, &rows, &scales, &sums, &weight,
                           &weight_scale, &bias, &out, &p.count, &p.steps, &p.columns))
         return NULL;
@@ -1010,12 +1129,31 @@ static PyObject *product(PyObject *self, PyObject *args) {
     p.bias = AT(float, bias);
     p.out = AT(void, out);
     Py_BEGIN_ALLOW_THREADS;
-#if TILES
-    if (tiles && p.steps % TILE_STEPS == 0) memory = multiply_in_tiles(&p, type);
-    else
-#endif
-        if (type == INT8) multiply_int8(&p);
-        else multiply_bf16(&p);
+    memory = multiply_rows(&p, type);
+    Py_END_ALLOW_THREADS;
+    return finished(memory);
+}
+
+PyDoc_STRVAR(feed_doc,
+             "feed(type, activation, rows, scales, sums, weight, weight_scale, bias, next_weight, next_scale,\n"
+             "     next_bias, out, count, steps, columns, next_columns)\n\n"
+             "Multiply rows by a packed weight, and what comes of it by the next one; add the result to out.");
+
+static PyObject *feed(PyObject *self, PyObject *args) {
+    int type, memory;
+    Product up = {.into = ROUNDED}, down = {.into = ADDED, .activation = NONE};
+    Address rows, scales, sums, weight[2], weight_scale[2], bias[2], out;
+    if (!PyArg_ParseTuple(args, "iiKKKKKKKKKKLLLL", &type, &up.activation, &rows, &scales, &sums, weight, weight_scale,
+                          bias, weight + 1, weight_scale + 1, bias + 1, &out, &up.count, &up.steps, &up.columns,
+                          &down.columns))
+        return NULL;
+    up.rows = AT(uint8_t, rows), up.row_scale = AT(float, scales), up.row_sum = AT(int32_t, sums);
+    up.weight = AT(uint8_t, weight[0]), down.weight = AT(uint8_t, weight[1]);
+    up.weight_scale = AT(float, weight_scale[0]), down.weight_scale = AT(float, weight_scale[1]);
+    up.bias = AT(float, bias[0]), down.bias = AT(float, bias[1]);
+    down.steps = up.columns / (type == INT8 ? 4 : 2), down.out = AT(void, out);
+    Py_BEGIN_ALLOW_THREADS;
+    memory = feed_rows(up, down, type);
     Py_END_ALLOW_THREADS;
     return finished(memory);
 }
@@ -1136,6 +1274,7 @@ static PyMethodDef methods[] = {{"supported", supported, METH_NOARGS, supported_
                                 {"use_tiles", use_tiles, METH_VARARGS, use_tiles_doc},
 #if QUICK
                                 {"product", product, METH_VARARGS, product_doc},
+                                {"feed", feed, METH_VARARGS, feed_doc},
                                 {"attend", attend, METH_VARARGS, attend_doc},
                                 {"attend_once", attend_once, METH_VARARGS, attend_once_doc},
                                 {"attend_first", attend_first, METH_VARARGS, attend_first_doc},

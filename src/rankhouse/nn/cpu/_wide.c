@@ -1,7 +1,8 @@
 /* The loops of an int8 encoder besides its products of whole numbers, for x86 with AVX2 and FMA, and for ARM:
  *
  * quantise    rows of float32 to bytes, each with its own scale
- * multiply    products of bytes and of weights that `pack` has laid out, for processors with AVX2 and nothing newer
+ * multiply    products of bytes and of weights that `pack` has laid out, for processors with AVX2 and nothing newer;
+ *             then what scale does
  * scale       what a product's whole numbers stand for: scales, bias, activation; stored, added, gated, or bytes
  * norm        layer norm or root mean square, and bytes
  * attend      softmax attention of rows over themselves, in base 2
@@ -40,6 +41,8 @@ typedef struct {
     const int32_t *at, *zeros; /* zeros: what a column's sum is for a row of zeros (bytes 128) */
     const int8_t *packed;
 } Grouped;
+
+#define ROWS_AT_ONCE 64 /* whose products stay near the processor */
 
 typedef struct {
     float *x; /* normalised in place where there is a gain */
@@ -182,21 +185,31 @@ static PyObject *pack(PyObject *self, PyObject *args) {
 }
 
 PyDoc_STRVAR(multiply_doc,
-             "multiply(rows, count, inputs, columns, starts, at, zeros, packed, out)\n\n"
-             "Multiply rows of bytes by a packed weight: whole numbers, as float32.");
+             "multiply(rows, count, inputs, columns, starts, at, zeros, packed, row_scale, column_scale, bias,\n"
+             "         activation, into, out, bytes, scales)\n\n"
+             "Multiply rows of bytes by a packed weight, and make numbers of the whole ones, as `scale` does.");
 
 static PyObject *multiply(PyObject *self, PyObject *args) {
     Grouped p;
-    Address rows, starts, at, zeros, packed, out;
+    Scaled s;
+    Address rows, starts, at, zeros, packed, row_scale, column_scale, bias, out, bytes, scales;
     long long count, inputs, columns;
+    float *room;
     (void)self;
-    if (!PyArg_ParseTuple(args, "KLLLKKKKK", &rows, &count, &inputs, &columns, &starts, &at, &zeros, &packed, &out))
+    if (!PyArg_ParseTuple(args, "KLLLKKKKKKKiiKKK", &rows, &count, &inputs, &columns, &starts, &at, &zeros, &packed,
+                          &row_scale, &column_scale, &bias, &s.activation, &s.into, &out, &bytes, &scales))
         return NULL;
     p.inputs = inputs, p.columns = columns, p.starts = AT(int64_t, starts), p.at = AT(int32_t, at);
     p.zeros = AT(int32_t, zeros), p.packed = AT(int8_t, packed);
+    s.row_scale = AT(float, row_scale), s.column_scale = AT(float, column_scale), s.bias = AT(float, bias);
+    s.columns = columns, s.out = AT(float, out), s.bytes = AT(uint8_t, bytes), s.scales = AT(float, scales);
+    room = malloc((size_t)(columns * (ROWS_AT_ONCE + 1)) * sizeof(float) + 64);
+    if (room == NULL) return finished(0);
+    s.room = room + columns * ROWS_AT_ONCE;
     Py_BEGIN_ALLOW_THREADS;
-    multiply_rows(&p, AT(uint8_t, rows), count, AT(float, out));
+    multiply_and_scale(&p, &s, AT(uint8_t, rows), count, room);
     Py_END_ALLOW_THREADS;
+    free(room);
     return finished(1);
 }
 #endif

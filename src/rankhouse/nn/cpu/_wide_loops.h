@@ -170,10 +170,10 @@ typedef struct {
 } Group;
 
 /* What four inputs of a panel's columns add to sums, as a group of one. */
-FOR void group_of(const int8_t *weight, int64_t columns, int64_t inputs, int64_t step, Group *g) {
+FOR void group_of(const int8_t *weight, int64_t inputs, int64_t step, Group *g) {
     memset(g, 0, sizeof(Group));
     g->size = 1, g->at[0] = (int32_t)(4 * step);
-    for (int c = 0; c < columns; c++)
+    for (int c = 0; c < EIGHT; c++)
         for (int i = 0; i < 4; i++) {
             int w = weight[c * inputs + 4 * step + i];
             uint8_t *sum = g->sums + 2 * c + i / 2 + (w < 0 ? 16 : 0);
@@ -183,10 +183,10 @@ FOR void group_of(const int8_t *weight, int64_t columns, int64_t inputs, int64_t
 }
 
 /* Puts a panel's steps, those with large weights first, into the first group with room; returns how many there are. */
-FOR int64_t group_steps(const int8_t *weight, int64_t columns, int64_t inputs, Group *groups) {
+FOR int64_t group_steps(const int8_t *weight, int64_t inputs, Group *groups) {
     int64_t steps = inputs / 4, count = 0, open = 0;
     Group *each = groups + steps;
-    for (int64_t step = 0; step < steps; step++) group_of(weight, columns, inputs, step, each + step);
+    for (int64_t step = 0; step < steps; step++) group_of(weight, inputs, step, each + step);
     for (int most = LARGEST_SUM; most >= 0; most--)
         for (int64_t step = 0; step < steps; step++) {
             if (each[step].most != most) continue;
@@ -209,13 +209,12 @@ FOR void pack_weight(const int8_t *weight, int64_t outputs, int64_t inputs, Grou
                      int8_t *packed) {
     starts[0] = 0;
     for (int64_t first = 0; first < outputs; first += EIGHT, starts++, weight += EIGHT * inputs) {
-        int64_t columns = outputs - first < EIGHT ? outputs - first : EIGHT;
-        int64_t count = group_steps(weight, columns, inputs, groups);
+        int64_t count = group_steps(weight, inputs, groups);
         starts[1] = starts[0] + count;
         for (int64_t g = 0; g < count && packed; g++, at += TOGETHER, packed += GROUP_BYTES) {
             memcpy(at, groups[g].at, sizeof groups[g].at);
             for (int s = 0; s < groups[g].size; s++)
-                for (int c = 0; c < columns; c++) memcpy(packed + 32 * s + 4 * c, weight + c * inputs + at[s], 4);
+                for (int c = 0; c < EIGHT; c++) memcpy(packed + 32 * s + 4 * c, weight + c * inputs + at[s], 4);
         }
     }
 }
@@ -242,8 +241,8 @@ WIDE void sum_groups(const uint8_t *const *x, const int32_t *at, const int8_t *w
 
 /* Whole numbers of products, as floats: (rows, columns). */
 FOR void multiply_rows(const Grouped *p, const uint8_t *rows, int64_t count, float *out) {
-    for (int64_t panel = 0; panel < (p->columns + EIGHT - 1) / EIGHT; panel++) {
-        int64_t first = p->starts[panel], left = p->columns - panel * EIGHT;
+    for (int64_t panel = 0; panel < p->columns / EIGHT; panel++) {
+        int64_t first = p->starts[panel];
         i8 zeros;
         memcpy(&zeros, p->zeros + panel * EIGHT, 32);
         for (int64_t row = 0; row < count; row += EIGHT) {
@@ -254,11 +253,23 @@ FOR void multiply_rows(const Grouped *p, const uint8_t *rows, int64_t count, flo
             for (int r = 0; r < EIGHT && row + r < count; r++) {
                 v8 y = __builtin_convertvector(c[r] - zeros, v8);
                 float *place = out + (row + r) * p->columns + panel * EIGHT;
-                if (left >= EIGHT) put(place, y);
-                else
-                    for (int i = 0; i < left; i++) place[i] = y[i];
+                put(place, y);
             }
         }
+    }
+}
+
+/* room: ROWS_AT_ONCE rows of products. */
+FOR void multiply_and_scale(const Grouped *p, Scaled *s, const uint8_t *rows, int64_t count, float *room) {
+    int64_t width = s->into == GATED ? s->columns / 2 : s->columns;
+    s->products = room;
+    for (int64_t first = 0; first < count; first += s->rows) {
+        s->rows = count - first < ROWS_AT_ONCE ? count - first : ROWS_AT_ONCE;
+        multiply_rows(p, rows + first * p->inputs, s->rows, room);
+        scale_rows(s);
+        s->row_scale += s->rows;
+        if (s->bytes) s->bytes += s->rows * width, s->scales += s->rows;
+        else s->out += s->rows * width;
     }
 }
 #endif

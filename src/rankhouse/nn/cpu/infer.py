@@ -111,6 +111,7 @@ class PackedLinear:
         self._type = _INT8 if compute.precision == "int8" else _BF16
         self._activation, self._silu = _ACTIVATIONS[activation], activation == "silu"
         self._out, self._in = weight.shape
+        self._steps = self._in // (4 if self._type == _INT8 else 2)
         weight = weight.detach().float()
         self._bias = None if bias is None else bias.detach().float().contiguous()
         self._scale: Tensor | None = None
@@ -138,18 +139,30 @@ class PackedLinear:
         self._compute(self._typed(rows), checked(y, torch.bfloat16, self._out), _MULTIPLIED)
         return y
 
+    def feed(self, rows: Rows, then: PackedLinear, x: Tensor) -> Tensor:
+        """Add what the next layer makes of the result to x (t, its m) float32, in place; return x."""
+        if self._silu or self._type != then._type or self._out != then._in:
+            return then.add(self(rows), x)
+        values, scales, sums, count = self._checked(self._typed(rows), x)
+        weights = self._weight, self._scale, self._bias, then._weight, then._scale, then._bias
+        sizes = count, self._steps, self._out, then._out
+        of_rows = self._type, self._activation, values, scales, sums
+        machine.call(_infer.feed, (*of_rows, *weights, checked(x, torch.float32, then._out), *sizes))
+        return x
+
     def _typed(self, rows: Rows) -> Rows:
         return quantise(rows) if self._type == _INT8 and isinstance(rows, Tensor) else rows
 
-    def _compute(self, rows: Rows, out: Tensor, into: int) -> None:
-        count, steps = _count(rows), self._in // (4 if self._type == _INT8 else 2)
+    def _checked(self, rows: Rows, out: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None, int]:
+        """Return the parts of rows that go into ``out``, and their number."""
+        if len(out) != _count(rows):
+            raise ValueError(f"{_count(rows)} rows were multiplied into {len(out)}")
         if isinstance(rows, Int8Rows):
-            values, scales, sums = rows
-            checked(values, torch.int8, self._in)
-        else:
-            values, scales, sums = checked(rows, torch.bfloat16, self._in), None, None
-        if len(out) != count:
-            raise ValueError(f"{count} rows were multiplied into {len(out)}")
+            return checked(rows.values, torch.int8, self._in), rows.scales, rows.sums, len(out)
+        return checked(rows, torch.bfloat16, self._in), None, None, len(out)
+
+    def _compute(self, rows: Rows, out: Tensor, into: int) -> None:
+        values, scales, sums, count = self._checked(rows, out)
         arguments = _Product(
             kind=self._type,
             activation=self._activation,
@@ -162,7 +175,7 @@ class PackedLinear:
             bias=self._bias,
             out=out,
             rows=count,
-            steps=steps,
+            steps=self._steps,
             columns=self._out,
         )
         machine.call(_infer.product, arguments)

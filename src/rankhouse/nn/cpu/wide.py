@@ -26,7 +26,6 @@ with suppress(ImportError):  # not compiled on this machine: `machine` says so
 _ACTIVATIONS: dict[Activation, int] = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 _STORED, _ADDED, _GATED = range(3)
 _TILE = 512  # rows multiplied at once, so that their products stay near the processor
-_GROUPED_TILE = 64  # the same for our own product
 _STEP = 32  # rows are filled up to a multiple of it: oneDNN compiles again for each new number
 _COLUMNS = 16  # of a panel of a product of few rows
 _PANEL = 8  # columns of a panel of our own product of bytes
@@ -93,34 +92,38 @@ class QuantisedLinear:
         return y.mul_(product)
 
     def _compute(self, rows: ByteRows, out: Tensor | ByteRows, into: int) -> Tensor:
-        """Multiply some rows at a time, and put what is made of them into out."""
+        """Put what is made of products into out."""
         count = len(rows.scales)
         checked(rows.values, torch.uint8, self._in)
-        tile = _GROUPED_TILE if self._grouped else _TILE
-        for start in range(0, count, tile):
-            some, stop = rows.values[start : start + tile], min(start + tile, count)
-            if self._grouped:
-                products = self._grouped(some[: stop - start])
-            else:
-                products = onednn_int8.multiply(some, self._weight, self._out)
-            parts = (out, None, None) if isinstance(out, Tensor) else (None, *out)
-            given = (None if part is None else part[start:stop] for part in parts)
-            sizes = (stop - start, self._out, self._activation, into)
-            scales = (rows.scales[start:stop], self._scale, self._bias)
-            machine.call(_wide.scale, (products, *scales, *sizes, *given))
+        scales, how = (rows.scales, self._scale, self._bias), (self._activation, into)
+        given = (out, None, None) if isinstance(out, Tensor) else (None, *out)
+        if self._grouped:
+            self._grouped(rows.values[:count], (*scales, *how, *given))
+        else:
+            self._by_onednn(rows, how, given)
         return out if isinstance(out, Tensor) else out.scales
+
+    def _by_onednn(self, rows: ByteRows, how: tuple[int, int], given: tuple[Tensor | None, ...]) -> None:
+        """Multiply some rows at a time."""
+        count = len(rows.scales)
+        for start in range(0, count, _TILE):
+            some, stop = rows.values[start : start + _TILE], min(start + _TILE, count)
+            products = onednn_int8.multiply(some, self._weight, self._out)
+            scales = (rows.scales[start:stop], self._scale, self._bias)
+            into = (None if part is None else part[start:stop] for part in given)
+            machine.call(_wide.scale, (products, *scales, stop - start, self._out, *how, *into))
 
 
 class GroupedProduct:
     """The same sums as oneDNN's, quicker where the processor lacks VNNI and AVX-512: see ``_wide_loops.h``.
 
     Args:
-        weight: (m, k) int8 within -63..63; k is a multiple of 4.
+        weight: (m, k) int8 within -63..63; m is a multiple of 8, k of 4.
     """
 
     def __init__(self, weight: Tensor) -> None:
         self._columns, self._inputs = weight.shape
-        panels = -(-self._columns // _PANEL)
+        panels = self._columns // _PANEL
         starts = torch.empty(panels + 1, dtype=torch.int64)
         weight = checked(weight.contiguous(), torch.int8, self._inputs)
         sizes = (self._columns, self._inputs)
@@ -128,16 +131,17 @@ class GroupedProduct:
         groups = int(starts[-1])
         at, packed = torch.empty(groups, 4, dtype=torch.int32), torch.zeros(groups, 128, dtype=torch.int8)
         machine.call(_wide.pack, (weight, *sizes, starts, at, packed))
-        zeros = torch.zeros(panels * _PANEL, dtype=torch.int32)
-        zeros[: self._columns] = onednn_int8.ZERO * weight.sum(1, dtype=torch.int32)
+        zeros = onednn_int8.ZERO * weight.sum(1, dtype=torch.int32)
         self._packed = starts, at, zeros, packed
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        """Multiply bytes, 128 for 0: (t, k) uint8 -> (t, m) float32, whole numbers."""
+    def __call__(self, rows: Tensor, scaled: tuple[Tensor | int | None, ...]) -> None:
+        """Multiply bytes, 128 for 0: (t, k) uint8.
+
+        Args:
+            scaled: What to do with the products (t, m), as the loop ``multiply`` takes it.
+        """
         rows = checked(rows, torch.uint8, self._inputs)
-        out = torch.empty(len(rows), self._columns)
-        machine.call(_wide.multiply, (rows, len(rows), self._inputs, self._columns, *self._packed, out))
-        return out
+        machine.call(_wide.multiply, (rows, len(rows), self._inputs, self._columns, *self._packed, *scaled))
 
 
 def _bytes(rows: Tensor | ByteRows) -> ByteRows:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rankhouse.nn.layers.attention import Bias, RelativeBias, RowLayout, attend_once, attention
-from rankhouse.nn.layers.linear import PerHead, Rows, layer_norm, linear
+from rankhouse.nn.layers.linear import PerHead, Rows, feed, layer_norm, linear
 from rankhouse.nn.layers.ragged import Packed
 from rankhouse.nn.machine import Activation, Compute, require_int8
 
@@ -125,7 +125,7 @@ class AfterAttention:
         x may be changed in place.
         """
         x, rows = self._norms[0](self._mix.add(heard, x))
-        return self._norms[1](self._down.add(self._up(rows), x))
+        return self._norms[1](feed(rows, self._up, self._down, x))
 
 
 class Layer:

@@ -141,6 +141,13 @@ def linear(
     return Linear(weight, bias, compute, activation)
 
 
+def feed(rows: Any, up: Product | Gated, down: Product, x: Tensor) -> Tensor:  # noqa: ANN401  # as products take them
+    """Add down(up(rows)) to x (t, out) float32, in place; return x."""
+    if isinstance(up, PackedLinear) and isinstance(down, PackedLinear):
+        return up.feed(rows, down, x)
+    return down.add(up(rows), x)
+
+
 class Gated:
     """act(x Uᵀ + b) * (x Gᵀ + c), for the product that reads it."""
 

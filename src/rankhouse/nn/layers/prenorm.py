@@ -18,7 +18,7 @@ from torch import Tensor
 from rankhouse.nn import machine
 from rankhouse.nn.cpu import infer
 from rankhouse.nn.layers.attention import Attention, RowLayout
-from rankhouse.nn.layers.linear import Affine, Gated, Rows, linear, root_mean_square_norm
+from rankhouse.nn.layers.linear import Affine, Gated, Rows, feed, linear, root_mean_square_norm
 from rankhouse.nn.machine import Activation, Compute
 
 State = Mapping[str, Tensor]
@@ -148,7 +148,7 @@ class FeedForward:
     def add(self, x: Tensor) -> Tensor:
         """Add the result of x (t, w) float32 to x, in place."""
         _, rows = self._norm(x)
-        return self._down.add(self._up(rows), x)
+        return feed(rows, self._up, self._down, x)
 
 
 class SelfAttentionHalf:
