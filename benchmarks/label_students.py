@@ -12,7 +12,8 @@ collection has two students of equal steps: one learns all passages of relevant 
 Each student reads the best passages by BM25 of the first stage's first documents, and a document counts as
 much as its best passage; its weight beside the first stage is chosen on held-out training questions. What is
 finished is not computed again. ``table`` prints means over seeds, intervals of the differences over questions
-(each question's mean over the seeds), and randomization tests, Holm over all of a collection's.
+(each question's mean over the seeds), and randomization tests, Holm over all of a collection's; a system
+that is not finished with every seed is left out.
 """
 
 from __future__ import annotations
@@ -221,15 +222,15 @@ class Study:
             write_run(Run.from_rankings(best), out, system)
 
     def systems(self, seeds: list[int]) -> dict[str, list[tuple[Run, Run]]]:
-        """Return each system's runs of validation and test, one for each seed that is finished."""
+        """Return runs of validation and test, seed by seed, of systems that are finished with all seeds."""
         rows = {"teacher": ["teacher"], "untaught": [f"untaught-{seed}" for seed in seeds]}
         rows |= {labels: [f"{labels}-{seed}" for seed in seeds] for labels in LABELS}
         found = {}
         for row, names in rows.items():
-            pairs = [[self.own / f"{name}.{part}.run" for part in ("valid", "test")] for name in names]
-            done = [pair for pair in pairs if all(path.exists() for path in pair)]
-            found[row] = [(read_run(valid), read_run(test)) for valid, test in done]
-        return {row: runs for row, runs in found.items() if runs}
+            pairs = [(self.own / f"{name}.valid.run", self.own / f"{name}.test.run") for name in names]
+            if all(path.exists() for pair in pairs for path in pair):
+                found[row] = [(read_run(valid), read_run(test)) for valid, test in pairs]
+        return found
 
 
 def below(run: Run, first: Run) -> Run:
