@@ -231,3 +231,54 @@ def test_a_word_that_is_left_out_of_a_query_is_said_to_be(plain, fp32, tmp_path)
     notes = {part.name: part.note for part in answer.parts}
     assert notes[","] == "is left out"
     assert notes["storm"].startswith("matches ")
+
+
+@pytest.mark.parametrize("said", [{}, {"prompts": {"query": "harbour: ", "document": "grain "}}])
+def test_tokens_of_an_encoder_of_means_are_compared_untrained(checkpoint, fp32, tmp_path, said):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    reader = Transformer(str(checkpoint("bert_plain")), max_seq_length=40)
+    theirs = SentenceTransformer(
+        modules=[reader, Pooling(reader.get_embedding_dimension(), "mean")], device="cpu", **said
+    )
+    theirs.save_pretrained(str(tmp_path / "own"))
+    with pytest.raises(BadModel, match="no colbert"):
+        open_colbert(str(tmp_path / "own"))
+    model = open_colbert(str(tmp_path / "own"), from_encoder=True)
+    sides = [[side.text for side in part] for part in zip(*make_pairs(20, 6), strict=True)]
+    vectors = [
+        [
+            torch.nn.functional.normalize(one, dim=1)
+            for one in encode(texts, output_value="token_embeddings", show_progress_bar=False)
+        ]
+        for encode, texts in zip((theirs.encode_query, theirs.encode_document), sides, strict=True)
+    ]
+    expected = [
+        float((query[1:-1] @ passage.T).amax(1).mean()) for query, passage in zip(*vectors, strict=True)
+    ]
+    assert np.ptp(expected) > 0.01
+    ranker = NeuralRanker(model, fp32)
+    np.testing.assert_allclose(ranker.score(make_pairs(20, 6)), expected, atol=1e-5)
+    assert said or ranker.score([("", "grain")]).tolist() == [0.0]  # no token of the question counts
+    ranker.save(tmp_path / "bundle")
+    again = bundle.open_ranker(str(tmp_path / "bundle"), fp32)
+    np.testing.assert_array_equal(again.score(make_pairs(20, 6)), ranker.score(make_pairs(20, 6)))
+    shown = model.matches("storm harbour", "the harbour", fp32)
+    assert shown.is_mean
+    assert shown.asked.tolist()[0] is shown.asked.tolist()[-1] is False
+    assert shown.read.all()
+
+
+@pytest.mark.parametrize("pooling", ["cls", "max"])
+def test_vectors_of_tokens_that_make_no_mean_are_not_compared(checkpoint, tmp_path, pooling):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    reader = Transformer(str(checkpoint("bert_plain")))
+    modules = [reader, Pooling(reader.get_embedding_dimension(), pooling)]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "own"))
+    with pytest.raises(BadModel, match="otherwise than as the mean of its tokens' vectors"):
+        open_colbert(str(tmp_path / "own"), from_encoder=True)
+    with pytest.raises(BadModel, match="is a cross-encoder"):
+        open_colbert(checkpoint("bert_one"), from_encoder=True)

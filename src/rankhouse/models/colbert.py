@@ -182,7 +182,7 @@ class LateInteraction(DualEncoder):
     def _joined(self, best: Tensor) -> Tensor:
         """Join the best matches (n, q) of a query's tokens: (n,)."""
         total = query_sums(best)
-        return total / best.shape[1] if self.policy["similarity"] == "meanmaxsim" else total
+        return total / max(best.shape[1], 1) if self.policy["similarity"] == "meanmaxsim" else total
 
     precomputes = True
     id_format = ""

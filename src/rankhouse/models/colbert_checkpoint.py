@@ -23,7 +23,7 @@ from rankhouse.models.checkpoint import (
 )
 from rankhouse.models.checkpoint_kinds import library_settings, modules_of, require
 from rankhouse.models.colbert import LateInteraction
-from rankhouse.models.sentence_transformers import read_layers, read_transformer
+from rankhouse.models.sentence_transformers import read_layers, read_settings, read_transformer
 from rankhouse.models.transformer_encoders import length_limit
 
 _USUAL_QUERY: Final = 32
@@ -61,6 +61,7 @@ def open_colbert(
     query_length: int | None = None,
     tokenizer: str | None = None,
     allow_pickle: bool = False,
+    from_encoder: bool = False,
 ) -> LateInteraction:
     """Open a published checkpoint: ``colbert("colbert-ir/colbertv2.0")``.
 
@@ -70,18 +71,20 @@ def open_colbert(
         query_length: Most tokens of a query, also those that it is filled up to; None: what the folder says.
         tokenizer: Folder of another tokenizer than the checkpoint's own.
         allow_pickle: Whether weights may be read from pytorch_model.bin.
+        from_encoder: The folder is a bi-encoder's, whose vector of a text is the mean of its tokens' vectors:
+            these are compared, untrained. Marks around a query do not count; matches are averaged.
 
     Raises BadModel: no late-interaction model, or one of a form that is not read here, or damaged; WrongUse:
     more tokens than the network has positions.
     """
     folder = find(path, allow_pickle)
-    require(folder, "colbert")
-    settings = _read_settings(folder)
+    settings = _of_encoder(folder) if from_encoder else _read_settings(folder)
     place, raw = settings.transformer, read_config(settings.transformer)
     own_tokenizer, _, meant = load_tokenizer(place, tokenizer, settings.own)
     unread = ("linear.weight", "pooler", "position_ids") if not settings.layers else None
     network: Any = load_network(place, encoder_class(raw), allow_pickle, ("pooler",), unread=unread)
-    shapes, dense = _layers(folder, settings, allow_pickle)
+    shapes, dense = ([], nn.Sequential()) if from_encoder else _layers(folder, settings, allow_pickle)
+    marks = set(own_tokenizer.encode("").ids) if from_encoder else set()
     markers = [_marker(own_tokenizer, mark, settings.known_marks) for mark in settings.marks]
     length = length_limit(network.config, settings.document_length or meant, max_length)
     filled = settings.filled and (query_length or settings.filled)
@@ -95,7 +98,7 @@ def open_colbert(
         "markers": [marker.ids for marker in markers],
         "query_prompt": markers[0].rest,
         "passage_prompt": markers[1].rest,
-        "skipped": sorted(_ids_of(own_tokenizer, settings.skipped)),
+        "skipped": sorted(_ids_of(own_tokenizer, settings.skipped) | marks),
         "skipped_sides": list(settings.skipped_sides),
         "similarity": settings.similarity,
         "normalised": settings.normalised,
@@ -123,7 +126,8 @@ def _layers(
 
 
 def _read_settings(folder: Path) -> _Settings:
-    """Read a folder of any of the three forms; BadModel for a module that is not computed here."""
+    """Read a folder of any of the three forms; BadModel for another, or a module not computed here."""
+    require(folder, "colbert")
     if (folder / "modules.json").is_file():
         return _of_modules(folder)
     path = folder / "artifact.metadata"
@@ -142,6 +146,27 @@ def _read_settings(folder: Path) -> _Settings:
         attend=bool(said.get("attend_to_mask_tokens")),
         document_length=said.get("doc_maxlen"),
         skipped=_PUNCTUATION if said.get("mask_punctuation", True) else (),
+    )
+
+
+def _of_encoder(folder: Path) -> _Settings:
+    """Read a bi-encoder's folder; BadModel where its vectors are no means of those of tokens."""
+    require(folder, "biencoder")
+    said = read_settings(folder)
+    if said is None or said.pooling != "mean" or said.layers or said.static or said.query or said.truncated:
+        raise BadModel(
+            f'"{folder}" makes vectors of texts otherwise than as the mean of its tokens\' vectors, so those '
+            "of tokens do not compare texts; from_encoder is for encoders like all-MiniLM"
+        )
+    marks = ("", said.query_prompt), ("", said.passage_prompt)
+    return _Settings(
+        said.transformer,
+        marks=marks,
+        query_length=said.max_length,
+        document_length=said.max_length,
+        skipped_sides=("query",),
+        similarity="meanmaxsim",
+        own=said.own,
     )
 
 
