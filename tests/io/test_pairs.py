@@ -8,9 +8,9 @@ import pytest
 
 from rankhouse.core.errors import BadData, RankhouseWarning
 from rankhouse.io import pairs as pairs_module
-from rankhouse.io.duplicate_ids import Contradictions, distinct
 from rankhouse.io.outputs import writing as open_output
 from rankhouse.io.pairs import LabelledPair, PairFiles, read_pairs
+from rankhouse.labels.label_noise import Contradictions, distinct
 from rankhouse.training.examples import from_pairs as read_examples
 
 KNOWN = {"query_id": "q", "query": "x", "doc_id": "d", "text": "t"}

@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -128,13 +128,13 @@ def each_record(
     An array of JSON objects is read as if each of them had a line, and is held in memory.
     """
     numbered = ((line, raw) for line, raw in lines if raw.strip())
-    for line, raw in numbered:
-        records = _elements(chain([(line, raw)], numbered), path) if begins_array(raw) else [(line, raw)]
-        for at, record in records:
-            try:
-                yield at, read(record, path, at)
-            except BadData as fault:
-                skips.take(fault)
+    first = list(islice(numbered, 1))
+    records = chain(first, numbered)
+    for line, raw in _elements(records, path) if first and begins_array(first[0][1]) else records:
+        try:
+            yield line, read(raw, path, line)
+        except BadData as fault:
+            skips.take(fault)
 
 
 def _elements(lines: Iterable[tuple[int, bytes]], path: Path) -> Iterator[tuple[int, bytes]]:

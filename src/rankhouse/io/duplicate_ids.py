@@ -1,21 +1,16 @@
-"""Ids and pairs: which were given already, and which of several records with one id is taken."""
+"""Ids: which were given already, and which of several records with one id is taken."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rankhouse.core.errors import BadData, DuplicateId, warn
+from rankhouse.core.errors import DuplicateId
 from rankhouse.core.nouns import Document
-
-if TYPE_CHECKING:
-    from rankhouse.io.pairs import LabelledPair
 
 _WAYS = (
     "; rankhouse index passes over repeated ones with --duplicates same (equal texts) or first, and makes "
@@ -127,69 +122,3 @@ class Repeats(SeenIds):
             )
         self.passed += 1
         return False
-
-
-# --- labelled pairs ---------------------------------------------------------------------------------------
-
-
-def distinct(
-    pairs: Iterable[LabelledPair], value: Callable[[LabelledPair], object], name: str
-) -> Iterator[LabelledPair]:
-    """Stream pairs of query and passage, each once.
-
-    Args:
-        value: What must be the same wherever a pair stands.
-        name: What that is called, for the message.
-
-    Raises:
-        BadData: A pair has two values.
-
-    Warns:
-        RankhouseWarning: Pairs stand more than once; given at the end.
-    """
-    values: dict[bytes, object] = {}
-    repeated, first = 0, ""
-    for pair in pairs:
-        key, own = digest_of(pair.query_id, pair.doc_id, str(pair.passage)), value(pair)
-        if key not in values:
-            values[key] = own
-            yield pair
-            continue
-        called = f'query "{pair.query_id}" with passage {pair.passage} of "{pair.doc_id}"'
-        if values[key] != own:
-            raise BadData(
-                f"{called} is given twice, with the {name} {values[key]} and {own}; give one of them"
-            )
-        repeated, first = repeated + 1, first or called
-    if repeated:
-        warn(f"{repeated:,} pairs are given more than once and count once: {first}", 3)
-
-
-class Contradictions:
-    """Finds pairs that are labelled both relevant and not, in 16 bytes a pair."""
-
-    def __init__(self) -> None:
-        self._keys, self._places = array("q"), array("q")
-
-    def add(self, pair: LabelledPair, place: int, relevant_from: int = 1) -> None:
-        """Note a pair.
-
-        Args:
-            pair: The pair.
-            place: What names it when it contradicts another, for example its line.
-            relevant_from: The lowest label that means relevant.
-        """
-        if pair.label < 0:  # nobody decided
-            return
-        key = hash((pair.query_id, pair.doc_id, pair.passage))
-        self._keys.append(key & ~1 | (pair.label >= relevant_from))
-        self._places.append(place)
-
-    def found(self) -> list[tuple[int, int]]:
-        """Return the places of every two pairs that contradict each other, the first of each kind."""
-        keys, places = np.array(self._keys, np.int64), np.array(self._places, np.int64)
-        distinct, first = np.unique(keys, return_index=True)  # the lowest bit is the label: both are together
-        both = np.flatnonzero(distinct[1:] == distinct[:-1] | 1)
-        both = both[(distinct[both] & 1) == 0]
-        at = sorted(sorted((int(first[i]), int(first[i + 1]))) for i in both)
-        return [(int(places[a]), int(places[b])) for a, b in at]

@@ -21,9 +21,9 @@ from rankhouse.core.scores import base_of, in_chunks, scale_of
 from rankhouse.evaluation.calibration import METHODS, JudgedScores
 from rankhouse.index.index import Index
 from rankhouse.io.corpora import read_queries
-from rankhouse.io.duplicate_ids import distinct
 from rankhouse.io.pairs import UNDECIDED, LabelledPair, read_pairs
 from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.labels.label_noise import distinct
 from rankhouse.ranking.rerank import Counter, Plan, Report, candidates, scored
 from rankhouse.systems.rankers import ComputeOptions
 from rankhouse.systems.reranking import RerankOptions, reading_plan, stored_for, with_cache

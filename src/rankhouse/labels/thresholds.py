@@ -24,8 +24,8 @@ from rankhouse.core.qrels import Qrels, relevant
 from rankhouse.core.sameness import mismatch, warn_of_mismatch
 from rankhouse.core.scores import Doubles, probabilities
 from rankhouse.io.decoding import UNREADABLE
-from rankhouse.io.duplicate_ids import distinct
 from rankhouse.io.pairs import LabelledPair
+from rankhouse.labels.label_noise import distinct
 
 Flags = NDArray[np.bool_]
 

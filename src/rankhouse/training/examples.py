@@ -24,8 +24,8 @@ from rankhouse.core.progress import counted
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
 from rankhouse.core.scores import RAW
-from rankhouse.io.duplicate_ids import Contradictions
 from rankhouse.io.pairs import UNDECIDED, PairFiles
+from rankhouse.labels.label_noise import Contradictions
 
 IntArray = NDArray[np.int64]
 Mask = NDArray[np.bool_]

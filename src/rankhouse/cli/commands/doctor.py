@@ -34,10 +34,10 @@ from rankhouse.index.index import Index
 from rankhouse.index.lexical import kernel
 from rankhouse.io.ciff import reading_ciff
 from rankhouse.io.corpora import read_documents, read_queries
-from rankhouse.io.duplicate_ids import Contradictions
 from rankhouse.io.files import Skips
 from rankhouse.io.pairs import numbered_pairs
 from rankhouse.io.trec import read_qrels, read_run
+from rankhouse.labels.label_noise import Contradictions
 from rankhouse.models.families import is_unfinished
 from rankhouse.page.tables import CommandResult, Table
 from rankhouse.systems.rankers import CHECKPOINTS, bundle_folder, default_ranker
