@@ -294,3 +294,11 @@ def test_an_index_is_looked_into_as_a_mapping_and_shown_as_a_table(tmp_path):
     assert "nothing" in shown
     (tmp_path / "i" / "vectors" / "mini<lm").mkdir(parents=True)
     assert "mini&lt;lm" in index._repr_html_()
+
+
+def test_a_run_in_place_of_runs_and_a_folder_around_an_index_are_named(tmp_path):
+    with pytest.raises(rh.RankhouseError, match="is of type Run .* give a mapping of names to runs"):
+        rh.compare(rh.Run.of({"q": {"a": 1.0}}), {"q": {"a": 1}}, "AP")
+    rh.Index.build([{"docid": 1, "text": "ships"}], tmp_path / "f" / "index")
+    with pytest.raises(rh.RankhouseError, match="holds an index and is none; open .*index"):
+        rh.Index.open(tmp_path / "f")

@@ -243,6 +243,9 @@ def test_measures_are_split_at_spaces_and_commas_outside_brackets():
         ("mrr@10", "RR@10"),
         ("recall_1000", "R@1000"),
         ("map(rel=2)", "AP(rel=2)"),
+        ("iprec_at_recall_0.10", "IPrec@0.1"),
+        ("ndcg_cut_010", "nDCG@10"),
+        ("P.5", "P@5"),
     ],
 )
 def test_names_of_trec_eval_and_other_capitals_are_taken(typed, meant):

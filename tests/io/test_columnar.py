@@ -128,3 +128,11 @@ def test_arrow_files_with_a_footer_are_read_and_torn_ones_named(arrow, tmp_path)
 def test_state_json_without_rows_beside_it_is_a_corpus_like_any_other(tmp_path):
     (tmp_path / "state.json").write_text('{"id": 1, "text": "ships"}\n')
     assert [one.text for one in read_documents(tmp_path)] == ["ships"]
+
+
+def test_generated_columns_and_names_in_capitals_count_in_a_database(tmp_path):
+    made = "CREATE TABLE t (key TEXT, TEXT TEXT, Id TEXT GENERATED ALWAYS AS ('K' || key))"
+    path = database(tmp_path / "a.db", made, "INSERT INTO t (key, TEXT) VALUES ('a', 'ships')")
+    assert [(one.id, one.text, one.extra) for one in read_documents(path)] == [("Ka", "ships", {"key": "a"})]
+    database(tmp_path / "b.db", "CREATE TABLE sqliteXdata (text)", "INSERT INTO sqliteXdata VALUES ('sea')")
+    assert [one.text for one in read_documents(tmp_path / "b.db")] == ["sea"]

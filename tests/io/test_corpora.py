@@ -211,7 +211,8 @@ def test_an_array_of_documents_is_read(tmp_path):
     with pytest.raises(BadData, match=r'c\.json, line 5: the record has no "text"'):
         list(read_documents(path))
     assert [(one.id, one.text) for one in read_documents(path, 1)] == [("1", "[a]"), ("2", "b")]
-    assert [one.text for one in read_documents(corpus(tmp_path, "[1]\t[{\n", "c.tsv"))] == ["[{"]
+    assert [one.text for one in read_documents(corpus(tmp_path, "[1]\t[{\n[]\tb\n", "c.tsv"))] == ["[{", "b"]
+    assert read_queries(corpus(tmp_path, "[]\tan empty list\n", "q.tsv")) == [Query("[]", "an empty list")]
 
 
 def test_tables_of_queries_name_their_columns(tmp_path):

@@ -108,3 +108,25 @@ def test_a_pipe_without_a_name_is_read_from_its_beginning_each_time(pack):
     assert is_packed(path) == (pack is not bytes)
     writer.join()
     os.close(end)
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="no descriptors by name here")
+def test_threads_that_read_one_pipe_each_get_all_of_it():
+    end, into = os.pipe()
+    lines = [f"line {n}".encode() for n in range(20_000)]
+
+    def write():
+        with os.fdopen(into, "wb") as stream:
+            stream.write(b"\n".join(lines))
+
+    path, found = Path(f"/dev/fd/{end}"), []
+    readers = [
+        threading.Thread(target=lambda: found.append([raw for _, raw in numbered_lines(path)]))
+        for _ in range(4)
+    ]
+    for thread in (threading.Thread(target=write), *readers):
+        thread.start()
+    for thread in readers:
+        thread.join()
+    os.close(end)
+    assert found == [lines] * 4

@@ -221,6 +221,9 @@ TABLES = {
     "labels.csv": "sentence1,sentence2,label\nwho?,a,1\nwho?,b,0\nhow?,c,1\n",
     "named.tsv": "Query_ID\tQuery\tDoc_ID\tPassage\tText\tLabel\n"
     "who?\twho?\ta\t0\ta\t1\nwho?\twho?\tb\t0\tb\t0\nhow?\thow?\tc\t0\tc\t1\n",
+    "answers.csv": "question, answer, negative\nwho?, a, b\nhow?, c,\n",
+    "lists.csv": 'query,pos,neg\nwho?,"[""a""]","[""b""]"\nhow?,c,\n',
+    "true.csv": "query_id,query,doc_id,text,label\n1,who?,2,a,true\n1,who?,3,b,false\n2,how?,4,c,true\n",
     "labels.jsonl": '{"query": "who?", "passage": "a", "label": true}\n'
     '{"query": "who?", "passage": "b", "label": 0.0}\n{"query": "how?", "document": "c", "label": 1}\n',
 }
@@ -255,6 +258,32 @@ def test_pairs_in_parquet_are_read(tmp_path):
     assert read_examples(tmp_path / "a.parquet").score.tolist() == [2.5, -1.0]
 
 
+def test_two_texts_alone_are_a_relevant_pair(tmp_path):
+    (tmp_path / "a.csv").write_text("sentence1,sentence2\nwho?,a\n")
+    (tmp_path / "b.jsonl").write_text('{"question": "who?", "passage": "a"}\n')
+    for name in ("a.csv", "b.jsonl"):
+        assert [(one.query, one.text, one.label) for one in read_pairs(tmp_path / name)] == [("who?", "a", 1)]
+
+
+@pytest.mark.parametrize("text", ["SELECT id, query, text, x", "a | query | text | b"])
+def test_a_record_whose_text_names_columns_is_no_table(tmp_path, text):
+    (tmp_path / "a.jsonl").write_text(json.dumps(KNOWN | {"query": text, "label": 1}) + "\n")
+    assert [one.query for one in read_pairs(tmp_path / "a.jsonl")] == [text]
+    assert read_examples(tmp_path / "a.jsonl").label.tolist() == [1]
+
+
+def test_bytes_and_whole_numbers_in_columns_of_pairs(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = [{"query_id": 1, "query": "who?", "doc_id": 2, "text": "a", "label": 1}]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert [(one.query_id, one.doc_id) for one in read_pairs(tmp_path / "a.parquet")] == [("1", "2")]
+    parquet.write_table(pa.table({"query": [b"abc"], "text": ["x"], "label": [1]}), tmp_path / "b.parquet")
+    with pytest.raises(BadData, match='line 1: the "query" holds bytes and no text'):
+        list(read_pairs(tmp_path / "b.parquet"))
+
+
 def test_a_score_without_a_label_is_a_teacher_s(tmp_path):
     (tmp_path / "a.csv").write_text('sentence1,sentence2,score\nwho?,"a\nb",0.75\nwho?,c,1\n')
     pairs = list(read_pairs(tmp_path / "a.csv"))
@@ -280,7 +309,23 @@ def test_a_score_without_a_label_is_a_teacher_s(tmp_path):
             "sentence1,sentence2,label\nq,a,0.5\n",
             "line 2: the label 0.5 is no whole number; call it",
         ),
-        ("a.csv", "sentence1,sentence2,label\nq,a,yes\n", "line 2: not a labelled pair"),
+        (
+            "a.csv",
+            "sentence1,sentence2,label\nq,a,yes\n",
+            "line 2: the text or the label 'yes' cannot be read",
+        ),
+        (
+            "a.csv",
+            "q,doc,y\nq,a,1\n",
+            "line 1: its first line has to name the columns: query, text and label",
+        ),
+        (
+            "a.jsonl",
+            '{"query": "q", "pos": ["a"], "neg": ["b"], "neg_scores": [1]}',
+            'there are "pos_scores" or "neg_scores" only; give both or neither',
+        ),
+        ("a.csv", "sentence1,sentence2,lable\nq,a,0\n", "line 2: not a labelled pair"),
+        ("a.csv", "query,pos,neg\nq,\"['x', 'y']\",b\n", "line 2: the list in pos is no JSON"),
         ("a.csv", "sentence1,sentence2,label\nq,a,1\nq,,1\n", "line 3: the query or one of its passages"),
         ("a.csv", "query,text,label\nq,a,-3\n", "line 2: the label -3 is neither"),
         ("a.json", '[{"anchor": "a", "positive": "b"},\n', "line 1: is no whole JSON array"),

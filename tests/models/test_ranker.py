@@ -240,6 +240,11 @@ def test_texts_are_scored_as_their_pairs_and_anything_else_is_refused_in_words(c
     assert ranker.score([list(texts[0])]).tolist() == ranker.score(pairs[:1]).tolist()
     named = ranker.rank("ships", {"a": "sail the sea", "b": "sail"})
     assert sorted(named.doc_ids) == ["a", "b"]
+    records = [{"id": "a", "text": "sail the sea"}, {"id": 7, "text": "sail"}]
+    assert sorted(ranker.rank("ships", records).doc_ids) == ["7", "a"]
+    pd = pytest.importorskip("pandas")
+    assert sorted(ranker.rank("ships", pd.DataFrame(records)).doc_ids) == ["7", "a"]
+    assert sorted(ranker.rank("ships", pd.Series(["x", "y"], index=["a", "b"])).doc_ids) == ["a", "b"]
     for wrong in ("ab", None, [5], ["ab"], [("a",)], [("a", 5)], [(5, "a")]):
         with pytest.raises(WrongUse, match="is of type .*; give a"):
             ranker.score(wrong)

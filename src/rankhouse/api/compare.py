@@ -136,9 +136,9 @@ def compare(
     )
 
 
-def _runs(given: Mapping[str, RunLike]) -> dict[str, Run]:
+def _runs(given: Any) -> dict[str, Run]:  # noqa: ANN401 - what Python hands in
     """Return runs by name."""
-    if not isinstance(given, Mapping):
+    if isinstance(given, Run) or not isinstance(given, Mapping):
         raise wrong_kind("runs", given, 'a mapping of names to runs, for example {"BM25": run}')
     check_texts("the systems' names", given)
     for name, run in given.items():

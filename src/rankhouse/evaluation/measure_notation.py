@@ -132,16 +132,17 @@ def _pieces(text: str) -> list[str]:
 
 def _parse_one(text: str) -> Measure:
     """Read one measure. The library's own reader leans on parts of ``ast`` that Python 3.14 drops."""
+    meant, cutoff = _meant(text)
+    if meant and text not in own_measures():
+        text = f"{meant}@{cutoff}"
     name, arguments, at = _split_call(text)
     # Packages with measures of their own are looked for only where the library does not know a name.
     measure = _library_names().get(name) or own_measures().get(name)
     if measure is None:
-        meant, cutoff = _meant(name)
-        measure = _library_names().get(meant)
-        if measure is None or (cutoff and at is not None):
-            guess = _guess(name, "" if at is None else str(at))
-            raise WrongUse(f'"{text}" is no measure known here{guess}; {_choices()}')
-        at = ast.literal_eval(cutoff) if cutoff else at
+        measure = _library_names().get(_folded().get(name.lower(), ""))
+    if measure is None:
+        guess = _guess(name, "" if at is None else str(at))
+        raise WrongUse(f'"{text}" is no measure known here{guess}; {_choices()}')
     if at is not None:
         arguments[measure.AT_PARAM] = at
     for key, value in arguments.items():
@@ -209,12 +210,13 @@ def _folded() -> dict[str, str]:
     return {key.lower(): key for key in _library_names() | own_measures()} | _HABITS
 
 
-def _meant(name: str) -> tuple[str, str]:
-    """Return the measure of a name of trec_eval or in other capitals, and its cutoff: ``ndcg_cut_10``."""
-    stem, _, cutoff = name.rpartition("_")
-    if not re.fullmatch(r"\d+(\.\d+)?", cutoff):
-        stem, cutoff = name, ""
-    return _folded().get(stem.lower(), ""), cutoff
+def _meant(text: str) -> tuple[str, str]:
+    """Return measure and cutoff of trec_eval's names, ``ndcg_cut_10`` or ``ndcg_cut.10``; "" of others."""
+    found = re.fullmatch(r"([A-Za-z_]+?)[_.](\d+|\d\.\d+)", text, re.ASCII)
+    meant = _folded().get(found[1].lower(), "") if found else ""
+    if found is None or meant not in _library_names():
+        return "", ""
+    return meant, str(float(found[2]) if "." in found[2] else int(found[2]))
 
 
 def _guess(name: str, cutoff: str) -> str:

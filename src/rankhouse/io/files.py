@@ -27,6 +27,7 @@ from difflib import get_close_matches
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
 from rankhouse.core.arguments import Option
@@ -132,8 +133,7 @@ class _MeteredFile(io.FileIO):
         return count
 
 
-_pipes: dict[tuple[int, int], tuple[io.FileIO, io.FileIO]] = {}
-"""Pipes that other programs write into, by their number, with what came out of them so far."""
+_pipes: dict[tuple[int, int], tuple[io.FileIO, io.FileIO, Lock]] = {}  # with what came out of them
 
 
 class _PipeAgain(io.RawIOBase):
@@ -148,16 +148,15 @@ class _PipeAgain(io.RawIOBase):
         key = (stat.st_dev, stat.st_ino)
         if key not in _pipes:
             kept = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - kept as long as this process
-            _pipes[key] = io.FileIO(path), kept
-            for file in _pipes[key]:
+            _pipes[key] = io.FileIO(path), kept, Lock()
+            for file in _pipes[key][:2]:
                 atexit.register(file.close)
-        (self._pipe, self._kept), self._meter, self._at = _pipes[key], meter, 0
+        (self._pipe, self._kept, self._turn), self._meter, self._at = _pipes[key], meter, 0
 
     @staticmethod
     def is_at(path: Path) -> bool:
         """Return whether a path leads to a pipe without a name."""
-        is_descriptor = str(path).startswith(("/dev/fd/", "/proc/self/fd/", "/dev/stdin"))
-        return is_descriptor and path.is_fifo()
+        return str(path).startswith(("/dev/fd/", "/proc/self/fd/", "/dev/stdin")) and path.is_fifo()
 
     def readable(self) -> bool:
         """Tell that it can be read."""
@@ -165,13 +164,14 @@ class _PipeAgain(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer, as in io
         """Read what was kept, then what comes."""
-        self._kept.seek(self._at)
-        count = self._kept.readinto(buffer) or 0
-        if not count and (count := self._pipe.readinto(buffer) or 0):
-            self._kept.write(memoryview(buffer)[:count])
-            self._meter.bytes += count
-        self._at += count
-        return count
+        with self._turn:
+            data = os.pread(self._kept.fileno(), len(buffer), self._at)
+            if not data and (data := self._pipe.read(len(buffer)) or b""):
+                os.pwrite(self._kept.fileno(), data, self._at)
+                self._meter.bytes += len(data)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 class _UnpackedStream(io.RawIOBase):
@@ -318,7 +318,7 @@ def as_text(raw: bytes, path: Path, line: int) -> str:
         ) from error
 
 
-begins_array = re.compile(rb"\s*\[\s*([{\]].*)?", re.DOTALL).fullmatch  # of objects; "[1] a text" does not
+begins_array = re.compile(rb"\s*\[\s*(\{.*|\]\s*)?", re.DOTALL).fullmatch  # of objects; "[1] a text" does not
 
 
 def looks_like(path: Path) -> str:

@@ -141,7 +141,7 @@ def _is_text(given: str) -> bool:
     return " " in given.strip() and not is_file
 
 
-_IDS = ("id", "_id", "docno", "doc_id")
+_IDS = ("id", "_id", "docid", "docno", "doc_id")
 _TEXTS = ("text", "contents", "body")
 
 
@@ -159,13 +159,13 @@ def _as_document(item: object, place: int) -> Document:
             'mapping with "id" and "text"'
         )
     rest = dict(item)
-    doc_id = next((rest.pop(key) for key in _IDS if key in rest), None)
+    doc_id = as_id(next((rest.pop(key) for key in _IDS if key in rest), None))
     text = next((rest.pop(key) for key in _TEXTS if key in rest), None)
     title = rest.pop("title", "") or ""
     if not isinstance(doc_id, str) or not isinstance(text, str) or not isinstance(title, str):
         raise BadData(
-            f'document {place:,} has no "id" or no "text" that is a string; '
-            f"it has: {', '.join(map(str, item))}"
+            f'document {place:,} has no "id" that is a text or a whole number, or no "text" that is a '
+            f"string; it has: {', '.join(map(str, item))}"
         )
     return _storable(Document(checked_id(doc_id), text, title, rest))
 

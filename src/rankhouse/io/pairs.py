@@ -86,9 +86,9 @@ class LabelledPair(msgspec.Struct, frozen=True, omit_defaults=True):
 class _Loose(msgspec.Struct):
     """A pair as other programs write it: whole passages without a number, labels as 1.0 or true."""
 
-    query_id: str
+    query_id: str | int
     query: str
-    doc_id: str
+    doc_id: str | int
     text: str
     label: int | float | bool
     passage: int = 0
@@ -134,7 +134,7 @@ def _tolerant(raw: bytes, path: Path, line: int) -> LabelledPair:
         return from_json(_decoder, raw, _WANTED, path, line=line)
     if isinstance(held.label, float) and not held.label.is_integer():
         raise BadData(f"the label {held.label} is no whole number (0: not relevant)", path, line)
-    known = (held.query_id, held.query, held.doc_id, held.passage, held.text)
+    known = (str(held.query_id), held.query, str(held.doc_id), held.passage, held.text)
     return LabelledPair(*known, int(held.label), held.score, held.scale)
 
 
@@ -185,11 +185,11 @@ def _of_query(given: dict[str, Any], path: Path, line: int) -> list[LabelledPair
     own_id = record.get("query_id") or text
     if not isinstance(text, str) or not isinstance(own_id, str | int):
         return []
-    query, judged = (
-        Query(str(own_id), text),
-        {key: record[key] for key in ("label", "score") if key in record},
-    )
-    if judged and (key := next((key for key in PASSAGE_KEYS if key in record), "")):
+    query, key = Query(str(own_id), text), next((key for key in PASSAGE_KEYS if key in record), "")
+    if key and record.keys() <= {*ASKED_KEYS, key, "query_id", "doc_id", "id"}:
+        record["label"] = 1  # a question and its answer, of which nothing else is said
+    judged = [name for name in ("label", "score") if name in record]
+    if judged and key:
         pairs = [_judged(query, record, key, path, line=line)]
     elif unknown := [key for key in record if _is_about_passages(key) and not _label_of(key)]:
         raise BadData(
@@ -202,7 +202,7 @@ def _of_query(given: dict[str, Any], path: Path, line: int) -> list[LabelledPair
         pairs = _of_passages(query, record, path, line)
         if pairs and judged:
             raise BadData(
-                f'the "{next(iter(judged))}" of a record with several passages says nothing of one of them; '
+                f'the "{judged[0]}" of a record with several passages says nothing of one of them; '
                 "give pos_scores and neg_scores, or a record for each passage",
                 path,
                 line,
@@ -219,9 +219,9 @@ def _label_of(key: str) -> tuple[int, ...]:
 
 def _of_passages(query: Query, record: dict[str, Any], path: Path, line: int) -> list[LabelledPair]:
     pairs = []
-    for key, given in record.items():
+    for key, held in record.items():
         for label in _label_of(key):
-            several = given if isinstance(given, list) else [given]
+            several = held if isinstance(held, list) else [held]
             scores = record.get(f"{key}_scores", [None] * len(several))
             if not isinstance(scores, list) or len(scores) != len(several):
                 reason = f'the "{key}_scores" are not as many as the {len(several)} passages of "{key}"'
@@ -232,17 +232,22 @@ def _of_passages(query: Query, record: dict[str, Any], path: Path, line: int) ->
             except msgspec.ValidationError:
                 return []
             pairs += [_labelled(query, *one, label) for one in zip(texts, known, strict=True)]
+    given = [key for key in ("pos", "neg") if key in record]
+    if len({f"{key}_scores" in record for key in given}) > 1:
+        raise BadData('there are "pos_scores" or "neg_scores" only; give both or neither', path, line)
     return pairs
 
 
 def _judged(query: Query, record: dict[str, Any], key: str, path: Path, *, line: int) -> LabelledPair:
     """Read a query and one passage with a label or a score, or both."""
     try:
-        text, label = msgspec.convert(record[key], str), record.get("label", UNDECIDED)
-        label = msgspec.convert(label, int | float | bool, strict=False)
+        text = msgspec.convert(record[key], str)
+        label = msgspec.convert(record.get("label", UNDECIDED), int | float | bool, strict=False)
         score = msgspec.convert(record.get("score"), float | None, strict=False)
     except msgspec.ValidationError as error:
-        raise BadData(f"{_WANTED.partition(';')[0]} ({error})", path, line) from error
+        said = ", ".join(f"{name} {record[name]!r:.40}" for name in ("label", "score") if name in record)
+        reason = f"the text or the {said} cannot be read; a label is 1 (relevant) or 0, a score a number"
+        raise BadData(reason, path, line) from error
     if isinstance(label, float) and not label.is_integer():
         reason = f'the label {label} is no whole number; call it "score" if it is what a teacher said'
         raise BadData(reason, path, line)

@@ -264,6 +264,8 @@ def refusal(folder: Path, found: KindEvidence, family: str = "") -> BadModel:
     kind = found.kind
     opened = f'open it as  {kind.family}("{folder}")' if kind.family else kind.advice or _ADVICE
     wanted = f", no {family}" if family else ""
+    if (family, found.key) == ("colbert", "sentences"):
+        opened += ", or compare the vectors of its tokens, untrained, with  from_encoder=True"
     return BadModel(f'"{folder}" is {kind.noun}{wanted} ({found.evidence}); {opened}')
 
 

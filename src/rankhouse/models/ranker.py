@@ -28,6 +28,7 @@ from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ran
 from rankhouse.core.progress import share
 from rankhouse.core.scores import numbers_only
 from rankhouse.io.files import wrong_kind
+from rankhouse.io.inputs import as_documents
 from rankhouse.models import bundle
 from rankhouse.models.contract import Batch, Model
 from rankhouse.nn.layers.ragged import within_budget
@@ -237,7 +238,7 @@ class NeuralRanker:
         Args:
             query: The question.
             texts: Texts, documents or passages, each read whole; a bare text's id is its place, from "0".
-                Or texts by their ids.
+                Or texts by their ids, or records or a table with "id" and "text".
             k: How many of the best are kept; None keeps all.
 
         Raises:
@@ -248,8 +249,7 @@ class NeuralRanker:
             raise WrongUse(f"rank() orders several texts; give a list: [{texts[:60]!r}]")
         if not isinstance(texts, Iterable):
             raise wrong_kind("texts", texts, "a list of texts, or texts by their ids")
-        named = texts.items() if isinstance(texts, Mapping) else enumerate(texts)
-        passages = [_as_passage(text, str(name)) for name, text in named]
+        passages = _as_passages(texts)
         scores = self.score([Pair(Query("query", query), passage) for passage in passages])
         order = np.argsort(-scores, kind="stable")[:k]
         ranking = Ranking(tuple(passages[i].doc_id for i in order), scores[order])
@@ -323,6 +323,17 @@ def _as_pair(given: Any, place: int) -> Pair:  # noqa: ANN401 - as above
         raise wrong_kind(f"pair {place + 1}", given, _PAIRS)
     query = given[0] if isinstance(given[0], Query) else Query("query", given[0])
     return Pair(query, _as_passage(given[1], str(place)))
+
+
+def _as_passages(texts: Any) -> list[Passage]:  # noqa: ANN401 - as above
+    """Return the passages of texts, of texts by their ids, or of the records or the table of documents."""
+    is_series = hasattr(texts, "items") and hasattr(texts, "index") and not hasattr(texts, "columns")
+    if isinstance(texts, Mapping) or is_series:
+        return [_as_passage(text, str(name)) for name, text in texts.items()]
+    several = texts if hasattr(texts, "columns") else list(texts)
+    if hasattr(texts, "columns") or any(isinstance(text, Mapping) for text in several):
+        several = as_documents(several)
+    return [_as_passage(text, str(place)) for place, text in enumerate(several)]
 
 
 def _as_passage(text: str | Document | Passage, name: str) -> Passage:

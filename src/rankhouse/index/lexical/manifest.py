@@ -241,7 +241,10 @@ def load(folder: Path, *, older: bool = False) -> IndexManifest:
             )
         return msgspec.json.decode(raw, type=IndexManifest)
     except FileNotFoundError:
-        if _indexes_in(folder):
+        found = _indexes_in(folder)
+        if len(found) == 1 and found[0].parent in (folder, folder / ".rankhouse"):
+            raise BadIndex(f"{folder}: holds an index and is none; open {found[0]}") from None
+        if found:
             raise BadIndex(
                 f"{folder}: holds shards, and an index of one piece is needed here; make it with  "
                 f"rankhouse merge {folder} --out INDEX"

@@ -25,7 +25,11 @@ MAGICS: Final = (_SQLITE_MAGIC, _ARROW_MAGIC, _PARQUET_MAGIC)
 """How such files begin, but for Arrow's streams."""
 OF_SCORES: Final = 0x524B4853
 """SQLite's own field for "whose file is this", in caches of scores."""
-_is_id = re.compile(r"_?id|(doc|corpus|query|q)[-_]?id|docno").fullmatch
+_ID: Final = r"_?id|(doc|corpus|query|q)[-_]?id|docno"
+_is_id = re.compile(_ID).fullmatch
+_is_known = re.compile(
+    rf"{_ID}|text|contents|body|title|query|question|label|score|relevance|grade|rank"
+).fullmatch
 _VIEW: Final = "CREATE VIEW documents AS SELECT id, title, body AS text FROM ..."
 _beside = re.compile(r"(dataset_info|state|dataset_dict)\.json|cache-\w+\.arrow").fullmatch
 
@@ -126,11 +130,12 @@ def _of_sqlite(path: Path, meter: Meter | None) -> Iterator[_Row]:
             database.row_factory = sqlite3.Row
             name, has_rowid = _table_of(database, path)
             quoted = '"' + name.replace('"', '""') + '"'
-            columns = {row["name"].lower() for row in database.execute(f"PRAGMA table_info({quoted})")}
+            known = database.execute(f"PRAGMA table_xinfo({quoted})")
+            columns = {row["name"].lower() for row in known if row["hidden"] != 1}  # generated ones count
             # Rows without an id of their own have the database's.
             own = "rowid AS id, " if has_rowid and not any(map(_is_id, columns)) else ""
             for row in database.execute(f"SELECT {own}* FROM {quoted}"):  # noqa: S608 - a quoted name
-                values = dict(row)
+                values = {low if _is_known(low := name.lower()) else name: row[name] for name in row.keys()}  # noqa: SIM118
                 meter.bytes += sum(len(value) for value in values.values() if isinstance(value, str))
                 yield values
     except sqlite3.Error as error:
@@ -141,7 +146,7 @@ def _table_of(database: sqlite3.Connection, path: Path) -> tuple[str, bool]:
     """Return the name of the table or view that is read, and whether its rows have numbers."""
     listed = database.execute(
         "SELECT name, type != 'view' AND NOT wr FROM pragma_table_list WHERE schema = 'main' "
-        "AND type IN ('table', 'view', 'virtual') AND name NOT LIKE 'sqlite_%' ORDER BY name"
+        "AND type IN ('table', 'view', 'virtual') AND name NOT GLOB 'sqlite_*' ORDER BY name"
     )
     has_rowid = {str(name): bool(numbered) for name, numbered in listed}
     if name := next((name for name in has_rowid if name.lower() == "documents" or len(has_rowid) == 1), ""):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -129,7 +128,9 @@ def named_columns(line: bytes, *wanted: Sequence[str]) -> tuple[str, list[str]] 
     Returns:
         None where one is not there.
     """
-    for sign in _SIGNS:
+    for sign in (
+        _SIGNS if not line.lstrip().startswith((b"{", b"[")) else ""
+    ):  # JSON, whose texts hold anything
         try:
             names = [name.strip() for name in next(csv.reader([_line(line)], delimiter=sign), [])]
         except csv.Error:  # a carriage return within it, for one: text, and no names
@@ -208,7 +209,9 @@ def named_rows(
             line, is_whole = begins.row[0][0], begins.is_whole(sign, quote)
             begins.row = [] if is_whole else begins.again()
             if not is_whole:
-                reason = "a quotation mark begins a cell and none ends it; close it, or write two for one"
+                reason = (
+                    "a quotation mark begins a cell and none ends it well; close it, or write two for one"
+                )
                 skips.take(BadData(reason, path, line))
             elif len(row) == len(names):
                 cells = {names[at]: row[at] for at in places}
@@ -226,18 +229,19 @@ class _RowLines:
 
     def __init__(self, lines: Iterator[tuple[int, bytes]], path: Path) -> None:
         self._lines, self._path = lines, path
+        self._behind: list[tuple[int, bytes]] = []  # to be read again, the first at the end
         self.row: list[tuple[int, str]] = []
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        line, raw = next(self._lines)
+        line, raw = self._behind.pop() if self._behind else next(self._lines)
         self.row.append((line, text := f"{as_text(raw, self._path, line)}\n"))
         return text
 
     def is_whole(self, sign: str, quote: str) -> bool:
-        """Return whether the row has one line, or the quotation marks of its lines are in pairs."""
+        """Return whether the row has one line, or the quotation marks of its lines are where they belong."""
         if len(self.row) == 1:
             return True
         try:
@@ -249,8 +253,7 @@ class _RowLines:
 
     def again(self) -> list[tuple[int, str]]:
         """Read the lines of the row once more, but for the first; none are kept."""
-        behind = [(line, text[:-1].encode()) for line, text in self.row[1:]]
-        self._lines = chain(behind, self._lines)
+        self._behind += [(line, text[:-1].encode()) for line, text in reversed(self.row[1:])]
         return []
 
 
@@ -322,36 +325,63 @@ _ANY_PASSAGE: Final = (*PASSAGE_KEYS, *RELEVANT_KEYS)
 def are_lines(path: Path) -> bool:
     """Return whether a file of pairs has a line for each record, as it stands."""
     first, _ = begun(path)
-    return not is_columnar(path) and not begins_array(first) and pair_columns(first) is None
+    has_lines = kind_of(path) != ".csv" and not is_columnar(path) and not begins_array(first)
+    return has_lines and pair_columns(first) is None
 
 
 def pair_lines(path: Path, skips: Skips) -> Iterator[tuple[int, bytes]]:
     """Stream the lines of a file of pairs; a row of a table, an element of an array as a line of JSON."""
     if is_columnar(path):
-        yield from each_row(path, lambda row, *_: msgspec.json.encode(row), skips)
+        yield from each_row(path, _as_line, skips)
         return
     first, lines = begun(path)
     names = pair_columns(first)
     if names is not None and len(set(names)) == len(names):
         for line, cells, rest in named_rows(lines, path, (ASKED_KEYS, _ANY_PASSAGE), skips):
-            filled = {key: text for key, text in rest.items() if text}
-            row: dict[str, object] = {key.lower(): text for key, text in (cells | filled).items()}
+            filled = {key: text for key, text in rest.items() if text.strip()}
+            row: dict[str, object] = {key.lower(): text.strip() for key, text in (cells | filled).items()}
             numbers = ("label", "score", "passage") if "text" in row else ("label", "score")
-            yield line, msgspec.json.encode(row | {key: _plain(row[key]) for key in numbers if key in row})
+            lists = [
+                key for key, text in row.items() if key.startswith(("pos", "neg")) and str(text)[:1] == "["
+            ]
+            try:
+                row |= {key: _plain(row[key]) for key in numbers if key in row}
+                row |= {key: msgspec.json.decode(str(row[key]), type=list[Any]) for key in lists}
+            except msgspec.DecodeError as error:
+                reason = (
+                    f"the list in {' or '.join(lists)} is no JSON ({error}); write the pairs as JSON lines"
+                )
+                skips.take(BadData(reason, path, line))
+                continue
+            yield line, msgspec.json.encode(row)
         return
     if names is not None:  # those above triples, of which two are one
         next(iter(lines))
+    elif kind_of(path) == ".csv":
+        raise BadData(
+            "its first line has to name the columns: query, text and label; or query, positive and "
+            "negative; or sentence1, sentence2 and label (or score)",
+            path,
+            1,
+        )
     yield from each_record(lines, path, lambda raw, *_: raw, skips)
+
+
+def _as_line(row: dict[str, Any], path: Path, line: int) -> bytes:
+    """Write a row as a line of JSON; BadData where a column holds bytes in place of a text."""
+    if raw := next((key for key, value in row.items() if isinstance(value, bytes)), ""):
+        raise BadData(f'the "{raw}" holds bytes and no text; write the column as text', path, line)
+    return msgspec.json.encode(row)
 
 
 def pair_columns(first: bytes) -> list[str] | None:
     """Return how the first line names the columns of a table of pairs; None where it does not."""
-    found = named_columns(first, ASKED_KEYS, _ANY_PASSAGE)  # which no line of JSON has
+    found = named_columns(first, ASKED_KEYS, _ANY_PASSAGE)
     return None if found is None else [name.lower() for name in found[1]]
 
 
 def _plain(cell: object) -> object:
     """Return the number which a cell holds, or the cell."""
     with suppress(msgspec.ValidationError):
-        return msgspec.convert(cell, int | float, strict=False)
+        return msgspec.convert(cell, int | float | bool, strict=False)
     return cell
