@@ -121,7 +121,7 @@ def test_arrow_files_with_a_footer_are_read_and_torn_ones_named(arrow, tmp_path)
     assert [one.id for one in read_documents(tmp_path / "a.feather")] == ["a", "b"]
     whole = arrow / "test" / "data-00000-of-00001.arrow"
     (tmp_path / "torn.arrow").write_bytes(whole.read_bytes()[:700])
-    with pytest.raises(BadData, match="is no whole Parquet or Arrow file"):
+    with pytest.raises(BadData, match="is no whole Arrow file"):
         list(read_documents(tmp_path / "torn.arrow"))
 
 

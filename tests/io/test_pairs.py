@@ -258,6 +258,18 @@ def test_pairs_in_parquet_are_read(tmp_path):
     assert read_examples(tmp_path / "a.parquet").score.tolist() == [2.5, -1.0]
 
 
+def test_content_decides_what_a_file_named_csv_holds(tmp_path):
+    (tmp_path / "a.csv").write_text(json.dumps(KNOWN | {"label": 1}) + "\n")
+    (tmp_path / "b.csv").write_text("who?\ta, b\tc\n")
+    (tmp_path / "c.csv").write_text("anchor,positive\nwho?,[1] a\n")
+    assert [[one.text for one in read_pairs(tmp_path / f"{name}.csv")] for name in "abc"] == [
+        ["t"],
+        ["a, b", "c"],
+        ["[1] a"],
+    ]
+    assert read_examples(tmp_path / "b.csv").label.tolist() == [1, 0]
+
+
 def test_two_texts_alone_are_a_relevant_pair(tmp_path):
     (tmp_path / "a.csv").write_text("sentence1,sentence2\nwho?,a\n")
     (tmp_path / "b.jsonl").write_text('{"question": "who?", "passage": "a"}\n')

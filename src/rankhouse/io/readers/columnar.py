@@ -70,7 +70,8 @@ def each_row(
 
 def _of_arrow(path: Path, meter: Meter | None) -> Iterator[_Row]:
     """Stream the rows of a Parquet or Arrow file, a thousand in memory at once."""
-    with needs("datasets", "Parquet" if kind_of(path) == PARQUET else "Arrow"):
+    name = "Arrow" if kind_of(path) in _ARROW else "Parquet"
+    with needs("datasets", name):
         import pyarrow as pa  # noqa: PLC0415 - an optional package
     number = 0
     with open_bytes(path, meter) as stream:
@@ -91,10 +92,7 @@ def _of_arrow(path: Path, meter: Meter | None) -> Iterator[_Row]:
         except RankhouseError:
             raise
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            reason = (
-                f"is no whole Parquet or Arrow file, or holds what cannot be read ({error}), behind row "
-                f"{number:,}"
-            )
+            reason = f"is no whole {name} file, or holds what cannot be read ({error}), behind row {number:,}"
             raise BadData(" ".join(reason.split()), path) from error
 
 

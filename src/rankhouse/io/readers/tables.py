@@ -320,6 +320,7 @@ PASSAGE_KEYS: Final = ("text", "passage", "document", "sentence2", "sentence_b",
 """Usual names of the text of a query, and of the passage of which a label or a score is said."""
 RELEVANT_KEYS: Final = ("positive", "positive_1", "pos")
 _ANY_PASSAGE: Final = (*PASSAGE_KEYS, *RELEVANT_KEYS)
+_LISTS: Final = ("pos", "neg", "pos_scores", "neg_scores")  # as FlagEmbedding has them
 
 
 def are_lines(path: Path) -> bool:
@@ -341,9 +342,7 @@ def pair_lines(path: Path, skips: Skips) -> Iterator[tuple[int, bytes]]:
             filled = {key: text for key, text in rest.items() if text.strip()}
             row: dict[str, object] = {key.lower(): text.strip() for key, text in (cells | filled).items()}
             numbers = ("label", "score", "passage") if "text" in row else ("label", "score")
-            lists = [
-                key for key, text in row.items() if key.startswith(("pos", "neg")) and str(text)[:1] == "["
-            ]
+            lists = [key for key in _LISTS if str(row.get(key, ""))[:1] == "["]
             try:
                 row |= {key: _plain(row[key]) for key in numbers if key in row}
                 row |= {key: msgspec.json.decode(str(row[key]), type=list[Any]) for key in lists}
@@ -357,7 +356,7 @@ def pair_lines(path: Path, skips: Skips) -> Iterator[tuple[int, bytes]]:
         return
     if names is not None:  # those above triples, of which two are one
         next(iter(lines))
-    elif kind_of(path) == ".csv":
+    elif kind_of(path) == ".csv" and b"\t" not in first and not first.lstrip().startswith((b"{", b"[")):
         raise BadData(
             "its first line has to name the columns: query, text and label; or query, positive and "
             "negative; or sentence1, sentence2 and label (or score)",
