@@ -22,7 +22,7 @@ from benchmarks.fusions import asked, per_query
 import rankhouse as rh
 from rankhouse.core.qrels import Qrels
 from rankhouse.core.run import Run
-from rankhouse.evaluation.significance import holm, randomization_test
+from rankhouse.evaluation.significance import holm, randomization_test, t_interval
 from rankhouse.io.corpora import read_documents
 from rankhouse.ranking.fuse import linear
 
@@ -56,13 +56,6 @@ def runs_of(folder: Path, work: Path, most: int, depth: int) -> tuple[dict[str, 
     return runs, {query.id: qrels[query.id] for query in queries}
 
 
-def interval(differences: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of a mean difference, by 10,000 draws of the queries."""
-    drawn = np.random.default_rng(0).choice(differences, (10_000, len(differences))).mean(1)
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return float(low), float(high)
-
-
 def main() -> None:
     """Print a line for each collection and system."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -84,8 +77,8 @@ def main() -> None:
         found = differences[system]
         corrected = holm(np.array([float(randomization_test(own[None])[0]) for own in found.values()]))
         for (name, own), p in zip(found.items(), corrected, strict=True):
-            low, high = interval(own)
-            print(f"{system} [{base}] {name}: {own.mean():+.4f} ({low:+.4f} to {high:+.4f}), Holm {p:.4f}")
+            mean, low, high = t_interval(own)
+            print(f"{system} [{base}] {name}: {mean:+.4f} ({low:+.4f} to {high:+.4f}), Holm {p:.4f}")
         mean = np.mean([own.mean() for own in found.values()])
         print(f"{system} [{base}]: mean over collections {mean:+.4f}")
 

@@ -24,17 +24,8 @@ from rankhouse.io.ciff import reading_ciff
 from rankhouse.io.corpora import CORPUS_KINDS, read_documents
 from rankhouse.io.decoding import UNREADABLE, each_record, read_own
 from rankhouse.io.files import Skips, as_text, kind_of, looks_like, numbered_lines, read_whole
-from rankhouse.io.readers.columnar import each_row, is_columnar
-from rankhouse.io.readers.tables import (
-    ASKED_KEYS,
-    PAIR_KEYS,
-    PASSAGE_KEYS,
-    QUERY_ID_KEYS,
-    QUERY_KEYS,
-    RELEVANT_KEYS,
-    named_columns,
-    pair_columns,
-)
+from rankhouse.io.readers.columnar import PAIR_KEYS, QUERY_ID_KEYS, QUERY_KEYS, each_row, is_columnar
+from rankhouse.io.readers.tables import ASKED_KEYS, PASSAGE_KEYS, RELEVANT_KEYS, named_columns, pair_columns
 from rankhouse.io.trec import is_record
 from rankhouse.page.charts import shortened
 from rankhouse.ranking.cache import cache_file

@@ -32,9 +32,7 @@ from rankhouse.io.files import (
 )
 from rankhouse.io.outputs import write_lines
 from rankhouse.io.providers import PUBLIC, public_documents, public_queries
-from rankhouse.io.readers import tables
-from rankhouse.io.readers.columnar import COLUMNAR, PARQUET, each_row, is_columnar, is_of_dataset
-from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS
+from rankhouse.io.readers import columnar, tables
 from rankhouse.io.trec import read_qrels
 
 JSON_KINDS = (".jsonl", ".ndjson", ".json")
@@ -125,7 +123,7 @@ def corpus_files(source: Path, *, warns: bool = False) -> list[Path]:
     """
     if not source.is_dir():
         if source.exists() and not is_corpus(source):
-            known = ", ".join((*CORPUS_KINDS, *COLUMNAR, *providers.installed_endings()))
+            known = ", ".join((*CORPUS_KINDS, *columnar.COLUMNAR, *providers.installed_endings()))
             raise WrongUse(
                 f"{source}: a corpus file ends in {known} (each also with .gz or .zst); "
                 f'"{kind_of(source) or source.name}" is not one of them; a folder of other files '
@@ -173,7 +171,7 @@ def _of_folder(source: Path, *, warns: bool) -> list[Path]:
 def _of_collection(folder: Path, what: str) -> list[Path]:
     """List the files of a collection's "corpus" or "queries", as BEIR or a hub lays them out."""
     lines = folder / f"{what}.jsonl"
-    return [lines] if lines.is_file() else sorted((folder / what).glob(f"[!.]*{PARQUET}"))
+    return [lines] if lines.is_file() else sorted((folder / what).glob(f"[!.]*{columnar.PARQUET}"))
 
 
 def is_index(folder: Path) -> bool:
@@ -183,8 +181,8 @@ def is_index(folder: Path) -> bool:
 
 def is_corpus(path: Path) -> bool:
     """Return whether a file's ending is that of a corpus; an installed package's counts, too."""
-    is_known = kind_of(path) in CORPUS_KINDS or is_columnar(path) or providers.has_reader(path)
-    return is_known and not is_of_dataset(path)
+    is_known = kind_of(path) in CORPUS_KINDS or columnar.is_columnar(path) or providers.has_reader(path)
+    return is_known and not columnar.is_of_dataset(path)
 
 
 def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int, Document]]:
@@ -199,8 +197,8 @@ def records(path: Path, skips: Skips, meter: Meter | None) -> Iterator[tuple[int
         from rankhouse.io import markup  # noqa: PLC0415 - a dozen expressions to compile, for TREC only
 
         return markup.documents(path, skips, meter)
-    if is_columnar(path):
-        return each_row(path, _document, skips, meter)
+    if columnar.is_columnar(path):
+        return columnar.each_row(path, _document, skips, meter)
     if kind_of(path) not in CORPUS_KINDS and providers.has_reader(path):
         return providers.installed_documents(path)
     if tables.is_headed(path):
@@ -224,14 +222,14 @@ def _json_record(raw: bytes, path: Path, line: int) -> dict[str, Any]:
 
 def _document(record: dict[str, Any], path: Path, line: int) -> Document:
     doc_id = _take_id(record, path, line)
-    text = _take_text(record, TEXT_KEYS, path, line)
+    text = _take_text(record, columnar.TEXT_KEYS, path, line)
     title = record.pop("title", None)
     if title is not None and not isinstance(title, str):
         raise BadData(f'the "title" of document "{doc_id}" is no string: {title!r}', path, line)
     return Document(doc_id, text, title or "", record) if record else Document(doc_id, text, title or "")
 
 
-def _take_id(record: dict[str, Any], path: Path, line: int, keys: Sequence[str] = ID_KEYS) -> str:
+def _take_id(record: dict[str, Any], path: Path, line: int, keys: Sequence[str] = columnar.ID_KEYS) -> str:
     for key in keys:
         if key in record:
             return given_id(record.pop(key), key, path, line)
@@ -291,10 +289,10 @@ def read_queries(path: PathLike, skips: Skips | int | None = None, field: str = 
         return [one for one in held.values() if one.id in judged]
     records: Iterator[tuple[int, Query]]
     lines = numbered_lines(path)  # opened when the first is taken
-    keys = (field,) if field else tables.QUERY_KEYS
-    match PARQUET if is_columnar(path) else looks_like(path):
+    keys = (field,) if field else columnar.QUERY_KEYS
+    match columnar.PARQUET if columnar.is_columnar(path) else looks_like(path):
         case ".parquet":
-            records = each_row(path, partial(_query, keys=keys), skips)
+            records = columnar.each_row(path, partial(_query, keys=keys), skips)
         case "{":
             records = each_record(
                 lines, path, lambda raw, at, line: _query(_json_record(raw, at, line), at, line, keys), skips
@@ -304,9 +302,9 @@ def read_queries(path: PathLike, skips: Skips | int | None = None, field: str = 
 
             records = markup.topics(path, field or "title", skips)
         case _ if kind_of(path) == ".csv" or tables.named_columns(
-            next(numbered_lines(path), (0, b""))[1], tables.QUERY_ID_KEYS, keys
+            next(numbered_lines(path), (0, b""))[1], columnar.QUERY_ID_KEYS, keys
         ):
-            rows = tables.documents(path, skips, ids=tables.QUERY_ID_KEYS, texts=keys)
+            rows = tables.documents(path, skips, ids=columnar.QUERY_ID_KEYS, texts=keys)
             records = ((line, Query(row.id, row.text)) for line, row in rows)
         case _ if field:
             raise WrongUse(f'{path}: a TSV file of queries has one text only; leave out the field "{field}"')
@@ -326,7 +324,7 @@ def read_queries(path: PathLike, skips: Skips | int | None = None, field: str = 
 
 
 def _query(record: dict[str, Any], path: Path, line: int, keys: tuple[str, ...]) -> Query:
-    return Query(_take_id(record, path, line, tables.QUERY_ID_KEYS), _take_text(record, keys, path, line))
+    return Query(_take_id(record, path, line, columnar.QUERY_ID_KEYS), _take_text(record, keys, path, line))
 
 
 def write_queries(queries: Iterable[Query], path: Path) -> None:

@@ -139,12 +139,12 @@ def each_record(
 
 def _elements(lines: Iterable[tuple[int, bytes]], path: Path) -> Iterator[tuple[int, bytes]]:
     """Stream the elements of a JSON array, each with its first line; BadData for what is none."""
-    raw, starts, numbers = bytearray(), list[int](), list[int]()
+    raw, starts, numbers, most = bytearray(), list[int](), list[int](), most_bytes()
     for number, line in lines:
         starts.append(len(raw))
         numbers.append(number)
         raw += line + b"\n"
-        if len(raw) > most_bytes():
+        if len(raw) > most:
             raise too_long("the JSON array", path)
     try:
         elements = msgspec.json.decode(raw, type=list[msgspec.Raw])

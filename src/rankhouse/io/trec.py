@@ -32,7 +32,7 @@ from rankhouse.io.files import (
 from rankhouse.io.outputs import writing
 from rankhouse.io.providers import PUBLIC, qrels_of
 from rankhouse.io.readers import tables
-from rankhouse.io.readers.columnar import MAGICS, each_row, is_columnar
+from rankhouse.io.readers.columnar import MAGICS, PAIR_KEYS, each_row, is_columnar
 
 _Lines = Iterable[tuple[int, bytes]]
 _Row = tuple[str, str, str]
@@ -164,7 +164,7 @@ def run_tag(path: Path) -> str:
 
 def _is_other(first: bytes) -> bool:
     """Return whether a file's first line says that it is Parquet, JSON, or a table that names its columns."""
-    return _is_json(first) or first.startswith(MAGICS) or bool(tables.named_columns(first, *tables.PAIR_KEYS))
+    return _is_json(first) or first.startswith(MAGICS) or bool(tables.named_columns(first, *PAIR_KEYS))
 
 
 def _named(
@@ -178,7 +178,7 @@ def _named(
 ) -> Iterator[tuple[int, _Row]] | None:
     """Stream the rows of a file whose records or first line name their columns; None for another file.
 
-    A name that ends in .csv or .parquet says so as well, unless the first line has TREC's columns.
+    A name that ends in .csv, .parquet and the like says so, too, unless the first line has TREC's columns.
     """
     is_trec = not first or len(first.split()) == len(trec.split())
     if not _is_other(first) and (is_trec or not (kind_of(path) == ".csv" or is_columnar(path))):
@@ -220,7 +220,7 @@ def _nested(lines: _Lines, path: Path) -> Iterator[tuple[int, _Row]]:
         if len(raw) > most:
             raise too_long("the file", path)
     whole = from_json(_nested_decoder, bytes(raw), "no JSON of {query: {document: number}}", path, deep=True)
-    if not any(map({name.lower() for name in whole}.isdisjoint, tables.PAIR_KEYS)):
+    if not any(map({name.lower() for name in whole}.isdisjoint, PAIR_KEYS)):
         raise BadData(
             f"is a table by columns ({', '.join(whole)}), as pandas writes it; write it with "
             'to_json(orient="records", lines=True)',
@@ -235,7 +235,7 @@ def _nested(lines: _Lines, path: Path) -> Iterator[tuple[int, _Row]]:
 def _tabular(
     lines: _Lines, path: Path, read: Callable[[dict[str, Any], Path, int], _Row], skips: Skips
 ) -> Iterator[tuple[int, _Row]]:
-    for line, ids, rest in tables.named_rows(lines, path, tables.PAIR_KEYS, skips):
+    for line, ids, rest in tables.named_rows(lines, path, PAIR_KEYS, skips):
         try:
             yield line, read({**ids, **rest}, path, line)
         except BadData as fault:

@@ -327,11 +327,11 @@ def _as_pair(given: Any, place: int) -> Pair:  # noqa: ANN401 - as above
 
 def _as_passages(texts: Any) -> list[Passage]:  # noqa: ANN401 - as above
     """Return the passages of texts, of texts by their ids, or of the records or the table of documents."""
-    is_series = hasattr(texts, "items") and hasattr(texts, "index") and not hasattr(texts, "columns")
-    if isinstance(texts, Mapping) or is_series:
+    is_table = hasattr(texts, "columns")  # of pandas, of which a single column has items
+    if hasattr(texts, "items") and not is_table:
         return [_as_passage(text, str(name)) for name, text in texts.items()]
-    several = texts if hasattr(texts, "columns") else list(texts)
-    if hasattr(texts, "columns") or any(isinstance(text, Mapping) for text in several):
+    several = texts if is_table else list(texts)
+    if is_table or any(isinstance(text, Mapping) for text in several):
         several = as_documents(several)
     return [_as_passage(text, str(place)) for place, text in enumerate(several)]
 

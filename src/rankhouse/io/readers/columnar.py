@@ -25,11 +25,21 @@ MAGICS: Final = (_SQLITE_MAGIC, _ARROW_MAGIC, _PARQUET_MAGIC)
 """How such files begin, but for Arrow's streams."""
 OF_SCORES: Final = 0x524B4853
 """SQLite's own field for "whose file is this", in caches of scores."""
-_ID: Final = r"_?id|(doc|corpus|query|q)[-_]?id|docno"
-_is_id = re.compile(_ID).fullmatch
-_is_known = re.compile(
-    rf"{_ID}|text|contents|body|title|query|question|label|score|relevance|grade|rank"
-).fullmatch
+
+ID_KEYS: Final = ("id", "_id", "docid", "docno", "doc_id")
+TEXT_KEYS: Final = ("text", "contents", "body")
+"""Usual names of the id and the text of a document, in JSON and above columns."""
+QUERY_ID_KEYS: Final = ("id", "_id", "qid", "query_id", "query-id")
+QUERY_KEYS: Final = ("text", "query", "question", "title")
+"""The same of a query."""
+PAIR_KEYS: Final = (
+    ("query-id", "query_id", "qid", "q_id"),
+    ("corpus-id", "doc_id", "docno", "docid", "doc-id"),
+)
+"""Usual names of the ids in a row of a run or of judgements."""
+GRADE_KEYS: Final = ("relevance", "label", "grade", "rel", "score")
+_IDS: Final = {*ID_KEYS, *QUERY_ID_KEYS, *PAIR_KEYS[0], *PAIR_KEYS[1]}
+_KNOWN: Final = {*_IDS, *TEXT_KEYS, *QUERY_KEYS, *GRADE_KEYS, "rank"}
 _VIEW: Final = "CREATE VIEW documents AS SELECT id, title, body AS text FROM ..."
 _beside = re.compile(r"(dataset_info|state|dataset_dict)\.json|cache-\w+\.arrow").fullmatch
 
@@ -102,7 +112,7 @@ def _batches(stream: BinaryIO) -> Iterator[Any]:
 
     magic = stream.read(len(_ARROW_MAGIC))
     stream.seek(0)
-    if magic.startswith(b"PAR1"):
+    if magic.startswith(_PARQUET_MAGIC):
         # Through a buffer, since all of a row group would be held otherwise.
         yield from parquet.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False).iter_batches(1_000)
     elif magic == _ARROW_MAGIC:
@@ -125,17 +135,16 @@ def _of_sqlite(path: Path, meter: Meter | None) -> Iterator[_Row]:
     meter = meter or Meter()
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as database:
-            database.row_factory = sqlite3.Row
             name, has_rowid = _table_of(database, path)
             quoted = '"' + name.replace('"', '""') + '"'
-            known = database.execute(f"PRAGMA table_xinfo({quoted})")
-            columns = {row["name"].lower() for row in known if row["hidden"] != 1}  # generated ones count
-            # Rows without an id of their own have the database's.
-            own = "rowid AS id, " if has_rowid and not any(map(_is_id, columns)) else ""
-            for row in database.execute(f"SELECT {own}* FROM {quoted}"):  # noqa: S608 - a quoted name
-                values = {low if _is_known(low := name.lower()) else name: row[name] for name in row.keys()}  # noqa: SIM118
-                meter.bytes += sum(len(value) for value in values.values() if isinstance(value, str))
-                yield values
+            rows = database.execute(f"SELECT * FROM {quoted}")  # noqa: S608 - a quoted name
+            if has_rowid and _IDS.isdisjoint(name.lower() for name, *_ in rows.description):
+                rows = database.execute(f"SELECT rowid AS id, * FROM {quoted}")  # noqa: S608 - as above
+            # To SQL, capitals are no difference.
+            names = [low if (low := name.lower()) in _KNOWN else name for name, *_ in rows.description]
+            for row in rows:
+                meter.bytes += sum(len(value) for value in row if isinstance(value, str))
+                yield dict(zip(names, row, strict=True))
     except sqlite3.Error as error:
         raise BadData(f"cannot be read as an SQLite database ({error})", path) from error
 

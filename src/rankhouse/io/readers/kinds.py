@@ -16,7 +16,8 @@ from rankhouse.io.corpora import JSON_KINDS, TREC_KINDS
 from rankhouse.io.decoding import UNREADABLE
 from rankhouse.io.files import kind_of, open_bytes
 from rankhouse.io.providers import has_reader
-from rankhouse.io.readers.tables import ID_KEYS, TEXT_KEYS, named_columns
+from rankhouse.io.readers.columnar import ID_KEYS, TEXT_KEYS
+from rankhouse.io.readers.tables import named_columns
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
 _HEAD = 1 << 13  # bytes by which a file's content is recognised

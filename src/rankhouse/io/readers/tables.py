@@ -27,7 +27,7 @@ from rankhouse.io.files import (
     numbered_lines,
     open_bytes,
 )
-from rankhouse.io.readers.columnar import each_row, is_columnar
+from rankhouse.io.readers.columnar import GRADE_KEYS, ID_KEYS, PAIR_KEYS, TEXT_KEYS, each_row, is_columnar
 from rankhouse.io.readers.parts import FilePart, Piece, file_title, joined, opened_zip, squeezed
 
 T = TypeVar("T")
@@ -107,15 +107,6 @@ def workbook(path: Path) -> Iterator[FilePart]:
 
 
 # --- tables of documents -----------------------------------------------------------------------------------
-
-ID_KEYS = ("id", "_id", "docid", "docno", "doc_id")
-TEXT_KEYS = ("text", "contents", "body")
-"""Usual names of the id and the text of a document, in JSON and above columns."""
-
-
-QUERY_ID_KEYS = ("id", "_id", "qid", "query_id", "query-id")
-QUERY_KEYS = ("text", "query", "question", "title")
-"""The same of a query."""
 
 
 def named_columns(line: bytes, *wanted: Sequence[str]) -> tuple[str, list[str]] | None:
@@ -255,14 +246,6 @@ class _RowLines:
         """Read the lines of the row once more, but for the first; none are kept."""
         self._behind += [(line, text[:-1].encode()) for line, text in reversed(self.row[1:])]
         return []
-
-
-PAIR_KEYS: Final = (
-    ("query-id", "query_id", "qid", "q_id"),
-    ("corpus-id", "doc_id", "docno", "docid", "doc-id"),
-)
-"""Usual names of the ids in a row of a run or of judgements."""
-GRADE_KEYS: Final = ("relevance", "label", "grade", "rel", "score")
 
 
 def judgement(row: Mapping[str, Any], path: Path, line: int) -> tuple[str, str, str]:
