@@ -119,11 +119,13 @@ def test_threads_that_read_one_pipe_each_get_all_of_it():
         with os.fdopen(into, "wb") as stream:
             stream.write(b"\n".join(lines))
 
-    path, found = Path(f"/dev/fd/{end}"), []
-    readers = [
-        threading.Thread(target=lambda: found.append([raw for _, raw in numbered_lines(path)]))
-        for _ in range(4)
-    ]
+    path, found, gate = Path(f"/dev/fd/{end}"), [], threading.Barrier(4)
+
+    def read():
+        gate.wait()
+        found.append([raw for _, raw in numbered_lines(path)])
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
     for thread in (threading.Thread(target=write), *readers):
         thread.start()
     for thread in readers:

@@ -134,28 +134,27 @@ class _MeteredFile(io.FileIO):
 
 
 _pipes: dict[tuple[int, int], tuple[io.FileIO, io.FileIO, Lock]] = {}  # with what came out of them
+_opening = Lock()
 
 
 class _PipeAgain(io.RawIOBase):
-    """A pipe from its beginning, however often it is opened: what came out is kept in a temporary file.
-
-    Only of pipes without a name (``/dev/stdin``, ``<(...)``), into which no second content can come.
-    """
+    """A pipe from its beginning, however often it is opened: what came out is kept in a temporary file."""
 
     def __init__(self, path: Path, meter: Meter) -> None:
         super().__init__()
         stat = path.stat()
         key = (stat.st_dev, stat.st_ino)
-        if key not in _pipes:
-            kept = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - kept as long as this process
-            _pipes[key] = io.FileIO(path), kept, Lock()
-            for file in _pipes[key][:2]:
-                atexit.register(file.close)
+        with _opening:
+            if key not in _pipes:
+                kept = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - kept as long as this process
+                _pipes[key] = io.FileIO(path), kept, Lock()
+                for file in _pipes[key][:2]:
+                    atexit.register(file.close)
         (self._pipe, self._kept, self._turn), self._meter, self._at = _pipes[key], meter, 0
 
     @staticmethod
     def is_at(path: Path) -> bool:
-        """Return whether a path leads to a pipe without a name."""
+        """Return whether a path leads to a pipe without a name, into which no second content can come."""
         return str(path).startswith(("/dev/fd/", "/proc/self/fd/", "/dev/stdin")) and path.is_fifo()
 
     def readable(self) -> bool:
