@@ -66,7 +66,7 @@ def test_an_index_for_other_engines_is_examined(tmp_path, run):
     (tmp_path / "e.ciff").write_bytes(whole[:-3])
     done = run("doctor", "e.ciff")
     assert done.returncode == 1
-    assert "e.ciff: ciff, ill" in done.stdout
+    assert "e.ciff: ciff, faulty" in done.stdout
     assert "ends" in done.stdout
 
 

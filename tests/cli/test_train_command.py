@@ -7,6 +7,7 @@ import random
 import runpy
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def test_several_teachers_and_runs_are_learned_from(world, run):
     ("options", "complaint"),
     [
         (["--cache", "c"], "there is no --teacher whose scores are kept"),
-        (["--loss", "mse"], "no loss on a teacher's scores known here"),
+        (["--loss", "mse"], "choose from: listwise-kl, margin-mse, pointwise"),
         (["--loss", "margin-mse"], "pairs with a score"),
     ],
 )
@@ -333,3 +334,45 @@ def test_the_default_encoder_is_trained_by_its_name(world, run):
     )
     assert done.returncode == 0, done.stderr
     assert (world / "own" / "ranker" / "weights.safetensors").exists()
+
+
+def test_pairs_with_their_texts_need_no_index(world, run):
+    triples = [
+        {"query": "word1 word2", "positive": "word1 word2 word3", "negative": "word5 word6"},
+        {"query": "word5 word6", "positive": "word6 word5 word9", "negative": "word1 word3"},
+    ]
+    text = "".join(json.dumps(triple) + "\n" for triple in triples)
+    (world / "triples.jsonl").write_text(text)
+    told = ["train", "--ranker", "knrm(min_count=1, width=8)", "--set", "steps=3", "--set", "device=cpu"]
+    alone = run(*told, "--pairs", "triples.jsonl", "--out", "alone")
+    assert alone.returncode == 0, alone.stderr
+    os.mkfifo(world / "pipe")  # which can be read once only
+    with ThreadPoolExecutor() as beside:
+        beside.submit((world / "pipe").write_text, text)
+        piped = run(*told, "--pairs", "pipe", "--out", "piped")
+    assert piped.returncode == 0, piped.stderr
+    words = [(world / out / "ranker" / "vocabulary.json").read_text() for out in ("alone", "piped")]
+    assert words[0] == words[1]
+    assert '"word9"' in words[0]
+    for more, complaint in (
+        (["--queries", "train.tsv", "--qrels", "train.qrels"], "give the index of the documents"),
+        (["--pairs", "triples.jsonl", *VALID], "validation reranks documents of an index"),
+    ):
+        done = run(*told, *more, "--out", "no")
+        assert done.returncode == 2
+        assert complaint in done.stderr
+    assert not (world / "no").exists()
+
+
+def test_scores_that_are_not_learned_are_spoken_of(world, run):
+    scored = [
+        {"query": "word1", "pos": ["word1 word2"], "neg": ["word5"], "pos_scores": [2], "neg_scores": [0]},
+        {"query": "word5", "pos": ["word5 word9"], "neg": ["word1"], "pos_scores": [3], "neg_scores": [0]},
+    ]
+    (world / "scored.jsonl").write_text("".join(json.dumps(record) + "\n" for record in scored))
+    told = ["train", "--ranker", "knrm(min_count=1, width=8)", "--pairs", "scored.jsonl"]
+    told += ["--set", "steps=2", "--set", "device=cpu"]
+    labels, scores = run(*told, "--out", "a"), run(*told, "--loss", "margin-mse", "--out", "b")
+    assert "labels are learned, not the scores" in labels.stderr
+    assert scores.returncode == 0
+    assert "not the scores" not in scores.stderr

@@ -168,7 +168,7 @@ def test_the_method_is_said_in_one_sentence(comparison):
 
 
 def test_wrong_names_are_refused_with_the_choices():
-    with pytest.raises(WrongUse, match=r'"bm25" is no baseline known here.*alike, better, first, worse'):
+    with pytest.raises(WrongUse, match=r'"bm25" is not a known baseline.*alike, better, first, worse'):
         compare(RUNS, QRELS, "AP", baseline="bm25")
     with pytest.raises(WrongUse, match=r'"wilcoxon" is no test.*randomization, t'):
         compare(RUNS, QRELS, "AP", baseline="first", test="wilcoxon")

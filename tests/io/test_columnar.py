@@ -136,3 +136,13 @@ def test_generated_columns_and_names_in_capitals_count_in_a_database(tmp_path):
     assert [(one.id, one.text, one.extra) for one in read_documents(path)] == [("Ka", "ships", {"key": "a"})]
     database(tmp_path / "b.db", "CREATE TABLE sqliteXdata (text)", "INSERT INTO sqliteXdata VALUES ('sea')")
     assert [one.text for one in read_documents(tmp_path / "b.db")] == ["sea"]
+
+
+def test_only_the_row_whose_text_is_not_utf8_is_refused(tmp_path):
+    rows = "('1', 'ships'), ('2', CAST(x'ff41' AS TEXT)), ('3', 'sails')"
+    path = database(
+        tmp_path / "mixed.db", "CREATE TABLE texts (id TEXT, text TEXT)", f"INSERT INTO texts VALUES {rows}"
+    )
+    with pytest.raises(BadData, match="line 2"):
+        list(read_documents(path))
+    assert [document.id for document in read_documents(path, skips=1)] == ["1", "3"]

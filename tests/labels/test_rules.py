@@ -257,7 +257,7 @@ def test_an_unknown_rule_is_refused_with_the_list_and_the_place():
     with pytest.raises(WrongUse) as caught:
         read('judged("é.txt") & (jugded("x"))', Openers(qrels=lambda _: QRELS))
     lines = str(caught.value).splitlines()
-    assert '"jugded" is no rule known here (did you mean "judged"?)' in lines[0]
+    assert '"jugded" is not a known rule (did you mean "judged"?)' in lines[0]
     assert "choose from: judged, ranked, taught" in lines[0]
     assert "(character 20)" in lines[0]
     assert lines[2].index("^") == lines[1].index("jugded")

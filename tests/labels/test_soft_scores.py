@@ -118,7 +118,7 @@ def test_neither_chunks_nor_a_kill_change_a_byte(world, teacher, tmp_path, chunk
 def test_scores_need_somebody_who_scores(world, tmp_path):
     with pytest.raises(WrongUse, match="has nothing that scores pairs"):
         written(world, judged(world.qrels), tmp_path / "p")
-    with pytest.raises(WrongUse, match='"mean" is no way to join scores known here'):
+    with pytest.raises(WrongUse, match='"mean" is not a known way to join scores'):
         LabelPlan(join="mean")
 
 

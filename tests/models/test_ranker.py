@@ -251,3 +251,5 @@ def test_texts_are_scored_as_their_pairs_and_anything_else_is_refused_in_words(c
     for wrong in (None, 5, [5], {"a": None}):
         with pytest.raises(WrongUse, match="is of type .*; give a"):
             ranker.rank("ships", wrong)
+    with pytest.raises(WrongUse, match="text of a hit may be an extract; give whole documents"):
+        ranker.rank("ships", named)

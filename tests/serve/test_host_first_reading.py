@@ -250,8 +250,9 @@ def test_only_who_has_a_key_sees_how_far_the_reading_is(folder, reading, tmp_pat
     assert client.post("/login", b"key=wrong&next=/", urlencoded).status == 401
     came = client.post("/login", f"key={KEY}&next=/".encode(), urlencoded)
     assert came.status == 303
-    page = client.get("/", Cookie=came.headers["set-cookie"].partition(";")[0], **HTML)
-    assert "1 of 4 files read" in shown(page)
+    cookie = came.headers["set-cookie"].partition(";")[0]
+    assert "1 of 4 files read" in shown(client.get("/", Cookie=cookie, **HTML))
+    assert client.post("/logout", b"", {**urlencoded, "Cookie": cookie}).status == 303
     assert client.get("/search?query=a", Authorization=f"Bearer {KEY}").status == 503
     deeds = [
         line for line in (folder / ".rankhouse" / "audit.jsonl").read_text().splitlines() if "anna" in line

@@ -40,7 +40,7 @@ def test_a_server_that_is_not_there(kind):
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ('nostore("x")', "no store known here"),
+        ('nostore("x")', "not a known store"),
         ("qdrant()", "missing a required argument: 'where'; accepted: qdrant(where, collection"),
         (
             'qdrant(":memory:", collection="c", vectors="flat")',

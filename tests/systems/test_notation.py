@@ -430,6 +430,6 @@ def test_equal_systems_are_pickled_by_every_protocol_with_the_text_given():
 
 
 def test_a_long_name_is_shortened_where_it_is_refused():
-    with pytest.raises(rh.RankhouseError, match='"x{200}" is no model known here') as told:
+    with pytest.raises(rh.RankhouseError, match='"x{200}" is not a known model') as told:
         first_stage("x" * 10_000)
     assert len(str(told.value)) < 500

@@ -89,7 +89,7 @@ def test_one_notation_reads_and_prints_it(world):
     [
         ("bm25 >> see(keep=0.5)", "is followed by a ranker"),
         ("bm25 >> see", "is followed by a ranker"),
-        ("see(keep=0.5) >> default", "is no system known here"),
+        ("see(keep=0.5) >> default", "is not a known system"),
         ("bm25 >> see(keep=0.5) >> see(keep=0.5) >> default", "is followed by a ranker"),
         ("bm25 >> see(0.5) % 3 >> default", "is no ranker"),
         ("bm25 >> see() >> default", "is written once before a ranker"),

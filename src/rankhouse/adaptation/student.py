@@ -53,7 +53,7 @@ from rankhouse.training.optimizer import Moment
 from rankhouse.training.settings import Settings, defaults
 from rankhouse.training.steps import Stepper
 from rankhouse.training.teacher_batches import batches_for
-from rankhouse.training.teaching import begin
+from rankhouse.training.teaching import begin, texts_of
 from rankhouse.training.validation import Validation
 
 WORDS, TAUGHT, STEPS_FILE = "words.txt", "taught.qrels", "steps.json"
@@ -134,7 +134,7 @@ def begin_student(job: Adaptation) -> Model[Any]:
             write_word_vectors(encoder, counted.words, path, options.width)
         vectors = f", vectors={str(path)!r}" if path.exists() else f", width={options.width}"
         spec = design.format(vectors=vectors)
-    model = begin(with_default(spec), index, options.seed)
+    model = begin(with_default(spec), texts_of(index), options.seed)
     if isinstance(model, TK) and design:
         with torch.no_grad():
             model.mix.fill_(_MIX)

@@ -31,7 +31,7 @@ _TEST: Final = "(queries, qrels), or (queries, qrels, run)"
 @checked
 def train(
     ranker: str | os.PathLike[str],
-    index: Index | PathLike,
+    index: Index | PathLike | None = None,
     *,
     out: PathLike,
     queries: QueriesLike | None = None,
@@ -62,7 +62,7 @@ def train(
 
     Args:
         ranker: A model to begin, ``tk(vectors="glove.txt")``, or a checkpoint, ``crossencoder("DIR")``.
-        index: The index of the documents.
+        index: The index of the documents; ``pairs`` need none.
         out: The training's folder; given again, a killed training goes on from there.
         queries: Texts to learn from, with ``qrels`` and, for negatives, ``run``.
         qrels: Their judgements.
@@ -94,7 +94,7 @@ def train(
     judged = (None, None, None) if validation is None else _judged(validation, "validation", _VALIDATION, 3)
     job = TrainJob(
         ranker=str(as_path(ranker, "ranker")),
-        index=as_index(index),
+        index=None if index is None else as_index(index),
         queries=queries,
         qrels=qrels,
         run=run,

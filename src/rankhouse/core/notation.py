@@ -184,7 +184,7 @@ def choose(name: str, table: Mapping[str, T], what: str) -> T:
     if name in table:
         return table[name]
     guess = did_you_mean(name.lower(), table)
-    raise WrongUse(f'"{name:.200}" is no {what} known here{guess}; choose from: {", ".join(sorted(table))}')
+    raise WrongUse(f'"{name:.200}" is not a known {what}{guess}; choose from: {", ".join(sorted(table))}')
 
 
 def make(text: str | Spec, table: Mapping[str, Callable[..., T]], what: str) -> T:

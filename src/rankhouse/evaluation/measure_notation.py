@@ -142,7 +142,7 @@ def _parse_one(text: str) -> Measure:
         measure = _library_names().get(_folded().get(name.lower(), ""))
     if measure is None:
         guess = _guess(name, "" if at is None else str(at))
-        raise WrongUse(f'"{text}" is no measure known here{guess}; {_choices()}')
+        raise WrongUse(f'"{text}" is not a known measure{guess}; {_choices()}')
     if at is not None:
         arguments[measure.AT_PARAM] = at
     for key, value in arguments.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankhouse.core.arguments import Option
-from rankhouse.core.errors import needs
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.nouns import Ranker
 from rankhouse.core.progress import Progress, ignore
 from rankhouse.core.qrels import RelevantFrom
@@ -36,7 +36,9 @@ class TrainJob:
     init: Annotated[str | None, Option("Continue training a ranker trained here: its folder.", "source")] = (
         None
     )
-    index: Annotated[PathLike | Index, Option("The index that holds the documents.", "input")]
+    index: Annotated[
+        PathLike | Index | None, Option("The index that holds the documents; --pairs need none.", "input")
+    ] = None
     queries: Annotated[QueriesLike | None, Option("Training queries.", "source")] = None
     qrels: Annotated[QrelsLike | None, Option("Their judgements.", "input")] = None
     run: Annotated[RunLike | None, Option("A first-stage run of them; negatives come from it.", "input")] = (
@@ -92,9 +94,13 @@ class TrainJob:
     ) -> TrainingOutcome:
         """Train, or go on with a training; MissingExtra where torch is not installed."""
         with needs("neural", "training"):
-            from rankhouse.training.teaching import TrainingData, TrainOptions, begin, train_with
+            from rankhouse.training.teaching import TrainingData, TrainOptions, train_with
         options = TrainOptions(split=self.split, pool=self.pool, depth=self.depth, settings=settings)
-        index = self.index if isinstance(self.index, Index) else Index.open(Path(self.index))
+        index = self.index
+        if index is None and not self.pairs:
+            raise WrongUse("give the index of the documents; only labelled pairs bring their texts along")
+        if index is not None and not isinstance(index, Index):
+            index = Index.open(Path(index))
         with ExitStack() as stack:
             data = TrainingData(
                 queries=None if self.queries is None else as_queries(self.queries),
@@ -105,17 +111,17 @@ class TrainJob:
                 validation=self._validation(index, out, stack),
                 teacher=self._teacher(index, stack, progress or ignore) if self.teachers else None,
             )
-            model = begin(with_default(str(self.ranker or self.init)), index, options.seed)
-            return train_with(model, index, data, out=out, options=options, progress=progress)
+            ranker = with_default(str(self.ranker or self.init))
+            return train_with(ranker, index, data, out=out, options=options, progress=progress)
 
-    def _teacher(self, index: Index, stack: ExitStack, progress: Progress) -> Ranker:
+    def _teacher(self, index: Index | None, stack: ExitStack, progress: Progress) -> Ranker:
         """Open the teachers; systems among them rank the documents for the questions first."""
         teacher = open_teacher(self.teachers, self.join, self.cache, stack)
-        if self.queries is None:
+        if self.queries is None or index is None:
             return teacher
         return on_index(teacher, as_queries(self.queries), index, progress)
 
-    def _validation(self, index: Index, out: Path, stack: ExitStack) -> Validation | None:
+    def _validation(self, index: Index | None, out: Path, stack: ExitStack) -> Validation | None:
         from rankhouse.training.validation import Validation, validation_sets
 
         if self.valid_sets:
@@ -124,5 +130,7 @@ class TrainJob:
             return validation_sets(self.valid_sets, folder / "sets", self.depth)
         if self.valid_queries is None or self.valid_qrels is None or self.valid_run is None:
             return None
+        if index is None:
+            raise WrongUse("validation reranks documents of an index; give that too")
         queries, qrels = as_queries(self.valid_queries), as_qrels(self.valid_qrels)
         return Validation(as_run(self.valid_run), queries, qrels, index.documents)

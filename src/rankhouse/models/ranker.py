@@ -24,7 +24,17 @@ from torch import Tensor
 
 from rankhouse.core.arguments import checked
 from rankhouse.core.errors import WrongUse
-from rankhouse.core.nouns import Document, FloatArray, Pair, Passage, Query, Ranking, SearchResult, StoredPair
+from rankhouse.core.nouns import (
+    Document,
+    FloatArray,
+    Hit,
+    Pair,
+    Passage,
+    Query,
+    Ranking,
+    SearchResult,
+    StoredPair,
+)
 from rankhouse.core.progress import share
 from rankhouse.core.scores import numbers_only
 from rankhouse.io.files import wrong_kind
@@ -344,4 +354,9 @@ def _as_passage(text: str | Document | Passage, name: str) -> Passage:
             return Passage(text.id, 0, text.full_text)
         case str():
             return Passage(name, 0, text)
+        case Hit():
+            raise WrongUse(
+                "the text of a hit may be an extract; give whole documents:  "
+                "{hit.doc_id: index[hit.doc_id].full_text for hit in hits}"
+            )
     raise wrong_kind(f"text {name}", text, "a text, Document or Passage")

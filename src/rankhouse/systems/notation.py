@@ -170,7 +170,7 @@ class _Reader:
             if is_ranker(name) or name == DEFAULT:
                 raise self._at(node, f"is a ranker; put what it reads before it:  bm25 % 100 >> {name} ...")
             raise self._at(
-                node, f"is no system known here{did_you_mean(name.lower(), _FIRST)}; expected {_SYSTEM}"
+                node, f"is not a known system{did_you_mean(name.lower(), _FIRST)}; expected {_SYSTEM}"
             )
         if name in FUSIONS:
             return self._fusion(node, name, call)
@@ -253,7 +253,7 @@ class _Reader:
             raise self._at(node, 'is a ranker still to be trained; train it, and name its folder: >> "DIR"')
         if not is_ranker(name):
             near = did_you_mean(name.lower(), (*PUBLISHED, *PAIRWISE, "open"))
-            raise self._at(node, f'"{name}" is no ranker known here{near}; expected {_RANKER}')
+            raise self._at(node, f'"{name}" is not a known ranker{near}; expected {_RANKER}')
         args, kwargs = self._arguments(node)
         options: dict[str, Any] = {key: kwargs.pop(key) for key in STAGE_OPTIONS if key in kwargs}
         for key, one in options.items():

@@ -64,6 +64,11 @@ def check_batches(batches: AnyBatches, remarks: Remarks) -> None:
             "from, so what is learned may be to prefer what the first stage does not find, words in common "
             'the least; leave such pairs out, give a deeper run, or negatives="random"',
         )
+    examples, learned = batches.examples, batches.settings.loss or batches.settings.denoise
+    if examples.score is not None and examples.teacher is None and not learned:
+        remarks.note(
+            "scores", "labels are learned, not the scores beside them; --loss margin-mse learns those"
+        )
     if batches.negatives:
         remarks.note(
             "false negatives",

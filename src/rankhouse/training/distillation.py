@@ -120,7 +120,9 @@ LOSSES: Final[dict[str, Callable[..., SoftLoss]]] = {
 def soft_loss(text: str) -> SoftLoss:
     """Return the loss that a text names: ``margin-mse``, ``listwise_kl(factor=15)``."""
     name, bracket, rest = text.partition("(")
-    return notation.make(name.replace("-", "_") + bracket + rest, LOSSES, "loss on a teacher's scores")
+    what, hyphened = "loss on a teacher's scores", {known.replace("_", "-"): known for known in LOSSES}
+    known = notation.choose(name.strip().replace("_", "-"), hyphened, what)
+    return notation.make(known + bracket + rest, LOSSES, what)
 
 
 def comparable(model: Model[Any], batch: Batch) -> Tensor:

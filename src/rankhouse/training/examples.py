@@ -138,6 +138,15 @@ class Examples:
         queries, passages = self.query[rows].tolist(), self.fetch(self.item[rows].tolist())
         return [Pair(self.queries[query], each) for query, each in zip(queries, passages, strict=True)]
 
+    def texts(self) -> Iterator[str]:
+        """Stream the texts of the passages, each once, as they are read."""
+        seen: set[tuple[int, int]] = set()
+        for item, document in enumerate(self.document.tolist()):
+            (passage,) = self.fetch([item])
+            if (key := (document, passage.index)) not in seen:
+                seen.add(key)
+                yield passage.text
+
     def check_scale(self) -> None:
         """Make sure that the scores can be learned from together; labels can be, whatever the scores.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -136,10 +136,11 @@ class TrainOptions:
         return value if isinstance(value, int) and value >= 0 else 0
 
 
-def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
+def begin(ranker: str, texts: Iterable[str], seed: int = 0) -> Model[Any]:
     """Return a model to train: a fresh one, a published checkpoint, or one that was trained before.
 
-    ``tk(vectors="glove.txt")``, ``crossencoder("DIR")``, or the folder of a ranker.
+    ``tk(vectors="glove.txt")``, ``crossencoder("DIR")``, or the folder of a ranker. A fresh one takes its
+    words from the texts.
 
     Raises WrongUse: an unknown family or argument; BadModel: the checkpoint cannot be used.
     """
@@ -151,13 +152,19 @@ def begin(ranker: str, index: Index, seed: int = 0) -> Model[Any]:
     if name not in DESIGNS:
         return open_model(ranker)
     design: Design = notation.make(ranker, DESIGNS, "ranker")
-    return design.fresh((document.full_text for document in index.documents.stream()), seed=seed)
+    return design.fresh(texts, seed=seed)
 
 
-def examples_of(data: TrainingData, index: Index, progress: Progress | None = None) -> Examples:
+def texts_of(index: Index) -> Iterator[str]:
+    """Stream the texts of an index's documents, titles included."""
+    return (document.full_text for document in index.documents.stream())
+
+
+def examples_of(data: TrainingData, index: Index | None, progress: Progress | None = None) -> Examples:
     """Lay out what is to be learned.
 
-    Raises WrongUse: neither judgements nor pairs were given, or both; BadData: nothing to learn from.
+    Raises WrongUse: neither judgements nor pairs were given, or both, or no index for judgements; BadData:
+    nothing to learn from.
     """
     if data.pairs and (data.queries or data.qrels or data.run):
         raise WrongUse("pairs hold queries and labels already; leave out queries, qrels and run")
@@ -165,6 +172,8 @@ def examples_of(data: TrainingData, index: Index, progress: Progress | None = No
         examples = from_pairs(*data.pairs, relevant_from=data.relevant_from)
     elif data.queries is None or (data.run if data.teacher else data.qrels) is None:
         raise WrongUse("give queries and qrels (and a run for negatives), queries, run and teacher, or pairs")
+    elif index is None:
+        raise WrongUse("give the index of the documents; only labelled pairs bring their texts along")
     else:
         examples = from_judgements(
             data.queries,
@@ -180,8 +189,8 @@ def examples_of(data: TrainingData, index: Index, progress: Progress | None = No
 
 
 def train_with(
-    model: Model[Any],
-    index: Index,
+    ranker: str,
+    index: Index | None,
     data: TrainingData,
     out: Path,
     options: TrainOptions,
@@ -189,10 +198,13 @@ def train_with(
 ) -> folder.TrainingOutcome:
     """Train a model, and write its curve, its validation run and its report.
 
+    A fresh model takes its words from the index; without one, from the pairs.
+
     Raises WrongUse: another process trains there, or the folder holds another training; BadData: nothing to
     learn from.
     """
-    settings, validation = settings_of(model.family, data, options), None
+    model = None if index is None else begin(ranker, texts_of(index), options.seed)
+    validation = None
     if data.validation is not None:
         given = data.validation
         ids = {query.id for query in given.queries}
@@ -202,6 +214,8 @@ def train_with(
     first = os.environ.get("RANK", "0") == "0"  # torchrun's other processes neither lock nor make pages
     with only_writer(out) if first else nullcontext():
         examples = examples_of(data, index, progress)
+        model = model or begin(ranker, examples.texts(), options.seed)
+        settings = settings_of(model.family, data, options)
         outcome = fit(model, examples, settings, out, validation=validation, use=use, progress=progress)
         if first:
             write_pages(out, validation, settings.measure)

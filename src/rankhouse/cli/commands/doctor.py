@@ -244,7 +244,7 @@ _CHECKS: dict[str, Callable[[Path, Finding, Skips, Path | None], None]] = {
 
 def _show(findings: Sequence[Finding]) -> None:
     for finding in findings:
-        state = "ill" if finding.faults else "sound"
+        state = "faulty" if finding.faults else "sound"
         head = Text(visible(finding.name), "bold").append(f": {finding.kind}, {state}", style="not bold")
         console.results.print(head, soft_wrap=True)
         _print([f"  {name}: {fact}" for name, fact in finding.facts.items()])

@@ -136,6 +136,7 @@ def _of_sqlite(path: Path, meter: Meter | None) -> Iterator[_Row]:
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as database:
             name, has_rowid = _table_of(database, path)
+            database.text_factory = _text
             quoted = '"' + name.replace('"', '""') + '"'
             rows = database.execute(f"SELECT * FROM {quoted}")  # noqa: S608 - a quoted name
             if has_rowid and _IDS.isdisjoint(name.lower() for name, *_ in rows.description):
@@ -147,6 +148,14 @@ def _of_sqlite(path: Path, meter: Meter | None) -> Iterator[_Row]:
                 yield dict(zip(names, row, strict=True))
     except sqlite3.Error as error:
         raise BadData(f"cannot be read as an SQLite database ({error})", path) from error
+
+
+def _text(raw: bytes) -> str | bytes:
+    """Decode a value; what is not UTF-8 stays bytes, so that only its row is refused."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
 
 
 def _table_of(database: sqlite3.Connection, path: Path) -> tuple[str, bool]:

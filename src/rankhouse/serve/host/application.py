@@ -21,7 +21,7 @@ from rankhouse.serve.contracts.openapi import Operation, RouteGroup
 from rankhouse.serve.contracts.requests import Threads, answer
 from rankhouse.serve.contracts.routes import routes as contract_routes
 from rankhouse.serve.host import gates
-from rankhouse.serve.host.gates import LOGIN, Gate
+from rankhouse.serve.host.gates import LOGIN, LOGOUT, Gate
 from rankhouse.serve.host.journal import Journal
 from rankhouse.serve.host.lifeline import Lifelines
 from rankhouse.serve.host.service import Phase, Service
@@ -92,7 +92,7 @@ def own_routes(service: Service) -> list[BaseRoute]:
         group("GET", "/readyz", _ready, takes),
         Route("/metrics", partial(_metrics, service)),
         Route(LOGIN, partial(_sign_in, service, asyncio.Lock()), methods=["GET", "POST"]),
-        Route("/logout", partial(_sign_out, service), methods=["POST"]),
+        Route(LOGOUT, partial(_sign_out, service), methods=["POST"]),
     ]
 
 

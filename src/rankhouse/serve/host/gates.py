@@ -52,10 +52,10 @@ _ENCODED = [(name.encode(), value.encode()) for name, value in SECURITY_HEADERS.
 PROBES = frozenset({"/healthz", "/readyz"})
 """Paths that need no key, under any name of the host, and while the service drains."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-LOGIN = "/login"
+LOGIN, LOGOUT = "/login", "/logout"
 READING_POSTS = frozenset(
     {"/", "/rerank", "/v1/rerank", "/v2/rerank", "/score", "/v1/score", "/predict", "/similarity"}
-    | {"/embed", "/embeddings", "/v1/embeddings", "/tokenize", "/search", "/explain", "/login", "/logout"}
+    | {"/embed", "/embeddings", "/v1/embeddings", "/tokenize", "/search", "/explain", LOGIN, LOGOUT}
 )
 """Paths that a key that only reads may post to: questions, which change nothing."""
 

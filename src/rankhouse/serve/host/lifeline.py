@@ -20,12 +20,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rankhouse.serve.errors import DeadlinePassed, Overloaded, SlowClient, TooLarge, Unready, refusal
-from rankhouse.serve.host.gates import LOGIN, PROBES
+from rankhouse.serve.host.gates import LOGIN, LOGOUT, PROBES
 from rankhouse.serve.host.service import Phase, Service
 from rankhouse.serve.page.render import waiting_page, wants_html
 
 BODIES_AT_ONCE = 4
 """So many bodies of the largest size may be held at once."""
+_SESSIONS = (LOGIN, LOGOUT)  # answered while the service starts too
 _LARGEST_FORM = 8 << 10  # of the one form that is taken without a key
 _LINGER, _LINGER_MOST = 2.0, 20.0
 """Seconds without a byte, and in all, for which a refused body is taken in, so that its sender reads why."""
@@ -72,7 +73,7 @@ class Lifelines:
         phase = self._service.phase
         if scope["type"] != "http" or scope["path"] in PROBES:
             await self._app(scope, receive, send)
-        elif phase is not Phase.READY and (phase, scope["path"]) != (Phase.STARTING, LOGIN):
+        elif phase is not Phase.READY and (phase is not Phase.STARTING or scope["path"] not in _SESSIONS):
             await _unready(scope, self._service)(scope, receive, send)
         else:
             exchange, task = _Exchange(send), asyncio.current_task()
