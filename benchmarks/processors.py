@@ -6,8 +6,8 @@
 Texts are drawn from whole numbers, and weights of the light rankers are whole numbers over 1024, so that
 nothing depends on a library's random numbers. ``write`` builds indexes of 1,500 documents by three analyzers,
 in one segment and after appending, and keeps the SHA-256 of each of their files; ranks them by five first
-stages, with and without RM3; scores 60 pairs by each light ranker, and by all-MiniLM in fp32 and int8 where
-the extra ``demo`` is installed. RANKHOUSE_CPU=avx2 on an x86 processor asks for the int8 that others compute.
+stages, with and without RM3; scores 60 pairs by each light ranker, and ten by all-MiniLM in fp32 and int8
+where the extra ``demo`` is installed. RANKHOUSE_CPU=avx2 asks an x86 processor for the int8 that others compute.
 ``compare`` names what differs and by how much, and fails where an index or a first stage does: those have to
 be equal to the bit.
 """
@@ -32,6 +32,8 @@ from rankhouse.index.lexical.build import BuildOptions, append, build
 from rankhouse.index.lexical.search import LexicalOptions
 
 DOCUMENTS, QUERIES, PAIRS = 1_500, 40, 60
+ENCODED, CHARACTERS = 10, 100
+"""Passages that an encoder scores, and how much of them: emulated processors are slow."""
 ANALYZERS = ("english", "tweet", "whitespace")
 LETTERS = "aeiou", "bcdfghjklmnprstvwz", "äéîøßñ", "αβγδλω", "абвгд", "世界文書検索"
 ENDINGS = "", "s", "ing", "ed", "ation", "'s", "-like", "ness"
@@ -101,13 +103,9 @@ def light_rankers(queries: list[str], passages: list[str]) -> Iterator[tuple[str
         for i, text in enumerate(passages)
     ]
     for name in sorted(DESIGNS):
-        try:
-            model = DESIGNS[name](**{"min_count": 1} | MORE.get(name, {})).fresh(
-                [*queries, *passages], seed=1
-            )
-        except (TypeError, WrongUse) as error:  # needs a checkpoint, or other options
-            print(f"{name}: left out ({error})", file=sys.stderr)
-            continue
+        if name.startswith("cedr"):
+            continue  # begins with a published encoder
+        model = DESIGNS[name](**{"min_count": 1} | MORE.get(name, {})).fresh([*queries, *passages], seed=1)
         rng = np.random.Generator(np.random.PCG64(1))
         with torch.no_grad():
             for _, weight in sorted(model.state_dict().items()):
@@ -142,7 +140,7 @@ def write(file: Path) -> None:
     found = dict(indexes(documents, [Query(f"q{i}", text) for i, text in enumerate(asked)]))
     try:
         found |= light_rankers(asked, bodies[:PAIRS])
-        found |= encoder(asked, bodies[:PAIRS])
+        found |= encoder(asked, [text[:CHARACTERS] for text in bodies[:ENCODED]])
     except ImportError as error:
         print(f"rankers: left out ({error})", file=sys.stderr)
     np.savez(file, **found)
