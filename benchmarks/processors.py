@@ -7,7 +7,7 @@ Texts are drawn from whole numbers, and weights of the light rankers are whole n
 nothing depends on a library's random numbers. ``write`` builds indexes of 1,500 documents by three analyzers,
 in one segment and after appending, and keeps the SHA-256 of each of their files; ranks them by five first
 stages, with and without RM3; scores 60 pairs by each light ranker, and ten by all-MiniLM in fp32 and int8
-where the extra ``demo`` is installed. RANKHOUSE_CPU=avx2 asks an x86 processor for the int8 that others compute.
+where the extra ``demo`` is installed. RANKHOUSE_CPU=avx2 on x86 asks for the int8 that others compute.
 ``compare`` names what differs and by how much, and fails where an index or a first stage does: those have to
 be equal to the bit.
 """
