@@ -16,7 +16,7 @@ HOSTS := .venv-hosts/.installed
 # Hundreds of tests start a command: each would compile the source again where an environment forbids to keep bytecode.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-slow test-all test-newest clients hosts test-hosts check docs docs-version bench wheels clean
+.PHONY: install demo test test-slow test-all test-newest clients hosts test-hosts check docs docs-version bench wheels release test-aarch64 clean
 
 install: $(STAMP)
 
@@ -92,10 +92,17 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/first_stage.py
 
 # What a release uploads, in dist/: the source, a wheel for each platform, compiled by Zig, and one without compiled loops.
-wheels:
-	$(PYTHON) -m venv .venv-release
-	.venv-release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[release]"
+wheels: release
 	.venv-release/bin/python .ci/wheels.py dist
 
+release:
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt ".[release]"
+
+# The wheel for Linux on ARM installed in an emulated Python: its doctor, its bits beside this processor's, and
+# the tests of index, text and networks:  make test-aarch64 [TESTS="tests/index"]. Debian 12 with qemu-user.
+test-aarch64: $(STAMP) release
+	.venv-release/bin/python .ci/aarch64.py .venv-aarch64 $(TESTS) --beside $(BIN)/python
+
 clean:
-	rm -rf .pytest_cache .venv .venv-newest .venv-clients .venv-hosts .venv-release dist tests/serve/npm/node_modules build demo site
+	rm -rf .pytest_cache .venv .venv-newest .venv-clients .venv-hosts .venv-release .venv-aarch64 dist tests/serve/npm/node_modules build demo site

@@ -19,7 +19,7 @@ from rankhouse.io.readers.process import read_parts
 from rankhouse.text.analyze import ANALYZERS
 from rankhouse.text.snippets import snippet
 from rankhouse.text.split import SPLITTERS
-from rankhouse.text.words import WORDS
+from rankhouse.text.words import BLINGFIRE, WORDS
 
 TIMES, MOST_STEPS, MOST_GROWTH = 8, 12, 24
 FEW, SHORT = 400, 6_000
@@ -134,7 +134,7 @@ def test_analysers(name, grows_linearly):
 
 @pytest.mark.parametrize("name", SPLITTERS)
 def test_splitters(name, grows_linearly):
-    pytest.importorskip("blingfire")
+    pytest.importorskip(BLINGFIRE)
     split = SPLITTERS[name]()
     for unit in TEXTS.values():
         grows_linearly(lambda content: split(Document("d", content)), unit)
@@ -142,7 +142,7 @@ def test_splitters(name, grows_linearly):
 
 @pytest.mark.parametrize("name", WORDS)
 def test_word_splitters(name, grows_linearly):
-    pytest.importorskip("blingfire")
+    pytest.importorskip(BLINGFIRE)
     for unit in TEXTS.values():
         grows_linearly(WORDS[name](), unit)
 

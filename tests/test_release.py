@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -14,7 +15,11 @@ MODULES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptoo
 
 
 def of_ci(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}.py")
+    return opened(name, ROOT / ".ci" / f"{name}.py")
+
+
+def opened(name, path):
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -103,3 +108,31 @@ def test_what_breaks_callers_of_public_names_is_found(tmp_path):
     for folder in ("old", "new"):
         shutil.rmtree(tmp_path / folder)
     assert breaks("def search(index, k=10, more=None): ...", "open") == []
+
+
+def test_the_emulated_python_gets_its_own_name_and_every_argument(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / ".ci")  # the script imports its neighbour
+    folder, tools = tmp_path / "a folder", tmp_path / "tools"
+    tools.mkdir()
+    emulator = tools / "qemu-aarch64"
+    emulator.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    emulator.chmod(0o755)
+    python = of_ci("aarch64").make_environment(folder, folder / "root")
+    told = subprocess.run(
+        [python, "-c", "print('two words')"], env={"PATH": f"{tools}:/usr/bin:/bin"},
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    root = f"{folder}/root"
+    expected = ["-L", root, "-0", str(python), f"{root}/usr/bin/python3.11", "-c", "print('two words')"]
+    assert told.stdout.splitlines() == expected
+    assert f"home = {root}/usr/bin" in (folder / "env" / "pyvenv.cfg").read_text()
+
+
+@pytest.mark.parametrize("name", ["x86_64", "AMD64", "aarch64", "arm64"])
+def test_blingfire_is_required_where_it_is_imported_from(name, monkeypatch):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found = [re.match(r"([\w-]+)>=[\d.]+; platform_machine in '([\w ]+)'", one) for one in extras["neural"]]
+    (package,) = [one[1] for one in found if one and name in one[2].split()]
+    monkeypatch.setattr("platform.machine", lambda: name)
+    words = opened("words_elsewhere", SOURCES / "text" / "words.py")
+    assert package.replace("-", ".") == words.BLINGFIRE

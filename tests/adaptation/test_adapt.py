@@ -13,8 +13,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from rankhouse.text.words import BLINGFIRE
+
 pytest.importorskip("torch")
-pytest.importorskip("blingfire")
+pytest.importorskip(BLINGFIRE)
 
 from tests.models import tiny
 

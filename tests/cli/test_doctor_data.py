@@ -1,6 +1,7 @@
 """The doctor says what the readers would stop at, all of it."""
 
 import json
+import platform
 import shutil
 
 import pytest
@@ -138,6 +139,8 @@ def test_an_installation_says_its_versions(run, monkeypatch):
         "click>=8",
         'torch>=2.6; extra == "neural"',
         'numpy>=2; platform_system != "Windows" and extra == "neural"',
+        f'here>=1; platform_machine in "{platform.machine()} other" and extra == "neural"',
+        'elsewhere>=1; platform_machine in "s390x other" and extra == "neural"',
         "no-such-package>=1; extra == 'stores'",
         'ruff; extra == "dev"',
         'rankhouse[neural]; extra == "all"',
@@ -147,12 +150,12 @@ def test_an_installation_says_its_versions(run, monkeypatch):
     def known(name):
         if name == "no-such-package":
             raise doctor.PackageNotFoundError(name)
-        return "2.9" if name == "torch" else np.__version__
+        return {"torch": "2.9", "here": "7"}.get(name, np.__version__)
 
     monkeypatch.setattr(doctor, "version", known)
     shown = run("doctor").stdout
     assert f"rankhouse: {rankhouse.__version__}" in shown
-    assert f"extra neural: torch 2.9, numpy {np.__version__}" in shown
+    assert f"extra neural: torch 2.9, numpy {np.__version__}, here 7\n" in shown
     assert 'extra stores: no (no-such-package); pip install "rankhouse[stores]"' in shown
     assert "extra dev" not in shown
 

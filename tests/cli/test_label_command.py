@@ -6,6 +6,7 @@ import pytest
 
 from rankhouse.cli import main as cli
 from rankhouse.io.trec import read_run
+from rankhouse.text.words import BLINGFIRE
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,7 @@ def test_json_tells_everything_and_the_page_is_written(label, files):
 def teacher(files):
     """A small KNRM bundle: its weights are as drawn, its scores as good as any to label by."""
     torch = pytest.importorskip("torch")
-    pytest.importorskip("blingfire")
+    pytest.importorskip(BLINGFIRE)
     from rankhouse.models import bundle
     from rankhouse.models.knrm import KNRMDesign
 

@@ -343,3 +343,15 @@ def test_importing_evaluation_loads_neither_torch_nor_the_heavy_libraries():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize("call", ["parse('AP')", "registry()", "define_measure('Mine', len)"])
+def test_without_ir_measures_the_extra_is_named(call):
+    """As on Linux on ARM, where trec_eval has no wheel."""
+    code = (
+        "import sys; sys.modules['ir_measures'] = None\n"
+        "from rankhouse.evaluation.measure_notation import parse, registry\n"
+        f"from rankhouse.evaluation.own_measures import define_measure\n{call}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert 'run  pip install "rankhouse[measures]"' in done.stderr.strip().splitlines()[-1]

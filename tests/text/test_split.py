@@ -15,7 +15,7 @@ from rankhouse.core.errors import MissingExtra, WrongUse
 from rankhouse.core.notation import make
 from rankhouse.core.nouns import Document, Passage
 from rankhouse.text.split import SPLITTERS, Sentences, Whole, Windows, Words
-from rankhouse.text.words import blingfire_sentences
+from rankhouse.text.words import BLINGFIRE, blingfire_sentences
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "text_passages.json").read_text(encoding="utf-8"))
 
@@ -305,7 +305,7 @@ def test_wrong_numbers_and_names_are_explained(wrong, said):
 
 
 def test_without_blingfire_the_missing_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "blingfire", None)
+    monkeypatch.setitem(sys.modules, BLINGFIRE, None)
     with pytest.raises(MissingExtra, match=r"rankhouse\[neural\]"):
         Words()(Document("d", "Some text."))
     assert Windows()(Document("d", "Some text."))[0].text == "Some text."

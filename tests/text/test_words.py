@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rankhouse.core.errors import MissingExtra, WrongUse
-from rankhouse.text.words import blingfire, splitter, whitespace
+from rankhouse.text.words import BLINGFIRE, blingfire, splitter, whitespace
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "blingfire_words.json").read_text("utf-8"))
 
@@ -46,6 +46,6 @@ def test_an_unknown_splitter_lists_the_known_ones():
 
 
 def test_without_blingfire_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "blingfire", None)
+    monkeypatch.setitem(sys.modules, BLINGFIRE, None)
     with pytest.raises(MissingExtra, match=r"rankhouse\[neural\]"):
         blingfire()

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from rankhouse.core.errors import WrongUse
+from rankhouse.core.errors import WrongUse, needs
 from rankhouse.core.notation import ONE_PARSER
 from rankhouse.evaluation.own_measures import OwnMeasures, own_measures
 
@@ -104,7 +104,8 @@ def provider_of(measure: Measure) -> str:
 @cache
 def registry() -> dict[str, Any]:
     """Return the programs by name: the library's, and the one for measures of one's own."""
-    from ir_measures.providers import registry as programs  # noqa: PLC0415 - only evaluation pays for it
+    with needs("measures", "evaluation"):
+        from ir_measures.providers import registry as programs  # noqa: PLC0415 - only evaluation pays for it
 
     return {**programs, OWN: OwnMeasures()}
 
@@ -112,7 +113,8 @@ def registry() -> dict[str, Any]:
 @cache
 def _library_names() -> dict[str, Measure]:
     """Return every name of the library that is computable here, aliases too, with its measure."""
-    from ir_measures.measures import registry as measures  # noqa: PLC0415 - only evaluation pays for it
+    with needs("measures", "evaluation"):
+        from ir_measures.measures import registry as measures  # noqa: PLC0415 - only evaluation pays for it
 
     computable = _of_library()
     return {name: m for name, m in measures.items() if m.__name__ in computable or name in computable}

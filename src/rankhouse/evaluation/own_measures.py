@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from rankhouse.core.errors import RankhouseError, WrongUse
+from rankhouse.core.errors import RankhouseError, WrongUse, needs
 from rankhouse.core.notation import entries, load
 
 GROUP = "rankhouse.measures"
@@ -52,7 +52,8 @@ def define_measure(name: str, function: MeasureFunction) -> None:
     Raises:
         WrongUse: No name, or one of ir_measures' measures.
     """
-    from ir_measures.measures import Measure, ParamInfo, registry  # noqa: PLC0415 - only evaluation pays
+    with needs("measures", "a measure of one's own"):
+        from ir_measures.measures import Measure, ParamInfo, registry  # noqa: PLC0415 - only evaluation pays
 
     if not name.isidentifier():
         raise WrongUse(f'"{name}" cannot name a measure; use letters, digits and underscores, like  FirstHit')

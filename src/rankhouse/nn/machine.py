@@ -1,9 +1,9 @@
 """Device, precision and threads of a computation, exactly; and what this processor can.
 
 ``_infer.c`` (scoring in bf16 and int8) needs AVX512_BF16 and AVX512_VNNI, and uses AMX on Linux where the
-processor has it; ``_wide.c`` (int8 on all others) needs AVX2; ``_train.c`` (light rankers, float32) chooses
-among AVX-512, AVX2 and NEON. They are built where a C compiler is found. Without them PyTorch computes the
-same, but for int8. RANKHOUSE_CPU=avx512 does without AMX, RANKHOUSE_CPU=avx2 without AVX-512 too,
+processor has it; ``_wide.c`` (int8 on all others) needs AVX2 or NEON; ``_train.c`` (light rankers, float32)
+chooses among AVX-512, AVX2 and NEON. They are built where a compiler is found. Without them PyTorch computes
+the same, but for int8. RANKHOUSE_CPU=avx512 does without AMX, RANKHOUSE_CPU=avx2 without AVX-512 too,
 RANKHOUSE_CPU=plain without any of the loops: for comparisons.
 """
 
@@ -211,9 +211,9 @@ def in_use() -> dict[str, str]:
     infer = "compiled loops with AVX512_BF16 and AVX512_VNNI" + " and AMX" * TILES + why
     wide = "NEON" if TRAIN_SET == "NEON" else "AVX2"
     beside = "" if GROUPED else "oneDNN and "
-    int8 = (
-        f"{beside}compiled loops with {wide}{why}" if WIDE_LOOPS else "not at all: no AVX2, or not compiled"
-    )
+    int8 = f"{beside}compiled loops with {wide}{why}"
+    if not WIDE_LOOPS:
+        int8 = "not at all: no AVX2 or NEON, or not compiled"
     if WIDE_LOOPS and TRAIN_SET != "NEON":
         int8 += "; scores have the same bits on every x86 processor that computes so"
     if WIDE_LOOPS and not has_wide_int8():
@@ -289,7 +289,7 @@ def require_int8_loops(device: torch.device) -> None:
     if device.type != "cpu":
         raise WrongUse(NO_INT8.format("it is made for processors, not for CUDA"))
     if not has_int8():
-        reason = "it needs a processor with AVX2, PyTorch with oneDNN, and this package compiled"
+        reason = "it needs a processor with AVX2 or NEON, PyTorch with oneDNN, and this package compiled"
         raise WrongUse(NO_INT8.format(reason))
 
 

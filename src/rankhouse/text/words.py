@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from platform import machine
+from typing import Final
 
 from rankhouse.core.errors import needs
 from rankhouse.core.notation import make
@@ -17,6 +20,9 @@ SentenceFinder = Callable[[str], Sequence[str]]
 
 Span = tuple[int, int]
 """A span of text: its first character and the one behind its last, in code points."""
+
+BLINGFIRE: Final = "blingfire" if machine() in {"x86_64", "AMD64"} else "livekit.blingfire"
+"""The module of BlingFire: its authors' wheel holds x86-64 code alone, LiveKit's has builds for ARM too."""
 
 _surrogates = re.compile("[\ud800-\udfff]")
 
@@ -31,7 +37,7 @@ def blingfire_sentences(text: str) -> list[str]:
         MissingExtra: The package blingfire is not installed.
     """
     with needs("neural", "splitting text into sentences"):
-        from blingfire import text_to_sentences  # noqa: PLC0415 - optional package, needed only here
+        text_to_sentences = import_module(BLINGFIRE).text_to_sentences
     readable = _encodable(text, "\ufffd")  # as long as the text itself
     starts, behind = [0], 0
     for sentence in text_to_sentences(readable).split("\n"):
@@ -69,7 +75,7 @@ def blingfire(lower: bool = True) -> Splitter:
         MissingExtra: The package blingfire is not installed.
     """
     with needs("neural", "splitting text into BlingFire words"):
-        from blingfire import text_to_words  # noqa: PLC0415 - optional package, needed only here
+        text_to_words = import_module(BLINGFIRE).text_to_words
 
     def split(text: str) -> list[str]:
         words: str = text_to_words(_encodable(text))

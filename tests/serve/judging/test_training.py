@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from rankhouse.text.words import BLINGFIRE
+
 pytest.importorskip("torch")
-pytest.importorskip("blingfire")
+pytest.importorskip(BLINGFIRE)
 
 from rankhouse.api.index import Index
 from rankhouse.core.errors import OutputFailed, WrongUse

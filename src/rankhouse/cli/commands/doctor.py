@@ -282,8 +282,10 @@ def _extras() -> dict[str, str]:
         return {}  # run from its source without having been installed
     for line in lines:
         found = re.match(r"""([\w.-]+)(.*)\bextra == ["']([\w-]+)""", line)
+        machines = re.search(r"""platform_machine in ["']([\w ]+)""", line)
         if found and found[1] != "rankhouse" and found[3] not in _FOR_DEVELOPERS:
             is_left_out = sys.platform == "win32" and "Windows" in found[2]
+            is_left_out |= machines is not None and platform.machine() not in machines[1].split()
             extras.setdefault(found[3], []).extend([] if is_left_out else [found[1]])
     said = {}
     for extra, names in extras.items():
