@@ -4,6 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankhouse.nn.cpu import train
+from rankhouse.nn.layers import compiled
 from rankhouse.nn.layers.kernel_pooling import (
     Kernels,
     log_counts,
@@ -65,6 +67,37 @@ def test_windows_are_slices_of_the_passage(p, sizes, seed):
     for size, counts in zip(sizes, windowed_counts(match, mask, KERNELS, sizes), strict=True):
         expected = torch.stack([part.sum(2) for part in each.split(size, dim=2)], dim=2)
         torch.testing.assert_close(counts, expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [(10, 20, 30), (20, 50, 150), (7, 9), (4, 6), (40,), (100,)])
+@pytest.mark.parametrize("p", [1, 40, 73])
+def test_windows_that_learn_have_the_counts_and_gradients_of_the_whole_tensor(sizes, p):
+    match, mask = sample(3, 4, p, seed=p)
+    first, second = match.clone().requires_grad_(), match.clone().requires_grad_()
+    found = windowed_counts(first, mask, KERNELS, sizes)
+    each = straightforward(second, mask)
+    wanted = [torch.stack([part.sum(2) for part in each.split(size, dim=2)], dim=2) for size in sizes]
+    for counts, expected in zip(found, wanted, strict=True):
+        torch.testing.assert_close(counts, expected, rtol=2e-5, atol=1e-5)
+    weights = [torch.randn(counts.shape) for counts in found]
+    for results in (found, wanted):
+        sum((counts * own).sum() for counts, own in zip(results, weights, strict=True)).backward()
+    torch.testing.assert_close(first.grad, second.grad, rtol=1e-4, atol=2e-4)
+
+
+def test_kernels_are_computed_once_for_all_windows_with_a_common_divisor(monkeypatch):
+    if not train.fits(torch.ones(1)):
+        pytest.skip("no compiled loops on this machine")
+    computed, pool = [], compiled.pool
+
+    def counted(match, lengths, kernels):
+        computed.append(match.numel())
+        return pool(match, lengths, kernels)
+
+    monkeypatch.setattr(compiled, "pool", counted)
+    match = torch.rand(2, 3, 200, requires_grad=True)
+    windowed_counts(match, torch.ones(2, 200, dtype=torch.bool), KERNELS, (20, 30, 50, 80))
+    assert computed == [match.numel()]
 
 
 def test_padding_and_empty_passages_count_exactly_nothing():
