@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from rankhouse.nn.cpu import train, train_words
 from rankhouse.nn.layers import compiled
@@ -31,7 +30,6 @@ COUNT_FLOOR = 1e-10
 _FAR = 1e4
 _NOTHING = -80.0
 _ROWS = 1024  # vectors that become float32 at once
-_LEAST = 8  # words of a window from which larger ones are added up
 _BLOCK = 16_384  # tokens whose kernels are computed at once without the loops
 
 
@@ -69,56 +67,27 @@ def windowed_counts(
         return (compiled.pool(far, torch.full((n,), p), tuple(kernels)).unsqueeze(2),)
     if not far.requires_grad:
         return _sums(far, kernels, sizes, row_sums)
-    if train.fits(far):
-        return _compiled_sums(far, kernels, sizes)
     outputs: tuple[Tensor, ...] = _WindowedCounts.apply(far, kernels, tuple(sizes))  # type: ignore[no-untyped-call]  # torch's
     return outputs
 
 
-def _compiled_sums(far: Tensor, kernels: Kernels, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-    """Compute what :func:`windowed_counts` does by the compiled loops, with gradients.
+def windowed_logs(
+    match: Tensor, query_mask: Tensor, passage_mask: Tensor, kernels: Kernels, sizes: Sequence[int]
+) -> tuple[Tensor, ...]:
+    """Sum the natural logarithms of soft counts in windows over the query's true words (mask (n, q) bool).
 
-    Sizes with a common divisor are added up from its windows, so that kernels are computed once for all.
+    For each size w in tokens a tensor (n, ceil(p / w), k); at least 1e-10 of each count is taken.
     """
-    shared = math.gcd(*sizes)
-    if shared < _LEAST:
-        return tuple(_pooled(far, kernels, size) for size in sizes)
-    counts = tuple(size // shared for size in sizes)
-    outputs: tuple[Tensor, ...] = _NeighbourSums.apply(_pooled(far, kernels, shared), counts)  # type: ignore[no-untyped-call]  # torch's
-    return outputs
-
-
-def _pooled(far: Tensor, kernels: Kernels, size: int) -> Tensor:
-    """Sum kernels over windows of one size by the compiled loops: (n, q, p) -> (n, q, w, k)."""
-    rows = F.pad(far, (0, -far.shape[2] % size), value=_FAR).view(-1, 1, size)
-    sums = compiled.pool(rows, torch.full((len(rows),), size), tuple(kernels))
-    return sums.view(*far.shape[:2], -1, len(kernels))
-
-
-class _NeighbourSums(torch.autograd.Function):
-    """Sums of groups of neighbours, for several sizes of a group: (n, q, c, k) -> (n, q, w, k) each."""
-
-    @staticmethod
-    def forward(ctx: Any, cells: Tensor, counts: tuple[int, ...]) -> tuple[Tensor, ...]:  # noqa: ANN401 - torch's context
-        ctx.shape, ctx.counts = cells.shape, counts
-        wide = F.pad(cells, (0, 0, 0, max(counts) - 1))
-        return tuple(_groups(wide, cells.shape[2], count).sum(3) for count in counts)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        n, q, c, k = ctx.shape
-        wide = gradients[0].new_zeros(n, q, c + max(ctx.counts) - 1, k)
-        for count, gradient in zip(ctx.counts, gradients, strict=True):
-            _groups(wide, c, count).add_(gradient.unsqueeze(3))
-        return wide[:, :, :c], None
-
-
-def _groups(wide: Tensor, cells: int, count: int) -> Tensor:
-    """Cut c cells and as many behind them as fill the last group: a view (n, q, w, count, k)."""
-    n, q, _, k = wide.shape
-    groups = -(-cells // count)
-    return wide[:, :, : groups * count].view(n, q, groups, count, k)
+    if match.requires_grad and torch.is_grad_enabled() and train.fits(match):
+        lengths = passage_mask.sum(1)
+        return compiled.window_logs(
+            match, query_mask, lengths, sizes=tuple(sizes), kernels=tuple(kernels), least=COUNT_FLOOR
+        )
+    true = query_mask[:, :, None, None]
+    return tuple(
+        query_sums(counts.clamp_min(COUNT_FLOOR).log() * true)
+        for counts in windowed_counts(match, passage_mask, kernels, sizes)
+    )
 
 
 def _sums(
